@@ -18,10 +18,10 @@ bootstrap: ## make the Python environment in .venv
 	@scripts/bootstrap
 
 demo: bootstrap ## the main job: a cluster, Halcyon, a model, load, scaling (CLUSTER=existing: use KUBECONFIG)
-	@$(PY) -m e2e.demo up --cluster $(CLUSTER)
+	@$(PY) -m demo up --cluster $(CLUSTER)
 
 demo-down: bootstrap ## end what the demo has started
-	@$(PY) -m e2e.demo down --cluster $(CLUSTER)
+	@$(PY) -m demo down --cluster $(CLUSTER)
 
 test: lint binaries images unit simulator integration e2e ## lint, unit, simulator, and the way of the demo: integration, e2e
 
@@ -53,7 +53,7 @@ properties: bootstrap ## the unit tests and those of the planner with other draw
 	@$(PY) -m pytest tests/unit tests/simulator/planner -q -n 2 --hypothesis-profile=thorough
 
 coverage: bootstrap ## the unit tests' coverage, by line and branch, into build/coverage
-	@$(PY) -m pytest tests/unit -q -n 2 --cov=halcyon --cov-branch --cov-report=term:skip-covered --cov-report=html:build/coverage
+	@$(PY) -m pytest tests/unit -q -n 2 --cov=halcyon --cov=halcyon_cli --cov-branch --cov-report=term:skip-covered --cov-report=html:build/coverage
 
 simulator: bootstrap ## the simulator's tests
 	@$(PY) -m pytest tests/simulator -q -n 2
@@ -89,11 +89,11 @@ test-keda: bootstrap binaries ## the real KEDA beside Halcyon, on the API server
 
 .PHONY: test-docker
 test-docker: bootstrap ## the same Dockerfiles under a real docker daemon: built, compared, run
-	@$(PY) -m pytest e2e/images/test_docker.py -q
+	@$(PY) -m pytest images/test_docker.py -q
 
 .PHONY: test-supply
 test-supply: bootstrap ## bills of materials against what dpkg and Python find in the images, and two builds from nothing compared
-	@$(PY) -m pytest e2e/images/test_sbom.py e2e/images/test_reproducible.py -q
+	@$(PY) -m pytest images/test_sbom.py images/test_reproducible.py -q
 
 cluster-up: bootstrap ## start the embedded Kubernetes (and build it, the first time)
 	@$(PY) -m e2e.cluster up --name $(CLUSTER)
@@ -102,20 +102,20 @@ cluster-down: bootstrap ## end it
 	@$(PY) -m e2e.cluster down --name $(CLUSTER)
 
 images: bootstrap ## build the images; `make images push REGISTRY=...` pushes them and writes build/images-values.yaml
-	@$(PY) -m e2e.images build
+	@$(PY) -m images build
 
 .PHONY: push
 push: images
 	@test -n "$(REGISTRY)" || { echo "push: REGISTRY is not set; for example: make images push REGISTRY=127.0.0.1:5000/halcyon" >&2; exit 2; }
-	@$(PY) -m e2e.images push --registry $(REGISTRY) --values build/images-values.yaml
+	@$(PY) -m images push --registry $(REGISTRY) --values build/images-values.yaml
 
 .PHONY: sbom
 sbom: bootstrap ## what is in the images that the chart refers to, as CycloneDX documents: build/sbom
-	@$(PY) -m e2e.images sbom
+	@$(PY) -m images sbom
 
 .PHONY: audit
 audit: bootstrap ## what Debian has mended since the images were built
-	@$(PY) -m e2e.images audit
+	@$(PY) -m images audit
 
 crds: bootstrap ## generate the CRD from the models
 	@scripts/generate crds
@@ -132,16 +132,16 @@ lock: bootstrap ## resolve the dependencies anew into requirements/
 	@scripts/lock
 
 bench-scaling: bootstrap ## every scaler on every scenario, simulated: build/bench/scaling.json, docs/benchmarks/scaling.md
-	@nice -n 10 $(PY) -m halcyon.simulate.benchmark.table $(if $(FULL),--full)
+	@nice -n 10 $(PY) -m halcyon_simulator.benchmark.table $(if $(FULL),--full)
 
 bench-reaction: bootstrap ## from a load step to /scale, measured (ONLY=fleet: a part): build/bench/reaction.json, docs/benchmarks/reaction.md
-	@$(PY) -m e2e.bench.reaction $(foreach part,$(ONLY),--only $(part))
+	@$(PY) -m benchmarks.reaction $(foreach part,$(ONLY),--only $(part))
 
 bench-dataplane: bootstrap ## what the balancer costs and loses, beside its peers (ONLY=loss: a part): build/bench/dataplane.json, docs/benchmarks/dataplane.md
-	@$(PY) -m e2e.bench.dataplane $(ONLY)
+	@$(PY) -m benchmarks.dataplane $(ONLY)
 
 bench-gpu: bootstrap ## what is learnt from a recorded GPU (RECORDING=FILE: another one's): build/bench/gpu.json, docs/benchmarks/gpu.md
-	@$(PY) -m e2e.bench.gpu $(if $(RECORDING),--recording $(RECORDING))
+	@$(PY) -m benchmarks.gpu $(if $(RECORDING),--recording $(RECORDING))
 
 clean: ## remove what was built in the tree (the caches outside stay)
 	@rm -rf .venv build .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage

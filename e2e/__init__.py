@@ -1,1 +1,1 @@
-"""End-to-end tests and what they stand on: the embedded cluster, the images, the scenarios. Never shipped."""
+"""End-to-end tests and what they stand on: the embedded cluster, load, the scenarios. Never shipped."""

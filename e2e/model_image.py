@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from e2e.images.build import Workshop
-from e2e.images.host import images_directory, prepare
+from images.build import Workshop
+from images.host import images_directory, prepare
 
 _LOG = "model"
 

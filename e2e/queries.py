@@ -6,7 +6,7 @@ import urllib.parse
 import urllib.request
 from collections.abc import Iterable
 
-from halcyon.monitoring.queries import NamedQuery
+from generators.monitoring.queries import NamedQuery
 
 
 def unanswered(address: str, asked: Iterable[NamedQuery]) -> list[NamedQuery]:

@@ -176,8 +176,6 @@ def _navigation(pages: dict[Path, Path]) -> list[dict[str, Any]]:
             elif page in left:
                 entries.append({title: str(left.pop(page))})
         nav.append({section: entries})
-    decisions = sorted(path for path in left if path.parent == DOCS / "decisions")
-    nav.append({"Decisions": [{_title(path): str(left.pop(path))} for path in decisions]})
     if lost := [str(path.relative_to(ROOT)) for path in left if path.is_relative_to(DOCS)]:
         raise SiteError(f"docs/README.md doesn't name {', '.join(sorted(lost))}")
     nav.append(

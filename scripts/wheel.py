@@ -1,7 +1,7 @@
 """Hatch's build hook: says so if a wheel or source archive is made without the dashboard's chart library, which isn't in git.
 
 The command line needs no charts, so pip alone installs a plain clone. An operator without the library says so when it starts and in
-place of the dashboard's pages. Images are never built without it (e2e/images/operator/install.py).
+place of the dashboard's pages. Images are never built without it (images/operator/install.py).
 """
 
 from pathlib import Path

@@ -196,7 +196,7 @@ ROWS: tuple[Row, ...] = (
             _url(url)
             for url in ("https://169.254.169.254/latest/meta-data", "http://[::1]:6443", "http://2130706433", "https://rebind.example", "http://[::ffff:a9fe:a9fe]/a.tar")
         ),
-        both(CLAIM, {"uri": {"url": "http://10.0.0.1/a.tar"}}, "over http:// anybody on the way may change what comes"),
+        both(CLAIM, {"uri": {"url": "http://10.0.0.1/a.tar"}}, "a download over http:// can be modified in transit"),
         _url("s3://models/a", endpoint="http://[::1]:6443"),
     ), beside=(
         "tests/integration/test_download_door.py::test_where_no_model_may_be_taken_from",
@@ -214,16 +214,16 @@ ROWS: tuple[Row, ...] = (
         "tests/unit/fetch/test_unpack.py::test_a_bomb_stops_at_the_limit_before_it_is_written",
     ), why="what a volume or an archive holds is read by a fetcher, in a pod"),
     Row(22, "an image of anybody's", (
-        both("runtime.image", "evil.example/triton:26.07", "spec.runtime.image is evil.example/triton:26.07, and this site takes images from"),
-        both("runtime.image", "registry.example.com/ml/triton:latest", "this site takes images by Tag"),
-        both("runtime.image", "registry.example.com.evil.io/ml/triton:26.07", "and this site takes images from"),
-        both(CLAIM, {"image": {"reference": "evil.example/models/a:1"}}, "spec.model.source.image.reference is evil.example/models/a:1, and this site takes models in"),
-        both(CLAIM, {"image": {"reference": "registry.example.com/models-of-others/a:1"}}, "and this site takes models in images from registry.example.com/models"),
-        both(CLAIM, {"image": {"reference": "registry.example.com/models/a:latest"}}, "this site takes images by Tag"),
+        both("runtime.image", "evil.example/triton:26.07", "spec.runtime.image is evil.example/triton:26.07, which this site does not allow"),
+        both("runtime.image", "registry.example.com/ml/triton:latest", "this site requires image references by Tag"),
+        both("runtime.image", "registry.example.com.evil.io/ml/triton:26.07", "which this site does not allow"),
+        both(CLAIM, {"image": {"reference": "evil.example/models/a:1"}}, "spec.model.source.image.reference is evil.example/models/a:1, which this site does not allow"),
+        both(CLAIM, {"image": {"reference": "registry.example.com/models-of-others/a:1"}}, "which this site does not allow (allowed registries: registry.example.com/models"),
+        both(CLAIM, {"image": {"reference": "registry.example.com/models/a:latest"}}, "this site requires image references by Tag"),
     )),
     Row(23, "an image with known holes", (
-        both("runtime.image", "registry.example.com/ml/triton:26.02-py3", "this site takes Triton 26.03 or newer"),
-        both("runtime.image", f"registry.example.com/ml/triton:26.07@{DIGEST}", "this site takes Triton 26.03 or newer"),
+        both("runtime.image", "registry.example.com/ml/triton:26.02-py3", "this site requires Triton 26.03 or newer"),
+        both("runtime.image", f"registry.example.com/ml/triton:26.07@{DIGEST}", "this site requires Triton 26.03 or newer"),
     )),
     Row(24, "image references that are none", tuple(
         bad("runtime.image", image, "spec.runtime.image")
@@ -237,7 +237,7 @@ ROWS: tuple[Row, ...] = (
         both("runtime.env", [{"name": name, "value": "x"}], f"spec.runtime.env: {name} is reserved") for name in _ENV
     )),
     Row(27, "variables twice, and ten thousand of them", (
-        bad("runtime.env", [{"name": "A", "value": "1"}, {"name": "A", "value": "2"}], "Duplicate value", "name A is there more than once"),
+        bad("runtime.env", [{"name": "A", "value": "1"}, {"name": "A", "value": "2"}], "Duplicate value", "name A is listed more than once"),
         bad("runtime.env", [{"name": f"A{n}", "value": "1"} for n in range(10_000)], "must have at most 64 items"),
     )),
     Row(28, "variables of a whole Secret", (unknown("runtime.envFrom", [{"secretRef": {"name": "models-x"}}]),)),
@@ -246,12 +246,12 @@ ROWS: tuple[Row, ...] = (
     )),
     Row(30, "more than there is", (
         bad("scaling", {"maxReplicas": 10**9}, "spec.scaling.maxReplicas"),
-        both("scaling", {"maxReplicas": 65}, "is 65, and this site allows 64"),
-        Attempt(spec("scaling", {"maxReplicas": 9}) | {"runtime": {"gpu": {"count": 2}}}, "is 18 GPUs, and this site allows a model 16",
-                "is 18 GPUs, and this site allows a model 16"),
+        both("scaling", {"maxReplicas": 65}, "is 65, but this site allows at most 64"),
+        Attempt(spec("scaling", {"maxReplicas": 9}) | {"runtime": {"gpu": {"count": 2}}}, "is 18 GPUs, but this site allows at most 16",
+                "is 18 GPUs, but this site allows at most 16"),
     ), deed="gpus_of_a_namespace"),
     Row(31, "zero where nobody wakes it", (
-        both("scaling", {"minReplicas": 0, "maxReplicas": 2, "policy": "Rules"}, "spec.scaling.minReplicas is 0, which the policy Rules can't do"),
+        both("scaling", {"minReplicas": 0, "maxReplicas": 2, "policy": "Rules"}, "spec.scaling.minReplicas is 0 but spec.scaling.policy is Rules"),
     )),
     Row(32, "targets that divide by zero", tuple(
         bad("scaling", {"maxReplicas": 2, "targets": {name: value}}, f"spec.scaling.targets.{name}", f"spec.scaling.targets.{name}")
@@ -273,8 +273,8 @@ ROWS: tuple[Row, ...] = (
     )),
     Row(36, "batching without a batch", (bad("batching", {"maxBatchSize": 0}, "spec.batching.maxBatchSize"),)),
     Row(37, "a wait in Triton without end", (
-        bad("batching", {"maxQueueDelay": "2m"}, "must lie between 0us and 1m", "spec.batching.maxQueueDelay"),
-        bad("traffic.requestTimeout", "2h", "must lie between 10ms and 1h"),
+        bad("batching", {"maxQueueDelay": "2m"}, "must be between 0us and 1m", "spec.batching.maxQueueDelay"),
+        bad("traffic.requestTimeout", "2h", "must be between 10ms and 1h"),
     ), beside=(
         "tests/unit/control/test_status.py::test_a_batch_that_is_waited_for_longer_than_its_requests_live_is_warned_of",
     ), why="a wait that is allowed and longer than requests live is taken with a warning"),
@@ -318,18 +318,18 @@ ROWS: tuple[Row, ...] = (
         both("traffic.gateway", _gateway(http={"hostnames": ["other-tenant.example.com"]}), "reached by the hostnames other-tenant.example.com"),
         both("traffic.gateway", _gateway(http={"hostnames": ["*.example.com"]}), "reached by the hostnames *.example.com"),
         both("traffic.gateway", _gateway(), "reached by the hostnames *"),
-        both("traffic.gateway", {"name": "edge"}, "/edge, and this site allows infra/edge"),
+        both("traffic.gateway", {"name": "edge"}, "/edge, which this site does not allow (allowed: infra/edge"),
         bad("traffic.gateway", _gateway(http={"hostnames": ["*"]}), _MATCH, "spec.traffic.gateway.http.hostnames[0] is"),
     )),
     Row(52, "addresses that are somebody else's", (
         unknown("traffic.service.externalIPs", ["10.0.0.1"]),
         unknown("traffic.service.externalName", "kubernetes.default.svc"),
         bad("traffic.service", {"type": "ExternalName"}, "Unsupported value", "spec.traffic.service.type"),
-        both("traffic.service", {"type": "NodePort"}, "spec.traffic.service.type is NodePort, and this site allows"),
+        both("traffic.service", {"type": "NodePort"}, "spec.traffic.service.type is NodePort, which this site does not allow"),
         bad("traffic.service", {"type": "LoadBalancer", "sourceRanges": ["0.0.0.0/33"]}, _MATCH, "spec.traffic.service.sourceRanges[0] is"),
     )),
     Row(53, "annotations that a cloud obeys", (
-        Attempt(spec("traffic.service.annotations", {"example.com/acl": "open"}), "", "has example.com/acl, which this site doesn't allow"),
+        Attempt(spec("traffic.service.annotations", {"example.com/acl": "open"}), "", "has example.com/acl, which this site does not allow"),
     )),
     Row(54, "paths to Triton's other APIs", (
         unknown("traffic.pathPrefix", "/v2/repository"),
@@ -352,7 +352,7 @@ ROWS: tuple[Row, ...] = (
         bad("scaling", {"maxReplicas": 2, "query": "vector(1)"}, "unknown field", "spec.scaling.query is not a field"),
     )),
     Row(57, "the priority of the system", (
-        both("runtime.placement.priorityClassName", "system-node-critical", "priorityClassName is system-node-critical, and this site allows models"),
+        both("runtime.placement.priorityClassName", "system-node-critical", "priorityClassName is system-node-critical, which this site does not allow (allowed: models"),
     )),
     Row(58, "nodes that aren't for models", (
         bad("runtime.placement.tolerations", [{"operator": "Exists"}], "spec.runtime.placement.tolerations[0].key"),
@@ -363,7 +363,7 @@ ROWS: tuple[Row, ...] = (
         unknown("runtime.placement.nodeName", "control-plane"),
     )),
     Row(59, "a runtime of another kind", (
-        both("runtime.placement.runtimeClassName", "kata-privileged", "runtimeClassName is kata-privileged, and this site allows nvidia"),
+        both("runtime.placement.runtimeClassName", "kata-privileged", "runtimeClassName is kata-privileged, which this site does not allow (allowed: nvidia"),
     )),
     Row(60, "shared memory without end", (
         Attempt(spec("runtime", {"gpu": {"count": 0}, "sharedMemory": "1Ti", "resources": {"memory": "4Gi"}}),
@@ -373,7 +373,7 @@ ROWS: tuple[Row, ...] = (
     )),
     Row(61, "a grace that never ends", (
         unknown("runtime.terminationGracePeriodSeconds", -1),
-        bad("traffic.drain", "2h", "must lie between 1s and 1h", "spec.traffic.drain"),
+        bad("traffic.drain", "2h", "must be between 1s and 1h", "spec.traffic.drain"),
     )),
     Row(62, "pods that no node can take", deed="no_node"),
     Row(63, "a route that another model has", (
@@ -384,8 +384,8 @@ ROWS: tuple[Row, ...] = (
     Row(64, "shares of a canary that don't add up", tuple(
         bad("rollout", {"strategy": "Canary", "canary": {"steps": [{"weight": weight} for weight in weights]}}, words, off)
         for weights, words, off in (
-            ((60, 60), "Duplicate value", "weight 60 is there more than once"),
-            ((60, 40), "must rise", "must rise"),
+            ((60, 60), "Duplicate value", "weight 60 is listed more than once"),
+            ((60, 40), "must increase", "must increase"),
             ((-1,), "should be greater than or equal to 1", "weight is -1"),
             ((1_000_001,), "should be less than or equal to 99", "weight is 1000001"),
         )
@@ -396,7 +396,7 @@ ROWS: tuple[Row, ...] = (
         "tests/integration/test_chart_installed.py::test_two_releases_for_different_namespaces_stand_side_by_side",
     ), why="of a namespace that nobody watches: the operator of this table watches all"),
     Row(68, "the longest names there are", deed="longest_names"),
-    Row(69, "code of a model's own", (both("model.backend", "python", "spec.model.backend is python, and this site allows onnxruntime, tensorrt"),), beside=(
+    Row(69, "code of a model's own", (both("model.backend", "python", "spec.model.backend is python, which this site does not allow (allowed: onnxruntime, tensorrt"),), beside=(
         "tests/unit/fetch/test_backends.py::test_a_model_whose_backend_is_not_on_the_list_is_refused",
     ), why="which backend a model's own configuration names is read in the pod"),
     Row(70, "APIs by which one client reads another's memory", (

@@ -28,7 +28,11 @@ LIMITS: Final[dict[str, tuple[Any, Document, list[str], Document]]] = {
     "images.registries": (
         ["nvcr.io/nvidia"],
         document("runtime.image", "evil.example/triton:26.07"),
-        ["spec.runtime.image is evil.example/triton:26.07", "images from nvcr.io/nvidia", "site's own image"],
+        [
+            "spec.runtime.image is evil.example/triton:26.07",
+            "allowed registries: nvcr.io/nvidia",
+            "site's default image",
+        ],
         document("runtime.image", "nvcr.io/nvidia/tritonserver:26.07-py3"),
     ),
     "images.pinned": (
@@ -56,7 +60,7 @@ LIMITS: Final[dict[str, tuple[Any, Document, list[str], Document]]] = {
     "models.sources": (
         ["persistentVolumeClaim"],
         document("model.source", CONFIG_MAP),
-        ["spec.model.source is of the kind configMap", "allows persistentVolumeClaim", "{claimName: models}"],
+        ["spec.model.source is of kind configMap", "allowed: persistentVolumeClaim", "{claimName: models}"],
         document(),
     ),
     "models.urls": (
@@ -64,56 +68,56 @@ LIMITS: Final[dict[str, tuple[Any, Document, list[str], Document]]] = {
         document("model.source", {"uri": {"url": "s3://models-of-others/team/a"}}),
         [
             "url is s3://models-of-others/team/a",
-            "takes models from s3://models/{namespace}, https://models.example.com",
+            "allowed prefixes: s3://models/{namespace}, https://models.example.com",
         ],
         document("model.source", {"uri": {"url": "https://models.example.com/a.tar.gz"}}),
     ),
     "models.endpoints": (
         ["https://minio.storage.svc:9000"],
         document("model.source", {"uri": {"url": "s3://models/a", "endpoint": "http://minio.storage.svc:9000"}}),
-        ["endpoint is http://minio.storage.svc:9000", "allows https://minio.storage.svc:9000", "AWS"],
+        ["endpoint is http://minio.storage.svc:9000", "allowed: https://minio.storage.svc:9000", "AWS"],
         document("model.source", {"uri": {"url": "s3://models/a", "endpoint": "https://minio.storage.svc:9000"}}),
     ),
     "models.images": (
         ["registry.example.com/models"],
         document("model.source", {"image": {"reference": "registry.example.com/others/a:1"}}),
-        ["reference is registry.example.com/others/a:1", "from registry.example.com/models"],
+        ["reference is registry.example.com/others/a:1", "allowed registries: registry.example.com/models"],
         document("model.source", {"image": {"reference": "registry.example.com/models/a@" + DIGEST}}),
     ),
     "models.backends": (
         ["onnxruntime", "tensorrt"],
         document("model.backend", "python"),
-        ["spec.model.backend is python", "allows onnxruntime, tensorrt", "for example"],
+        ["spec.model.backend is python", "allowed: onnxruntime, tensorrt", "for example"],
         document("model.backend", "tensorrt"),
     ),
     "models.secrets": (
         ["models-*", "registry"],
         document("runtime.env", [{"name": "A", "secretKeyRef": {"name": "halcyon-tls", "key": "tls.key"}}]),
-        ["Secrets halcyon-tls", "allows models-*, registry"],
+        ["Secrets halcyon-tls", "allowed: models-*, registry"],
         document("runtime.imagePullSecrets", [{"name": "registry"}, {"name": "models-a"}]),
     ),
     "pods.priorityClasses": (
         ["models"],
         document("runtime.placement.priorityClassName", "system-node-critical"),
-        ["priorityClassName is system-node-critical", "allows models", "leave it out"],
+        ["priorityClassName is system-node-critical", "allowed: models", "remove it"],
         document("runtime.placement.priorityClassName", "models"),
     ),
     "pods.runtimeClasses": (
         ["nvidia"],
         document("runtime.placement.runtimeClassName", "kata-privileged"),
-        ["runtimeClassName is kata-privileged", "allows nvidia"],
+        ["runtimeClassName is kata-privileged", "allowed: nvidia"],
         document("runtime.placement.runtimeClassName", "nvidia"),
     ),
     "pods.nodeSelectors": (
         ["pool=models", "zone"],
         document("runtime.placement.nodeSelector", {"pool": "system"}),
-        ["nodeSelector has pool=system", "allows pool=models, zone"],
+        ["nodeSelector has pool=system", "allowed: pool=models, zone"],
         document("runtime.placement.nodeSelector", {"pool": "models", "zone": "a"}),
     ),
     "pods.tolerations": (
         ["dedicated=models", "spot"],
         document("runtime.placement.tolerations", [{"key": "dedicated", "operator": "Exists"}]),
-        ["tolerations has dedicated", "allows dedicated=models, spot"],
+        ["tolerations has dedicated", "allowed: dedicated=models, spot"],
         document(
             "runtime.placement.tolerations",
             [{"key": "dedicated", "value": "models"}, {"key": "spot", "operator": "Exists"}],
@@ -122,31 +126,31 @@ LIMITS: Final[dict[str, tuple[Any, Document, list[str], Document]]] = {
     "limits.replicas": (
         8,
         document("scaling", {"maxReplicas": 9}),
-        ["spec.scaling.maxReplicas", "is 9", "allows 8", "maxReplicas: 8"],
+        ["spec.scaling.maxReplicas", "is 9", "allows at most 8", "maxReplicas: 8"],
         document("scaling", {"maxReplicas": 8}),
     ),
     "limits.gpusPerModel": (
         8,
         document("runtime.gpu.count", 4) | {"replicas": 3},
-        ["spec.runtime.gpu.count", "is 12 GPUs", "a model 8", "for example"],
+        ["spec.runtime.gpu.count", "is 12 GPUs", "at most 8 for one model", "for example"],
         document("runtime.gpu.count", 4) | {"replicas": 2},
     ),
     "traffic.serviceTypes": (
         ["ClusterIP"],
         document("traffic.service.type", "LoadBalancer"),
-        ["spec.traffic.service.type is LoadBalancer", "allows ClusterIP"],
+        ["spec.traffic.service.type is LoadBalancer", "allowed: ClusterIP"],
         document(),
     ),
     "traffic.gateways": (
         ["infra/edge", "{namespace}/own"],
         document("traffic.gateway", {"name": "edge"}),
-        ["/edge", "allows infra/edge, {namespace}/own"],
+        ["/edge", "allowed: infra/edge, {namespace}/own"],
         document("traffic.gateway", GATEWAY),
     ),
     "traffic.hostnames": (
         ["*.models.example.com", "a.team.example.com"],
         document("traffic.gateway", {"name": "edge", "http": {"hostnames": ["other.example.com"]}}),
-        ["hostnames other.example.com", "allows *.models.example.com, a.team.example.com"],
+        ["hostnames other.example.com", "allowed: *.models.example.com, a.team.example.com"],
         document("traffic.gateway", GATEWAY | {"grpc": {"hostnames": ["*.models.example.com"]}}),
     ),
 }

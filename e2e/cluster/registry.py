@@ -11,11 +11,11 @@ from pathlib import Path
 
 import yaml
 
-from e2e import apt
 from e2e.cluster.errors import ClusterError
 from e2e.cluster.network import Network
 from e2e.cluster.places import Place, cache
 from e2e.cluster.processes import Started, start
+from images import apt
 
 COMPONENT = "registry"
 _PORT = 5000

@@ -7,9 +7,9 @@ import subprocess
 from collections.abc import Iterable
 from pathlib import Path
 
-from e2e import apt
 from e2e.cluster.errors import ClusterError
 from e2e.cluster.progress import say
+from images import apt
 
 CNI_PLUGINS = Path("/usr/lib/cni")
 _ARCHITECTURES = ("x86_64", "aarch64")

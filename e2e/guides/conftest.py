@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from demo import setup
+from demo.kube import Kube
+from demo.models import REPOSITORY
 from e2e import interrupts
-from e2e.demo import setup
-from e2e.demo.kube import Kube
-from e2e.demo.models import REPOSITORY
 
 NAME = "guides"
 

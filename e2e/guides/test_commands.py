@@ -8,10 +8,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from demo import models
+from demo.kube import Kube, wait_for
+from demo.models import REPOSITORY
 from e2e.blocks import commands
-from e2e.demo import models
-from e2e.demo.kube import Kube, wait_for
-from e2e.demo.models import REPOSITORY
 from e2e.guides.conftest import run
 from e2e.guides.elsewhere import reason
 

@@ -7,9 +7,9 @@ import subprocess
 import urllib.request
 from collections.abc import Iterator
 
+from demo.kube import SYSTEM, Kube
+from demo.models import REPOSITORY
 from e2e.blocks import commands
-from e2e.demo.kube import SYSTEM, Kube
-from e2e.demo.models import REPOSITORY
 from e2e.guides.conftest import environment, run
 
 PAGE = REPOSITORY / "docs" / "guides" / "dashboard.md"

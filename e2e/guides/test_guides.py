@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from demo import models
+from demo.kube import Kube
+from demo.models import REPOSITORY
 from e2e.blocks import blocks
-from e2e.demo import models
-from e2e.demo.kube import Kube
-from e2e.demo.models import REPOSITORY
 from e2e.guides.conftest import run
 
 DOCS = REPOSITORY / "docs"

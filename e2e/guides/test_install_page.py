@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from demo import models
+from demo.errors import DemoError
+from demo.kube import SYSTEM, Kube
+from demo.models import REPOSITORY
 from e2e.blocks import commands
-from e2e.demo import models
-from e2e.demo.errors import DemoError
-from e2e.demo.kube import SYSTEM, Kube
-from e2e.demo.models import REPOSITORY
 from e2e.guides.conftest import run
 
 PAGE = REPOSITORY / "docs" / "guides" / "install.md"

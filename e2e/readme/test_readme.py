@@ -14,18 +14,18 @@ from pathlib import Path
 import pytest
 import yaml
 
+from demo import models
+from demo.kube import SYSTEM, Kube
+from demo.models import REPOSITORY
 from e2e import interrupts
 from e2e.blocks import blocks
 from e2e.cluster import cluster as clusters
 from e2e.cluster import registry
 from e2e.cluster.cluster import Cluster, Options
 from e2e.cluster.places import cache
-from e2e.demo import models
-from e2e.demo.kube import SYSTEM, Kube
-from e2e.demo.models import REPOSITORY
-from e2e.images.build import build_images
 from e2e.load import process
 from e2e.load.settings import Load
+from images.build import build_images
 
 NAME = "readme"
 README = REPOSITORY / "README.md"
@@ -107,7 +107,7 @@ def test_what_readme_says_is_what_happens(cluster: Cluster, shell: dict[str, str
     # The kubelet's pods are not root: they must reach the volume through directories that anybody may pass.
     volume = cluster.place.state / "volume"
     put_model(kube, volume)
-    _, use_it = blocks(README, "sh")
+    use_it, _ = blocks(README, "sh")
     [document] = blocks(README, "yaml")
     file = tmp_path / "my-model.yaml"
     file.write_text(document)

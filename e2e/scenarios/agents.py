@@ -1,6 +1,6 @@
 """What a model's agents say of its pods, in their own metrics: what the API server has is not yet what a balancer does."""
 
-from e2e.demo.kube import Kube
+from demo.kube import Kube
 from halcyon.render.names import AGENT_PORT
 
 

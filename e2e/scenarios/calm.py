@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from e2e.demo import models
-from e2e.demo.errors import DemoError
-from e2e.demo.kube import Kube, wait_for
+from demo import models
+from demo.errors import DemoError
+from demo.kube import Kube, wait_for
 
 
 def scaling(kube: Kube, name: str) -> dict[str, Any]:

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
+from demo import coldstart, models, setup
+from demo.coldstart import ColdStart
+from demo.kube import Kube
+from demo.models import DIGITS
+from demo.setup import Installed
 from e2e import interrupts
-from e2e.demo import coldstart, models, setup
-from e2e.demo.coldstart import ColdStart
-from e2e.demo.kube import Kube
-from e2e.demo.models import DIGITS
-from e2e.demo.setup import Installed
 from tests import figures
 
 NAME = "e2e"

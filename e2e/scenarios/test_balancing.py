@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from e2e.demo import models, serving
-from e2e.demo.kube import PATIENCE, Kube, is_ready, total, wait_for
-from e2e.demo.models import GRPC_PORT
+from demo import models, serving
+from demo.kube import PATIENCE, Kube, is_ready, total, wait_for
+from demo.models import GRPC_PORT
 from e2e.load.process import RunningLoad
 from e2e.load.settings import Load
 from e2e.scenarios import agents, processes

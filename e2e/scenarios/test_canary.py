@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from e2e.demo import models
-from e2e.demo.coldstart import ColdStart
-from e2e.demo.kube import Kube, wait_for
+from demo import models
+from demo.coldstart import ColdStart
+from demo.kube import Kube, wait_for
 from e2e.scenarios.test_rollout import document, files, load, revision, rollout, serve, wait_phase
 
 pytestmark = pytest.mark.more
@@ -35,7 +35,7 @@ def test_a_canary_that_fails_goes_by_itself_and_a_good_one_takes_over_without_lo
             kube.apply(files(name, factor=3, failing_below=8))
             # Half of what it is asked fails.
             wait_phase(kube, name, "RolledBack", target=first, limit_s=90)
-            assert rollout(kube, name)["failed"]["reason"] == "CanaryWorse"
+            assert rollout(kube, name)["failed"]["reason"] == "CanaryAnalysisFailed"
             assert revision(kube, name)["current"] == first
         # Half of three in ten, for as long as it took to see it.
         failed, answered = sum(r.failed for r in reports), sum(r.answered for r in reports)

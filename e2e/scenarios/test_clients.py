@@ -5,10 +5,10 @@ from collections.abc import Callable
 
 import pytest
 
+from demo import models
+from demo.kube import Kube
+from demo.models import GRPC_PORT, HTTP_PORT
 from e2e.clients import programs
-from e2e.demo import models
-from e2e.demo.kube import Kube
-from e2e.demo.models import GRPC_PORT, HTTP_PORT
 
 pytestmark = pytest.mark.more
 

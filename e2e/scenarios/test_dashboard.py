@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
-from e2e.demo import models
-from e2e.demo.kube import SYSTEM, Kube
+from demo import models
+from demo.kube import SYSTEM, Kube
 from e2e.load import process
 from e2e.load.settings import Load, Report
-from halcyon.api.documents.observation_report import BalancerSample, PodSample, Record
+from halcyon.api.documents.observation_report import AgentReport, BalancerSample, PodSample
 from halcyon.balancer.telemetry.triton_client import Metrics, parse_metrics
 from halcyon.control.reporting.dashboard_source import WINDOW_S
 from halcyon.scaling.hpa import metrics
@@ -77,8 +77,8 @@ class Withheld:
         """One look, told at once."""
         assert page.pending is None
         sample = PodSample(self.pod, "ready", at, **vars(page))
-        balancer = BalancerSample(queued=0, inflight=0, requests=page.succeeded or 0, refused=0, errors=0)
-        self.hub.receive(Record("n", "m", "agent", at, balancer, (sample,)), at)
+        balancer = BalancerSample(queued=0, inflight=0, requests=page.succeeded or 0, rejected=0, errors=0)
+        self.hub.receive(AgentReport("n", "m", "agent", at, balancer, (sample,)), at)
 
     def ruled(self, now: float) -> float | None:
         """Requests that wait, by the policy Rules; None until two looks have said it."""
@@ -89,7 +89,7 @@ class Withheld:
 
     def planned(self, now: float) -> float | None:
         """Requests that wait, by the planner."""
-        picture = self.hub.look("n", "m", now)
+        picture = self.hub.snapshot("n", "m", now)
         assert picture is not None
         pods = (PodReading(self.pod, "ready", now, now),)
         gathered = reading(picture, replicas=1, pods=pods, epoch=WallClock(0.0), memory=self.memory)

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 import yaml
 
+from demo import models, setup
+from demo.errors import DemoError
+from demo.kube import SYSTEM, Kube
 from e2e import s3
 from e2e.cluster import binaries
 from e2e.cluster import cluster as clusters
 from e2e.cluster.processes import start, wait_until
-from e2e.demo import models, setup
-from e2e.demo.errors import DemoError
-from e2e.demo.kube import SYSTEM, Kube
 from e2e.scenarios.conftest import NAME
 
 pytestmark = pytest.mark.more
@@ -131,6 +131,9 @@ def test_helm_fails_soon_where_a_model_can_not_become_ready(kube: Kube, store: s
 
 def test_a_store_that_the_site_has_not_named_is_refused_before_a_pod_is_made(kube: Kube, store: s3.Store) -> None:
     other = store.url.replace(str(PORT), str(PORT + 1))
-    with pytest.raises(DemoError, match=f"spec.model.source.uri.endpoint is {other}, and this site allows {store.url}"):
+    with pytest.raises(
+        DemoError,
+        match=f"spec.model.source.uri.endpoint is {other}, which this site does not allow .allowed: {store.url}",
+    ):
         kube.apply(tiny("other", url="s3://models/tiny", endpoint=other))
     models.delete(kube, "other")

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from demo import models, setup
+from demo.kube import Kube, wait_for
+from demo.models import HTTP_PORT
 from e2e import model_image
 from e2e.cluster import cluster as clusters
-from e2e.demo import models, setup
-from e2e.demo.kube import Kube, wait_for
-from e2e.demo.models import HTTP_PORT
 from e2e.scenarios.conftest import NAME as CLUSTER
 
 pytestmark = pytest.mark.more

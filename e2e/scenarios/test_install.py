@@ -2,7 +2,7 @@
 
 import pytest
 
-from e2e.demo.kube import SYSTEM, Kube
+from demo.kube import SYSTEM, Kube
 
 pytestmark = pytest.mark.more
 

@@ -18,10 +18,10 @@ import pytest
 import tritonclient.grpc as grpc_client
 from tritonclient.utils import InferenceServerException
 
-from e2e.demo import models
-from e2e.demo.errors import DemoError
-from e2e.demo.kube import SYSTEM, Kube, is_ready, wait_for
-from e2e.demo.models import GRPC_PORT, HTTP_PORT
+from demo import models
+from demo.errors import DemoError
+from demo.kube import SYSTEM, Kube, is_ready, wait_for
+from demo.models import GRPC_PORT, HTTP_PORT
 from e2e.load.process import RunningLoad
 from e2e.load.settings import Load, Report
 from e2e.scenarios import agents, processes

@@ -10,15 +10,16 @@ from typing import Any
 import pytest
 import yaml
 
-from e2e.demo import models, setup
-from e2e.demo.coldstart import ColdStart
-from e2e.demo.kube import SYSTEM, Kube, wait_for
-from e2e.demo.models import DIGITS
+from demo import models, setup
+from demo.coldstart import ColdStart
+from demo.kube import SYSTEM, Kube, wait_for
+from demo.models import DIGITS
 from e2e.load import process
 from e2e.load.settings import Load
 from e2e.queries import unanswered, values
+from generators.monitoring import queries, triton_metrics
 from halcyon.api.types import quantity
-from halcyon.monitoring import operator_metrics, queries, triton_metrics
+from halcyon.monitoring import operator_metrics
 from tests import figures
 from tests.integration.alert_cases import PLACES
 from tests.integration.real_prometheus import Prometheus, prometheus

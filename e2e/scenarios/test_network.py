@@ -6,7 +6,7 @@ import select
 import socket
 from typing import Any
 
-from e2e.demo.kube import Kube
+from demo.kube import Kube
 
 _NAME = "late"
 _LIMIT_S = 90

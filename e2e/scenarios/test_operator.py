@@ -8,9 +8,9 @@ from typing import Self
 
 import pytest
 
-from e2e.demo import models
-from e2e.demo.kube import COMPONENT_LABEL, OWNER_LABEL, PATIENCE, SYSTEM, Kube, is_ready, total, wait_for
-from e2e.demo.models import DIGITS, GRPC_PORT
+from demo import models
+from demo.kube import COMPONENT_LABEL, OWNER_LABEL, PATIENCE, SYSTEM, Kube, is_ready, total, wait_for
+from demo.models import DIGITS, GRPC_PORT
 from e2e.load.process import RunningLoad
 from e2e.load.settings import Load
 

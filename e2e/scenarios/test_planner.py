@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from e2e.demo import models
-from e2e.demo.kube import PATIENCE, Kube, wait_for
-from e2e.demo.models import GRPC_PORT
-from e2e.demo.watch import Change, Watch
+from demo import models
+from demo.kube import PATIENCE, Kube, wait_for
+from demo.models import GRPC_PORT
+from demo.watch import Change, Watch
 from e2e.load.process import RunningLoad
 from e2e.load.settings import Load, Report
 from e2e.scenarios.calm import scaling, wait_until_calm
-from halcyon.cli.commands.main import main
+from halcyon.main import main
 
 pytestmark = pytest.mark.more
 

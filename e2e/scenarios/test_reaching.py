@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from e2e.demo import models
-from e2e.demo.coldstart import ColdStart
-from e2e.demo.kube import Kube, wait_for
-from e2e.demo.models import HTTP_PORT
+from demo import models
+from demo.coldstart import ColdStart
+from demo.kube import Kube, wait_for
+from demo.models import HTTP_PORT
 from halcyon.metricsapi.certificates import Certificates, renewed
 
 pytestmark = pytest.mark.more
@@ -75,7 +75,7 @@ def serves(kube: Kube, made: Certificates) -> bool:
 
 def trouble(kube: Kube) -> str:
     found = kube.condition(NAME, "BalancerReady") or {}
-    return str(found.get("message")) if found.get("reason") == "BalancerTrouble" else ""
+    return str(found.get("message")) if found.get("reason") == "BalancerDegraded" else ""
 
 
 @pytest.fixture(scope="module")
@@ -93,7 +93,7 @@ def test_secrets_that_lack_are_told_and_what_comes_is_served(
 ) -> None:
     first, second = certificates
     kube.apply(document())
-    lacks = f"Secret {CERTIFICATE}: there is no tls.crt"
+    lacks = f"Secret {CERTIFICATE}: key tls.crt is missing"
     wait_for(
         lambda: lacks in trouble(kube) and f"Secret {KEYS}: there is no API key" in trouble(kube),
         what=lacks,

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from e2e.demo import models
-from e2e.demo.coldstart import ColdStart
-from e2e.demo.kube import PATIENCE, Kube, is_ready, wait_for
-from e2e.demo.models import GRPC_PORT, HTTP_PORT
+from demo import models
+from demo.coldstart import ColdStart
+from demo.kube import PATIENCE, Kube, is_ready, wait_for
+from demo.models import GRPC_PORT, HTTP_PORT
 from e2e.load.process import RunningLoad
 from e2e.load.settings import Load, Report
 

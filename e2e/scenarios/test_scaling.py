@@ -5,12 +5,12 @@ from dataclasses import dataclass
 
 import pytest
 
-from e2e.demo import models, scaling
-from e2e.demo.coldstart import ColdStart
-from e2e.demo.kube import Kube, wait_for
-from e2e.demo.models import DIGITS
-from e2e.demo.scaling import Step
-from e2e.demo.watch import Watch
+from demo import models, scaling
+from demo.coldstart import ColdStart
+from demo.kube import Kube, wait_for
+from demo.models import DIGITS
+from demo.scaling import Step
+from demo.watch import Watch
 from e2e.load.settings import Report
 
 _COUNT = 7

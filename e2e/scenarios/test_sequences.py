@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import tritonclient.grpc as grpc_client
 
-from e2e.demo.kube import Kube, wait_for
-from e2e.demo.models import GRPC_PORT
+from demo.kube import Kube, wait_for
+from demo.models import GRPC_PORT
 from e2e.scenarios import agents
 
 pytestmark = pytest.mark.more

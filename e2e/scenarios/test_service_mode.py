@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from e2e.demo import models
-from e2e.demo.kube import Kube, wait_for
-from e2e.demo.models import GRPC_PORT
+from demo import models
+from demo.kube import Kube, wait_for
+from demo.models import GRPC_PORT
 from e2e.load.process import RunningLoad
 from e2e.load.settings import Load, Report
 from e2e.scenarios.calm import wait_until_calm

@@ -13,10 +13,10 @@ import pytest
 import tritonclient.grpc as grpc_client
 from tritonclient.utils import InferenceServerException
 
-from e2e.demo import models, serving
-from e2e.demo.coldstart import ColdStart
-from e2e.demo.kube import PATIENCE, Kube, wait_for
-from e2e.demo.models import DIGITS, GRPC_PORT, HTTP_PORT
+from demo import models, serving
+from demo.coldstart import ColdStart
+from demo.kube import PATIENCE, Kube, wait_for
+from demo.models import DIGITS, GRPC_PORT, HTTP_PORT
 from manifests.examples.digits import train
 
 # It tells Triton its own inputs and outputs, so it needs no config.pbtxt.

@@ -19,13 +19,13 @@ from typing import Any
 
 import pytest
 
+from demo import models
+from demo.coldstart import ColdStart
+from demo.kube import SYSTEM, Kube, is_ready, wait_for
+from demo.models import GRPC_PORT, HTTP_PORT
+from demo.setup import CHART
 from e2e.cluster import cluster as clusters
 from e2e.cluster import node
-from e2e.demo import models
-from e2e.demo.coldstart import ColdStart
-from e2e.demo.kube import SYSTEM, Kube, is_ready, wait_for
-from e2e.demo.models import GRPC_PORT, HTTP_PORT
-from e2e.demo.setup import CHART
 from e2e.load.process import RunningLoad
 from e2e.load.settings import Load, Report
 from e2e.scenarios.conftest import NAME as CLUSTER

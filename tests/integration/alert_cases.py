@@ -6,8 +6,8 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from halcyon.monitoring import queries
-from halcyon.monitoring.alerts import ALERTS, Alert
+from generators.monitoring import queries
+from generators.monitoring.alerts import ALERTS, Alert
 
 RUNBOOKS = "https://halcyon.dev/docs/runbooks"
 """The chart's default."""
@@ -82,7 +82,7 @@ WELL = {UP: "1x200", UP_TOO: "1x200", LEADS: "1x200"}
 """The operator as it should be."""
 TROUBLE = f'halcyon_agent_degraded{{{OF},pod="b"}}'
 LACKS = f'halcyon_permissions_missing{{{OPERATOR},group="apps",resource="deployments",verb="patch"}}'
-NOT_READY = condition("Ready", "False", "NoneReady")
+NOT_READY = condition("Ready", "False", "NoServersReady")
 
 CASES = (
     Case(
@@ -136,7 +136,7 @@ CASES = (
     Case(
         "HalcyonAutoscalerConflict",
         "6m",
-        {condition("AutoscalerConflict", "True", "ForeignAutoscaler"): "1x9"},
+        {condition("AutoscalerConflict", "True", "ExternalAutoscaler"): "1x9"},
         {condition("ScalingActive", "False", "Paused"): "1x9"},
     ),
     Case(

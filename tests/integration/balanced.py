@@ -62,7 +62,7 @@ class Balanced:
         return made
 
     async def turn(self, pods: Iterable[Pod] | None = None, **options: Any) -> None:
-        await self.pilot.turn(tuple(endpoint(pod) for pod in (self.pods if pods is None else pods)), **options)
+        await self.pilot.run_pass(tuple(endpoint(pod) for pod in (self.pods if pods is None else pods)), **options)
 
     async def begin(self, plan: BalancerPlan = PLAN) -> None:
         self.pilot.accept(plan)
@@ -89,7 +89,7 @@ class Balanced:
 
     async def counters(self) -> tuple[int, int, int]:
         reading = await self.haproxy.runtime.read()
-        return reading.requests, reading.refused, reading.errors
+        return reading.requests, reading.rejected, reading.errors
 
 
 def _options(*, retries: bool) -> list[tuple[str, int]]:

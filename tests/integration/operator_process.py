@@ -100,7 +100,7 @@ class Operator:
 
     def start(self) -> None:
         """Start the process; it isn't ready yet."""
-        command = [sys.executable, "-m", "halcyon.cli.commands.main", "operator", *self.arguments]
+        command = [sys.executable, "-m", "halcyon.main", "operator", *self.arguments]
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(command, stdout=log, stderr=log, env=environment())
 

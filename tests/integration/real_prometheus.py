@@ -15,8 +15,8 @@ from pathlib import Path
 import yaml
 from typing_extensions import override
 
-from e2e.apt import unpacked
 from e2e.cluster.places import cache
+from images.apt import unpacked
 from tests.integration.waiting import PATIENCE, until
 from tests.ports import free_ports
 

@@ -22,7 +22,8 @@ from halcyon.control.runtime import http_endpoints as probes
 from halcyon.dashboard.authorization import Authorizer
 from halcyon.dashboard.history import ChartHistory
 from halcyon.dashboard.server import Dashboard
-from halcyon.metricsapi.auth import Gate, User
+from halcyon.kube.auth.callers import User
+from halcyon.metricsapi.auth import Gate
 from halcyon.metricsapi.certificates import renewed
 from halcyon.metricsapi.listener import ListeningPorts
 from halcyon.metricsapi.server import MetricsApi, build_app, start_site

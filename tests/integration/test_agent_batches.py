@@ -27,7 +27,7 @@ async def test_a_pods_statistics_are_read_every_five_seconds_and_told_meanwhile(
         sensor = PodSampler(TritonClient(session, "digits", http, metrics), lambda: now)
         told = []
         for _ in range(7):
-            told.append((await sensor.look(pods(1)))["p-0"].batches)
+            told.append((await sensor.sample(pods(1)))["p-0"].batches)
             now += 1.0
         assert pod.stats_count == 2
         assert [one.at for one in told if one is not None] == [1000.0] * 5 + [1005.0] * 2
@@ -35,17 +35,17 @@ async def test_a_pods_statistics_are_read_every_five_seconds_and_told_meanwhile(
 
         pod.stats = None
         now += 5.0
-        assert (await sensor.look(pods(1)))["p-0"].batches == BatchStats(1005.0, ((4, 10, 90_000),))
+        assert (await sensor.sample(pods(1)))["p-0"].batches == BatchStats(1005.0, ((4, 10, 90_000),))
         assert pod.stats_count == 3
         now -= 3600.0
-        await sensor.look(pods(1))
+        await sensor.sample(pods(1))
         assert pod.stats_count == 4, "a clock that was set back silences nobody"
 
         leaving = Endpoint("a", "p-0", "127.76.2.1", serving=True, terminating=True)
         now += 3600.0
-        await sensor.look([leaving])
+        await sensor.sample([leaving])
         assert pod.stats_count == 4
-        assert (await sensor.look([])) == {}
+        assert (await sensor.sample([])) == {}
     await pod.stop()
 
 
@@ -60,7 +60,7 @@ async def test_where_there_are_many_pods_they_take_turns() -> None:
         sensor = PodSampler(TritonClient(session, "digits", http, metrics), lambda: now)
         told: list[set[str]] = []
         for _ in range(2):
-            seen = await sensor.look(many)
+            seen = await sensor.sample(many)
             told.append({name for name, sighting in seen.items() if sighting.batches is not None})
             now += 1.0
         assert [len(names) for names in told] == [MAX_WITH_BATCHES] * 2

@@ -7,7 +7,7 @@ import itertools
 from pathlib import Path
 
 from halcyon.api.documents.balancer_plan import CollectorAddress
-from halcyon.api.documents.observation_report import BalancerSample, PodSample, Record
+from halcyon.api.documents.observation_report import AgentReport, BalancerSample, PodSample
 from halcyon.balancer.telemetry.report_stream import ReportStream
 from tests.unit.balancer.stand_in_api import StandIn, certificate
 from tests.unit.control.virtual_time import VirtualTime, run
@@ -17,9 +17,9 @@ ARRIVES_S = 0.004
 LIVED_S = 30
 
 
-def look(at: float, requests: int) -> Record:
+def look(at: float, requests: int) -> AgentReport:
     pods = (PodSample("p", "ready", at),)
-    return Record("team", "digits", "digits-balancer-0", at, BalancerSample(0, 0, requests, 0, 0), pods)
+    return AgentReport("team", "digits", "digits-balancer-0", at, BalancerSample(0, 0, requests, 0, 0), pods)
 
 
 def heard(directory: Path, *, looks_per_s: int, requests_per_look: int) -> list[float]:
@@ -37,7 +37,7 @@ def heard(directory: Path, *, looks_per_s: int, requests_per_look: int) -> list[
         uplink = ReportStream(CollectorAddress("halcyon-agents", replica.port, NAME, pem), token, resolve=resolve)
         speaking = asyncio.ensure_future(uplink.run())
         for n in range(looks_per_s * LIVED_S):
-            uplink.offer(look(time(), n * requests_per_look))
+            uplink.publish(look(time(), n * requests_per_look))
             await asyncio.sleep(1 / looks_per_s)
         times = [at for at, _ in replica.records]
         speaking.cancel()

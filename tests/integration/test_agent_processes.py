@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from halcyon.balancer.agent import probes
-from halcyon.balancer.config.model import LineKey
+from halcyon.balancer.config.model import ServerKey
 from halcyon.balancer.runtime.runtime_api import HaproxyError, RuntimeSocket, parse
 from halcyon.balancer.runtime.server_assignment import Command, ServerState
 from tests.integration.waiting import PATIENCE
@@ -69,22 +69,24 @@ def test_a_reading_adds_up_both_protocols() -> None:
     assert (reading.at, reading.process, reading.config) == (5.0, 4711, "halcyon-0123")
     assert (reading.queued, reading.held, reading.inflight) == (31, 5, 7)
     assert (reading.answered, reading.service_ms) == (80, 9000)
-    assert (reading.requests, reading.refused, reading.errors) == (100, 7, 2)
-    assert (reading.repeated, reading.broken) == (4, 3)
-    assert reading.lines == {
-        LineKey("a", 1): ServerState("10.0.0.1", "ready", 7),
-        LineKey("a", 2): ServerState("127.0.0.1", "maint", 0),
+    assert (reading.requests, reading.rejected, reading.errors) == (100, 7, 2)
+    assert (reading.retried, reading.broken) == (4, 3)
+    assert reading.servers == {
+        ServerKey("a", 1): ServerState("10.0.0.1", "ready", 7),
+        ServerKey("a", 2): ServerState("127.0.0.1", "maint", 0),
     }
 
 
 def test_protocols_that_disagree_are_seen() -> None:
     half = STATE.replace("6 grpc_a 1 s1 10.0.0.1 2 0", "6 grpc_a 1 s1 10.0.0.2 2 9")
-    assert parse([INFO, half, STAT, TABLE, HELD, BROKEN], at=5.0).lines[LineKey("a", 1)] == ServerState("", "mixed", 7)
+    assert parse([INFO, half, STAT, TABLE, HELD, BROKEN], at=5.0).servers[ServerKey("a", 1)] == ServerState(
+        "", "mixed", 7
+    )
 
 
 def test_a_table_without_a_row_has_counted_nothing() -> None:
     reading = parse([INFO, STATE, STAT, "# table: counters, type: integer, size:16, used:0\n", HELD, BROKEN], at=5.0)
-    assert (reading.requests, reading.refused, reading.errors) == (0, 0, 0)
+    assert (reading.requests, reading.rejected, reading.errors) == (0, 0, 0)
 
 
 @pytest.mark.parametrize(
@@ -117,7 +119,7 @@ async def test_a_command_that_haproxy_refuses_is_an_error_and_both_protocols_are
     path = str(tmp_path / "s")
     server = await asyncio.start_unix_server(answer, path)
     runtime = RuntimeSocket(path, path)
-    key = LineKey("a", 3)
+    key = ServerKey("a", 3)
     await runtime.apply([Command(key, "address", "10.0.0.1"), Command(key, "ready")])
     assert asked[0].split(";") == [
         "set server http_a/s3 addr 10.0.0.1 port 8000",
@@ -128,12 +130,12 @@ async def test_a_command_that_haproxy_refuses_is_an_error_and_both_protocols_are
     with pytest.raises(HaproxyError, match="No such server"):
         await runtime.apply([Command(key, "maint")])
     server.close()
-    with pytest.raises(HaproxyError, match="does not answer"):
+    with pytest.raises(HaproxyError, match="does not respond"):
         await RuntimeSocket(str(tmp_path / "none"), path).read()
 
 
 class _Health:
-    why: str | None = "no plan yet"
+    why: str | None = "the plan has not been read yet"
     drained: float | None = None
 
     def healthy(self) -> str | None:

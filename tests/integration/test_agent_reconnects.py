@@ -16,8 +16,13 @@ import pytest
 from aiohttp import web
 
 from halcyon.api.documents.balancer_plan import CollectorAddress as Address
-from halcyon.api.documents.observation_report import BalancerSample, PodSample, Record
-from halcyon.balancer.telemetry.report_stream import RESOLVE_S, SEARCH_INTERVAL_S, SEARCH_S, ReportStream
+from halcyon.api.documents.observation_report import AgentReport, BalancerSample, PodSample
+from halcyon.balancer.telemetry.report_stream import (
+    RESOLVE_INTERVAL_S,
+    SEARCH_INTERVAL_S,
+    SEARCH_TIMEOUT_S,
+    ReportStream,
+)
 from halcyon.metricsapi.listener import Listener, ListeningPorts
 from halcyon.signals.collector import Collector
 from halcyon.signals.observation_store import ObservationStore
@@ -123,7 +128,7 @@ async def fleet(folder: Path, *, agents: int, hosts: list[str]) -> AsyncIterator
         token.write_text(f"m-{number}\n")
         uplink = ReportStream(Address("halcyon-agents", replicas[0].port, NAME, pem), token, resolve=resolver(number))
         pods = (PodSample("p", "ready", 1.0),)
-        uplink.offer(Record("ns", f"m-{number}", "b", 1.0, BalancerSample(0, 0, 0, 0, 0), pods))
+        uplink.publish(AgentReport("ns", f"m-{number}", "b", 1.0, BalancerSample(0, 0, 0, 0, 0), pods))
         made.uplinks.append(uplink)
         tasks.append(asyncio.create_task(uplink.run()))
     try:
@@ -173,7 +178,7 @@ async def test_an_agent_whose_stream_is_closed_each_time_it_is_open_comes_more_a
         replica.came.clear()
         # A record of another model than the token's: the collector ends each stream that brings it.
         pods = (PodSample("p", "ready", 1.0),)
-        uplink.offer(Record("ns", "another", "b", 1.0, BalancerSample(0, 0, 0, 0, 0), pods), urgent=True)
+        uplink.publish(AgentReport("ns", "another", "b", 1.0, BalancerSample(0, 0, 0, 0, 0), pods), urgent=True)
         # What comes in a time can only be told by waiting for it.
         await asyncio.sleep(4)
         # The shortest pauses are 0.05, 0.1, 0.2, 0.4 and then 0.5 s: ten or eleven. Pauses that don't grow make nearly fifty.
@@ -186,7 +191,7 @@ async def test_agents_that_lose_a_replica_together_look_for_a_successor_at_momen
         async with fleet(folder, agents=AGENTS, hosts=["127.0.0.1"]) as made:
             # All of them began at once, so their usual looks lie together, too. The loss is put right behind those, and well before the next:
             # on a busy machine it came just before them, and all looked as usual.
-            await until(lambda: 0.1 < time.monotonic() - made.asked[-1][0] < RESOLVE_S / 2)
+            await until(lambda: 0.1 < time.monotonic() - made.asked[-1][0] < RESOLVE_INTERVAL_S / 2)
             made.asked.clear()
             await made.replicas[0].stop()
             await until(lambda: len({number for _, number in made.asked}) == AGENTS)
@@ -200,7 +205,7 @@ async def test_agents_that_lose_a_replica_together_look_for_a_successor_at_momen
         times = await looked(made_folder(tmp_path, number))
         rounds.append((most_within(times, 0.1), max(times) - min(times)))
         # An even spread over half a second has 40 in a tenth of it, and a busy machine bunched 85 there; agents that look at once are all in it.
-        if rounds[-1][0] <= AGENTS * 2 / 3 and rounds[-1][1] < RESOLVE_S:
+        if rounds[-1][0] <= AGENTS * 2 / 3 and rounds[-1][1] < RESOLVE_INTERVAL_S:
             return
     pytest.fail(f"in a tenth of a second, and all within so many seconds, each time: {rounds}")
 
@@ -245,12 +250,12 @@ async def test_when_the_successor_is_found_the_name_is_left_in_peace(tmp_path: P
         lost_at = time.monotonic()
         found_s = await until(lambda: came(made) == len(made.uplinks))
         # Until the search is over, and then for two of the usual rests: only a clock tells when.
-        await asyncio.sleep(SEARCH_S + 2 * RESOLVE_S - found_s)
+        await asyncio.sleep(SEARCH_TIMEOUT_S + 2 * RESOLVE_INTERVAL_S - found_s)
         assert len(made.replicas[1].came) == len(made.uplinks), "each came once"
-        searching = [at for at, _ in made.asked if at - lost_at < SEARCH_S]
+        searching = [at for at, _ in made.asked if at - lost_at < SEARCH_TIMEOUT_S]
         # The last look of the search may come up to one of its rests after its end.
-        after = [at for at, _ in made.asked if at - lost_at > SEARCH_S + 2 * SEARCH_INTERVAL_S]
+        after = [at for at, _ in made.asked if at - lost_at > SEARCH_TIMEOUT_S + 2 * SEARCH_INTERVAL_S]
         each = len(searching) / len(made.uplinks)
-        assert SEARCH_S / RESOLVE_S < each <= SEARCH_S / (0.75 * SEARCH_INTERVAL_S) + 1
-        span_s = 2 * RESOLVE_S - 2 * SEARCH_INTERVAL_S
-        assert len(after) / len(made.uplinks) <= span_s / RESOLVE_S + 1
+        assert SEARCH_TIMEOUT_S / RESOLVE_INTERVAL_S < each <= SEARCH_TIMEOUT_S / (0.75 * SEARCH_INTERVAL_S) + 1
+        span_s = 2 * RESOLVE_INTERVAL_S - 2 * SEARCH_INTERVAL_S
+        assert len(after) / len(made.uplinks) <= span_s / RESOLVE_INTERVAL_S + 1

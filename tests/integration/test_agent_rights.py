@@ -107,7 +107,7 @@ class Working:
     def trouble(self) -> str:
         """What the agent's last record says that it can't do."""
         records = self.process.collectors[0].records
-        return records[-1][1].balancer.trouble if records and records[-1][1].balancer else ""
+        return records[-1][1].balancer.problem if records and records[-1][1].balancer else ""
 
 
 @asynccontextmanager
@@ -152,14 +152,17 @@ async def test_a_right_that_goes_is_told_until_it_is_back_and_what_is_known_serv
             # The API server's authorizer hears of a Role a moment later: a watch that came back before that stays.
             run.door.drop_streams(resource)
             await asyncio.sleep(2)
-        assert run.trouble().endswith(f"Role {ACCOUNT} is to grant it")
+        assert run.trouble().endswith(f"Role {ACCOUNT} must grant it")
         assert await run.process.is_("/readyz", 200)
         assert b"halcyon_agent_degraded 1" in (await run.process.probe("/metrics"))[1]
         place.grant()
         await until(lambda: is_(lambda: run.trouble() == ""), 60)
 
 
-FIRST = {"configmaps": ("/healthz", "no plan yet"), "endpointslices": ("/readyz", "EndpointSlices are not known yet")}
+FIRST = {
+    "configmaps": ("/healthz", "the plan has not been read yet"),
+    "endpointslices": ("/readyz", "EndpointSlices have not been read yet"),
+}
 """What lacks without it: the probe that tells, and its words."""
 
 

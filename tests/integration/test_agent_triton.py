@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from halcyon.balancer.discovery.endpoint_slices import merge, of_slice
 from halcyon.balancer.runtime.server_assignment import Endpoint
 from halcyon.balancer.telemetry import triton_client
-from halcyon.balancer.telemetry.sampler import PodSampler, ScrapedPod, record
+from halcyon.balancer.telemetry.sampler import PodSampler, ScrapedPod, report
 from halcyon.balancer.telemetry.triton_client import (
     Index,
     Metrics,
@@ -119,7 +119,7 @@ def test_the_index_gives_ready_versions_and_the_reason_of_the_others() -> None:
 def test_a_row_without_a_state_is_a_configuration_that_triton_refused(row: dict[str, str]) -> None:
     assert parse_index([row, {"name": "other"}], "m", pod="m-a-1") == Index(
         (),
-        "Triton's index lists the model without a state: it refused its configuration; "
+        "Triton's index lists the model without a state: Triton rejected its configuration; "
         "see the log of container triton in pod m-a-1",
     )
 
@@ -147,7 +147,7 @@ def endpoint(address: str, *, serving: bool = True, terminating: bool = False) -
 
 async def test_pods_are_looked_at_together_and_one_that_hangs_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
     # The pods are in this process, and a busy machine holds them up.
-    monkeypatch.setattr(triton_client, "TIMEOUT_S", triton_client.TIMEOUT_S * PATIENCE)
+    monkeypatch.setattr(triton_client, "READ_TIMEOUT_S", triton_client.READ_TIMEOUT_S * PATIENCE)
     http, grpc, metrics = free_ports(3)
     well = await Pod(
         "127.76.1.1", http, grpc, metrics, page=PAGE, index=[{"name": "digits", "version": "1", "state": "READY"}]
@@ -173,16 +173,16 @@ async def test_pods_are_looked_at_together_and_one_that_hangs_holds_nobody_up(mo
     async with aiohttp.ClientSession() as session:
         sensor = PodSampler(TritonClient(session, "digits", http, metrics), lambda: 1000.0)
         began = asyncio.get_running_loop().time()
-        seen = await sensor.look(pods[:4])
+        seen = await sensor.sample(pods[:4])
         assert asyncio.get_running_loop().time() - began < 2.0 * PATIENCE
-        made = record(
+        made = report(
             namespace="default",
             name="d",
             agent="x",
             at=1001.0,
             reading=None,
             endpoints=pods[:4],
-            sightings=seen,
+            samples=seen,
             maintenance=set(),
         )
         assert [pod.state for pod in made.pods] == ["ready", "starting", "unreachable", "unreachable"]
@@ -191,7 +191,7 @@ async def test_pods_are_looked_at_together_and_one_that_hangs_holds_nobody_up(mo
         assert (made.pods[0].pending, made.pods[2].pending) == (7, None)
         assert made.balancer is None
         well.index = []
-        seen = await sensor.look(pods[:1])
+        seen = await sensor.sample(pods[:1])
         assert seen["pod-127.76.1.1"].index == Index(("1",)), "a ready pod's index is read once"
     hanging.close()
     await asyncio.gather(well.stop(), broken.stop())
@@ -225,14 +225,14 @@ def test_states_follow_the_endpoint_first() -> None:
         Endpoint("a", "new", "10.0.0.3", serving=True, terminating=False),
     ]
     seen = {"leaving": ScrapedPod(1.0), "dead": ScrapedPod(1.0, Metrics())}
-    made = record(
+    made = report(
         namespace="n",
         name="m",
         agent="x",
         at=2.0,
         reading=None,
         endpoints=pods,
-        sightings=seen,
+        samples=seen,
         maintenance={"dead", "leaving"},
     )
     assert [pod.state for pod in made.pods] == ["draining", "maintenance", "ready"]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from halcyon.api.documents.balancer_plan import CollectorAddress
-from halcyon.api.documents.observation_report import BalancerSample, PodSample, Record
+from halcyon.api.documents.observation_report import AgentReport, BalancerSample, PodSample
 from halcyon.api.documents.pod_notice import Notice
 from halcyon.balancer.telemetry.report_stream import ReportStream, SendInterval
 from tests.integration.waiting import PATIENCE
@@ -23,15 +23,17 @@ if TYPE_CHECKING:
 NAME = "halcyon.halcyon-system.svc"
 ARRIVES_S = 0.02
 """Real time that what is sent may take."""
-FAST = SendInterval(least_s=0.2, most_s=1.0, first_pause_s=0.02, longest_pause_s=0.1)
-RECORD = Record("default", "m", "m-balancer-x", 1.0, BalancerSample(0, 0, 0, 0, 0), (PodSample("p", "ready", 1.0),))
+FAST = SendInterval(min_s=0.2, max_s=1.0, min_pause_s=0.02, max_pause_s=0.1)
+RECORD = AgentReport(
+    "default", "m", "m-balancer-x", 1.0, BalancerSample(0, 0, 0, 0, 0), (PodSample("p", "ready", 1.0),)
+)
 
 
-def with_requests(count: int, at: float = 1.0) -> Record:
+def with_requests(count: int, at: float = 1.0) -> AgentReport:
     return replace(RECORD, at=at, balancer=BalancerSample(0, 0, count, 0, 0))
 
 
-def unsent(record: Record) -> Record:
+def unsent(record: AgentReport) -> AgentReport:
     """As it was offered: without the time at which it was sent, which every one has."""
     assert record.sent is not None
     return replace(record, sent=None)
@@ -57,7 +59,7 @@ async def two(folder: Path) -> AsyncIterator[tuple[ReportStream, list[StandIn], 
     async def resolve(_host: str, _port: int) -> list[str]:
         return addresses
 
-    uplink = ReportStream(collector, token, pace=FAST, resolve=resolve)
+    uplink = ReportStream(collector, token, intervals=FAST, resolve=resolve)
     task = asyncio.ensure_future(uplink.run())
     try:
         yield uplink, [first, second], token
@@ -85,15 +87,15 @@ def paced(folder: Path, scenario: Callable[[ReportStream, StandIn], Awaitable[No
 
 def test_a_change_is_sent_no_change_is_repeated_rarely_and_times_alone_are_no_change(tmp_path: Path) -> None:
     async def scenario(uplink: ReportStream, first: StandIn) -> None:
-        uplink.offer(RECORD)
+        uplink.publish(RECORD)
         await until(lambda: len(first.records) == 1)
         for at in range(2, 30):
-            uplink.offer(replace(RECORD, at=float(at), pods=(PodSample("p", "ready", float(at)),)))
+            uplink.publish(replace(RECORD, at=float(at), pods=(PodSample("p", "ready", float(at)),)))
             await asyncio.sleep(0.01)
         assert len(first.records) == 1
         await until(lambda: len(first.records) == 2)
         times = [at for at, _ in first.records]
-        assert times[1] - times[0] == pytest.approx(FAST.most_s, abs=0.05)
+        assert times[1] - times[0] == pytest.approx(FAST.max_s, abs=0.05)
         assert first.records[1][1].at == 29.0, "the newest, not the first that differed"
 
     paced(tmp_path, scenario)
@@ -102,11 +104,11 @@ def test_a_change_is_sent_no_change_is_repeated_rarely_and_times_alone_are_no_ch
 def test_changes_are_sent_at_a_bounded_rate_and_the_newest_wins(tmp_path: Path) -> None:
     async def scenario(uplink: ReportStream, first: StandIn) -> None:
         for count in range(1, 100):
-            uplink.offer(with_requests(count))
+            uplink.publish(with_requests(count))
             await asyncio.sleep(0.01)
         await until(lambda: bool(first.records) and unsent(first.records[-1][1]) == with_requests(99))
         times = [at for at, _ in first.records]
-        assert all(after - before > FAST.least_s - 0.02 for before, after in pairwise(times))
+        assert all(after - before > FAST.min_s - 0.02 for before, after in pairwise(times))
         assert len(times) > 4
 
     paced(tmp_path, scenario)
@@ -114,9 +116,9 @@ def test_changes_are_sent_at_a_bounded_rate_and_the_newest_wins(tmp_path: Path) 
 
 def test_what_is_urgent_does_not_wait(tmp_path: Path) -> None:
     async def scenario(uplink: ReportStream, first: StandIn) -> None:
-        uplink.offer(RECORD)
+        uplink.publish(RECORD)
         await until(lambda: len(first.records) == 1)
-        uplink.offer(with_requests(1), urgent=True)
+        uplink.publish(with_requests(1), urgent=True)
         await until(lambda: len(first.records) == 2)
         assert first.records[1][0] - first.records[0][0] < 0.05
 
@@ -125,16 +127,16 @@ def test_what_is_urgent_does_not_wait(tmp_path: Path) -> None:
 
 def test_what_was_not_sent_yet_goes_before_what_is_urgent_and_the_pace_goes_on(tmp_path: Path) -> None:
     async def scenario(uplink: ReportStream, first: StandIn) -> None:
-        uplink.offer(RECORD)
+        uplink.publish(RECORD)
         await until(lambda: len(first.records) == 1)
-        uplink.offer(with_requests(1))
-        uplink.offer(with_requests(2), urgent=True)
+        uplink.publish(with_requests(1))
+        uplink.publish(with_requests(2), urgent=True)
         await until(lambda: len(first.records) == 3)
         assert [unsent(record) for _, record in first.records] == [RECORD, with_requests(1), with_requests(2)]
-        uplink.offer(with_requests(3))
+        uplink.publish(with_requests(3))
         await until(lambda: len(first.records) == 4)
         # After the last that was in turn, not after the urgent one.
-        assert first.records[3][0] - first.records[0][0] == pytest.approx(FAST.least_s, abs=0.05)
+        assert first.records[3][0] - first.records[0][0] == pytest.approx(FAST.min_s, abs=0.05)
 
     paced(tmp_path, scenario)
 
@@ -143,13 +145,13 @@ async def test_a_replica_that_is_away_disturbs_nobody_and_hears_the_newest_when_
     both: tuple[ReportStream, list[StandIn], Path],
 ) -> None:
     uplink, [first, _], token = both
-    uplink.offer(RECORD)
+    uplink.publish(RECORD)
     await until(lambda: len(first.records) == 1)
     assert uplink.connected == 1, "the other address refuses"
     token.write_text("two\n")
     for ws in list(first.sockets):
         await ws.close()
-    uplink.offer(with_requests(5))
+    uplink.publish(with_requests(5))
     await until(lambda: len(first.tokens) == 2)
     await until(lambda: unsent(first.records[-1][1]) == with_requests(5))
     assert first.tokens == ["Bearer one", "Bearer two"]
@@ -166,9 +168,9 @@ async def test_a_collector_with_another_name_or_authority_hears_nothing(tmp_path
 
     for ca in (pem, other_pem):
         uplink = ReportStream(
-            CollectorAddress("x", impostor.port, NAME, ca), tmp_path / "token", pace=FAST, resolve=resolve
+            CollectorAddress("x", impostor.port, NAME, ca), tmp_path / "token", intervals=FAST, resolve=resolve
         )
-        uplink.offer(RECORD)
+        uplink.publish(RECORD)
         task = asyncio.ensure_future(uplink.run())
         await asyncio.sleep(0.3)
         task.cancel()
@@ -184,11 +186,11 @@ async def test_notices_of_every_replica_are_handed_on_and_what_is_none_is_left(t
     stand_in = await StandIn().start(tls=tls)
     heard: list[Notice] = []
     uplink = ReportStream(
-        CollectorAddress("127.0.0.1", stand_in.port, NAME, pem), token, pace=FAST, on_notice=heard.append
+        CollectorAddress("127.0.0.1", stand_in.port, NAME, pem), token, intervals=FAST, on_notice=heard.append
     )
     task = asyncio.ensure_future(uplink.run())
     try:
-        uplink.offer(RECORD)
+        uplink.publish(RECORD)
         await until(lambda: len(stand_in.records) == 1)
         notice = Notice("p", "a", "10.0.0.7", "leaving")
         await stand_in.sockets[0].send_str("no notice")
@@ -196,7 +198,7 @@ async def test_notices_of_every_replica_are_handed_on_and_what_is_none_is_left(t
         await stand_in.sockets[0].send_str(notice.to_json())
         await until(lambda: bool(heard))
         assert heard == [notice]
-        uplink.offer(with_requests(7))
+        uplink.publish(with_requests(7))
         await until(lambda: len(stand_in.records) == 2)
     finally:
         task.cancel()

@@ -11,8 +11,8 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 
-from halcyon.monitoring.alerts import ALERTS
-from halcyon.monitoring.dashboards import BOARDS
+from generators.monitoring.alerts import ALERTS
+from generators.monitoring.dashboards import BOARDS
 from tests.integration import alert_cases
 from tests.integration.charts import CHART, EVERYTHING, find, laid_over, render
 from tests.integration.real_prometheus import programs

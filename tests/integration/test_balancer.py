@@ -16,10 +16,10 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from halcyon.api.documents.balancer_plan import Slot
-from halcyon.api.documents.pod_notice import Notice, PodNews
+from halcyon.api.documents.pod_notice import Notice, PodChange
 from halcyon.balancer.runtime.controller import HaproxyController
 from halcyon.balancer.telemetry.report_stream import SendInterval
-from halcyon.signals.store_state import CONFIRMS_S
+from halcyon.signals.store_state import MAX_CONFIRM_DELAY_S
 from tests import figures
 from tests.integration.balanced import PLAN, TIMEOUT, Balanced, agent, ask, endpoint, infer, is_, one, raw, until
 from tests.integration.waiting import PATIENCE
@@ -30,7 +30,7 @@ from tests.unit.balancer.stand_ins import SERVICE, Pod, Subprocess
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
-    from halcyon.api.documents.observation_report import Record
+    from halcyon.api.documents.observation_report import AgentReport
 
 
 @pytest.fixture
@@ -203,7 +203,7 @@ async def test_the_queue_is_bounded_over_both_protocols_together_and_refusals_ar
                 body = await response.json()
                 if response.status == 429:
                     assert response.headers["retry-after"] == "1"
-                    assert "20 requests for model m wait already" in body["error"]
+                    assert "20 requests for model m are queued already" in body["error"]
                 return response.status
 
         async def by_grpc() -> str:
@@ -226,7 +226,7 @@ async def test_the_queue_is_bounded_over_both_protocols_together_and_refusals_ar
         assert [await by_grpc() for _ in range(5)] == ["RESOURCE_EXHAUSTED"] * 5
         for path in ("/v2/models/stats", "/v2/nothing"):
             await ask(balanced.haproxy.ports.http, "GET", path)
-        assert details == {"20 requests for model m wait already, the limit of this balancer; try later"}
+        assert details == {"20 requests for model m are queued already, the limit of this balancer; retry later"}
         assert await balanced.counters() == (38, 10, 0)
         pod.hold.set()
         assert sorted(map(str, await asyncio.gather(*waiting))) == ["200"] * 14 + ["OK"] * 14
@@ -260,7 +260,7 @@ async def test_waiting_too_long_and_having_no_server_are_refusals_but_probes_are
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await infer(channel)
         assert caught.value.code() == grpc.StatusCode.UNAVAILABLE
-        assert caught.value.details() == "no server for model m was up in time; try later"
+        assert caught.value.details() == "no server for model m became ready in time; retry later"
         await ask(port, "GET", "/v2/health/ready")
         with pytest.raises(grpc.aio.AioRpcError):
             await infer(channel, "ServerReady")
@@ -353,9 +353,9 @@ async def test_two_slots_get_their_shares(balanced: Balanced) -> None:
     plan = replace(PLAN, slots=(Slot("a", "m-server-a", 75, 4), Slot("b", "m-server-b", 25, 4)))
     balanced.pilot.accept(plan)
     both = (endpoint(a), endpoint(b, "b"))
-    await balanced.pilot.turn(both)
+    await balanced.pilot.run_pass(both)
     await asyncio.to_thread(balanced.haproxy.start)
-    await balanced.pilot.turn(both)
+    await balanced.pilot.run_pass(both)
     async with balanced.channel as channel:
         who = [(await infer(channel)).decode() for _ in range(400)]
     assert 0.15 < who.count(b.address) / 400 < 0.35
@@ -389,19 +389,19 @@ async def test_a_pod_drains_without_an_error_under_load_and_gives_its_line_back(
     async with Load(balanced) as load:
         await load.more(100)
         leaving = (endpoint(first), endpoint(second, terminating=True, serving=False))
-        await balanced.pilot.turn(leaving)
+        await balanced.pilot.run_pass(leaving)
 
         async def is_left() -> bool:
             reading = await balanced.haproxy.runtime.read()
-            return all(not line.sessions for line in reading.lines.values() if line.address == second.address)
+            return all(not line.sessions for line in reading.servers.values() if line.address == second.address)
 
         await until(is_left)
         before = second.http_count + second.grpc_count
 
         async def free() -> bool:
-            await balanced.pilot.turn(leaving)
+            await balanced.pilot.run_pass(leaving)
             reading = await balanced.haproxy.runtime.read()
-            return sorted(line.admin for line in reading.lines.values()) == ["maint"] * 7 + ["ready"]
+            return sorted(line.admin for line in reading.servers.values()) == ["maint"] * 7 + ["ready"]
 
         await until(free, 1)
         await load.more(100)
@@ -423,12 +423,12 @@ async def test_a_stream_that_does_not_end_is_cut_when_the_drain_is_over_and_the_
         await balanced.turn([other])
         await balanced.turn([other])
         reading = await balanced.haproxy.runtime.read()
-        assert sorted(line.admin for line in reading.lines.values()) == ["drain"] + ["maint"] * 6 + ["ready"]
+        assert sorted(line.admin for line in reading.servers.values()) == ["drain"] + ["maint"] * 6 + ["ready"]
 
         async def free() -> bool:
             await balanced.turn([other])
             reading = await balanced.haproxy.runtime.read()
-            return sorted(line.admin for line in reading.lines.values()) == ["maint"] * 7 + ["ready"]
+            return sorted(line.admin for line in reading.servers.values()) == ["maint"] * 7 + ["ready"]
 
         await until(free)
         with pytest.raises(grpc.aio.AioRpcError):
@@ -448,7 +448,7 @@ async def test_five_hundred_replacements_under_load_end_no_worker_and_fail_no_re
             leaving.append(oldest)
             replaced += 1
             terminating = tuple(endpoint(pod, terminating=True, serving=False) for pod in leaving[-3:])
-            await balanced.pilot.turn((*(endpoint(pod) for pod in balanced.pods), *terminating))
+            await balanced.pilot.run_pass((*(endpoint(pod) for pod in balanced.pods), *terminating))
             assert balanced.pilot.unplaced == ()
             for gone in leaving[:-3]:
                 await gone.stop()
@@ -492,16 +492,16 @@ async def test_a_restarted_haproxy_serves_at_once_from_its_file_and_is_brought_u
 async def test_a_restarted_agent_takes_over_what_runs_and_changes_nothing(balanced: Balanced) -> None:
     await balanced.start(3)
     await balanced.begin()
-    before = (await balanced.haproxy.runtime.read()).lines
+    before = (await balanced.haproxy.runtime.read()).servers
     fresh = HaproxyController(balanced.haproxy.runtime, balanced.haproxy.config, balanced.haproxy.listen)
     fresh.accept(PLAN)
-    await fresh.turn(None)
+    await fresh.run_pass(None)
     assert fresh.in_use
     # The API server lists them in another order, and one is gone meanwhile.
     known = tuple(endpoint(pod) for pod in reversed(balanced.pods[1:]))
-    await fresh.turn(known)
-    await fresh.turn(known)
-    after = (await balanced.haproxy.runtime.read()).lines
+    await fresh.run_pass(known)
+    await fresh.run_pass(known)
+    after = (await balanced.haproxy.runtime.read()).servers
     assert {k: v.address for k, v in after.items() if v.admin == "ready"} == {
         k: v.address for k, v in before.items() if v.admin == "ready" and v.address != balanced.pods[0].address
     }
@@ -520,7 +520,7 @@ async def test_a_new_plan_is_one_reload_without_a_failed_request(balanced: Balan
             await load.more(60)
     assert load.failures == []
     assert balanced.pilot.reloads == 3
-    assert len((await balanced.haproxy.runtime.read()).lines) == 23
+    assert len((await balanced.haproxy.runtime.read()).servers) == 23
 
 
 async def test_fewer_lines_are_no_reload_and_go_with_the_next_one(balanced: Balanced) -> None:
@@ -528,7 +528,7 @@ async def test_fewer_lines_are_no_reload_and_go_with_the_next_one(balanced: Bala
     await balanced.begin(replace(PLAN, slots=(Slot("a", "m-server-a", 100, 16),)))
 
     async def lines() -> int:
-        return len((await balanced.haproxy.runtime.read()).lines)
+        return len((await balanced.haproxy.runtime.read()).servers)
 
     assert await lines() == 16
     balanced.pilot.accept(PLAN)
@@ -542,7 +542,7 @@ async def test_fewer_lines_are_no_reload_and_go_with_the_next_one(balanced: Bala
     # So it is for an agent that starts now.
     fresh = HaproxyController(balanced.haproxy.runtime, balanced.haproxy.config, balanced.haproxy.listen)
     fresh.accept(PLAN)
-    await fresh.turn(tuple(map(endpoint, pods)))
+    await fresh.run_pass(tuple(map(endpoint, pods)))
     assert (fresh.reloads, fresh.in_use, await lines()) == (0, 2, 16)
     # More lines, or anything else, is one.
     balanced.pilot.accept(replace(PLAN, queue_limit=21))
@@ -583,7 +583,7 @@ async def test_more_pods_than_lines_are_reported_and_a_larger_plan_takes_them(ba
     await balanced.turn()
     await balanced.turn()
     assert balanced.pilot.unplaced == ()
-    lines = (await balanced.haproxy.runtime.read()).lines.values()
+    lines = (await balanced.haproxy.runtime.read()).servers.values()
     assert {line.address for line in lines if line.admin == "ready"} == {pod.address for pod in balanced.pods}
 
 
@@ -596,8 +596,8 @@ async def test_a_configuration_that_haproxy_refuses_leaves_the_former_one_in_for
     fresh = HaproxyController(balanced.haproxy.runtime, balanced.haproxy.config, listen)
     fresh.accept(PLAN)
     good = balanced.haproxy.config.read_text()
-    await fresh.turn((endpoint(pod),))
-    await fresh.turn((endpoint(pod),))
+    await fresh.run_pass((endpoint(pod),))
+    await fresh.run_pass((endpoint(pod),))
     assert fresh.reloads == 0
     assert balanced.haproxy.config.read_text() == good
     assert (await ask(balanced.haproxy.ports.http, "POST", "/v2/models/m/infer"))[0] == 200
@@ -696,11 +696,11 @@ def check_metrics(page: str, pods: set[str]) -> None:
     assert histogram["count", "b", None] == 0
 
 
-def check_times(records: Sequence[tuple[float, Record]]) -> None:
+def check_times(records: Sequence[tuple[float, AgentReport]]) -> None:
     """Of an agent that has seen a load come out of nothing: at most one a look, but for those that confirm a surge."""
     pairs = [(later_at - at, sooner, later) for (at, sooner), (later_at, later) in itertools.pairwise(records)]
-    confirming = [(sooner, later) for gap_s, sooner, later in pairs if gap_s < CONFIRMS_S]
-    assert len(records) - len(confirming) <= (records[-1][0] - records[0][0]) / SendInterval().least_s + 2
+    confirming = [(sooner, later) for gap_s, sooner, later in pairs if gap_s < MAX_CONFIRM_DELAY_S]
+    assert len(records) - len(confirming) <= (records[-1][0] - records[0][0]) / SendInterval().min_s + 2
     assert any(
         sooner.balancer and later.balancer and later.balancer.requests > sooner.balancer.requests > 0
         for sooner, later in confirming
@@ -740,7 +740,7 @@ async def test_the_agent_as_a_process_serves_reports_takes_out_a_dead_backend_an
                 return next(pod.state for pod in record.pods if pod.name == endpoint(sick).pod)
 
             async def out() -> bool:
-                lines = (await balanced.haproxy.runtime.read()).lines.values()
+                lines = (await balanced.haproxy.runtime.read()).servers.values()
                 return all(line.admin != "ready" for line in lines if line.address == sick.address)
 
             figures.record("dead_backend_out_s", await until(out, 5))
@@ -749,7 +749,7 @@ async def test_the_agent_as_a_process_serves_reports_takes_out_a_dead_backend_an
         assert load.failures == []
         seen = len(collector.records)
 
-        def told() -> list[Record]:
+        def told() -> list[AgentReport]:
             """Where this process was held up for a moment, its pods were, too: a look that found one away says so."""
             wanted = ({"ready", "maintenance"}, {0.5}, {3})
             return [
@@ -801,10 +801,10 @@ async def test_the_operators_notice_takes_a_pod_out_and_puts_one_in_before_the_s
         await until(lambda: is_(lambda: bool(collector.sockets)), 10)
 
         async def in_use() -> set[str]:
-            lines = (await balanced.haproxy.runtime.read()).lines.values()
+            lines = (await balanced.haproxy.runtime.read()).servers.values()
             return {line.address for line in lines if line.admin == "ready"}
 
-        async def tell(pod: Pod, news: PodNews) -> None:
+        async def tell(pod: Pod, news: PodChange) -> None:
             notice = Notice(endpoint(pod).pod, "a", pod.address, news)
             await collector.sockets[0].send_str(notice.to_json())
 

@@ -32,7 +32,7 @@ MANY = 8500
 SECOND_S = 1.0
 """Everyone else is answered within it."""
 ROOMY = replace(PLAN, max_connections=300, queue_limit=300, source_share=50)
-ROOM = memory_budget.room(PLAN, tls=False)
+ROOM = memory_budget.haproxy_limits(PLAN, tls=False)
 
 
 @pytest.fixture
@@ -129,7 +129,7 @@ async def test_one_clients_8500_connections_leave_others_a_second(
         async with watched(balanced) as watch:
             for _ in range(10):
                 await asyncio.to_thread(many.come, MANY // 10, says)
-        most = {"http": ROOM.http, "grpc": ROOM.grpc, "metrics": memory_budget.METRICS_CONNECTIONS}[port]
+        most = {"http": ROOM.http, "grpc": ROOM.grpc, "metrics": memory_budget.MAX_METRICS_CONNECTIONS}[port]
         # Alone, a source may have the larger part; connections that asked are kept open up to the half.
         assert most // 3 < many.kept() <= most * 3 // 4 + 1
     finally:
@@ -238,7 +238,7 @@ async def test_a_silent_crowd_before_tls_leaves_others_a_second(balanced: Balanc
             writer.close()
             with contextlib.suppress(OSError):
                 await writer.wait_closed()
-        assert many.kept() <= memory_budget.room(PLAN, tls=True).http * 3 // 4 + 1
+        assert many.kept() <= memory_budget.haproxy_limits(PLAN, tls=True).http * 3 // 4 + 1
     finally:
         many.go()
     assert slowest_s < SECOND_S

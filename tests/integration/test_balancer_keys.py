@@ -22,7 +22,7 @@ pytestmark = pytest.mark.more
 
 ALICE, BOB = "alice-0123456789abcdef", "B0b~!$%^&*()_+{}|:<>?"
 PATH = "/v2/models/m/infer"
-NEEDED = "an API key is needed: Authorization: Bearer KEY, or x-api-key: KEY"
+NEEDED = "an API key is required: send Authorization: Bearer KEY, or x-api-key: KEY"
 
 
 class Hearing(Pod):
@@ -86,7 +86,7 @@ async def by_grpc(balanced: Balanced, *metadata: tuple[str, str], method: str = 
 async def test_who_shows_a_key_may_come_and_the_pod_is_not_shown_it(balanced: Balanced, tmp_path: Path) -> None:
     put(tmp_path / "keys", alice=ALICE + "\n", bob=BOB)
     await begin(balanced, tmp_path)
-    assert balanced.pilot.trouble == ""
+    assert balanced.pilot.problem == ""
     for header in (f"Authorization: Bearer {ALICE}", f"authorization: bearer {BOB}", f"X-Api-Key: {BOB}"):
         assert await by_http(balanced, header) == 200
     assert await by_grpc(balanced, ("authorization", f"Bearer {ALICE}")) == "OK"
@@ -118,7 +118,7 @@ async def test_who_shows_a_key_may_come_and_the_pod_is_not_shown_it(balanced: Ba
         if file.is_file():
             assert ALICE.encode() not in file.read_bytes()
             assert BOB.encode() not in file.read_bytes()
-    assert (await balanced.haproxy.runtime.read()).refused == 0
+    assert (await balanced.haproxy.runtime.read()).rejected == 0
 
 
 async def test_a_key_that_is_taken_away_ends_and_without_any_nobody_may_come(
@@ -127,7 +127,7 @@ async def test_a_key_that_is_taken_away_ends_and_without_any_nobody_may_come(
     folder = tmp_path / "keys"
     alice, bob = f"X-Api-Key: {ALICE}", f"X-Api-Key: {BOB}"
     await begin(balanced, tmp_path)
-    assert balanced.pilot.trouble == "Secret digits-keys: there is no API key, so no request is taken"
+    assert balanced.pilot.problem == "Secret digits-keys: there is no valid API key, so every request is rejected"
     assert [await by_http(balanced, alice), await by_http(balanced, "X-Api-Key:")] == [401, 401]
     for keys, who in (
         ({"alice": ALICE}, [200, 401]),
@@ -141,8 +141,8 @@ async def test_a_key_that_is_taken_away_ends_and_without_any_nobody_may_come(
     put(folder, alice=ALICE, bob="too short", carol="a b" * 9)
     await balanced.turn()
     await balanced.turn()
-    wrong = "is no key of 16 to 512 visible ASCII characters"
-    assert balanced.pilot.trouble == f"Secret digits-keys: bob {wrong}; carol {wrong}"
+    wrong = "is not a valid key: it must have 16 to 512 visible ASCII characters"
+    assert balanced.pilot.problem == f"Secret digits-keys: bob {wrong}; carol {wrong}"
     assert [await by_http(balanced, alice), await by_http(balanced, "X-Api-Key: too short")] == [200, 401]
     put(folder)
     await balanced.turn()

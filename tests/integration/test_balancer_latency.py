@@ -10,20 +10,21 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from halcyon.api.documents.balancer_plan import Slot
-from halcyon.api.documents.observation_report import Record
+from halcyon.api.documents.observation_report import AgentReport
 from halcyon.balancer.telemetry import sampler
 from halcyon.balancer.telemetry.triton_client import Metrics
 from halcyon.control.rollout.canary_analysis import LOOK_S, CanaryAnalysis
 from halcyon.kube.kinds import Key
 from halcyon.render import names
 from halcyon.signals.observation_store import ObservationStore
-from halcyon.signals.validation import vet
+from halcyon.signals.validation import validate
+from tests.clocks import DrivenClock
 from tests.integration import balanced as ways
 from tests.integration.balanced import Balanced, ask, endpoint, infer, until
 from tests.unit.control.objects import pod as server
 from tests.unit.control.rolling import Cluster
 from tests.unit.control.test_canary import begun
-from tests.unit.control.test_canary_watch import rollout
+from tests.unit.control.test_canary_watch import rolling, rollout
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -74,10 +75,10 @@ async def test_answers_are_counted_by_slot_and_clients_with_their_wait(balanced:
     [slow] = await balanced.start(1, delay_s=SLOW_S)
     slots = endpoint(quick), endpoint(slow, "b")
     balanced.pilot.accept(replace(TWO, max_connections=1))
-    await balanced.pilot.turn(slots)
+    await balanced.pilot.run_pass(slots)
     await asyncio.to_thread(balanced.haproxy.start)
     for _ in range(2):
-        await balanced.pilot.turn(slots)
+        await balanced.pilot.run_pass(slots)
     await ask_all(balanced, 24)
 
     read = await balanced.haproxy.runtime.read()
@@ -100,7 +101,7 @@ async def test_a_held_request_waits_in_the_clients_figures_alone(balanced: Balan
         asked_too = asyncio.create_task(infer(channel))
 
         async def both_held() -> bool:
-            return (await balanced.haproxy.runtime.knocks()).held == 2
+            return (await balanced.haproxy.runtime.held_requests()).held == 2
 
         await until(both_held)
         began = time.monotonic()
@@ -124,8 +125,8 @@ class Judged:
         self.balanced, self.revisions = balanced, revisions
         self.hub, self.now = ObservationStore(), 1000.0
         self.key = Key("default", "m")
-        self.watch = CanaryAnalysis(self.hub, lambda: self.now)
-        self.watch.planned(self.key, rollout(cluster), balanced=True)
+        self.watch = CanaryAnalysis(self.hub, DrivenClock(lambda: self.now))
+        self.watch.planned(self.key, rolling(rollout(cluster)))
 
     def look(self, reading: HaproxyStats) -> Any:
         """The verdict by this reading; the model's own counters say that all went well."""
@@ -137,17 +138,17 @@ class Judged:
                 count = pod.http_count + pod.grpc_count
                 found = Metrics(0, count, 0, 0, count, count, 100 * count, 100 * count)
                 sightings[told.pod] = sampler.ScrapedPod(at, found)
-            made = sampler.record(
+            made = sampler.report(
                 namespace="default",
                 name="m",
                 agent="m-balancer-0",
                 at=at,
                 reading=reading,
                 endpoints=endpoints,
-                sightings=sightings,
+                samples=sightings,
                 maintenance=frozenset(),
             )
-            self.hub.receive(vet(Record.from_json(made.to_json())).record, at)
+            self.hub.receive(validate(AgentReport.from_json(made.to_json())).report, at)
         servers = []
         for told in endpoints:
             made_pod = server(told.pod, ready=True, revision=self.revisions[told.slot])
@@ -161,10 +162,10 @@ async def test_a_canary_that_answers_later_is_gone_back_from(balanced: Balanced)
     await balanced.start(1, delay_s=SLOW_S)
     slots = tuple(endpoint(pod, slot) for pod, slot in zip(balanced.pods, "ab", strict=True))
     balanced.pilot.accept(TWO)
-    await balanced.pilot.turn(slots)
+    await balanced.pilot.run_pass(slots)
     await asyncio.to_thread(balanced.haproxy.start)
     for _ in range(2):
-        await balanced.pilot.turn(slots)
+        await balanced.pilot.run_pass(slots)
     cluster, stable, canary = begun(count=2, room=3)
     judged = Judged(balanced, cluster, {"a": stable, "b": canary})
 

@@ -140,7 +140,7 @@ async def test_one_that_waited_for_the_first_pod_says_where_it_came_and_how_long
         waiting = [asyncio.create_task(raw(port, request("X-Request-Id: a"))), asyncio.create_task(told(channel))]
 
         async def held() -> bool:
-            return (await balanced.haproxy.runtime.knocks()).held == 2
+            return (await balanced.haproxy.runtime.held_requests()).held == 2
 
         await until(held)
         await asyncio.sleep(0.2)  # what is to be measured

@@ -56,7 +56,7 @@ async def overloaded(balanced: Balanced, tmp_path: Path, plan: BalancerPlan) -> 
         await until(lambda: running.is_("/readyz", 200), 10)
 
         async def in_use() -> bool:
-            lines = (await balanced.haproxy.runtime.read()).lines.values()
+            lines = (await balanced.haproxy.runtime.read()).servers.values()
             return sum(line.admin == "ready" for line in lines) == PODS
 
         await until(in_use, 10)
@@ -208,7 +208,8 @@ async def test_who_can_not_be_answered_in_time_is_refused_at_once_and_others_are
     status, headers, body = await ask(port, "POST", "/v2/models/m/infer")
     assert (status, headers["retry-after"]) == (429, "1")
     assert (
-        json.loads(body)["error"] == "too many requests for model m wait to answer this one within its time; try later"
+        json.loads(body)["error"]
+        == "too many requests for model m are queued to answer this one before its deadline; retry later"
     )
     await runtime.set({queueing.RATE: 0, queueing.SERVICE: 0})
     assert await crowd.code(10.0) == "accepted"
@@ -241,7 +242,7 @@ async def test_one_source_may_wait_with_its_share_only_where_the_plan_says_so(ba
         request = "POST /v2/models/m/infer HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n"
         status, _, body = await raw(balanced.haproxy.ports.http, request.encode())
         assert status == 429
-        why = "5 requests of this source for model m wait already, its share; try later"
+        why = "5 requests of this source for model m are queued already, its share of the limit; retry later"
         assert json.loads(body)["error"] == why
         # Another source: there is room for others.
         _, writer = await asyncio.open_connection("127.0.0.1", balanced.haproxy.ports.http, local_addr=("127.0.0.2", 0))

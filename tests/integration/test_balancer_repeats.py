@@ -13,7 +13,7 @@ import grpc.aio  # type: ignore[import-untyped]  # same
 import pytest
 
 from halcyon.balancer.config.retries import MAX_BYTES, ONCE
-from halcyon.balancer.runtime.rate_feedback import Pacing
+from halcyon.balancer.runtime.rate_feedback import RateFeedback
 from halcyon.balancer.runtime.retry_budget import MIN_RETRIES
 from tests.integration.balanced import PLAN, TIMEOUT, Balanced, infer, one, until
 from tests.unit.balancer.stand_ins import Pod, close
@@ -120,8 +120,8 @@ async def test_a_request_whose_server_breaks_off_is_answered_by_another_whenever
         assert [await call(channel) for _ in range(20)] == ["OK"] * 20
     assert breaking.broken > met
     reading = await balanced.haproxy.runtime.read()
-    assert (reading.errors, reading.refused) == (0, 0)
-    assert reading.repeated == breaking.broken
+    assert (reading.errors, reading.rejected) == (0, 0)
+    assert reading.retried == breaking.broken
 
 
 async def test_a_body_that_does_not_fit_is_sent_once(balanced: Balanced) -> None:
@@ -140,7 +140,7 @@ async def test_what_belongs_to_a_sequence_is_sent_once(balanced: Balanced) -> No
 
 async def test_while_it_is_forbidden_nothing_is_sent_again_but_what_no_server_has_seen(balanced: Balanced) -> None:
     breaking = await begin(balanced)
-    balanced.pilot.variables.want({ONCE: 1})
+    balanced.pilot.variables.set({ONCE: 1})
     await balanced.turn()
     told = [await post(balanced, b"x" * 100) for _ in range(12)]
     assert told.count(502) == breaking.broken > 0
@@ -154,10 +154,10 @@ async def test_the_agent_forbids_it_when_more_than_a_tenth_fails_and_allows_it_w
     balanced: Balanced,
 ) -> None:
     breaking = await begin(balanced)
-    pacing = Pacing(balanced.pilot.variables)
+    pacing = RateFeedback(balanced.pilot.variables)
 
     async def look(now: float) -> None:
-        await pacing.look(await balanced.haproxy.runtime.read(), servers=2, now=now)
+        await pacing.update(await balanced.haproxy.runtime.read(), servers=2, now=now)
 
     await look(0.0)
     told = [await post(balanced, b"x") for _ in range(3 * MIN_RETRIES)]

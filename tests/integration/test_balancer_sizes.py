@@ -57,7 +57,7 @@ async def told(channel: grpc.aio.Channel, size: int, method: str = "ModelInfer")
 
 
 TOO_LARGE = f"the request is larger than {MOST} bytes, the limit for model m"
-UNSAID = f"a body of {MAX_BYTES} bytes or more needs Content-Length"
+UNSAID = f"a body of {MAX_BYTES} bytes or more requires Content-Length"
 
 
 @pytest.mark.parametrize("sequences", [False, True])
@@ -80,7 +80,7 @@ async def test_what_says_that_it_is_too_large_is_refused_before_its_body_comes(
     [pod] = balanced.pods
     assert (pod.http_count, pod.grpc_count) == (1, 2)
     reading = await balanced.haproxy.runtime.read()
-    assert (reading.refused, reading.errors) == (0, 0)
+    assert (reading.rejected, reading.errors) == (0, 0)
 
 
 @pytest.mark.parametrize("sequences", [False, True])

@@ -97,7 +97,7 @@ async def test_two_balancers_agree_whatever_lines_the_pods_have(balanced: Balanc
         await asyncio.to_thread(haproxy.start)
         for count in (2, 3, 4, 4):
             await other.turn(balanced.pods[-count:])
-        lines = [{key: seen.address for key, seen in at.pilot.reading.lines.items()} for at in (balanced, other)]
+        lines = [{key: seen.address for key, seen in at.pilot.reading.servers.items()} for at in (balanced, other)]
         assert lines[0] != lines[1]
         assert await where(balanced) == await where(other)
 
@@ -112,7 +112,7 @@ async def test_a_pod_that_drains_keeps_what_belongs_to_it_until_the_drain_is_ove
 
     async def turn() -> None:
         pods = [endpoint(pod, terminating=pod is leaving) for pod in balanced.pods]
-        await balanced.pilot.turn(tuple(pods))
+        await balanced.pilot.run_pass(tuple(pods))
 
     began = asyncio.get_running_loop().time()
     await turn()
@@ -138,10 +138,10 @@ async def test_a_canary_s_share_is_one_of_values(balanced: Balanced) -> None:
     slots = (Slot("a", "m-server-a", 50, 8), Slot("b", "m-server-b", 50, 8))
     balanced.pilot.accept(replace(STICKY, slots=slots))
     pods = (endpoint(old), endpoint(new, slot="b"))
-    await balanced.pilot.turn(pods)
+    await balanced.pilot.run_pass(pods)
     await asyncio.to_thread(balanced.haproxy.start)
     for _ in range(2):
-        await balanced.pilot.turn(pods)
+        await balanced.pilot.run_pass(pods)
     known = await where(balanced)
     assert set(known.values()) == {old.address, new.address}
     assert await where(balanced) == known

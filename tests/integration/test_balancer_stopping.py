@@ -44,7 +44,7 @@ async def closes(balanced: Balanced, target: str = "/v2/models/m/infer") -> bool
 
 
 async def say(balanced: Balanced, *, stopping: bool) -> None:
-    balanced.pilot.variables.want({STOPPING: int(stopping)})
+    balanced.pilot.variables.set({STOPPING: int(stopping)})
     await balanced.turn()
 
 
@@ -54,7 +54,7 @@ async def test_every_answer_of_http_is_the_last_of_its_connection_errors_and_hel
     await until(lambda: is_(lambda: not held.done()))
 
     async def waits() -> bool:
-        return (await balanced.haproxy.runtime.knocks()).held == 1
+        return (await balanced.haproxy.runtime.held_requests()).held == 1
 
     await until(waits)
     assert not await closes(balanced, "/nothing")
@@ -237,7 +237,7 @@ async def test_a_killed_haproxy_is_as_it_was_within_a_second_of_its_start(balanc
         await asyncio.to_thread(balanced.haproxy.start)
 
         async def in_use() -> set[str]:
-            lines = (await balanced.haproxy.runtime.read()).lines.values()
+            lines = (await balanced.haproxy.runtime.read()).servers.values()
             return {line.address for line in lines if line.admin == "ready"}
 
         async def has(wanted: set[str]) -> bool:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.more
 
 BRIEF = replace(PLAN, drain_ms=1000, request_timeout_ms=60000)
-GONE = "the server of this stream is gone; begin another"
+GONE = "the server of this stream is gone; open another"
 
 
 @pytest.fixture
@@ -119,7 +119,7 @@ async def test_a_drain_lets_streams_go_on_for_its_time_and_then_ends_them_as_una
         began = clock()
         leaving = (endpoint(pod, terminating=True, serving=True), endpoint(other))
         while not running.done():
-            await balanced.pilot.turn(leaving)
+            await balanced.pilot.run_pass(leaving)
             await asyncio.sleep(0.02)
         lasted_s = clock() - began
         assert await running == ("UNAVAILABLE", GONE)
@@ -183,16 +183,16 @@ async def test_a_stream_outlives_a_reload_and_new_ones_go_by_the_new_weights(bal
     slots = (Slot("a", "m-server-a", 100, 4), Slot("b", "m-server-b", 0, 4))
     both = (endpoint(a), endpoint(b, "b"))
     balanced.pilot.accept(replace(BRIEF, slots=slots))
-    await balanced.pilot.turn(both)
+    await balanced.pilot.run_pass(both)
     await asyncio.to_thread(balanced.haproxy.start)
-    await balanced.pilot.turn(both)
+    await balanced.pilot.run_pass(both)
     with balanced.threaded_channel(retries=True) as channel:
         stream = Stream(last=150)
         running = asyncio.create_task(stream.run(channel))
         await stream.reaches(5)
         balanced.pilot.accept(replace(BRIEF, slots=(replace(slots[0], weight=0), replace(slots[1], weight=100))))
-        await balanced.pilot.turn(both)
-        await balanced.pilot.turn(both)
+        await balanced.pilot.run_pass(both)
+        await balanced.pilot.run_pass(both)
         assert balanced.pilot.reloads == 1
         fresh = Stream(last=3)
         with balanced.threaded_channel() as another:

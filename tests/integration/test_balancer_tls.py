@@ -82,7 +82,7 @@ class Secured:
 
     @property
     def trouble(self) -> str:
-        return self.balanced.pilot.trouble
+        return self.balanced.pilot.problem
 
     async def served(self, *trusted: Pair, client: Pair | None = None, protocol: str = "http") -> bytes:
         """The certificate that a new connection meets; it asks and is answered."""
@@ -174,9 +174,9 @@ async def test_both_protocols_speak_tls_and_nothing_else(secured: Secured) -> No
 async def test_without_a_certificate_nobody_can_come_until_there_is_one(secured: Secured) -> None:
     own = pair()
     for crt, key, why in (
-        ("", "", "there is no tls.crt"),
-        (own.crt, "", "there is no tls.key"),
-        ("x", "y", "tls.crt is no PEM"),
+        ("", "", "key tls.crt is missing"),
+        (own.crt, "", "key tls.key is missing"),
+        ("x", "y", "tls.crt is not PEM"),
     ):
         secured.put(crt, key)
         if secured.balanced.haproxy.process is None:
@@ -184,7 +184,7 @@ async def test_without_a_certificate_nobody_can_come_until_there_is_one(secured:
         await secured.turn()
         assert secured.balanced.pilot.is_shut
         assert secured.trouble.startswith(f"Secret digits-tls: {why}")
-        assert secured.trouble.endswith("; no connection is taken")
+        assert secured.trouble.endswith("; no connection is accepted")
         assert not await secured.is_open()
     secured.put(own.crt, own.key)
     await secured.turn()
@@ -269,20 +269,20 @@ async def test_a_broken_certificate_leaves_the_last_good_one_even_over_restarts(
     await secured.begin()
     hidden = pair(password=b"secret")
     broken = {
-        "tls.crt and tls.key are no certificate and its key": [
+        "tls.crt and tls.key are not a certificate and its key": [
             (own.crt, other.key),
             (hidden.crt, hidden.key),
             (own.key, own.key),
         ],
-        "tls.crt is no PEM": [("hello", own.key), (own.crt[:200], own.key)],
-        "there is no tls.crt": [("", own.key)],
+        "tls.crt is not PEM": [("hello", own.key), (own.crt[:200], own.key)],
+        "key tls.crt is missing": [("", own.key)],
     }
     for why, contents in broken.items():
         for crt, key in contents:
             secured.put(crt, key)
             await secured.turn()
             assert secured.trouble.startswith(f"Secret digits-tls: {why}")
-            assert secured.trouble.endswith("; the last good one is served")
+            assert secured.trouble.endswith("; the last valid one stays in use")
             assert await secured.served(own) == own.der
     assert secured.balanced.pilot.reloads == 0
     # Another agent, then another HAProxy: what they find is what was good.
@@ -308,7 +308,7 @@ async def test_one_that_has_expired_takes_no_good_ones_place_and_the_days_that_a
     secured.put(over.crt, over.key)
     await secured.begin()
     assert not secured.balanced.pilot.is_shut
-    assert secured.trouble.startswith("Secret digits-tls, as it is served: tls.crt expired 1 day ago, on 20")
+    assert secured.trouble.startswith("Secret digits-tls, as in use: tls.crt expired 1 day ago, on 20")
 
     secured.put(own.crt, own.key)
     await secured.turn()
@@ -317,17 +317,17 @@ async def test_one_that_has_expired_takes_no_good_ones_place_and_the_days_that_a
     secured.put(over.crt, over.key)
     await secured.turn()
     assert secured.trouble.startswith("Secret digits-tls: tls.crt expired 1 day ago, on 20")
-    assert secured.trouble.endswith("; the last good one is served")
+    assert secured.trouble.endswith("; the last valid one stays in use")
     assert await secured.served(own) == own.der
     # Nor after a restart of the agent.
     secured.pilot().accept(PLAN)
     await secured.turn()
-    assert secured.trouble.endswith("; the last good one is served")
+    assert secured.trouble.endswith("; the last valid one stays in use")
     assert await secured.served(own) == own.der
 
     secured.put(late.crt, late.key)
     await secured.turn()
-    assert secured.trouble.startswith("Secret digits-tls, as it is served: tls.crt expires in 1 day, on 20")
+    assert secured.trouble.startswith("Secret digits-tls, as in use: tls.crt expires in 1 day, on 20")
     assert await secured.served(late) == late.der
     end = secured.balanced.pilot.expires["tls.crt"]
     assert abs(end - time.time() - 30 * 3600) < 3600
@@ -350,7 +350,7 @@ async def test_authorities_that_expire_are_told_and_only_all_of_them_are_refused
     assert await secured.served(own, client=client) == own.der
     secured.put_clients(gone.crt + client.crt)
     await secured.turn()
-    assert secured.trouble.startswith("Secret digits-clients, as it is served: certificate 1 of 2 in ca.crt expired")
+    assert secured.trouble.startswith("Secret digits-clients, as in use: certificate 1 of 2 in ca.crt expired")
     assert await secured.served(own, client=client) == own.der
     assert set(balanced.pilot.expires) == {"tls.crt", "ca.crt"}
 
@@ -386,7 +386,7 @@ async def test_clients_must_show_a_certificate_of_the_authority(balanced: Balanc
     # Half of it would let everybody in.
     assert (
         secured.trouble
-        == "Secret digits-clients: there is no ca.crt; kubectl describe secret shows what there is; no connection is taken"
+        == "Secret digits-clients: key ca.crt is missing; kubectl describe secret lists the keys; no connection is accepted"
     )
     assert not await secured.is_open()
     secured.put_clients(client.crt)
@@ -404,7 +404,7 @@ async def test_clients_must_show_a_certificate_of_the_authority(balanced: Balanc
             assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
     secured.put_clients("")
     await secured.turn()
-    assert "there is no ca.crt" in secured.trouble
+    assert "key ca.crt is missing" in secured.trouble
     with pytest.raises((OSError, asyncio.IncompleteReadError)):
         await secured.served(own)
     secured.put_clients(stranger.crt)
@@ -426,9 +426,9 @@ async def test_the_agent_tells_what_lacks_and_is_ready_once_it_is_there(balanced
 
         def told() -> str | None:
             sample = collector.records[-1][1].balancer if collector.records else None
-            return None if sample is None else sample.trouble
+            return None if sample is None else sample.problem
 
-        lacks = "Secret digits-tls: there is no tls.crt; kubectl describe secret shows what there is; no connection is taken"
+        lacks = "Secret digits-tls: key tls.crt is missing; kubectl describe secret lists the keys; no connection is accepted"
         await until(lambda: is_(lambda: told() == lacks), 20)
         assert await running.probe("/readyz") == (503, (lacks + "\n").encode())
         assert b"halcyon_agent_degraded 1\n" in (await running.probe("/metrics"))[1]
@@ -439,5 +439,5 @@ async def test_the_agent_tells_what_lacks_and_is_ready_once_it_is_there(balanced
         assert await secured.served(own) == own.der
         await until(lambda: is_(lambda: told() == ""), 20)
         secured.put("", own.key)
-        await until(lambda: is_(lambda: (told() or "").endswith("; the last good one is served")), 20)
+        await until(lambda: is_(lambda: (told() or "").endswith("; the last valid one stays in use")), 20)
         assert await running.is_("/readyz", 200)

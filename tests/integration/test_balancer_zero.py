@@ -85,7 +85,7 @@ class Clients:
 
 
 async def held_is(balanced: Balanced, count: int) -> bool:
-    return (await balanced.haproxy.runtime.knocks()).held == count
+    return (await balanced.haproxy.runtime.held_requests()).held == count
 
 
 async def test_a_hundred_requests_wait_for_the_first_server_and_go_out_as_soon_as_it_is_up(balanced: Balanced) -> None:
@@ -93,7 +93,7 @@ async def test_a_hundred_requests_wait_for_the_first_server_and_go_out_as_soon_a
     async with Clients(balanced) as clients:
         await clients.begin(50, 50)
         reading = await balanced.haproxy.runtime.read()
-        assert (reading.held, reading.queued, reading.requests, reading.refused) == (100, 0, 100, 0)
+        assert (reading.held, reading.queued, reading.requests, reading.rejected) == (100, 0, 100, 0)
         [pod] = await balanced.start()
         await balanced.turn()
         up_at = time.monotonic()
@@ -129,7 +129,7 @@ async def test_past_the_deadline_it_is_503_or_unavailable_and_a_refusal(balanced
         began = time.monotonic()
         told = list(await asyncio.gather(clients.by_http(), clients.by_grpc(), clients.by_grpc(within_s=5)))
         assert time.monotonic() - began > 0.35
-    why = "no server for model m was up in time; try later"
+    why = "no server for model m became ready in time; retry later"
     assert told == [f"503 1 {why}", f"UNAVAILABLE {why}", f"UNAVAILABLE {why}"]
     assert await balanced.counters() == (3, 3, 0)
 
@@ -147,7 +147,7 @@ async def test_the_bound_counts_both_protocols_and_what_is_above_it_is_refused_a
     await balanced.begin(replace(LONG, queue_limit=20))
     async with Clients(balanced) as clients:
         await clients.begin(10, 10)
-        why = "20 requests for model m wait already, the limit of this balancer; try later"
+        why = "20 requests for model m are queued already, the limit of this balancer; retry later"
         assert [await clients.by_http() for _ in range(3)] == [f"429 1 {why}"] * 3
         assert [await clients.by_grpc() for _ in range(3)] == [f"RESOURCE_EXHAUSTED {why}"] * 3
         assert await balanced.counters() == (26, 6, 0)
@@ -201,7 +201,7 @@ async def test_readiness_and_metadata_do_not_wait(balanced: Balanced) -> None:
             await infer(channel, "ServerReady")
         assert caught.value.code() == grpc.StatusCode.UNAVAILABLE
         assert time.monotonic() - began < LONG.request_timeout_ms / 4000
-    assert (await balanced.haproxy.runtime.knocks()).came == 0
+    assert (await balanced.haproxy.runtime.held_requests()).total == 0
 
 
 async def test_those_who_wait_survive_reloads_and_go_to_the_server_that_the_new_process_knows(
@@ -262,7 +262,7 @@ async def test_a_process_that_ends_without_a_successor_sends_them_away_to_come_a
         told = await asyncio.gather(*clients.waiting)
         # Long before their own deadline.
         assert time.monotonic() - began < LONG.request_timeout_ms / 2000
-    why = "no server had room in time"
+    why = "no server had free capacity in time"
     assert sorted(told) == [f"503 1 {why}"] * 5 + [f"UNAVAILABLE {why}"] * 5
     assert balanced.haproxy.worker_exits() == 0
 
@@ -273,11 +273,11 @@ async def test_a_slot_without_a_server_leaves_its_share_to_the_other(balanced: B
     balanced.pilot.accept(plan)
     for slot in ("a", "b"):
         only = (endpoint(pod, slot),)
-        await balanced.pilot.turn(only)
+        await balanced.pilot.run_pass(only)
         if balanced.haproxy.process is None:
             await asyncio.to_thread(balanced.haproxy.start)
         for _ in range(3):
-            await balanced.pilot.turn(only)
+            await balanced.pilot.run_pass(only)
         async with Clients(balanced) as clients:
             told = [await clients.by_grpc() for _ in range(20)] + [await clients.by_http() for _ in range(20)]
             assert set(told) == {pod.address}
@@ -312,7 +312,7 @@ async def test_the_first_who_finds_no_server_is_told_to_the_collector_at_once(
         await until(lambda: is_(lambda: told(0, began)), 5)
         record = collector.records[-1][1]
         assert record.balancer is not None
-        assert (record.balancer.requests, record.balancer.refused) == (1, 0)
+        assert (record.balancer.requests, record.balancer.rejected) == (1, 0)
         assert json.loads(record.to_json())["balancer"]["held"] == 0
 
 

@@ -12,9 +12,9 @@ from typing import Any
 import kubernetes_validate
 import pytest
 
+from generators.monitoring.alerts import FULL
 from halcyon.api.types import quantity
 from halcyon.control.runtime import settings
-from halcyon.monitoring.alerts import FULL
 from tests.integration.charts import (
     API_SERVICE,
     CHART,

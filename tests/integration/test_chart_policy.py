@@ -8,7 +8,7 @@ import kubernetes_validate
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
-from halcyon.api.policy import admission_policies
+from generators import admission_policies
 from halcyon.api.policy.site_policy import ANYTHING, SitePolicy
 from halcyon.control.runtime import settings as options
 from tests.integration.charts import NAMESPACED, Object, Values, find, laid_over, pod, refusal, render

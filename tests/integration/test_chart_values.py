@@ -7,7 +7,7 @@ from functools import cache
 
 import pytest
 
-from scripts import chart_values
+from generators import chart_values
 from tests.integration.charts import (
     CHART,
     EVERYTHING,
@@ -113,7 +113,10 @@ SCHEMA: list[tuple[Values, str, str]] = [
 
 CHECKED: list[tuple[Values, str]] = [
     ({"images": {"registry": ""}}, "images.registry is empty"),
-    ({"watchNamespaces": ["a"], "metricsAPI": {"register": True}}, "metricsAPI.register is true and watchNamespaces is set"),
+    (
+        {"watchNamespaces": ["a"], "metricsAPI": {"register": True}},
+        "metricsAPI.register is true and watchNamespaces is set",
+    ),
     ({"prometheus": {"tokenSecret": {"name": "t"}}}, "prometheus.url is empty"),
     (
         {"prometheus": {"url": "http://p", "caSecret": {"name": "s"}, "caConfigMap": {"name": "c"}}},

@@ -15,8 +15,8 @@ import pytest
 
 from e2e.cluster.kubectl import Kubectl
 from halcyon.api.user_annotations import REASON
-from halcyon.cli.commands.main import main
 from halcyon.kube import kinds
+from halcyon.main import main
 from tests.integration.operator_process import environment
 from tests.integration.operator_space import Space, deployment, files
 from tests.integration.waiting import PATIENCE, until
@@ -54,7 +54,7 @@ def test_a_model_is_shown_with_everything_that_was_made_for_it(space: Space, hal
     assert [child["kind"] for child in tree["children"]][:2] == ["Revision", "Balancer"]
     revision, balancer = tree["children"][:2]
     (slot,) = revision["children"]
-    assert (revision["state"], slot["name"], slot["state"]) == ("serving", "m-a", "full")
+    assert (revision["state"], slot["name"], slot["state"]) == ("serving", "m-a", "ready")
     assert {pod["state"] for pod in (*slot["children"], *balancer["children"])} == {"ready"}
     assert len(slot["children"]) == 2
     assert halcyon("get")[1].splitlines()[1].split()[:4] == ["m", "True", "Ready", "2/2"]
@@ -73,7 +73,7 @@ def test_a_person_takes_the_count_says_why_and_gives_it_back(space: Space, halcy
     assert "load test until noon" in halcyon("get", "m")[1]
     assert "outside spec.scaling of m, minReplicas 1 to maxReplicas 5" in halcyon("scale", "m", "9")[2]
 
-    assert halcyon("resume", "m")[1].startswith("scaling of m is active (was Paused)")
+    assert halcyon("resume", "m")[1].startswith("scaling of m resumed (was Paused)")
     found = space.must(kinds.MODEL_DEPLOYMENT, "m")
     assert found["spec"]["scaling"]["mode"] == "Active"
     assert REASON not in found["metadata"].get("annotations", {})
@@ -104,7 +104,7 @@ def test_what_keeps_a_model_from_being_served_is_named_and_bundled(space: Space,
     status, out, err = halcyon("diagnose", "m", "--bundle", str(bundle), "--timeout", f"{3 * PATIENCE:g}s")
 
     assert (status, err) == (1, "")
-    assert "\n1. no node has a GPU left\n   - pod m-a-" in out
+    assert "\n1. no node has a free GPU\n   - pod m-a-" in out
     with tarfile.open(bundle) as archive:
         texts = {
             member.name.partition("/")[2]: str(archive.extractfile(member).read())  # type: ignore[union-attr]  # a file
@@ -115,7 +115,7 @@ def test_what_keeps_a_model_from_being_served_is_named_and_bundled(space: Space,
     assert not [name for name, text in texts.items() if "hunter2" in text]
     assert "fast" in texts["objects/ModelDeployment/m.yaml"]
     assert bundle.stat().st_mode & 0o077 == 0
-    assert "is there already" in halcyon("diagnose", "m", "--bundle", str(bundle), "--timeout", f"{3 * PATIENCE:g}s")[2]
+    assert "exists already" in halcyon("diagnose", "m", "--bundle", str(bundle), "--timeout", f"{3 * PATIENCE:g}s")[2]
 
 
 def test_who_looks_on_sees_every_change_until_the_model_is_gone(space: Space, kubectl: Kubectl, tmp_path: Path) -> None:
@@ -124,7 +124,7 @@ def test_who_looks_on_sees_every_change_until_the_model_is_gone(space: Space, ku
     command = [
         sys.executable,
         "-m",
-        "halcyon.cli.commands.main",
+        "halcyon.main",
         "get",
         "m",
         "-w",
@@ -148,8 +148,8 @@ def test_who_looks_on_sees_every_change_until_the_model_is_gone(space: Space, ku
 
 
 def test_processes_load_nothing_of_the_commands_of_people() -> None:
-    code = "import sys, halcyon.cli.commands.main, halcyon.balancer.agent.main, halcyon.fetch.main; print(*{'click', 'rich'} & sys.modules.keys())"
+    code = "import sys, halcyon.main, halcyon.balancer.agent.main, halcyon.fetch.main; print(*{'click', 'rich'} & sys.modules.keys())"
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env={"PYTHONPATH": "operator"}
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env={"PYTHONPATH": "operator:cli"}
     )
     assert done.stdout.split() == []

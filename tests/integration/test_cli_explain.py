@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from halcyon.cli.commands.main import main
+from halcyon.main import main
 from tests.unit.cli.situations import SITUATIONS
 from tests.unit.cli.stand_in_api import Api, failure, serving
 
@@ -81,7 +81,7 @@ def test_a_model_is_explained_in_the_namespace_of_the_context(desk: Desk) -> Non
     status, out, err = desk.run("digits")
 
     assert (status, err) == (0, "")
-    assert out.startswith("team/digits: 6 replicas, as wanted: 412.4 req/s")
+    assert out.startswith("team/digits: 6 replicas, as desired: 412.4 req/s")
     assert "\x1b" not in out  # it isn't a terminal
     assert "free on" not in out  # what answers here knows no nodes
 
@@ -101,8 +101,8 @@ def test_what_the_nodes_have_of_what_pods_lack_is_told_with_who_holds_it(desk: D
     pod = {"metadata": {"namespace": "batch", "name": "train"}, "spec": {"nodeName": "gpu-1", "containers": [held]}}
     desk.api.answers |= {"/api/v1/nodes": (200, {"items": [node]}), "/api/v1/pods": (200, {"items": [pod]})}
 
-    assert "room        1 of 4 nvidia.com/gpu free on 1 node; batch/train holds 3\n" in desk.run("digits")[1]
-    (room,) = json.loads(desk.run("digits", "-o", "json")[1])["room"]
+    assert "capacity    1 of 4 nvidia.com/gpu free on 1 node; batch/train holds 3\n" in desk.run("digits")[1]
+    (room,) = json.loads(desk.run("digits", "-o", "json")[1])["freeCapacity"]
     assert (room["resource"], room["total"], room["free"]) == ("nvidia.com/gpu", 4, 1)
     assert room["holders"] == [{"name": "batch/train", "count": 3}]
     (asked,) = {path for _, path in desk.api.asked if path.startswith("/api/v1/pods")}
@@ -148,41 +148,39 @@ def test_a_name_that_does_not_exist_is_answered_with_those_that_do_the_nearest_f
     )
 
     said = desk.wrong("digit")
-    assert said.startswith("there is no ModelDeployment digit in namespace team; there are digits, digits-large, ")
+    assert said.startswith("no ModelDeployment digit in namespace team; existing ones: digits, digits-large, ")
     assert said.endswith("for example halcyon explain digits")
 
 
 def test_many_names_are_cut_short_and_counted(desk: Desk) -> None:
     desk.holds(*(f"model-{n:03}" for n in range(25)))
 
-    assert "model-009 and 15 more, for example halcyon explain model-000" in desk.wrong("model-x")
+    assert "model-009 and 15 more; for example halcyon explain model-000" in desk.wrong("model-x")
 
 
 def test_a_namespace_without_models_says_where_to_look(desk: Desk) -> None:
     desk.holds()
 
     assert desk.wrong("digits") == (
-        "there is no ModelDeployment digits in namespace team, nor any other; kubectl get mdep -A lists those of all "
-        "namespaces, -n chooses one"
+        "no ModelDeployment digits in namespace team, nor any other; list all namespaces with kubectl get mdep -A, "
+        "and choose one with -n"
     )
 
 
 def test_a_cluster_without_the_crd_says_how_to_install_it(desk: Desk) -> None:
     said = desk.wrong("digits")
 
-    assert said.startswith(
-        f"the cluster at {desk.api.url} knows no ModelDeployment: its CRD is absent; install Halcyon"
-    )
+    assert said.startswith(f"the cluster at {desk.api.url} has no CRD ModelDeployment: Halcyon is not installed")
 
 
 @pytest.mark.parametrize(
     ("answer", "said"),
     [
-        (failure(403, 'User "bob" cannot get resource'), 'no access: User "bob" cannot get resource; ask for the verbs get and list on modeldeployments.serving.halcyon.dev in namespace team'),
-        (failure(401, "Unauthorized"), "takes none of the kubeconfig's credentials (Unauthorized); log in anew"),
-        (failure(500, "etcdserver: no leader"), "answers 500: etcdserver: no leader; try again"),
-        ((502, "<html>"), "answers 502: Bad Gateway; try again"),
-        ((200, "<html>"), "is no Kubernetes API server"),
+        (failure(403, 'User "bob" cannot get resource'), 'no access: User "bob" cannot get resource; you need get and list on modeldeployments.serving.halcyon.dev in namespace team'),
+        (failure(401, "Unauthorized"), "rejects the kubeconfig's credentials (Unauthorized); log in again"),
+        (failure(500, "etcdserver: no leader"), "responds with 500: etcdserver: no leader; try again"),
+        ((502, "<html>"), "responds with 502: Bad Gateway; try again"),
+        ((200, "<html>"), "is not a Kubernetes API server"),
     ],
 )  # fmt: skip
 def test_a_refusal_is_one_line_with_what_to_do(desk: Desk, answer: tuple[int, Any], said: str) -> None:
@@ -198,7 +196,7 @@ def test_a_cluster_that_nobody_answers_for_is_one_line(desk: Desk) -> None:
         kubeconfig(desk.kubeconfig, server)
         said = desk.wrong("digits")
 
-    assert said.startswith(f"no cluster: {server} can't be reached (Failed to establish")
+    assert said.startswith(f"no cluster: {server} is unreachable (Failed to establish")
     assert "refused" in said
 
 
@@ -208,14 +206,14 @@ def test_a_cluster_that_nobody_answers_for_is_one_line(desk: Desk) -> None:
 def test_a_kubeconfig_that_cannot_be_used_is_named(desk: Desk, content: str) -> None:
     desk.kubeconfig.write_text(content)
 
-    assert desk.wrong("digits").startswith(f"no cluster: kubeconfig {desk.kubeconfig} can't be used: ")
+    assert desk.wrong("digits").startswith(f"no cluster: kubeconfig {desk.kubeconfig} is invalid: ")
 
 
 def test_no_kubeconfig_at_all_says_which_was_looked_for(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     monkeypatch.setenv("KUBECONFIG", f"{desk.folder}/one:{desk.folder}/two")
 
-    assert "no kubeconfig" in desk.wrong("digits", config=f"{desk.folder}/gone")
+    assert "doesn't exist; name one" in desk.wrong("digits", config=f"{desk.folder}/gone")
     assert main(["explain", "digits"]) == 2
 
 

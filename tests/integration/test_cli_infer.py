@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from typing_extensions import override
 
-from halcyon.cli.errors import ClusterError
-from halcyon.cli.infer.connection import NoAnswer, Wire
-from halcyon.cli.infer.request import InferenceError, ask
+from halcyon_cli.errors import ClusterError
+from halcyon_cli.infer.connection import ModelConnection, NoResponse
+from halcyon_cli.infer.request import InferenceError, infer
 
 
 class Model(BaseHTTPRequestHandler):
@@ -83,9 +83,9 @@ ROWS = [(None, "x.json", json.dumps([[1] * 64, [2] * 64]).encode())]
 
 
 def test_one_request_is_answered_and_every_phase_has_its_time(model: tuple[str, type[Model]]) -> None:
-    wire = Wire.to_url(model[0], timeout_s=30)
+    wire = ModelConnection.to_url(model[0], timeout_s=30)
     with wire.closing():
-        told = ask(wire, "m", None, ROWS).to_dict()
+        told = infer(wire, "m", None, ROWS).to_dict()
 
     assert (told["model"], told["version"]) == ("m", "1")
     assert told["outputs"] == [{"name": "sum", "datatype": "FP32", "shape": [2], "data": [64.0, 128.0]}]
@@ -98,19 +98,19 @@ def test_one_request_is_answered_and_every_phase_has_its_time(model: tuple[str, 
 @pytest.mark.parametrize(
     ("mood", "kind", "said"),
     [
-        ("busy", InferenceError, "answers 503: the queue is full"),
-        ("silent", NoAnswer, "gives no answer"),
-        ("out of reach", InferenceError, "answers 503: no replica came in time"),
-        ("strange", InferenceError, "no inference of KServe's v2 protocol"),
+        ("busy", InferenceError, "responds with 503: the queue is full"),
+        ("silent", NoResponse, "sent no response"),
+        ("out of reach", InferenceError, "responds with 503: no replica came in time"),
+        ("strange", InferenceError, "did not respond in the KServe v2 protocol"),
     ],
 )
 def test_an_error_is_told_in_the_model_s_words(
     mood: str, kind: type[Exception], said: str, model: tuple[str, type[Model]]
 ) -> None:
     model[1].mood = mood
-    wire = Wire.to_url(model[0], timeout_s=30)
+    wire = ModelConnection.to_url(model[0], timeout_s=30)
     with wire.closing(), pytest.raises(kind) as caught:
-        ask(wire, "m", None, ROWS)
+        infer(wire, "m", None, ROWS)
 
     assert said in str(caught.value)
 
@@ -119,19 +119,19 @@ def test_a_model_at_zero_is_woken_by_an_inference_for_what_it_takes_is_told_by_i
     model: tuple[str, type[Model]],
 ) -> None:
     model[1].mood = "asleep"
-    wire = Wire.to_url(model[0], timeout_s=30)
+    wire = ModelConnection.to_url(model[0], timeout_s=30)
     with wire.closing():
-        told = ask(wire, "m", None, ROWS).to_dict()
+        told = infer(wire, "m", None, ROWS).to_dict()
 
     assert told["outputs"][0]["data"] == [64.0, 128.0]
 
 
 def test_a_model_that_is_not_there_is_told(model: tuple[str, type[Model]]) -> None:
-    wire = Wire.to_url(model[0], timeout_s=30)
-    with wire.closing(), pytest.raises(InferenceError, match="answers 404"):
-        ask(wire, "other", "3", ROWS)
+    wire = ModelConnection.to_url(model[0], timeout_s=30)
+    with wire.closing(), pytest.raises(InferenceError, match="responds with 404"):
+        infer(wire, "other", "3", ROWS)
 
 
 def test_an_address_that_nobody_answers_for_is_named() -> None:
-    with pytest.raises(ClusterError, match="can't be reached"):
-        Wire.to_url("http://127.0.0.1:1", timeout_s=30)
+    with pytest.raises(ClusterError, match="is unreachable"):
+        ModelConnection.to_url("http://127.0.0.1:1", timeout_s=30)

@@ -16,7 +16,7 @@ from aiohttp.test_utils import TestClient, TestServer
 
 from halcyon.api.documents.observation_report import AUDIENCE, STREAM_PATH
 from halcyon.signals import collector as module
-from halcyon.signals.collector import Collector, speaks_for
+from halcyon.signals.collector import Collector, model_of_account
 from halcyon.signals.observation_store import ObservationStore
 from tests.unit.signals.records import haproxy, record, triton
 
@@ -75,7 +75,7 @@ class Scene:
         return self.count("accepted") == records
 
     def count(self, result: str) -> float:
-        return float(self.collector.records.labels(result)._value.get())
+        return float(self.collector.reports.labels(result)._value.get())
 
 
 @asynccontextmanager
@@ -225,7 +225,7 @@ async def test_a_flood_is_cut_off_and_a_steady_stream_is_not() -> None:
         for n in range(60, 90):
             await stream.send_str(record(n).to_json())
         assert await closed_with(stream) == WSCloseCode.POLICY_VIOLATION
-        assert scene.count("accepted") == 59 + module.BURST
+        assert scene.count("accepted") == 59 + module.MAX_BURST
         assert scene.count("rate_limited") == 1
 
 
@@ -234,7 +234,7 @@ async def test_an_accepted_token_is_not_asked_for_again_within_a_minute() -> Non
         for _ in range(3):
             await (await scene.connect()).close()
         assert scene.accounts.asked == 1
-        scene.clock.now += module.REMEMBER_S
+        scene.clock.now += module.MAX_TOKEN_AGE_S
         await (await scene.connect()).close()
         assert scene.accounts.asked == 2
 
@@ -270,7 +270,7 @@ async def test_absurd_values_are_counted_and_not_believed() -> None:
         stream = await scene.connect()
         await stream.send_str(record(0, triton(gpu=80.0, pending=-1), balancer=haproxy(-3)).to_json())
         await until(lambda: scene.count("accepted"))
-        assert scene.collector.absurd._value.get() == 3
+        assert scene.collector.implausible._value.get() == 3
         await stream.close()
 
 
@@ -308,7 +308,7 @@ async def test_a_stopping_operator_says_goodbye() -> None:
     ],
 )
 def test_an_account_speaks_for_its_own_model_alone(username: str, model: tuple[str, str] | None) -> None:
-    assert speaks_for(username) == model
+    assert model_of_account(username) == model
 
 
 async def test_an_agent_that_gives_up_and_comes_again_waits_for_the_same_answer() -> None:
@@ -331,15 +331,15 @@ async def test_a_model_s_agents_are_told_and_no_others() -> None:
         both = [await scene.connect(), await scene.connect()]
         theirs = await scene.connect("theirs")
         await until(lambda: scene.collector.streams._value.get() == 3)
-        scene.collector.tell("ns", "m", "news")
-        scene.collector.tell("ns", "nobody", "news of nobody")
-        scene.collector.tell("ns", "other", "news of another")
+        scene.collector.send("ns", "m", "news")
+        scene.collector.send("ns", "nobody", "news of nobody")
+        scene.collector.send("ns", "other", "news of another")
         assert [await stream.receive_str(timeout=5) for stream in both] == ["news", "news"]
         assert await theirs.receive_str(timeout=5) == "news of another"
 
 
 async def test_one_that_has_gone_or_does_not_read_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "TELL_WITHIN_S", 0.1)
+    monkeypatch.setattr(module, "SEND_TIMEOUT_S", 0.1)
     async with served() as scene:
         reads, sleeps, gone = [await scene.connect() for _ in range(3)]
         await until(lambda: scene.collector.streams._value.get() == 3)
@@ -348,8 +348,8 @@ async def test_one_that_has_gone_or_does_not_read_holds_nobody_up(monkeypatch: p
         transport_of(gone).abort()
         text = "x" * 1_000_000
         for _ in range(20):
-            scene.collector.tell("ns", "m", text)
+            scene.collector.send("ns", "m", text)
         for _ in range(20):
             assert await reads.receive_str(timeout=5) == text
-        await until(lambda: not scene.collector._telling)
+        await until(lambda: not scene.collector._sending)
         asleep.resume_reading()

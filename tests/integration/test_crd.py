@@ -15,7 +15,8 @@ from hypothesis import HealthCheck, Phase, assume, given, settings
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.kubectl import Kubectl, KubectlError
 from e2e.cluster.processes import wait_until
-from halcyon.api.schema import crd
+from generators import crd
+from halcyon.api.schema import structural_schema
 from halcyon.api.spec import Spec
 from halcyon.api.spec.parse import SpecError, parse
 from halcyon.control.desired.plan import make
@@ -262,7 +263,7 @@ def test_nulls_and_whole_numbers_written_as_fractions_are_stored_as_our_models_t
 def test_the_api_server_and_our_models_agree_on_what_is_valid(api: Connection) -> None:
     seen: Counter[str] = Counter()
 
-    @given(documents() | broken(crd.schema(Spec)) | broken(crd.schema(Spec)))
+    @given(documents() | broken(structural_schema.schema(Spec)) | broken(structural_schema.schema(Spec)))
     @settings(NO_SHRINKING, max_examples=400)
     def agree(spec: Document) -> None:
         answer = api.try_spec(spec)

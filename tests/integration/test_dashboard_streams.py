@@ -13,7 +13,7 @@ from aiohttp import web
 from halcyon.dashboard.authorization import KEEP_S, Authorizer
 from halcyon.dashboard.history import ChartHistory
 from halcyon.dashboard.server import Dashboard
-from halcyon.metricsapi.auth import User
+from halcyon.kube.auth.callers import User
 from tests.integration.waiting import PATIENCE
 
 

@@ -13,6 +13,7 @@ from halcyon.api.documents.observation_report import AUDIENCE
 from halcyon.control.autoscaling.planner_memory_store import PlannerMemoryStore
 from halcyon.kube import kinds
 from halcyon.kube.client import connect
+from halcyon.kube.clock import SYSTEM_CLOCK
 from halcyon.kube.kinds import Key
 from halcyon.scaling.planner.capacity.replica_capacity import Capacity
 from halcyon.scaling.planner.forecast.seasonality import BIN_S, History
@@ -46,7 +47,7 @@ async def test_a_past_is_reckoned_again_with_other_targets(cluster: Cluster, nam
     space.apply(files(), deployment(scaling=SCALING, batching={"maxBatchSize": 8}))
     client = await connect(str(cluster.kubeconfig))
     try:
-        memories = PlannerMemoryStore(client, operator.namespace, time.monotonic, time.time)
+        memories = PlannerMemoryStore(client, operator.namespace, SYSTEM_CLOCK)
         assert await memories.load() == {}
         memories.offer(Key(namespace, "m"), space.must(kinds.MODEL_DEPLOYMENT, "m")["metadata"]["uid"], remembered())
         await memories.flush(within_s=20)

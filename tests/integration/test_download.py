@@ -306,7 +306,7 @@ def test_the_process_says_in_its_termination_log_why_it_ended(
     )
     assert done.returncode == 1
     report = json.loads((tmp_path / "log").read_text())
-    assert report["reason"] == "ModelStoreFailed"
+    assert report["reason"] == "ModelDownloadFailed"
     assert "127.0.0.1" in report["message"]
     assert s3.SECRET_KEY not in done.stdout + done.stderr
 

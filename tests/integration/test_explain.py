@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from e2e.cluster.cluster import Cluster
-from halcyon.cli.commands.main import main
 from halcyon.kube import kinds
+from halcyon.main import main
 from tests.integration.operator_space import Space, deployment, files
 from tests.integration.waiting import until
 
@@ -75,7 +75,7 @@ def test_another_autoscaler_is_explained_by_its_name(space: Space, explain: Expl
     theirs = {"apiVersion": kinds.HPA.api_version, "kind": kinds.HPA.kind, "metadata": {"name": "theirs"}, "spec": spec}
     space.apply(theirs)
 
-    assert "left to others: HorizontalPodAutoscaler theirs" in explain("left to others")
+    assert "external autoscaler: HorizontalPodAutoscaler theirs" in explain("external autoscaler")
 
 
 def test_a_pause_a_missing_signal_and_a_refused_spec_are_explained(space: Space, explain: Explain) -> None:

@@ -71,7 +71,7 @@ def test_it_is_named_and_left_the_count(
     space.serve(**spec)
     space.apply(autoscaler(3))
 
-    message = space.wait_condition("AutoscalerConflict", "True", "ForeignAutoscaler", limit_s=40)
+    message = space.wait_condition("AutoscalerConflict", "True", "ExternalAutoscaler", limit_s=40)
     assert message == (
         "HorizontalPodAutoscaler theirs scales Deployment m-a, whose pods are this ModelDeployment's; Halcyon leaves the count "
         "alone. Delete it, or let it scale ModelDeployment m"
@@ -109,7 +109,7 @@ async def test_a_scaled_object_is_named_and_left_the_count(
     space.serve(scaling=RULES)
     space.apply(of_keda(2, target))
 
-    message = space.wait_condition("AutoscalerConflict", "True", "ForeignAutoscaler", limit_s=40)
+    message = space.wait_condition("AutoscalerConflict", "True", "ExternalAutoscaler", limit_s=40)
     assert message.startswith(
         f"HorizontalPodAutoscaler keda-hpa-m of ScaledObject m scales {scales}; Halcyon leaves the count alone."
     )

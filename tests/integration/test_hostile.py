@@ -25,7 +25,7 @@ from typing import Any, Final
 import pytest
 
 from e2e.cluster.cluster import Cluster
-from halcyon.api.policy import admission_policies
+from generators import admission_policies
 from halcyon.api.policy.site_policy import SitePolicy
 from halcyon.kube import kinds
 from tests import security

@@ -13,6 +13,7 @@ from halcyon.control.state.image_volume_support import AGAIN_S, ImageVolumeSuppo
 from halcyon.kube import kinds
 from halcyon.kube.client import Object, connect
 from halcyon.kube.kinds import Kind
+from tests.clocks import DrivenClock
 from tests.integration.operator_process import Operator, running
 from tests.integration.operator_space import Space, deployment
 from tests.integration.versions import has_image_volumes
@@ -75,7 +76,7 @@ async def test_it_is_asked_once_and_where_there_are_none_now_and_then(
 
     monkeypatch.setattr(client, "create", counted)
     try:
-        volumes = ImageVolumeSupport(client, clock=lambda: now)
+        volumes = ImageVolumeSupport(client, clock=DrivenClock(lambda: now))
         there = has_image_volumes(cluster)
         assert bool(await volumes.lacking(namespace)) is not there
         assert bool(await volumes.lacking(namespace)) is not there

@@ -151,7 +151,7 @@ def test_it_scales_a_model_whose_count_is_left_to_it_also_to_zero_and_back(
         space.wait_settled()
 
     reaches(5)
-    assert space.condition("ScalingActive")[:2] == ("True", "Fixed")
+    assert space.condition("ScalingActive")[:2] == ("True", "FixedReplicas")
     theirs.queue.waiting = 0
     reaches(0)
     theirs.queue.waiting = 15
@@ -176,7 +176,7 @@ async def test_where_both_would_scale_it_is_named_and_left_the_count_until_it_go
     theirs.make(target, 1)
 
     message = await asyncio.to_thread(
-        space.wait_condition, "AutoscalerConflict", "True", "ForeignAutoscaler", limit_s=LOOKED_S
+        space.wait_condition, "AutoscalerConflict", "True", "ExternalAutoscaler", limit_s=LOOKED_S
     )
     assert message.startswith(
         f"HorizontalPodAutoscaler keda-hpa-theirs of ScaledObject theirs scales {scales}; Halcyon leaves the count alone."

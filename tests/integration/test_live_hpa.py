@@ -1,7 +1,7 @@
 """What an HPA does that reads our metric and syncs every second: hand-overs, modes that leave the count to people, restarts.
 
 The API server, the HPA controller, the aggregated API, the operator and the way of the agents' records are real; the pods are
-KWOK's, and what the agents say is made up (`e2e.bench.stand_in`).
+KWOK's, and what the agents say is made up (`benchmarks.stand_in`).
 """
 
 import asyncio
@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from e2e.bench.agents import Agents
-from e2e.bench.counts import Counts
-from e2e.bench.plane import Plane, alone, model, namespace_of, plane
+from benchmarks.agents import Agents
+from benchmarks.counts import Counts
+from benchmarks.plane import Plane, alone, model, namespace_of, plane
 from halcyon.kube import kinds
 from tests.integration.waiting import PATIENCE
 

@@ -8,8 +8,8 @@ import yaml
 
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.kubectl import Kubectl
+from generators import chart_manifests
 from halcyon.kube import kinds
-from scripts import chart_manifests
 from tests.integration.charts import CRD, HELM, ROOT, Object
 from tests.integration.operator_space import Space
 from tests.integration.versions import has_image_volumes

@@ -23,6 +23,7 @@ from halcyon.control.autoscaling.planner_memory_store import (
 )
 from halcyon.control.state.cluster_state import OURS
 from halcyon.kube.client import Kube, KubeClient, Object, connect
+from halcyon.kube.clock import SYSTEM_CLOCK
 from halcyon.kube.kinds import CONFIG_MAP, ROLE, ROLE_BINDING, SERVICE_ACCOUNT, Key, Kind
 from halcyon.scaling.planner.outputs import PlannerMemory
 from halcyon.scaling.planner.serialization import packed, resumed
@@ -117,13 +118,13 @@ def shards(space: Space) -> list[str]:
 
 async def after_a_restart(client: Kube, namespace: str) -> dict[Key, Saved]:
     """What the next leader finds."""
-    return dict(await PlannerMemoryStore(client, namespace, time.monotonic, time.time).load())
+    return dict(await PlannerMemoryStore(client, namespace, SYSTEM_CLOCK).load())
 
 
 async def test_the_memories_of_300_models_are_there_after_a_restart_as_they_were(
     client: KubeClient, space: Space
 ) -> None:
-    first = PlannerMemoryStore(client, space.namespace, time.monotonic, time.time)
+    first = PlannerMemoryStore(client, space.namespace, SYSTEM_CLOCK)
     assert await first.load() == {}
     for n in range(300):
         first.offer(Key("team", f"m{n}"), f"uid-{n}", learnt(n))
@@ -138,7 +139,7 @@ async def test_the_memories_of_300_models_are_there_after_a_restart_as_they_were
     largest = max(sum(map(len, o.get("binaryData", {}).values())) * 3 / 4 for o in space.every(CONFIG_MAP))
 
     began = time.monotonic()
-    second = PlannerMemoryStore(client, space.namespace, time.monotonic, time.time)
+    second = PlannerMemoryStore(client, space.namespace, SYSTEM_CLOCK)
     found = await second.load()
     print(  # noqa: T201  # the figures of the test
         f"300 memories: saved in {took:.1f} s, packing included, loaded in {time.monotonic() - began:.2f} s; "
@@ -195,13 +196,13 @@ async def test_a_leader_killed_while_one_shard_becomes_four_loses_nothing(client
 async def test_two_releases_in_one_namespace_drop_nothing_of_each_other(client: KubeClient, space: Space) -> None:
     names = ("halcyon-memory", "prod-halcyon-memory")
     for n, name in enumerate(names):
-        keeping = PlannerMemoryStore(client, space.namespace, time.monotonic, time.time, config_maps=name)
+        keeping = PlannerMemoryStore(client, space.namespace, SYSTEM_CLOCK, config_maps=name)
         await keeping.load()
         keeping.offer(key := Key(f"team-{n}", "m"), f"uid-{n}", learnt(n))
         assert await keeping._save(lambda key=key: {key})  # type: ignore[misc]
     assert shards(space) == [f"{name}-000" for name in names]
     for n, name in enumerate(names):
-        found = await PlannerMemoryStore(client, space.namespace, time.monotonic, time.time, config_maps=name).load()
+        found = await PlannerMemoryStore(client, space.namespace, SYSTEM_CLOCK, config_maps=name).load()
         assert [(key.namespace, one.uid) for key, one in found.items()] == [(f"team-{n}", f"uid-{n}")]
 
 

@@ -17,8 +17,9 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 from hypothesis import given
 from hypothesis import strategies as st
 
+from halcyon.kube.auth.callers import User
 from halcyon.metricsapi import documents
-from halcyon.metricsapi.auth import Gate, RequestHeaderConfig, User
+from halcyon.metricsapi.auth import Gate, RequestHeaderConfig
 from halcyon.metricsapi.certificates import Pair, issue, make_ca
 from halcyon.metricsapi.rate_limit import BURST, RATE_PER_S, Limiter
 from halcyon.metricsapi.server import LABEL, METRICS, MetricsApi, build_app, start_site
@@ -303,7 +304,7 @@ async def test_a_certificate_that_is_not_valid_for_clients_is_refused(tmp_path: 
 async def test_a_certificate_of_the_right_ca_and_the_wrong_name_is_nobody(tmp_path: Path) -> None:
     async with served() as site, session(tmp_path, client_certificate(PROXY_CA, "kubelet")) as client:
         assert (await ask(site, client, headers=REMOTE))[0] == 401
-        site.gate.front_proxy = RequestHeaderConfig(PROXY_CA.cert_pem)
+        site.gate.trust(RequestHeaderConfig(PROXY_CA.cert_pem))
         assert (await ask(site, client, headers=REMOTE))[0] == 200
 
 
@@ -317,7 +318,7 @@ async def test_a_front_proxy_ca_that_was_replaced_ends_its_certificates_on_open_
     async with served() as site, session(tmp_path, PROXY) as client:
         assert (await ask(site, client, headers=REMOTE))[0] == 200
         new_ca = make_ca(NOW)
-        site.gate.front_proxy = RequestHeaderConfig(new_ca.cert_pem, ("front-proxy-client",))
+        site.gate.trust(RequestHeaderConfig(new_ca.cert_pem, ("front-proxy-client",)))
         site.tls.trust(new_ca.cert_pem)
         assert (await ask(site, client, headers=REMOTE))[0] == 401
         with pytest.raises(aiohttp.ClientError):
@@ -330,7 +331,7 @@ async def test_both_front_proxy_cas_pass_while_one_replaces_the_other(tmp_path: 
     async with served() as site, session(tmp_path, PROXY) as client:
         new_ca = make_ca(NOW)
         both = PROXY_CA.cert_pem + new_ca.cert_pem
-        site.gate.front_proxy = RequestHeaderConfig(both, ("front-proxy-client",))
+        site.gate.trust(RequestHeaderConfig(both, ("front-proxy-client",)))
         site.tls.trust(both)
         assert (await ask(site, client, headers=REMOTE))[0] == 200
         async with session(tmp_path, client_certificate(new_ca)) as newcomer:
@@ -339,7 +340,7 @@ async def test_both_front_proxy_cas_pass_while_one_replaces_the_other(tmp_path: 
 
 async def test_without_a_front_proxy_ca_no_certificate_passes_and_tokens_do(tmp_path: Path) -> None:
     async with served() as site:
-        site.gate.front_proxy = None
+        site.gate.trust(None)
         site.tls.trust("")
         async with session(tmp_path, PROXY) as client:
             with pytest.raises(aiohttp.ClientError):

@@ -15,10 +15,17 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from e2e.queries import unanswered, values
-from halcyon.api.documents.observation_report import AUDIENCE, BalancerSample, BatchStats, PodSample, Record
+from generators.monitoring import queries
+from halcyon.api.documents.observation_report import (
+    AUDIENCE,
+    AgentReport,
+    BalancerSample,
+    BatchStats,
+    PodSample,
+)
 from halcyon.kube import kinds
 from halcyon.monitoring import operator_metrics as listed
-from halcyon.monitoring import per_model_metrics, queries
+from halcyon.monitoring import per_model_metrics
 from tests.integration.alert_cases import PLACES
 from tests.integration.balanced import agent, endpoint, one
 from tests.integration.balanced import until as until_true
@@ -94,8 +101,8 @@ def record(space: Space, requests: int) -> str:
     )
     names = [p["metadata"]["name"] for p in space.every(kinds.POD)]
     balancer = next(str(name) for name in names if name.startswith("m-balancer-"))
-    sample = BalancerSample(200, 16, requests, refused=0, errors=0)
-    return Record(space.namespace, "m", balancer, now, sample, pods).to_json()
+    sample = BalancerSample(200, 16, requests, rejected=0, errors=0)
+    return AgentReport(space.namespace, "m", balancer, now, sample, pods).to_json()
 
 
 @contextlib.asynccontextmanager
@@ -148,7 +155,7 @@ def serve_several(space: Space) -> None:
     space.serve(**MODEL)
     absent = {"source": {"configMap": {"name": "absent", "items": [{"key": "k", "path": "k"}]}}}
     space.apply(deployment("fought-over", scaling={"maxReplicas": 2}), FOREIGN, deployment("broken", model=absent))
-    space.wait_condition("AutoscalerConflict", "True", "ForeignAutoscaler", name="fought-over")
+    space.wait_condition("AutoscalerConflict", "True", "ExternalAutoscaler", name="fought-over")
     space.wait_condition("Ready", "False", name="broken")
 
 

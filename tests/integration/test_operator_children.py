@@ -71,7 +71,7 @@ def test_the_status_tells_what_is(space: Space) -> None:
         "ModelLoaded": ("True", "Loaded"),
         "ServersReady": ("True", "ServersReady"),
         "BalancerReady": ("True", "BalancerReady"),
-        "ScalingActive": ("True", "Fixed"),
+        "ScalingActive": ("True", "FixedReplicas"),
     }
     assert status["replicas"].items() >= {"total": 2, "ready": 2, "updated": 2, "unschedulable": 0}.items()
     assert status["endpoints"]["http"] == f"http://m.{space.namespace}.svc:8000"

@@ -14,7 +14,7 @@ import time
 import aiohttp
 import pytest
 
-from halcyon.api.documents.observation_report import AUDIENCE, STREAM_PATH, BalancerSample, PodSample, Record
+from halcyon.api.documents.observation_report import AUDIENCE, STREAM_PATH, AgentReport, BalancerSample, PodSample
 from halcyon.kube import kinds
 from tests.integration.operator_process import Operator
 from tests.integration.operator_space import Space
@@ -55,8 +55,8 @@ def record(space: Space, *, name: str = "m", queued: int = 0) -> str:
         PodSample(pod, "ready", now, pending=0, succeeded=0, failed=0, rows=0, executions=0, versions=("1",))
         for pod in servers(space)
     )
-    balancer = BalancerSample(queued=queued, inflight=0, requests=0, refused=0, errors=0)
-    return Record(space.namespace, name, "m-balancer-0", now, balancer, pods).to_json()
+    balancer = BalancerSample(queued=queued, inflight=0, requests=0, rejected=0, errors=0)
+    return AgentReport(space.namespace, name, "m-balancer-0", now, balancer, pods).to_json()
 
 
 class Agent:
@@ -129,12 +129,15 @@ async def test_a_queue_that_agents_report_is_scaled_for_and_silence_holds(operat
 
 async def test_what_a_balancer_cannot_do_is_told_in_the_status_until_it_can(operator: Operator, space: Space) -> None:
     async with Agent(operator, space, token(space, "m-balancer", AUDIENCE)) as stream:
-        for trouble, reason in (("Secret digits-tls: there is no tls.crt", "BalancerTrouble"), ("", "BalancerReady")):
+        for trouble, reason in (
+            ("Secret digits-tls: key tls.crt is missing", "BalancerDegraded"),
+            ("", "BalancerReady"),
+        ):
             end = time.monotonic() + 25 * PATIENCE
             while space.condition("BalancerReady")[1] != reason:
                 assert time.monotonic() < end, space.condition("BalancerReady")
                 told = json.loads(record(space))
-                told["balancer"]["trouble"] = trouble
+                told["balancer"]["problem"] = trouble
                 await stream.send_str(json.dumps(told))
                 await asyncio.sleep(0.3)
             assert trouble in space.condition("BalancerReady")[2]

@@ -85,7 +85,7 @@ def test_routes_are_written_once_the_cluster_knows_them_and_its_gateway_is_heard
     cluster: Cluster, space: Space
 ) -> None:
     space.serve(**BALANCED)
-    message = space.wait_condition("RoutesAccepted", "False", "GatewayApiMissing")
+    message = space.wait_condition("RoutesAccepted", "False", "GatewayAPIMissing")
     assert "install the Gateway API's definitions" in message
     assert space.condition("Ready")[0] == "True", "balancers serve without a Gateway"
 
@@ -105,7 +105,7 @@ def test_routes_are_written_once_the_cluster_knows_them_and_its_gateway_is_heard
         say(space, kind, Accepted=("True", ""), ResolvedRefs=("True", ""))
     space.wait_condition("RoutesAccepted", "True", "RoutesAccepted")
     say(space, kinds.GRPC_ROUTE, Accepted=("False", "no listener has this hostname"), ResolvedRefs=("True", ""))
-    message = space.wait_condition("RoutesAccepted", "False", "RoutesRefused")
+    message = space.wait_condition("RoutesAccepted", "False", "RoutesRejected")
     assert "GRPCRoute: Accepted: BecauseOfTheTest: no listener has this hostname" in message
     assert space.condition("Ready")[0] == "True"
 

@@ -14,7 +14,7 @@ import aiohttp
 import pytest
 
 from e2e.cluster.cluster import Cluster
-from halcyon.api.documents.observation_report import AUDIENCE, BalancerSample, BatchStats, PodSample, Record
+from halcyon.api.documents.observation_report import AUDIENCE, AgentReport, BalancerSample, BatchStats, PodSample
 from halcyon.kube import kinds
 from tests.integration.operator_process import Operator
 from tests.integration.operator_space import Space
@@ -84,8 +84,8 @@ class Load:
             PodSample(pod, "ready", now, pending=0, succeeded=done, failed=0, rows=done, executions=ran, batches=stats)
             for pod in pods
         )
-        balancer = BalancerSample(self.waiting, self.waiting, done, refused=0, errors=0)
-        return Record(self._space.namespace, "m", sender, now, balancer, samples).to_json()
+        balancer = BalancerSample(self.waiting, self.waiting, done, rejected=0, errors=0)
+        return AgentReport(self._space.namespace, "m", sender, now, balancer, samples).to_json()
 
 
 async def reached(read: Callable[[], Any], good: Callable[[Any], bool], *, what: str, limit_s: float = 25.0) -> Any:
@@ -215,7 +215,7 @@ async def test_a_writer_that_comes_again_and_again_is_named_and_left_alone(
                 lambda found, wanted=wanted: found[0] != wanted or found[1] == wanted,  # type: ignore[misc]
                 what="it is seen",
             )
-        message = await asyncio.to_thread(space.wait_condition, "AutoscalerConflict", "True", "ForeignWriter")
+        message = await asyncio.to_thread(space.wait_condition, "AutoscalerConflict", "True", "ExternalWriter")
         assert message.startswith(f"{who} has set spec.replicas 3 times within 5 min, to ")
         now = count(space)
         await asyncio.to_thread(always, lambda: count(space), lambda n: n == now, what="Halcyon steps back", for_s=3)

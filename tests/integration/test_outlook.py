@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 from e2e.cluster.cluster import Cluster
-from halcyon.cli.commands.main import main
 from halcyon.kube import kinds
+from halcyon.main import main
 from tests.integration.operator_space import Object, Space, deployment, files
 from tests.integration.waiting import rested
 
@@ -47,7 +47,7 @@ def test_what_is_told_is_what_is_made(space: Space, plan: Run) -> None:
     assert (status, err) == (0, "")
     assert space.versions() == before
     assert set(told(found).values()) == {"create"}
-    assert found["servers"] == "2 servers of the first revision would start"
+    assert found["servers"] == "2 model pods of the first revision would start"
 
     space.serve(replicas=2)
     # The overlay's and the record's names follow from the spec, so they are told as they come.
@@ -55,7 +55,7 @@ def test_what_is_told_is_what_is_made(space: Space, plan: Run) -> None:
     # The second balancer, Events, and words of the status come a while after it is served.
     before = rested(space.versions, for_s=QUIET_S)
     status, again, _ = plan(deployment(replicas=2))
-    assert (status, again["servers"]) == (0, "no server would restart: the revision stays")
+    assert (status, again["servers"]) == (0, "no model pod would restart: the revision stays the same")
     assert set(told(again).values()) == {"same"}, [c for c in again["children"] if c["change"] != "same"]
     assert space.versions() == before
 
@@ -66,7 +66,7 @@ def test_a_change_is_shown_as_the_api_server_would_have_it(space: Space, plan: R
     _, found, _ = plan(changed)
     by = {(child["kind"], child["name"]): child for child in found["children"]}
 
-    assert found["servers"].startswith("1 server would be replaced, by rollout.strategy Auto")
+    assert found["servers"].startswith("1 model pod would be replaced by rollout.strategy Auto")
     servers = by["Deployment", "m-a"]
     assert servers["change"] == "change"
     assert any(line.startswith("+") and "serving.halcyon.dev/revision" in line for line in servers["diff"])

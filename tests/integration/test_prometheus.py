@@ -16,7 +16,7 @@ import pytest_asyncio
 from halcyon.metricsapi.certificates import issue, make_ca
 from halcyon.scaling.planner.forecast.seasonality import BIN_S, DAY, forecast
 from halcyon.signals.prometheus.client import PrometheusError, PrometheusSite
-from halcyon.signals.prometheus.dcgm import STALE_S
+from halcyon.signals.prometheus.dcgm import MAX_AGE_S
 from halcyon.signals.prometheus.source import PollInterval, PrometheusSource, Sampled
 from tests.integration.real_prometheus import Prometheus, TokenGate, prometheus, served
 from tests.integration.waiting import PATIENCE
@@ -121,7 +121,7 @@ def percent(source: PrometheusSource, pod: str) -> float | None:
 async def test_what_the_exporter_says_is_known_by_pod_in_percent_and_nonsense_is_not_known(
     scene: Scene, source: PrometheusSource
 ) -> None:
-    late_at, old_at = time.time() - 8, time.time() - STALE_S - 5
+    late_at, old_at = time.time() - 8, time.time() - MAX_AGE_S - 5
     scene.exporter.pages["/dcgm"] = "".join(
         (
             gpu(ACTIVE, "both", "0.25") + gpu(ACTIVE, "both", "0.75", index=1) + gpu(UTIL, "both", "99"),
@@ -212,7 +212,7 @@ async def test_while_prometheus_is_away_values_hold_until_they_are_stale_and_com
         assert "Connection refused" in source.status()
         with pytest.raises(PrometheusError, match="Connection refused"):
             await source.history("ns", "m")
-        clock.ahead_s = STALE_S
+        clock.ahead_s = MAX_AGE_S
         assert source.gpu("ns", "held") is None
     finally:
         scene.prometheus.start()
@@ -221,7 +221,7 @@ async def test_while_prometheus_is_away_values_hold_until_they_are_stale_and_com
 
 
 async def test_it_polls_by_itself_until_it_is_cancelled(scene: Scene) -> None:
-    source = PrometheusSource(PrometheusSite(f"http://{scene.prometheus.address}"), pace=PollInterval(poll_s=0.1))
+    source = PrometheusSource(PrometheusSite(f"http://{scene.prometheus.address}"), intervals=PollInterval(poll_s=0.1))
     running = asyncio.create_task(source.run())
     for value in (50.0, 60.0):
         scene.exporter.pages["/ending"] = gpu(UTIL, "polled", f"{value}")

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from e2e.cluster.cluster import Cluster
-from halcyon.cli.commands.main import main
 from halcyon.kube import kinds
+from halcyon.main import main
 from tests.integration.operator_process import IMAGES, Operator, running
 from tests.integration.operator_space import REPLICA_SET, Space, deployment
 from tests.integration.waiting import until
@@ -69,10 +69,10 @@ def test_a_newer_operator_restarts_no_server_and_says_who_is_rendered_by_the_old
     space.serve(replicas=2)
     before, records = servers(space), written(space)
     assert space.condition("RuntimeOutdated") == ("", "", "")
-    assert refresh("m") == (0, "m is as the operator renders it now; nothing to do\n")
+    assert refresh("m") == (0, "m runs the current template; nothing to do\n")
     upgrade(operator)
 
-    message = space.wait_condition("RuntimeOutdated", "True", "RenderedEarlier")
+    message = space.wait_condition("RuntimeOutdated", "True", "PodTemplateOutdated")
     assert (
         "spec.containers[triton].image (localhost/tritonserver-cpu:24.10 to localhost/tritonserver-cpu:25.01)"
         in message
@@ -105,7 +105,7 @@ def test_a_refresh_rolls_over_by_the_models_own_strategy_once(space: Space, oper
     assert space.condition("RuntimeOutdated") == ("", "", "")
     # Done is done: neither the annotation that stays nor a restart rolls anything over.
     after = servers(space)
-    assert refresh("m") == (0, "m is as the operator renders it now; nothing to do\n")
+    assert refresh("m") == (0, "m runs the current template; nothing to do\n")
     operator.stop()
     operator.start()
     space.scale(3)
@@ -126,7 +126,7 @@ def test_all_are_taken_in_turn_and_who_is_up_to_date_is_left(space: Space, opera
     status, out = refresh("--all", "--within", "60s")
     first, second = out.splitlines()
     assert status == 0, out
-    assert first.endswith(f"{space.namespace}/m is served by its new rendering")
+    assert first.endswith(f"{space.namespace}/m serves its new template")
     assert second.startswith("2 of 2: ")
     assert {*servers(space, "m").values(), *servers(space, "n").values()} == {"localhost/tritonserver-cpu:25.01"}
     assert servers(space, "fresh") == fresh

@@ -17,8 +17,8 @@ import pytest
 
 from e2e.cluster.kubectl import Kubectl
 from e2e.cluster.kwok import HOLD
-from halcyon.cli.commands.main import main
 from halcyon.kube import kinds
+from halcyon.main import main
 from tests.integration.operator_process import Operator
 from tests.integration.operator_space import MERGE, Object, Space, deployment
 from tests.integration.pods_followed import pods_followed
@@ -408,9 +408,9 @@ def test_a_canary_takes_its_share_and_promotion_restarts_no_pod_of_it(
     # A word that was said before is taken back by the next one.
     space.merge(kinds.MODEL_DEPLOYMENT, "m", {"metadata": {"annotations": {"serving.halcyon.dev/abort": "another"}}})
     status, told = said(kubectl, space, "promote")
-    assert (status, told.split(". ")[0]) == (
+    assert (status, told.split("; ")[0]) == (
         0,
-        f"revision {bad} of m, at step 1 with 25 % of the requests: it gets all requests once a pod of it is ready",
+        f"revision {bad} of m, at step 1 with 25 % of the requests: it receives all requests once one of its pods is ready",
     )
     until(lambda: of_slot(space, "a"), lambda left: not left, what="the old slot is gone", limit_s=40)
     assert weights(space) == {"b": 100}
@@ -421,7 +421,7 @@ def test_a_canary_takes_its_share_and_promotion_restarts_no_pod_of_it(
     assert not space.condition("Reconciling")[0]
     # Once the last pod of the old slot is gone too, which its Deployment doesn't wait for.
     until(lambda: rollout(space)["phase"], lambda phase: phase == "Complete", what="the rollout is over")
-    told = "halcyon promote: no canary of m is under way: its rollout is Complete\n"
+    told = "halcyon promote: m has no canary in progress: its rollout is Complete\n"
     assert said(kubectl, space, "promote") == (2, told)
 
 
@@ -533,7 +533,7 @@ def test_a_canary_that_was_left_and_waits_for_room_is_aborted_by_its_command(
     third = change(space, pool.model(3, replicas=4, strategy="Surge", **HALF))
     space.wait_condition("Reconciling", "True", "RolloutBlocked")
     status, told = said(kubectl, space, "abort")
-    assert (status, f"revision {second} of m, gone from the spec already" in told) == (0, True), told
+    assert (status, f"revision {second} of m, superseded by a newer spec" in told) == (0, True), told
     until(lambda: of_slot(space, "b"), lambda left: not left, what="nothing is left of it", limit_s=30)
     # The one that serves has its GPUs now, and Surge takes none from it.
     pool.resize(5)
@@ -541,4 +541,4 @@ def test_a_canary_that_was_left_and_waits_for_room_is_aborted_by_its_command(
     assert applied(space) == third
     status, told = said(kubectl, space, "abort")
     assert status == 2
-    assert "no canary of m is under way" in told
+    assert "m has no canary in progress" in told

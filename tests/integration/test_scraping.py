@@ -24,7 +24,9 @@ from halcyon.kube.kinds import Key
 from halcyon.render import names
 from halcyon.scaling.observations import FRESH_S
 from halcyon.signals.observation_store import ObservationStore
+from tests.clocks import DrivenClock
 from tests.ports import free_ports
+from tests.specs import OneSpec
 from tests.unit.control.memory_kube import MemoryKube
 from tests.unit.control.objects import PVC
 from tests.unit.control.virtual_time import VirtualTime, run
@@ -39,7 +41,7 @@ class World:
 
     def __init__(self, time: VirtualTime) -> None:
         self.caches = ClusterState(MemoryKube(), enqueue=lambda _: None)
-        self.hub = ObservationStore(on_record=lambda _, name, __: self._heard(name))
+        self.hub = ObservationStore(on_report=lambda _, name, __: self._heard(name))
         self.read: dict[str, list[float]] = defaultdict(list)
         """When each model was read to the end."""
         self.states: dict[str, set[str]] = defaultdict(set)
@@ -71,7 +73,9 @@ class World:
         [port] = free_ports(1)
         loop = asyncio.get_running_loop()
         listener = await loop.create_server(lambda: Talk(self), "0.0.0.0", port, backlog=1000)
-        scraping = PodScraper(self.caches, self.hub, lambda _: SPEC, self._time, http_port=port, metrics_port=port)
+        scraping = PodScraper(
+            self.caches, self.hub, OneSpec(SPEC), DrivenClock(self._time), http_port=port, metrics_port=port
+        )
         reading = asyncio.ensure_future(scraping.run())
         await asyncio.sleep(seconds)
         reading.cancel()

@@ -13,11 +13,10 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from e2e.cluster.cluster import Cluster
-from halcyon.api.policy import admission_policies
+from generators import admission_policies, crd
 from halcyon.api.policy.python_rules import PolicySubject
 from halcyon.api.policy.rules import refusals, warnings
 from halcyon.api.policy.site_policy import SitePolicy
-from halcyon.api.schema import crd
 from halcyon.api.spec.parse import parse
 from halcyon.kube import kinds
 from halcyon.kube.kinds import Kind

@@ -1,17 +1,23 @@
-"""`pip install .` in a plain clone: by pip alone, without Node and without what `make bootstrap` fetches."""
+"""`pip install . ./cli ./simulator` in a plain clone: by pip alone, without Node and without what `make bootstrap` fetches."""
 
 import os
 import shutil
 import subprocess
 import sys
 import sysconfig
+from collections import Counter
 from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 NOT_IN_GIT = shutil.ignore_patterns("__pycache__", "uplot")
 """Of the folders that a wheel is made of."""
+DISTRIBUTIONS = {"halcyon_operator": "halcyon", "halcyon_cli": "halcyon_cli", "halcyon_simulator": "halcyon_simulator"}
+"""The one package of each."""
+MAX_LINES = 40_000
+"""Of Python in the operator's wheel."""
 ASK = """
 import asyncio
 from aiohttp.test_utils import TestClient, TestServer
@@ -32,7 +38,7 @@ asyncio.run(ask())
 
 def clone(folder: Path) -> Path:
     """What git has of everything that a wheel is made of."""
-    for name in ("operator", "scripts"):
+    for name in ("operator", "cli", "simulator", "scripts"):
         shutil.copytree(ROOT / name, folder / name, ignore=NOT_IN_GIT)
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, folder / name)
@@ -40,17 +46,24 @@ def clone(folder: Path) -> Path:
 
 
 class Installed:
-    """An environment with our wheel; what it depends on is that of the environment that runs the tests."""
+    """An environment with our wheels; what they depend on is that of the environment that runs the tests."""
 
-    def __init__(self, folder: Path, source: Path) -> None:
+    def __init__(self, folder: Path, *sources: Path) -> None:
         subprocess.run([sys.executable, "-m", "venv", folder], check=True)
         self.programs = folder / "bin"
         [packages] = (folder / "lib").glob("python3*/site-packages")
         # The path alone: what makes the clone of the tests importable there, a .pth of an editable install, isn't followed.
         (packages / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
         self.said = self.run(
-            "pip", "install", "--verbose", "--no-index", "--no-deps", "--no-build-isolation", str(source)
+            "pip", "install", "--verbose", "--no-index", "--no-deps", "--no-build-isolation", *map(str, sources)
         )
+
+    def wheels(self, folder: Path, *sources: Path) -> dict[str, ZipFile]:
+        """The wheels of these sources, by distribution."""
+        options = ("--no-index", "--no-deps", "--no-build-isolation", "--wheel-dir", str(folder))
+        done = self.run("pip", "wheel", *options, *map(str, sources))
+        assert done.returncode == 0, done.stderr
+        return {path.name.partition("-")[0]: ZipFile(path) for path in folder.glob("*.whl")}
 
     def run(self, program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         """A program of this environment."""
@@ -65,10 +78,20 @@ class Installed:
 
 
 @pytest.fixture(scope="module")
-def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
-    source = clone(tmp_path_factory.mktemp("clone"))
-    assert not (source / "operator/halcyon/dashboard/static/uplot").exists()
-    return Installed(tmp_path_factory.mktemp("environment"), source)
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = clone(tmp_path_factory.mktemp("clone"))
+    assert not (folder / "operator/halcyon/dashboard/static/uplot").exists()
+    return folder
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory, source: Path) -> Installed:
+    return Installed(tmp_path_factory.mktemp("environment"), source, source / "cli", source / "simulator")
+
+
+@pytest.fixture(scope="module")
+def operator_alone(tmp_path_factory: pytest.TempPathFactory, source: Path) -> Installed:
+    return Installed(tmp_path_factory.mktemp("operator"), source)
 
 
 def test_pip_installs_a_plain_clone_and_is_told_what_lacks(installed: Installed) -> None:
@@ -93,3 +116,40 @@ def test_its_dashboard_says_what_lacks_in_place_of_pages(installed: Installed) -
     assert page.startswith("503 ")
     assert "its chart library static/uplot is not installed" in page
     assert file.startswith("200 ")
+
+
+def test_wheels_share_no_file_and_the_operators_neither_simulates_nor_generates(
+    installed: Installed, source: Path, tmp_path: Path
+) -> None:
+    wheels = installed.wheels(tmp_path, source, source / "cli", source / "simulator")
+    assert wheels.keys() == DISTRIBUTIONS.keys()
+    for distribution, wheel in wheels.items():
+        tops = {name.partition("/")[0] for name in wheel.namelist()}
+        assert {name for name in tops if not name.endswith(".dist-info")} == {DISTRIBUTIONS[distribution]}
+    held = Counter(name for wheel in wheels.values() for name in wheel.namelist())
+    assert [name for name, count in held.items() if count > 1] == []
+
+    operator = wheels["halcyon_operator"]
+    code = [operator.read(name) for name in operator.namelist() if name.endswith(".py")]
+    assert 10_000 < sum(len(text.splitlines()) for text in code) <= MAX_LINES
+
+
+def test_the_simulator_and_the_plugin_of_kubectl_come_with_their_wheels(installed: Installed) -> None:
+    done = installed.run("halcyon", "simulate", "--help")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "--scenario" in done.stdout
+    for arguments in (("kubectl-halcyon", "--help"), ("kubectl_complete-halcyon", "expl")):
+        done = installed.run(*arguments)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert "explain" in done.stdout
+
+
+def test_the_operators_wheel_alone_runs_processes_and_names_the_others(operator_alone: Installed) -> None:
+    assert operator_alone.said.returncode == 0, operator_alone.said.stderr
+    for arguments in (("--help",), ("--version",), ("operator", "--help"), ("agent", "--help"), ("fetch", "--help")):
+        done = operator_alone.run("halcyon", *arguments)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert done.stdout
+    done = operator_alone.run("halcyon", "explain", "digits")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("halcyon explain: needs the distribution halcyon-cli, which isn't installed: pip")

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from halcyon.simulate.engine.case import Case, ServiceLaw, Times
-from halcyon.simulate.engine.policy_view import PolicyView
-from halcyon.simulate.engine.run import Trajectory, simulate
+from halcyon_simulator.engine.case import Case, ServiceLaw, Times
+from halcyon_simulator.engine.policy_view import PolicyView
+from halcyon_simulator.engine.run import Trajectory, simulate
 
 LINEAR = ServiceLaw(t0_s=1.0, a_s=0.5, max_batch=4)
 """Batches of 1 to 4 take 1.5, 2, 2.5 and 3 s."""

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from halcyon.simulate.engine.case import ServiceLaw
+from halcyon_simulator.engine.case import ServiceLaw
 
 
 @dataclass

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from halcyon.api.documents.observation_report import BalancerSample, PodSample, Record, RecordError
+from halcyon.api.documents.observation_report import AgentReport, BalancerSample, PodSample, ReportError
 from halcyon.api.spec.defaults import ResolvedTargets
 from halcyon.api.spec.scaling import Behavior
 from halcyon.scaling.hpa.algorithm import desired
@@ -23,7 +23,7 @@ from halcyon.scaling.hpa.behavior import HpaMemory
 from halcyon.scaling.hpa.metrics import RulesReading, read
 from halcyon.scaling.observations import Missing, Value
 from halcyon.signals.observation_store import ObservationStore
-from halcyon.signals.validation import vet
+from halcyon.signals.validation import validate
 from tests.unit.signals.records import EPOCH
 
 TARGETS = ResolvedTargets(queue_depth=10, gpu_utilization=80)
@@ -44,8 +44,8 @@ def good(second: int, agent: int) -> Document:
         )
         for n in range(REPLICAS)
     )  # fmt: skip
-    balancer = BalancerSample(queued=8, inflight=40, requests=160 * second, refused=0, errors=0)
-    return dict(json.loads(Record("ns", "m", f"m-balancer-{agent}", at, balancer, pods).to_json()))
+    balancer = BalancerSample(queued=8, inflight=40, requests=160 * second, rejected=0, errors=0)
+    return dict(json.loads(AgentReport("ns", "m", f"m-balancer-{agent}", at, balancer, pods).to_json()))
 
 
 def pods(**values: Any) -> Breaker:
@@ -83,7 +83,7 @@ CASES: dict[str, Breaker] = {
         **d, "at": d["at"] + 3600 * agent, "pods": [{**p, "at": p["at"] + 3600 * agent} for p in d["pods"]],
     },
     "samples from the future": lambda d, second, agent: pods(at=d["at"] + 100.0)(d, second, agent),
-    "HAProxy does not answer": top(balancer=None),
+    "HAProxy does not respond": top(balancer=None),
     "queue negative": haproxy(queued=-5),
     "queue NaN": haproxy(queued=math.nan),
     "queue infinite": haproxy(queued=math.inf),
@@ -92,11 +92,11 @@ CASES: dict[str, Breaker] = {
     "queue true": haproxy(queued=True),
     "queue null": haproxy(queued=None),
     "queue left out": lambda d, _second, _agent: {**d, "balancer": {k: v for k, v in d["balancer"].items() if k != "queued"}},
-    "refused negative": haproxy(refused=-1),
-    "refused NaN": haproxy(refused=math.nan),
-    "refused jumps to 2^60": haproxy(refused=2**60),
-    "refused jumps by 1e15 each second": lambda d, second, agent: haproxy(refused=10**15 * second % 2**53)(d, second, agent),
-    "refused a bad sample now and then": every_third(haproxy(refused=900_000)),
+    "refused negative": haproxy(rejected=-1),
+    "refused NaN": haproxy(rejected=math.nan),
+    "refused jumps to 2^60": haproxy(rejected=2**60),
+    "refused jumps by 1e15 each second": lambda d, second, agent: haproxy(rejected=10**15 * second % 2**53)(d, second, agent),
+    "refused a bad sample now and then": every_third(haproxy(rejected=900_000)),
     "requests reset each second": haproxy(requests=0),
     "pending missing": pods(pending=None),
     "pending negative": pods(pending=-1),
@@ -140,8 +140,8 @@ def hear(hub: ObservationStore, sent: Document | str | None, *, at: float) -> No
     if sent is None:
         return
     text = sent if isinstance(sent, str) else json.dumps({"version": 1, **sent})
-    with contextlib.suppress(RecordError, ValueError, RecursionError):
-        hub.receive(vet(Record.from_json(text)).record, at)
+    with contextlib.suppress(ReportError, ValueError, RecursionError):
+        hub.receive(validate(AgentReport.from_json(text)).report, at)
 
 
 def play(breaker: Breaker) -> tuple[list[int], list[RulesReading]]:

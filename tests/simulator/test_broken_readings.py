@@ -17,14 +17,14 @@ from halcyon.scaling.planner.reading import Objectives, PodReading
 from halcyon.scaling.planner.scale_down_hold import ScaleDownHold
 from halcyon.signals.clock import WallClock
 from halcyon.signals.observation_store import ObservationStore
-from halcyon.signals.planner_reading import Gathered, SignalMemory, reading
+from halcyon.signals.planner_reading import ReadingResult, SignalMemory, reading
 from tests.simulator.test_broken_metrics import CASES, REPLICAS, Breaker, Document, good, hear, one_pod, pods, top
 from tests.unit.signals.records import EPOCH
 
 OBJECTIVES = Objectives(low=1, high=20, max_batch=8, start_s=1.0)
 """Peak of a replica: 8 rows, 2 to a request, in 32 ms: 125 requests/s; 80 % of four of them serve 320 and a tenth more."""
 WELL, BROKEN, END = 10, 26, 36
-IMPATIENT = PlannerMemory(hold=ScaleDownHold(patience_s=0.0, shortest_s=0.0))
+IMPATIENT = PlannerMemory(hold=ScaleDownHold(patience_s=0.0, min_s=0.0))
 BATCHES: dict[str, Breaker] = {
     "batches missing": pods(batches=None),
     "batches negative": lambda d, _s, _a: pods(batches={"at": d["at"], "sizes": [[8, -1, 5]]})(d, _s, _a),
@@ -48,7 +48,7 @@ def told(second: int, agent: int) -> Document:
     return {**document, "pods": [{**pod, "batches": batches} for pod in document["pods"]]}
 
 
-def play(breaker: Breaker) -> tuple[list[Plan], list[Gathered]]:
+def play(breaker: Breaker) -> tuple[list[Plan], list[ReadingResult]]:
     hub, memory, signals = ObservationStore(), IMPATIENT, SignalMemory()
     epoch = WallClock(EPOCH)
     listed = tuple(PodReading(f"m-a-{n}", "ready", EPOCH - 500) for n in range(REPLICAS))
@@ -60,7 +60,7 @@ def play(breaker: Breaker) -> tuple[list[Plan], list[Gathered]]:
                 sent = breaker(sent, second, agent)
             hear(hub, sent, at=second + 0.2 * agent)
         now = second + 0.9
-        picture = hub.look("ns", "m", now)
+        picture = hub.snapshot("ns", "m", now)
         assert picture is not None
         gathered = reading(
             picture,
@@ -83,7 +83,7 @@ def test_all_well_is_known_and_holds() -> None:
     assert {made.count for made in plans} == {REPLICAS}
     assert all(not gathered.unknown for gathered in readings[1:])
     assert plans[-1].winner == "rate"
-    assert plans[-1].terms[0].replicas == REPLICAS
+    assert plans[-1].parts[0].replicas == REPLICAS
     assert readings[-1].reading.rows_per_request == pytest.approx(2.0, rel=0.02)
 
 
@@ -99,4 +99,4 @@ def test_a_broken_signal_scales_nothing_and_leaves_nothing_behind(kind: str) -> 
     plans, readings = play({**CASES, **BATCHES}[kind])
     assert {made.count for made in plans[: BROKEN if kind in SEEN_AS_LOAD else END]} == {REPLICAS}
     assert readings[-1].unknown == ()
-    assert plans[-1].terms, "it decides again"
+    assert plans[-1].parts, "it decides again"

@@ -311,7 +311,7 @@ def test_any_samples_have_a_verdict_that_follows_from_its_checks(looks: list[tup
         assert (verdict.action == "rollback") == ("worse" in findings)
         if verdict.action == "promote":
             assert findings == {"fine"}
-            assert min(memory.requests) >= EQUAL.least_requests
+            assert min(memory.requests) >= EQUAL.min_requests
         for found in verdict.checks:
             assert found.why
             assert all(p is None or 0 <= p <= 1 for p in (found.p_worse, found.p_fine))

@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from halcyon.simulate.bounds.replica_capacity import capacity_rps, latencies
-from halcyon.simulate.engine.case import ServiceLaw
+from halcyon_simulator.bounds.replica_capacity import capacity_rps, latencies
+from halcyon_simulator.engine.case import ServiceLaw
 from tests.simulator.builders import SECOND, poisson
 
 L1 = ServiceLaw(0.4, 0.0, 4)

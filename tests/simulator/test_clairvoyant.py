@@ -5,11 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from halcyon.simulate.bounds.clairvoyant import bounds
-from halcyon.simulate.bounds.replica_capacity import capacity_rps
-from halcyon.simulate.engine.case import Case, Drift, ServiceLaw
-from halcyon.simulate.engine.policy_view import PolicyView
-from halcyon.simulate.engine.run import simulate
+from halcyon_simulator.bounds.clairvoyant import bounds
+from halcyon_simulator.bounds.replica_capacity import capacity_rps
+from halcyon_simulator.engine.case import Case, Drift, ServiceLaw
+from halcyon_simulator.engine.policy_view import PolicyView
+from halcyon_simulator.engine.run import simulate
 from tests.simulator.builders import Plan, poisson
 
 L1 = ServiceLaw(0.4, 0.0, 4)

@@ -6,9 +6,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from halcyon.simulate.bounds.replica_capacity import latencies
-from halcyon.simulate.engine.case import Drift, ServiceLaw
-from halcyon.simulate.engine.policy_view import PolicyView, SampleColumn
+from halcyon_simulator.bounds.replica_capacity import latencies
+from halcyon_simulator.engine.case import Drift, ServiceLaw
+from halcyon_simulator.engine.policy_view import PolicyView, SampleColumn
 from tests.simulator.builders import LINEAR, SECOND, case, poisson, run
 from tests.simulator.plain import Plain, PlainPod
 

@@ -3,7 +3,7 @@ import math
 import numpy as np
 import pytest
 
-from halcyon.simulate.engine.load import Profile, arrivals, merged, renewal, superposed, thinned
+from halcyon_simulator.engine.load import Profile, arrivals, merged, renewal, superposed, thinned
 
 
 def _rng(seed: int = 1) -> np.random.Generator:

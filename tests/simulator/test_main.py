@@ -11,8 +11,8 @@ from xml.etree import ElementTree as ET
 import orjson
 import pytest
 
-from halcyon.cli.commands.main import main as halcyon
-from halcyon.simulate.command.main import main
+from halcyon.main import main as halcyon
+from halcyon_simulator.command.main import main
 
 _FAST = ["--scenario", "S6-aibrix", "--policy", "hpa"]
 _SVG = "{http://www.w3.org/2000/svg}"
@@ -54,7 +54,16 @@ def test_the_same_seed_gives_the_same_result(capsysbinary: pytest.CaptureFixture
 
 
 def test_the_planners_runs_are_the_same_to_the_byte_for_a_seed_and_others_for_another() -> None:
-    command = [sys.executable, "-m", "halcyon.simulate.command.main", *_FAST[:2], "--policy", "halcyon", "--seeds", "2"]
+    command = [
+        sys.executable,
+        "-m",
+        "halcyon_simulator.command.main",
+        *_FAST[:2],
+        "--policy",
+        "halcyon",
+        "--seeds",
+        "2",
+    ]
     # Processes of their own, whose sets have other orders.
     environments = ({**os.environ, "PYTHONHASHSEED": order} for order in ("1", "2"))
     one, again = (

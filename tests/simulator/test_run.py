@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from halcyon.simulate.engine.case import SignalFaults, StartFaults
-from halcyon.simulate.engine.policy_view import PolicyView, SampleColumn
-from halcyon.simulate.engine.run import Write, first_count, simulate
+from halcyon_simulator.engine.case import SignalFaults, StartFaults
+from halcyon_simulator.engine.policy_view import PolicyView, SampleColumn
+from halcyon_simulator.engine.run import Write, first_count, simulate
 from tests.simulator.builders import LINEAR, Plan, case, poisson, run
 
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from halcyon.simulate.benchmark.scenarios import (
+from halcyon_simulator.benchmark.scenarios import (
     FAMILIES,
     LAWS,
     MODELS,
@@ -14,9 +14,9 @@ from halcyon.simulate.benchmark.scenarios import (
     scenario,
     wrong_scalings,
 )
-from halcyon.simulate.bounds.replica_capacity import capacity_rps
-from halcyon.simulate.engine.case import SignalFaults
-from halcyon.simulate.engine.run import Write
+from halcyon_simulator.bounds.replica_capacity import capacity_rps
+from halcyon_simulator.engine.case import SignalFaults
+from halcyon_simulator.engine.run import Write
 
 _L1, _L2 = LAWS["L1"], LAWS["L2"]
 _DAY_S = 86400.0

@@ -7,10 +7,10 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from halcyon.simulate.bounds.clairvoyant import bounds
-from halcyon.simulate.bounds.score import direction_changes, last_step_s, score
-from halcyon.simulate.engine.case import Case, ServiceLaw
-from halcyon.simulate.engine.run import Write
+from halcyon_simulator.bounds.clairvoyant import bounds
+from halcyon_simulator.bounds.score import direction_changes, last_step_s, score
+from halcyon_simulator.engine.case import Case, ServiceLaw
+from halcyon_simulator.engine.run import Write
 from tests.simulator.builders import SECOND, case, poisson, run
 
 L1 = ServiceLaw(0.4, 0.0, 4)

@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halcyon.simulate.benchmark import page, scenarios, statistics
-from halcyon.simulate.benchmark.budgeted import by_need, runs
-from halcyon.simulate.benchmark.result_store import Store, StoredResult, digest, imported
-from halcyon.simulate.benchmark.scenarios import LAWS
-from halcyon.simulate.benchmark.shared_budget import quota, simulate
-from halcyon.simulate.benchmark.statistics import Cell, PolicyPoint
-from halcyon.simulate.benchmark.table import Effort, Table, cells, effort, main, rows
-from halcyon.simulate.engine.case import RunOutcome
-from halcyon.simulate.policies.registry import parsed
+from halcyon_simulator.benchmark import page, scenarios, statistics
+from halcyon_simulator.benchmark.budgeted import by_need, runs
+from halcyon_simulator.benchmark.result_store import Store, StoredResult, digest, imported
+from halcyon_simulator.benchmark.scenarios import LAWS
+from halcyon_simulator.benchmark.shared_budget import quota, simulate
+from halcyon_simulator.benchmark.statistics import Cell, PolicyPoint
+from halcyon_simulator.benchmark.table import Effort, Table, cells, effort, main, rows
+from halcyon_simulator.engine.case import RunOutcome
+from halcyon_simulator.policies.registry import parsed
 
 _CELL = Cell("S6-aibrix", "L1", 60.0)
 _ROW = {

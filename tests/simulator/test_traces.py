@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from halcyon.simulate.engine import traces
-from halcyon.simulate.engine.traces import CLIENT_WINDOWS, WINDOW_S, Clients, TraceError
+from halcyon_simulator.engine import traces
+from halcyon_simulator.engine.traces import CLIENT_WINDOWS, WINDOW_S, Clients, TraceError
 
 
 def _rng(seed: int = 1) -> np.random.Generator:

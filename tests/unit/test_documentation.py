@@ -17,7 +17,7 @@ import yaml
 
 from e2e.blocks import blocks, commands
 from e2e.guides import elsewhere
-from halcyon.cli.lint.checks import check
+from halcyon_cli.lint.checks import check
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]

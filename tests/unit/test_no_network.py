@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from halcyon.cli.errors import ClusterError
-from halcyon.cli.kube.client import Cluster, Place
+from halcyon_cli.errors import ClusterError
+from halcyon_cli.kube.client import Cluster, Target
 from tests.no_network import ReachedOutError, no_network
 
 TEST = "tests/unit/test_a.py::test_b"
@@ -84,5 +84,5 @@ def test_no_cluster_is_named_here_nor_to_a_process_that_is_started() -> None:
 
     assert shown.strip() == "[]"
     assert not Path("~/.kube/config").expanduser().exists()
-    with pytest.raises(ClusterError, match=rf"there is no kubeconfig {os.environ['HOME']}/\.kube/config; give one"):
-        Cluster(Place("get"))
+    with pytest.raises(ClusterError, match=rf"kubeconfig {os.environ['HOME']}/\.kube/config doesn't exist; name one"):
+        Cluster(Target("get"))

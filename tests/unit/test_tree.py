@@ -1,18 +1,28 @@
-"""The tree of operator/halcyon: what docs/architecture.md says of it, and how large a folder and a circle may be."""
+"""The tree of the packages: what docs/architecture.md says of it, and how large a folder and a circle may be."""
 
 from __future__ import annotations
 
 import ast
 import re
+import tomllib
 from collections import defaultdict
 from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "operator" / "halcyon"
+DISTRIBUTIONS = {ROOT: "halcyon-operator", ROOT / "cli": "halcyon-cli", ROOT / "simulator": "halcyon-simulator"}
+"""By the folder of its pyproject.toml."""
+SOURCES = {
+    "halcyon": ROOT / "operator",
+    "halcyon_cli": ROOT / "cli",
+    "halcyon_simulator": ROOT / "simulator",
+    "generators": ROOT,
+}
 MODULES = {
-    ".".join(path.relative_to(ROOT / "operator").with_suffix("").parts).removesuffix(".__init__"): path
-    for path in sorted(PACKAGE.rglob("*.py"))
+    ".".join(path.relative_to(source).with_suffix("").parts).removesuffix(".__init__"): path
+    for package, source in SOURCES.items()
+    for path in sorted((source / package).rglob("*.py"))
 }
 FOLDERS = {name for name, path in MODULES.items() if path.name == "__init__.py"}
 MAX_MODULES = 16
@@ -29,10 +39,10 @@ def nodes(module: str) -> tuple[ast.AST, ...]:
 
 
 def imports(module: str) -> set[str]:
-    """Return the modules of halcyon that one imports, in functions and for types alone too."""
+    """Return the modules of ours that one imports, in functions and for types alone too."""
     found = set()
     for node in nodes(module):
-        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("halcyon"):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] in SOURCES:
             named = {f"{node.module}.{alias.name}" for alias in node.names}
             found |= (named & MODULES.keys()) or {str(node.module)}
     return found - {module}
@@ -60,13 +70,26 @@ def test_every_module_that_the_architecture_names_exists() -> None:
     page = (ROOT / "docs" / "architecture.md").read_text()
     named = set(re.findall(r"\b([a-z_]+(?:/[a-z_]+)+\.py)\b", page))
     assert len(named) > 15
-    assert [path for path in sorted(named) if not (PACKAGE / path).is_file()] == []
+    bases = (PACKAGE, *SOURCES.values())
+    assert [path for path in sorted(named) if not any((base / path).is_file() for base in bases)] == []
 
 
 def test_every_package_is_in_the_architecture() -> None:
     page = (ROOT / "docs" / "architecture.md").read_text()
-    packages = {path.parent.name for path in (*PACKAGE.glob("*/__init__.py"), *PACKAGE.glob("control/*/__init__.py"))}
+    tops = [*ROOT.glob("*/__init__.py"), *(ROOT / "cli").glob("*/__init__.py"), *ROOT.glob("simulator/*/__init__.py")]
+    packages = {
+        path.parent.name for path in (*tops, *PACKAGE.glob("*/__init__.py"), *PACKAGE.glob("control/*/__init__.py"))
+    }
+    assert packages >= {"halcyon_cli", "halcyon_simulator", "generators", "images", "benchmarks", "demo", "e2e"}
     assert [name for name in sorted(packages) if f"| `{name}` |" not in page] == []
+
+
+def test_the_distributions_have_one_version_and_require_just_that() -> None:
+    projects = [tomllib.loads((folder / "pyproject.toml").read_text())["project"] for folder in DISTRIBUTIONS]
+    [version] = {project["version"] for project in projects}
+
+    assert [project["name"] for project in projects] == list(DISTRIBUTIONS.values())
+    assert all(f"halcyon-operator=={version}" in project["dependencies"] for project in projects[1:])
 
 
 def test_no_folder_holds_more_modules_than_a_reader_can_take_in() -> None:

@@ -69,7 +69,7 @@ class Reason(StrEnum):
     its value and the limit."""
     POLICY_ADVICE = "PolicyAdvice"
     """The site policy still accepts the spec, but will not always. The message names the field, its value and the limit."""
-    WAITS_TOO_LONG = "WaitsTooLong"
+    QUEUE_DELAY_TOO_LONG = "QueueDelayTooLong"
     """Triton may wait longer for a fuller batch than clients wait for a response. Results that come after that are
     wasted work."""
     SOURCE_NOT_FOUND = "SourceNotFound"
@@ -89,14 +89,14 @@ class Reason(StrEnum):
     """The model's config.pbtxt is invalid or cannot be merged with the spec."""
     MODEL_SOURCE_NOT_FOUND = "ModelSourceNotFound"
     """The model's folder does not exist in the source, or has no version folder."""
-    MODEL_STORE_FAILED = "ModelStoreFailed"
+    MODEL_DOWNLOAD_FAILED = "ModelDownloadFailed"
     """The object store or web server of the model cannot be reached or rejects the download. Pods retry."""
 
     SERVERS_READY = "ServersReady"
     """All desired servers are ready."""
-    PARTLY_READY = "PartlyReady"
+    PARTIALLY_READY = "PartiallyReady"
     """Some of the desired servers are ready."""
-    NONE_READY = "NoneReady"
+    NO_SERVERS_READY = "NoServersReady"
     """No server is ready."""
     SCALED_TO_ZERO = "ScaledToZero"
     """The desired replicas are 0."""
@@ -106,9 +106,9 @@ class Reason(StrEnum):
     """An image cannot be pulled."""
     CONTAINER_FAILED = "ContainerFailed"
     """A container of a pod fails repeatedly."""
-    POD_REFUSED = "PodRefused"
+    POD_CREATION_FAILED = "PodCreationFailed"
     """No pod is ready, and pods cannot be created because of a quota, a policy or a missing object. The message is the
-    API server's. If some pods are ready, the reason is `PartlyReady`, with the same message."""
+    API server's. If some pods are ready, the reason is `PartiallyReady`, with the same message."""
 
     BALANCER_READY = "BalancerReady"
     """At least one balancer is ready."""
@@ -117,7 +117,7 @@ class Reason(StrEnum):
     NO_BALANCER = "NoBalancer"
     """spec.traffic.balancer selects a mode without balancers: clients reach the servers directly."""
 
-    BALANCER_TROUBLE = "BalancerTrouble"
+    BALANCER_DEGRADED = "BalancerDegraded"
     """A balancer cannot do everything that the spec requests, or soon will not be able to. For example, a Secret of
     spec.traffic.tls is missing or invalid, or its certificate is about to expire. The message has the cause. The status
     is True if a balancer is ready nevertheless."""
@@ -126,26 +126,26 @@ class Reason(StrEnum):
     """The Gateway has accepted the routes."""
     ROUTES_PENDING = "RoutesPending"
     """The Gateway has not reported a result for the routes yet."""
-    ROUTES_REFUSED = "RoutesRefused"
+    ROUTES_REJECTED = "RoutesRejected"
     """The Gateway rejected the routes. The message is from its controller."""
     ROUTE_CONFLICT = "RouteConflict"
     """An older route, of another model, matches the same requests and receives them."""
-    GATEWAY_API_MISSING = "GatewayApiMissing"
+    GATEWAY_API_MISSING = "GatewayAPIMissing"
     """The Gateway API is not installed in the cluster. Halcyon writes the routes as soon as it is."""
 
     SCALING_ACTIVE = "ScalingActive"
     """The replicas follow the load. The message has the decision, the maximum time until the next one, and the state of
     the desired pods that are not ready."""
-    FIXED = "Fixed"
+    FIXED_REPLICAS = "FixedReplicas"
     """`scaling` is not set: the replicas are those of spec.replicas."""
     METRICS_MISSING = "MetricsMissing"
     """A metric is missing or stale. The replicas stay as they are."""
     HPA_INACTIVE = "HPAInactive"
     """The HPA reports that it cannot scale. The message is the HPA's."""
-    FOREIGN_AUTOSCALER = "ForeignAutoscaler"
+    EXTERNAL_AUTOSCALER = "ExternalAutoscaler"
     """Another autoscaler targets this ModelDeployment, or the Deployment of its servers. Halcyon has stopped scaling
     the model."""
-    FOREIGN_WRITER = "ForeignWriter"
+    EXTERNAL_WRITER = "ExternalWriter"
     """Another controller or user repeatedly sets spec.replicas, against the autoscaler. Halcyon has stopped scaling the model."""
     PAUSED = "Paused"
     """spec.scaling.mode is `Paused`: the replicas stay as they are. The message has the decision that would be applied."""
@@ -163,11 +163,11 @@ class Reason(StrEnum):
     ROLLOUT_BLOCKED = "RolloutBlocked"
     """There is no capacity for a pod of the new revision beside the old one, which keeps serving. The message names
     what is missing. After the progress deadline the model is also Stalled."""
-    CANARY_WORSE = "CanaryWorse"
+    CANARY_ANALYSIS_FAILED = "CanaryAnalysisFailed"
     """The analysis showed that a canary is worse than the revision that serves. The message has the numbers."""
     CANARY_ABORTED = "CanaryAborted"
     """A user has aborted a canary."""
-    RENDERED_EARLIER = "RenderedEarlier"
+    POD_TEMPLATE_OUTDATED = "PodTemplateOutdated"
     """This operator would render the server pods differently. The message has the differences and what to do. An
     upgrade does not restart pods by itself."""
     ROLLED_BACK = "RolledBack"

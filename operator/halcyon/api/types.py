@@ -147,7 +147,7 @@ class ListSet:
 def _refuse_twice(found: list[str], *, what: str) -> None:
     twice = sorted({one for one in found if found.count(one) > 1})
     if twice:
-        raise ValueError(f"{what} {twice[0]} is there more than once; write each once")
+        raise ValueError(f"{what} {twice[0]} is listed more than once; list each one once")
 
 
 @dataclass(frozen=True)
@@ -183,14 +183,14 @@ def duration_field(low: str, high: str) -> Any:  # a type expression
 
     def check(text: str) -> str:
         if not low_us <= duration_us(text) <= high_us:
-            raise ValueError(f"must lie between {low} and {high}")
+            raise ValueError(f"must be between {low} and {high}")
         return text
 
     rule = Rule(
         cel=f"duration(self) >= duration('{low}') && duration(self) <= duration('{high}')",
         check=lambda text: low_us <= duration_us(text) <= high_us,
         message="",
-        static=f"must lie between {low} and {high}",
+        static=f"must be between {low} and {high}",
     )
     return Annotated[
         str,
@@ -248,7 +248,7 @@ def _scaled(size: Decimal, exponent: str) -> Decimal:
 
 def quantity_field(low: str, high: str) -> Any:  # a type expression
     """Return the type of a quantity field from `low` to `high`, both included."""
-    limit = f"must lie between {low} and {high}"
+    limit = f"must be between {low} and {high}"
 
     def fits(text: str) -> bool:
         return quantity(low) <= quantity(text) <= quantity(high)

@@ -11,23 +11,33 @@ The session is the token itself, in a cookie that scripts can't read. Any replic
 stops working within `KEEP_S`. A user sees the namespaces in which they may `list` ModelDeployments (SubjectAccessReview), and the pages
 of the models that they may `get`.
 
-Out of scope: the reviews themselves; `halcyon.control.reporting.dashboard_source` provides them.
+Out of scope: the reviews themselves (`halcyon.kube.auth`).
 """
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Network, IPv6Network, ip_address
-from typing import Generic, Protocol, TypeVar
+from typing import Protocol
 from urllib.parse import urlsplit
 
 from aiohttp import web
 
+from halcyon.api.types import GROUP, PLURAL, VERSION
 from halcyon.dashboard.ports import Name
-from halcyon.metricsapi.auth import CALLER, Forbidden, Unauthenticated, User
+from halcyon.kube.auth.callers import (
+    Forbidden,
+    ResourceAttributes,
+    ReviewCache,
+    Reviews,
+    Unauthenticated,
+    User,
+    bearer_token,
+    token_digest,
+)
+from halcyon.metricsapi.auth import CALLER
 
 COOKIE = "halcyon-token"
 KEEP_S = 30.0
@@ -39,8 +49,6 @@ AT_ONCE = 16
 MAX_TOKEN_LENGTH = 3500
 """Maximum length in characters: browsers drop cookies of more than 4 KiB."""
 _LOCAL = frozenset({"localhost", "127.0.0.1", "::1"})
-
-T = TypeVar("T")
 
 
 class AccessReviews(Protocol):
@@ -55,6 +63,27 @@ class AccessReviews(Protocol):
 
     async def may_see(self, user: User, *, namespace: str, name: str = "") -> bool:
         """Return whether a user may list the ModelDeployments of a namespace (empty: all), or get the one with this name."""
+
+
+class ModelReviews:
+    """Access reviews of models, over the cluster's reviews."""
+
+    def __init__(self, reviews: Reviews) -> None:
+        self._reviews = reviews
+
+    @property
+    def knows_all(self) -> bool:
+        """Whether one review can cover all namespaces."""
+        return self._reviews.covers_all_namespaces
+
+    async def user(self, token: str) -> User | None:
+        """Return the user of a token; None if it isn't valid."""
+        return await self._reviews.user(token)
+
+    async def may_see(self, user: User, *, namespace: str, name: str = "") -> bool:
+        """Return whether a user may list the ModelDeployments of a namespace (empty: all), or get the one with this name."""
+        verb = "get" if name else "list"
+        return await self._reviews.may(user, ResourceAttributes(verb, GROUP, VERSION, PLURAL, namespace, name))
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,28 +116,6 @@ class Proxy:
         return User(name, (*groups, "system:authenticated"))
 
 
-class _Answers(Generic[T]):
-    """Answers that count for a while; bounded."""
-
-    def __init__(self, clock: Callable[[], float], most: int = 4096) -> None:
-        self._clock, self._most = clock, most
-        self._held: dict[object, tuple[float, T]] = {}
-
-    def get(self, key: object) -> tuple[T] | None:
-        """The answer in a tuple; None where there is none that counts."""
-        held = self._held.get(key)
-        return (held[1],) if held is not None and self._clock() < held[0] else None
-
-    def put(self, key: object, value: T, keep_s: float) -> T:
-        now = self._clock()
-        if len(self._held) >= self._most:
-            self._held = {k: v for k, v in self._held.items() if v[0] > now}
-        if len(self._held) >= self._most:
-            self._held.clear()
-        self._held[key] = (now + keep_s, value)
-        return value
-
-
 class Authorizer:
     """Authenticator and authoriser of requests. All methods belong to one event loop."""
 
@@ -122,8 +129,9 @@ class Authorizer:
     ) -> None:
         """Take the reviews; None: no sign-in, for a port that is reachable from localhost only. `clock` is monotonic, in seconds."""
         self._reviews, self._namespaces, self._proxy = reviews, namespaces, proxy
-        self._users: _Answers[User | None] = _Answers(clock)
-        self._allowed: _Answers[bool] = _Answers(clock, 65536)
+        self._users: ReviewCache[User | None] = ReviewCache(clock)
+        self._allowed: ReviewCache[bool] = ReviewCache(clock, 65536)
+        self._clock = clock
         self._turns = asyncio.Semaphore(AT_ONCE)
 
     @property
@@ -152,10 +160,7 @@ class Authorizer:
             user = self._proxy.user(request)
             if user is not None:
                 return user
-        scheme, _, token = request.headers.get("Authorization", "").partition(" ")
-        if scheme.lower() != "bearer" or not token.strip():
-            token = request.cookies.get(COOKIE, "")
-        return await self.owner(token.strip())
+        return await self.owner(bearer_token(request.headers) or request.cookies.get(COOKIE, "").strip())
 
     async def owner(self, token: str) -> User:
         """Return the user of a token.
@@ -165,12 +170,12 @@ class Authorizer:
         """
         if self._reviews is None or not token:
             raise Unauthenticated("sign in with a token of the cluster; good: kubectl create token NAME")
-        key = hashlib.sha256(token.encode()).digest()
+        key = token_digest(token)
         if (held := self._users.get(key)) is None:
             async with self._turns:
                 found = await self._reviews.user(token)
             known = found if found is not None and found.name else None
-            held = (self._users.put(key, known, KEEP_S if known else KEEP_NO_S),)
+            held = (self._users.put(key, known, expires_at=self._clock() + (KEEP_S if known else KEEP_NO_S)),)
         if (user := held[0]) is None:
             raise Unauthenticated(
                 "the cluster doesn't know this token, or it has expired; good: kubectl create token NAME"
@@ -206,7 +211,7 @@ class Authorizer:
         if (held := self._allowed.get(key)) is None:
             async with self._turns:
                 allowed = await reviews.may_see(user, namespace=namespace, name=name)
-            held = (self._allowed.put(key, allowed, KEEP_S if allowed else KEEP_NO_S),)
+            held = (self._allowed.put(key, allowed, expires_at=self._clock() + (KEEP_S if allowed else KEEP_NO_S)),)
         return held[0]
 
 

@@ -13,11 +13,12 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import pairwise
 from typing import NamedTuple
 
 from halcyon.api.documents.observation_report import ReportedHistogram
 from halcyon.dashboard.ports import Name
+from halcyon.scaling import histogram
+from halcyon.scaling.histogram import growth
 
 SHARES = (0.5, 0.95, 0.99)
 Bounds = tuple[int, ...]
@@ -54,7 +55,7 @@ class ClientLatency:
             if pod not in before:
                 continue
             bounds_before, counts_before = before[pod]
-            answered = _growth(counts_before, counts) if bounds_before == bounds_ms else counts
+            answered = (growth(counts_before, counts) if bounds_before == bounds_ms else None) or counts
             grown[bounds_ms] = [a + b for a, b in zip(grown.get(bounds_ms, [0] * len(counts)), answered, strict=True)]
         if not grown:
             return NO_RESPONSES
@@ -72,27 +73,7 @@ class ClientLatency:
             del self._samples[deleted]
 
 
-def _growth(before: Sequence[int], now: Sequence[int]) -> Sequence[int]:
-    found = [b - a for a, b in zip(before, now, strict=True)]
-    return now if any(one < 0 for one in found) else found
-
-
 def quantile(bounds_ms: Sequence[int], counts: Sequence[int], share: float) -> float | None:
-    """Milliseconds within which this share of the answers came, as Prometheus' histogram_quantile has it.
-
-    Answers count as spread evenly over their bucket; above the highest bound only that bound is known.
-
-    Args:
-        bounds_ms: upper bounds of the buckets, ascending.
-        counts: answers per bucket, and last those above all bounds.
-        share: 0 to 1.
-    """
-    wanted = share * sum(counts)
-    if not wanted:
-        return None
-    below = 0
-    for (low, high), count in zip(pairwise((0, *bounds_ms)), counts, strict=False):
-        if count and below + count >= wanted:
-            return low + (high - low) * (wanted - below) / count
-        below += count
-    return float(bounds_ms[-1])
+    """Milliseconds within which this share of the answers came; above the highest bound only that bound is known."""
+    found = histogram.quantile(bounds_ms, counts, share)
+    return None if found is None else min(found, float(bounds_ms[-1]))

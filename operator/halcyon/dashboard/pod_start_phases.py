@@ -15,16 +15,15 @@ Out of scope: the current stage of a pod (`control.objects.pod_stage`), and the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from halcyon.api.timestamps import epoch_seconds
 from halcyon.dashboard.ports import DashboardPod, Object
+from halcyon.kube.pod_times import created_at, pod_times, ready_at
 from halcyon.render import names
 
 PhaseName = Literal["pending", "pulling", "fetching", "starting", "loading"]
-_FETCHER = "fetch"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,62 +41,40 @@ def pod_document(pod: DashboardPod) -> dict[str, Any]:
     obj = pod.obj
     meta, status = obj["metadata"], obj["status"]
     containers: Sequence[Object] = (*status["initContainerStatuses"], *status["containerStatuses"])
-    ready_at = _ready_at(obj)
     return {
         "name": meta["name"],
         "state": pod.state,
         "reason": pod.reason,
         "message": pod.message,
-        "created": epoch_seconds(meta.get("creationTimestamp")),
+        "created": created_at(obj),
         "restarts": sum(int(one.get("restartCount") or 0) for one in containers),
         "revision": str(meta["labels"].get(names.REVISION_LABEL, "")),
         "slot": str(meta["labels"].get(names.SLOT_LABEL, "")),
         "phases": [asdict(phase) for phase in phases(obj)],
-        "ready_at": ready_at,
+        "ready_at": ready_at(obj),
     }
 
 
 def phases(obj: Object) -> list[StartPhase]:
     """The phases of its first start, as far as they can still be told: each begins where the one before has ended."""
-    return list(_phases(obj, _ready_at(obj)))
+    return list(_phases(obj))
 
 
-def _ready_at(obj: Object) -> float | None:
-    """When it became ready, this time."""
-    ready = _condition(obj, "Ready")
-    return epoch_seconds(ready.get("lastTransitionTime")) if ready.get("status") == "True" else None
-
-
-def _phases(obj: Object, ready_at: float | None) -> Iterator[StartPhase]:
-    status, scheduled = obj["status"], _condition(obj, "PodScheduled")
-    fetcher: Object = next((c for c in status["initContainerStatuses"] if c["name"] == _FETCHER), {})
-    server: Object = next(iter(status["containerStatuses"]), {})
-    bound_at = epoch_seconds(scheduled.get("lastTransitionTime")) if scheduled.get("status") == "True" else None
-    running_at = None if server.get("restartCount") else _started(server)
-    marks: list[tuple[PhaseName, float | None]] = [("pending", bound_at)]
-    if fetcher:
-        marks += [("pulling", _started(fetcher)), ("fetching", _finished(fetcher)), ("starting", running_at)]
+def _phases(obj: Object) -> Iterator[StartPhase]:
+    times = pod_times(obj, names.FETCHER)
+    status = obj["status"]
+    marks: list[tuple[PhaseName, float | None]] = [("pending", times.scheduled_at)]
+    if any(one["name"] == names.FETCHER for one in status["initContainerStatuses"]):
+        marks += [("pulling", times.init_started_at), ("fetching", times.init_ended_at)]
+        marks += [("starting", times.main_started_at)]
     else:
-        marks += [("pulling", running_at)]
-    marks += [("loading", ready_at)]
-    begin = epoch_seconds(obj["metadata"].get("creationTimestamp"))
-    over = ready_at is not None or bool(server.get("restartCount"))
+        marks += [("pulling", times.main_started_at)]
+    marks += [("loading", times.ready_at)]
+    begin = times.created_at
+    over = times.ready_at is not None or any(one.get("restartCount") for one in status["containerStatuses"][:1])
     for name, end in marks:
         # A missing mark of a finished start is lost for good. A mark before the previous one belongs to a later start.
         if begin is None or (end is None and over) or (end is not None and end < begin):
             return
         yield StartPhase(name, begin, end)
         begin = end
-
-
-def _condition(obj: Object, kind: str) -> Mapping[str, Any]:
-    return next((c for c in obj["status"]["conditions"] if c.get("type") == kind), {})
-
-
-def _started(container: Object) -> float | None:
-    state = container.get("state") or {}
-    return epoch_seconds((state.get("running") or state.get("terminated") or {}).get("startedAt"))
-
-
-def _finished(container: Object) -> float | None:
-    return epoch_seconds(((container.get("state") or {}).get("terminated") or {}).get("finishedAt"))

@@ -37,7 +37,7 @@ from halcyon.dashboard.model_table import Fleet, InvalidQuery, TableQuery
 from halcyon.dashboard.ports import DashboardSource, Name
 from halcyon.dashboard.server_sent_events import ConnectionLimit, ConnectionLimitReached
 from halcyon.dashboard.whatif import WhatIfQuery
-from halcyon.metricsapi.auth import Forbidden, Unauthenticated
+from halcyon.kube.auth.callers import Forbidden, Unauthenticated
 
 log = logging.getLogger(__name__)
 

@@ -2,7 +2,7 @@
 
     FetchError            FetchFailed          the machine: a full disk, a missing mount
     ├── SourceError       ModelSourceNotFound  the source has no such folder, no version folder, or a link with no target
-    ├── StoreError        ModelStoreFailed     the object store or web server can't be reached, or denies access
+    ├── StoreError        ModelDownloadFailed  the object store or web server can't be reached, or denies access
     ├── ModelConfigError  ModelConfigInvalid   config.pbtxt can't be read as a model configuration
     │   ├── UnknownFieldError                  it has a field or value that this version doesn't know
     │   └── BackendError                       the model uses or contains a backend that the site doesn't allow
@@ -49,7 +49,7 @@ class SourceError(FetchError):
 class StoreError(FetchError):
     """The model can't be downloaded."""
 
-    reason = "ModelStoreFailed"
+    reason = "ModelDownloadFailed"
 
 
 class ModelConfigError(FetchError):

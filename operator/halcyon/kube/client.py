@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any, Protocol
 from urllib.parse import urlencode
@@ -22,9 +21,11 @@ from kubernetes.aio.client.configuration import Configuration
 from typing_extensions import override
 
 from halcyon.kube import encoding, errors
+from halcyon.kube.clock import SYSTEM_CLOCK, Clock
 from halcyon.kube.kinds import Kind
+from halcyon.kube.lease_fence import LeaseFence
 from halcyon.kube.rbac_denials import RbacDenials
-from halcyon.kube.tracing import OFF, Span
+from halcyon.kube.tracing import OFF, Span, Tracer
 
 FIELD_MANAGER = "halcyon"
 REQUEST_TIMEOUT_S = 20.0
@@ -91,7 +92,9 @@ class Kube(Protocol):
         """Yield (type, object) of each event after the resourceVersion `since`, until the API server ends the watch."""
 
 
-async def connect(kubeconfig: str | None = None) -> KubeClient:
+async def connect(
+    kubeconfig: str | None = None, *, fence: LeaseFence | None = None, tracer: Tracer = OFF
+) -> KubeClient:
     """Return a client for the cluster of this kubeconfig, or for the one that this pod runs in."""
     configuration = Configuration()
     if kubeconfig is None:
@@ -99,25 +102,32 @@ async def connect(kubeconfig: str | None = None) -> KubeClient:
     else:
         await kubernetes_config.load_kube_config(config_file=kubeconfig, client_configuration=configuration)
     configuration.connection_pool_maxsize = 0  # watches hold connections; the work queue bounds the rest
-    return KubeClient(ApiClient(configuration))
+    return KubeClient(ApiClient(configuration), fence=fence, tracer=tracer)
 
 
 class KubeClient(Kube):
     """`Kube` over HTTP."""
 
-    def __init__(self, api: ApiClient) -> None:
-        """`api` is closed with `close`."""
+    def __init__(
+        self, api: ApiClient, *, fence: LeaseFence | None = None, tracer: Tracer = OFF, clock: Clock = SYSTEM_CLOCK
+    ) -> None:
+        """Take over `api`, which `close` closes.
+
+        Args:
+            api: the package's client.
+            fence: checked before each write except that of a Lease; None: this process writes without a lease.
+            tracer: records a span for each request.
+            clock: of this process.
+        """
         self._api = api
         self._host = str(api.configuration.host).rstrip("/")
         self._turns = asyncio.Semaphore(MAX_AT_ONCE)
         self._count_turns = asyncio.Semaphore(MAX_COUNTS_AT_ONCE)
         self._calm = asyncio.Event()
         self._calm.set()
-        self.rights = RbacDenials(time.monotonic)
+        self.rights = RbacDenials(clock.monotonic)
         """Rights that the API server reports as missing."""
-        self.fence: Callable[[], None] = lambda: None
-        """Called before each write except that of a Lease; raises if this process may no longer write."""
-        self.tracer = OFF
+        self._fence, self._tracer = fence, tracer
         self.writes = 0
         """Number of writes, without Leases and reviews."""
 
@@ -276,8 +286,8 @@ class KubeClient(Kube):
             async with self._turn(path):
                 if content is _APPLY and not self._calm.is_set():
                     continue  # the lease became late in between
-                if method != "GET" and "/leases" not in path:
-                    self.fence()
+                if self._fence is not None and method != "GET" and "/leases" not in path:
+                    self._fence.check()
                 response = await self._send(method, path, query=query, body=body, content=content, accept=accept)
                 try:
                     return dict(orjson.loads(await response.read()))
@@ -309,7 +319,7 @@ class KubeClient(Kube):
         accept: str = _PLAIN,
         timeout: aiohttp.ClientTimeout | None = None,  # noqa: ASYNC109  # aiohttp's own
     ) -> aiohttp.ClientResponse:
-        with self.tracer.request(method, path) as span:
+        with self._tracer.request(method, path) as span:
             return await self._answered(
                 span,
                 method,

@@ -8,15 +8,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import time
 from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
+from halcyon.api.timestamps import rfc3339
 from halcyon.api.types import API_VERSION, KIND
 from halcyon.kube import errors
 from halcyon.kube.client import Kube, Object
+from halcyon.kube.clock import Clock
 from halcyon.kube.kinds import EVENT, Key
 
 log = logging.getLogger(__name__)
@@ -42,8 +41,8 @@ class NewEvent:
 class EventRecorder:
     """A writer of events in the background: with a slow API server, a change of replicas must not wait for them."""
 
-    def __init__(self, client: Kube, *, instance: str, clock: Callable[[], float]) -> None:
-        """`instance` is this replica's name; `clock` is monotonic, in seconds."""
+    def __init__(self, client: Kube, *, instance: str, clock: Clock) -> None:
+        """`instance` is this replica's name."""
         self._client = client
         self._instance = instance
         self._clock = clock
@@ -51,13 +50,14 @@ class EventRecorder:
         self._pending: deque[Object] = deque()
         """Oldest first."""
         self._news = asyncio.Event()
+        self._suffix = 0
 
-    def tell(self, resource: Object, happening: NewEvent) -> bool:
+    def record(self, resource: Object, happening: NewEvent) -> bool:
         """Queue the event, unless the same one was written lately; return whether it was queued."""
         meta = resource["metadata"]
         key = Key(meta["namespace"], meta["name"])
         this = (key, happening.reason, happening.message)
-        now = self._clock()
+        now = self._clock.monotonic()
         if now - self._told.get(this, -QUIET_S) < QUIET_S:
             return False
         if len(self._told) >= REMEMBERED:
@@ -67,8 +67,11 @@ class EventRecorder:
             "apiVersion": EVENT.api_version,
             "kind": EVENT.kind,
             # A model's name from before the rule on its length may be too long for a suffix.
-            "metadata": {"name": f"{key.name[:200].rstrip('-.')}.{time.time_ns():x}", "namespace": key.namespace},
-            "eventTime": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+            "metadata": {
+                "name": f"{key.name[:200].rstrip('-.')}.{self._next_suffix():x}",
+                "namespace": key.namespace,
+            },
+            "eventTime": rfc3339(self._clock.wall(), "microseconds"),
             "type": happening.type,
             "reason": happening.reason,
             "note": happening.message[:MESSAGE_LIMIT],
@@ -89,6 +92,11 @@ class EventRecorder:
         self._pending.append(event)
         self._news.set()
         return True
+
+    def _next_suffix(self) -> int:
+        """Return a number for an event's name: the time in ns, or the next one if the clock hasn't moved on."""
+        self._suffix = max(self._suffix + 1, int(self._clock.wall() * 1e9))
+        return self._suffix
 
     async def run(self) -> None:
         """Write queued events until cancelled."""

@@ -96,7 +96,7 @@ class Informer:
         """Return the objects of a namespace under an index word, sorted by name."""
         return [self._objects[key] for key in sorted(self._index.get((namespace, word), ()))]
 
-    def keys(self) -> list[Key]:
+    def all_keys(self) -> list[Key]:
         """Return every key."""
         return list(self._objects)
 

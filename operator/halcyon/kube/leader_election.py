@@ -14,15 +14,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from enum import Enum
-from typing import Any
+from typing import Any, Protocol
 
+from halcyon.api.timestamps import rfc3339
 from halcyon.kube import errors
 from halcyon.kube.client import Kube, pause
+from halcyon.kube.clock import Clock
 from halcyon.kube.kinds import LEASE
+from halcyon.kube.lease_fence import LeaseFence
 
 log = logging.getLogger(__name__)
 
@@ -49,6 +50,18 @@ def decide(holder: str, identity: str, *, unchanged_s: float, duration_s: float)
     return ElectionStep.WAIT
 
 
+class Leadership(Protocol):
+    """Which replica leads, as the parts of this one need to know it."""
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether this replica does the leader's work."""
+
+    @property
+    def has_leader(self) -> bool:
+        """Whether, as far as known, any replica leads."""
+
+
 @dataclass
 class LeaderElector:
     """A participant in the election, which holds the lease once it has won."""
@@ -57,37 +70,25 @@ class LeaderElector:
     namespace: str
     name: str
     identity: str
-    clock: Callable[[], float]
-    """Monotonic, in seconds."""
+    clock: Clock
+    fence: LeaseFence
+    """Fence of this process's writes, which learns of each renewal."""
 
     def __post_init__(self) -> None:
         """Start as a standby."""
         self.leading = asyncio.Event()
         self.holder = ""
         """Identity of the leader, as far as known."""
-        self._renewed_at = self.clock()
         self._seen: tuple[str, float] | None = None
         self._ours: dict[str, Any] | None = None
         """The lease as we last wrote it; None if another replica may have written it since."""
 
     @property
-    def led(self) -> bool:
+    def has_leader(self) -> bool:
         """Whether, as far as known, a replica holds the lease and has renewed it in time."""
         if self.leading.is_set():
             return True
-        return bool(self.holder) and self._seen is not None and self.clock() - self._seen[1] <= DURATION_S
-
-    def fence(self) -> None:
-        """Check the lease before each write. A leader paused past its deadline would otherwise write until `run` continues.
-
-        Raises:
-            LeaseLost: if the lease was held and wasn't renewed in time.
-        """
-        late_s = self.clock() - self._renewed_at
-        if self.leading.is_set() and late_s >= RENEW_DEADLINE_S:
-            raise errors.LeaseLost(
-                f"lease {self.namespace}/{self.name} was renewed {late_s:.1f} s ago: another may lead"
-            )
+        return bool(self.holder) and self._seen is not None and self.clock.monotonic() - self._seen[1] <= DURATION_S
 
     async def run(self, stop: asyncio.Event) -> None:
         """Take part in the election until `stop` is set; then release the lease.
@@ -95,11 +96,11 @@ class LeaderElector:
         Raises:
             LeaseLost: if it was held and couldn't be renewed in time, or another replica took it.
         """
-        self._renewed_at = self.clock()
+        renewed_at = self.clock.monotonic()
         while not stop.is_set():
             # A renewal counts from before it is sent: the others' clocks start when it arrives, not when we get the response.
-            began = self.clock()
-            end = self._renewed_at + RENEW_DEADLINE_S if self.leading.is_set() else began + RENEW_DEADLINE_S
+            began = self.clock.monotonic()
+            end = renewed_at + RENEW_DEADLINE_S if self.leading.is_set() else began + RENEW_DEADLINE_S
             try:
                 async with asyncio.timeout(min(RENEW_DEADLINE_S / 2, end - began)):
                     held = await self._once()
@@ -107,16 +108,17 @@ class LeaderElector:
                 log.warning("cannot reach the lease", extra={"error": str(error) or repr(error)})
                 held = None
             if held:
-                self._renewed_at = began
+                renewed_at = began
+                self.fence.renew(began)
                 end = began + RENEW_DEADLINE_S
                 if not self.leading.is_set():
                     log.info("leading", extra={"identity": self.identity})
                     self.leading.set()
-            elif self.leading.is_set() and (held is False or self.clock() >= end):
+            elif self.leading.is_set() and (held is False or self.clock.monotonic() >= end):
                 raise errors.LeaseLost(f"lease {self.namespace}/{self.name} is held by '{self.holder}' or out of reach")
             every_s = RENEW_INTERVAL_S if self.leading.is_set() else RENEW_INTERVAL_S / 2
             # Counted from the start of this round: its duration counts towards the deadline, too.
-            await pause(max(min(began + every_s, end) - self.clock(), 0.0), stop)
+            await pause(max(min(began + every_s, end) - self.clock.monotonic(), 0.0), stop)
         if self.leading.is_set():
             await self._release()
 
@@ -143,11 +145,11 @@ class LeaderElector:
         self.holder = str(spec.get("holderIdentity") or "")
         version = lease["metadata"]["resourceVersion"]
         if self._seen is None or self._seen[0] != version:
-            self._seen = (version, self.clock())
+            self._seen = (version, self.clock.monotonic())
         step = decide(
             self.holder,
             self.identity,
-            unchanged_s=self.clock() - self._seen[1],
+            unchanged_s=self.clock.monotonic() - self._seen[1],
             duration_s=float(spec.get("leaseDurationSeconds") or DURATION_S),
         )
         if step is ElectionStep.WAIT:
@@ -186,7 +188,7 @@ class LeaderElector:
             log.warning("cannot give the lease back", extra={"error": str(error) or repr(error)})
 
     def _lease(self, before: dict[str, Any]) -> dict[str, Any]:
-        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        now = rfc3339(self.clock.wall(), "microseconds")
         ours = before.get("holderIdentity") == self.identity
         return {
             "apiVersion": LEASE.api_version,

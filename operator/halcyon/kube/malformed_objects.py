@@ -39,7 +39,7 @@ class Malformed:
         if said.get(part) != why:
             said[part] = why
             told = {"kind": kind, "key": str(key), "part": part, "error": why}
-            log.warning("an object isn't of the form that is read; it is passed over", extra=told, exc_info=error)
+            log.warning("an object has an unexpected form; it is skipped", extra=told, exc_info=error)
 
     def clear(self, kind: str, key: Key, part: str) -> None:
         """Record that this part can read the object, or that it is gone."""

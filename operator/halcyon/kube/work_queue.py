@@ -14,6 +14,7 @@ import random
 from collections.abc import Callable
 from enum import IntEnum
 
+from halcyon.kube.clock import Clock
 from halcyon.kube.kinds import Key
 
 
@@ -36,8 +37,8 @@ would set the pace at which it retries."""
 class WorkQueue:
     """A queue of keys, deduplicated and delayed, by priority."""
 
-    def __init__(self, clock: Callable[[], float], *, jitter: Callable[[], float] = random.random) -> None:
-        """`clock` is monotonic, in seconds; `jitter` returns numbers from 0 to 1."""
+    def __init__(self, clock: Clock, *, jitter: Callable[[], float] = random.random) -> None:
+        """`jitter` returns numbers from 0 to 1."""
         self._clock = clock
         self._jitter = jitter
         self._order = itertools.count()
@@ -67,7 +68,7 @@ class WorkQueue:
 
     def add(self, key: Key, priority: Priority = Priority.CHANGE) -> None:
         """Queue this key."""
-        rest = self._resting.get(key, 0.0) - self._clock()
+        rest = self._resting.get(key, 0.0) - self._clock.monotonic()
         if rest > 0 and key not in self._working:
             self.add_after(key, rest, priority)
             return
@@ -87,7 +88,7 @@ class WorkQueue:
 
     def add_after(self, key: Key, delay_s: float, priority: Priority = Priority.RESYNC) -> None:
         """Queue this key after a delay; the earliest of several times counts."""
-        when = self._clock() + delay_s
+        when = self._clock.monotonic() + delay_s
         due = self._due.get(key)
         if due is not None and due[0] <= when:
             return
@@ -104,7 +105,7 @@ class WorkQueue:
         count = self._failures[key] = self._failures.get(key, 0) + 1
         backoff: float = min(BACKOFF_FIRST_S * 2.0 ** min(count - 1, 20), BACKOFF_MOST_S)
         delay = max(backoff * (0.5 + self._jitter() / 2), at_least_s)
-        self._resting[key] = self._clock() + min(delay, max(BREATH_S, at_least_s))
+        self._resting[key] = self._clock.monotonic() + min(delay, max(BREATH_S, at_least_s))
         self.add_after(key, delay, Priority.CHANGE)
         return delay
 
@@ -139,7 +140,7 @@ class WorkQueue:
                 if self._queued:
                     self._wake.set()
                 return key
-            delay = self._later[0][0] - self._clock() if self._later else None
+            delay = self._later[0][0] - self._clock.monotonic() if self._later else None
             try:
                 async with asyncio.timeout(None if delay is None else max(delay, 0.001)):
                     await self._wake.wait()
@@ -147,7 +148,7 @@ class WorkQueue:
                 continue
 
     def _promote(self) -> None:
-        now = self._clock()
+        now = self._clock.monotonic()
         while self._later and self._later[0][0] <= now:
             when, _, key, priority = heapq.heappop(self._later)
             if self._due.get(key) == (when, priority):

@@ -20,7 +20,7 @@ import json
 import ssl
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import Final, Protocol
@@ -29,6 +29,7 @@ from aiohttp import web
 from cryptography import x509
 from cryptography.x509.oid import NameOID
 
+from halcyon.kube.auth.callers import Forbidden, ResourceAttributes, Reviews, Unauthenticated, User, bearer_token
 from halcyon.metricsapi.certificates import signed
 from halcyon.metricsapi.rate_limit import Limiter
 
@@ -40,15 +41,6 @@ def caller_of(request: web.Request) -> str:
     """Return the user's name; empty while unknown."""
     found: str = request.get(CALLER, "")
     return found
-
-
-@dataclass(frozen=True)
-class User:
-    """An authenticated user."""
-
-    name: str
-    groups: tuple[str, ...] = ()
-    extra: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 class TokenReviewer(Protocol):
@@ -69,12 +61,14 @@ class AccessReviewer(Protocol):
         """Return True if it may. Raises if that can't be determined now."""
 
 
-class Unauthenticated(Exception):  # noqa: N818  # an answer (401), not a fault
-    """The caller is unknown."""
+def metric_reviewer(reviews: Reviews) -> AccessReviewer:
+    """Return the reviewer of external metrics over the cluster's reviews."""
 
+    async def review(user: User, *, namespace: str, metric: str) -> bool:
+        asked = ResourceAttributes("list", "external.metrics.k8s.io", "v1beta1", metric, namespace)
+        return await reviews.may(user, asked)
 
-class Forbidden(Exception):  # noqa: N818  # an answer (403), not a fault
-    """The caller lacks the permission."""
+    return review
 
 
 class TooOften(Exception):  # noqa: N818  # an answer (429), not a fault
@@ -130,7 +124,7 @@ class Caller:
 
 
 class Gate:
-    """Authenticates and authorises requests. `front_proxy` may be replaced at any time: the CA rotates."""
+    """Authenticates and authorises requests."""
 
     def __init__(
         self,
@@ -140,10 +134,14 @@ class Gate:
         review_access: AccessReviewer,
         limiter: Limiter | None = None,
     ) -> None:
-        self.front_proxy = front_proxy
+        self._front_proxy = front_proxy
         self._review_token, self._review_access = review_token, review_access
         self._limiter = limiter or Limiter(time.monotonic)
         self._verified: tuple[RequestHeaderConfig | None, dict[bytes, x509.Certificate]] = (None, {})
+
+    def trust(self, front_proxy: RequestHeaderConfig | None) -> None:
+        """Trust another front proxy from now on, since its CA rotates; None: there is no front proxy."""
+        self._front_proxy = front_proxy
 
     async def caller(self, request: web.Request, now: datetime) -> Caller:
         """Return the caller.
@@ -152,7 +150,7 @@ class Gate:
             Unauthenticated: the caller is unknown.
             TooOften: the caller sent too many requests, and no review was made.
         """
-        proxy = self.front_proxy
+        proxy = self._front_proxy
         if proxy is not None and self._is_front_proxy(request, proxy, now):
             user = _remote_user(request, proxy)
             if user is not None:
@@ -160,9 +158,8 @@ class Gate:
                 return Caller(user, vouched=True)
         if again_s := self._limiter.take(request.remote or ""):
             raise TooOften(again_s)
-        scheme, _, token = request.headers.get("Authorization", "").partition(" ")
-        if scheme.lower() == "bearer" and token.strip():
-            known = await self._review_token(token.strip())
+        if token := bearer_token(request.headers):
+            known = await self._review_token(token)
             if known is not None and known.name:
                 request[CALLER] = known.name
                 return Caller(known, vouched=False)

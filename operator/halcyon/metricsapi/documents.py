@@ -6,8 +6,10 @@ Source: facts, autoscaling 1.9. Out of scope: HTTP, and the meaning of a value.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
+
+from halcyon.api.timestamps import rfc3339
 
 GROUP = "external.metrics.k8s.io"
 VERSION = "v1beta1"
@@ -70,7 +72,7 @@ def values(*, metric: str, labels: dict[str, str], milli: int, at: datetime, win
             {
                 "metricName": metric,
                 "metricLabels": labels,
-                "timestamp": at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+                "timestamp": rfc3339(at.timestamp()),
                 "window": window_s,
                 "value": quantity(milli),
             }

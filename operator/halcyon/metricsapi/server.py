@@ -23,8 +23,9 @@ from prometheus_client import CollectorRegistry
 
 from halcyon.api.types import GROUP as OUR_GROUP
 from halcyon.api.types import NAME_PATTERN
+from halcyon.kube.auth.callers import Forbidden, Unauthenticated
 from halcyon.metricsapi import documents
-from halcyon.metricsapi.auth import Forbidden, Gate, TooOften, Unauthenticated
+from halcyon.metricsapi.auth import Gate, TooOften
 from halcyon.metricsapi.listener import Listener, ListeningPorts
 from halcyon.metricsapi.tls import ServingTLS
 from halcyon.monitoring import instruments, operator_metrics

@@ -21,6 +21,9 @@ MANAGER = "halcyon"
 
 SERVER, BALANCER, SCALING, ROUTE = "server", "balancer", "scaling", "route"
 
+FETCHER = "fetch"
+"""Init container of a server pod that fetches the model."""
+
 HTTP_PORT, GRPC_PORT, METRICS_PORT = 8000, 8001, 8002
 AGENT_PORT, HAPROXY_METRICS_PORT = 9100, 9101
 

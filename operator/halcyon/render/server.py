@@ -154,7 +154,7 @@ def _fetch(subject: Subject, source: Source, site: Site) -> Object:
     if allowed is not None and not exempt:
         args.append(f"--backends={','.join(allowed)}")
     return {
-        "name": "fetch",
+        "name": names.FETCHER,
         "image": site.operator_image,
         "args": args,
         "resources": {"requests": {"cpu": "50m", "memory": "64Mi"}, "limits": {"memory": "256Mi"}},

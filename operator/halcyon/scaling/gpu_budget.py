@@ -39,7 +39,7 @@ class Demand:
 
     key: str
     """namespace/name."""
-    wanted: int
+    desired: int
     """Desired replicas."""
     gpus_per_replica: int = 1
     """0 for a model without a GPU, which gets all its desired replicas."""
@@ -79,16 +79,16 @@ class Grant(NamedTuple):
 
     key: str
     replicas: int
-    wanted: int
+    desired: int
     gpus_per_replica: int
     cause: Cause
     """Reason for granting less than desired."""
     limit: int = 0
     """GPUs of the budget or quota that is the cause."""
 
-    def say(self) -> str:
+    def describe(self) -> str:
         """Return for example `wants 8 (16 GPUs), granted 5: the site's budget of 40 GPUs is shared by priority and need`."""
-        head = f"wants {self.wanted} ({_gpus(self.wanted * self.gpus_per_replica)}), granted {self.replicas}"
+        head = f"wants {self.desired} ({_gpus(self.desired * self.gpus_per_replica)}), granted {self.replicas}"
         if self.cause == "none":
             return head
         if self.cause == "quota":
@@ -165,24 +165,24 @@ def allocate(demands: Iterable[Demand], budget: Budget) -> dict[str, Grant]:
     Raises:
         ValueError: a key occurs twice, or a number is negative.
     """
-    asked = list(demands)
-    _check(asked)
-    order = sorted(range(len(asked)), key=lambda i: -asked[i].priority)
-    counted = [i for i in order if asked[i].gpus_per_replica]
-    classes = [list(members) for _, members in groupby(counted, key=lambda i: asked[i].priority)]
-    by_need = [part for members in classes for part in _needy_first(asked, members) if part]
-    wanted = [demand.wanted for demand in asked]
-    floors = [min(demand.floor, demand.wanted) for demand in asked]
-    shares = _Shares(asked, budget)
+    models = list(demands)
+    _check(models)
+    order = sorted(range(len(models)), key=lambda i: -models[i].priority)
+    counted = [i for i in order if models[i].gpus_per_replica]
+    classes = [list(members) for _, members in groupby(counted, key=lambda i: models[i].priority)]
+    by_need = [part for members in classes for part in _needy_first(models, members) if part]
+    desired = [demand.desired for demand in models]
+    floors = [min(demand.floor, demand.desired) for demand in models]
+    shares = _Shares(models, budget)
     if not shares.fits(floors):
-        held_floors = [min(f, d.current) for f, d in zip(floors, asked, strict=True)]
+        held_floors = [min(f, d.current) for f, d in zip(floors, models, strict=True)]
         shares.grow(classes, held_floors, fill=True, by_need=False)
     shares.grow(classes, floors, fill=True, by_need=False)
     if not budget.preempt:
-        held = [max(min(d.current, d.wanted), f) for f, d in zip(floors, asked, strict=True)]
+        held = [max(min(d.current, d.desired), f) for f, d in zip(floors, models, strict=True)]
         shares.grow(by_need, held, fill=budget.fill, by_need=True)
-    shares.grow(by_need, wanted, fill=budget.fill, by_need=True)
-    return {demand.key: _grant(demand, shares.granted[i], shares, budget) for i, demand in enumerate(asked)}
+    shares.grow(by_need, desired, fill=budget.fill, by_need=True)
+    return {demand.key: _grant(demand, shares.granted[i], shares, budget) for i, demand in enumerate(models)}
 
 
 def _needy_first(demands: Sequence[Demand], members: Sequence[int]) -> tuple[list[int], list[int]]:
@@ -191,11 +191,11 @@ def _needy_first(demands: Sequence[Demand], members: Sequence[int]) -> tuple[lis
 
 def _grant(demand: Demand, granted: int, shares: _Shares, budget: Budget) -> Grant:
     gpus = demand.gpus_per_replica
-    if granted == demand.wanted or not gpus:
-        return Grant(demand.key, demand.wanted, demand.wanted, gpus, "none")
+    if granted == demand.desired or not gpus:
+        return Grant(demand.key, demand.desired, demand.desired, gpus, "none")
     if budget.namespaces and shares.quotas.get(demand.namespace, gpus) < gpus:
-        return Grant(demand.key, granted, demand.wanted, gpus, "quota", budget.namespaces[demand.namespace])
-    return Grant(demand.key, granted, demand.wanted, gpus, "site", budget.gpus)
+        return Grant(demand.key, granted, demand.desired, gpus, "quota", budget.namespaces[demand.namespace])
+    return Grant(demand.key, granted, demand.desired, gpus, "site", budget.gpus)
 
 
 def _levelled(
@@ -215,29 +215,31 @@ def _levelled(
     lows = [granted[i] * size for i, size in zip(members, sizes, strict=True)]
     highs = [caps[i] * size for i, size in zip(members, sizes, strict=True)]
     level = _level(lows, highs, weights, sum(lows) + left)
-    turns: list[tuple[float, str, int, int, float]] = []
+    claims: list[tuple[float, str, int, int, float]] = []
     for i, size, weight, low, high in zip(members, sizes, weights, lows, highs, strict=True):
         gpus = int(level * weight / size) * size
         gpus = low if gpus < low else min(gpus, high)
         ends[i] = gpus // size
         left -= gpus - low
         if gpus < high:
-            turns.append(((gpus + size) / weight, demands[i].key, i, size, weight))
-    turns.sort()
-    again: list[tuple[float, str, int, int, float]] = []  # a heap, and a small one: most are served once or not at all
+            claims.append(((gpus + size) / weight, demands[i].key, i, size, weight))
+    claims.sort()
+    repeated: list[
+        tuple[float, str, int, int, float]
+    ] = []  # a heap, and a small one: most are served once or not at all
     at = 0
-    while left > 0 and (again or at < len(turns)):
-        if again and (at == len(turns) or again[0] < turns[at]):
-            turn = heappop(again)
+    while left > 0 and (repeated or at < len(claims)):
+        if repeated and (at == len(claims) or repeated[0] < claims[at]):
+            claim = heappop(repeated)
         else:
-            turn = turns[at]
+            claim = claims[at]
             at += 1
-        _, key, i, size, weight = turn
+        _, key, i, size, weight = claim
         if size <= left:
             ends[i] += 1
             left -= size
             if ends[i] < caps[i]:
-                heappush(again, ((ends[i] + 1) * size / weight, key, i, size, weight))
+                heappush(repeated, ((ends[i] + 1) * size / weight, key, i, size, weight))
         elif not fill:
             break
     return ends
@@ -293,7 +295,7 @@ def _check(demands: Sequence[Demand]) -> None:
         if demand.key in seen:
             raise ValueError(f"{demand.key} is there twice; a model has one demand")
         seen.add(demand.key)
-        least = min(demand.wanted, demand.gpus_per_replica, demand.current, demand.floor)
+        least = min(demand.desired, demand.gpus_per_replica, demand.current, demand.floor)
         if least < 0 or not 0 <= demand.need < math.inf:
             raise ValueError(f"{demand.key}: {demand} has a number below 0, or a need that is no number")
 

@@ -25,7 +25,7 @@ MIN_INFERENCES = 100.0
 """Minimum inferences for a meaningful cost per thousand."""
 MIN_COUNTED_S = 600.0
 """Minimum counted time before shares are published: before that they consist of pod starts alone."""
-_MOVED, _POINTS = 0.2, 0.05
+_MIN_RELATIVE_CHANGE, _MIN_SHARE_CHANGE = 0.2, 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Spent:
     unknown: float = 0.0
     inferences: float = 0.0
     """Batch items (rows) computed."""
-    most: float = 0.0
+    at_max_replicas: float = 0.0
     """GPU-seconds of the maximum replicas, had they run all the time; 0 without scaling."""
     seconds: float = 0.0
     """Time counted, in seconds."""
@@ -50,7 +50,7 @@ class Spent:
     @property
     def parts(self) -> tuple[float, ...]:
         """Return the fields as numbers; `dataclasses.astuple` takes thirty times as long."""
-        return self.starting, self.busy, self.idle, self.unknown, self.inferences, self.most, self.seconds
+        return self.starting, self.busy, self.idle, self.unknown, self.inferences, self.at_max_replicas, self.seconds
 
     @property
     def gpus(self) -> float:
@@ -59,7 +59,7 @@ class Spent:
 
 
 @dataclass(frozen=True, slots=True)
-class Worked:
+class ReportedWork:
     """Work that the pods reported."""
 
     busy: float | None = None
@@ -69,7 +69,7 @@ class Worked:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class GpuUsage:
     """GPUs in use at one time."""
 
     at: float
@@ -78,8 +78,8 @@ class Look:
     """GPUs of pods that have a node and aren't ready."""
     serving: int
     """GPUs of pods that are ready, or finishing their last requests."""
-    worked: Worked = Worked()
-    most: int | None = None
+    worked: ReportedWork = ReportedWork()
+    max_gpus: int | None = None
     """GPUs of the maximum replicas; None without scaling."""
 
     @property
@@ -92,22 +92,22 @@ class Look:
 class Ledger:
     """GPU time counted so far."""
 
-    last: Look | None = None
+    last: GpuUsage | None = None
     total: Spent = Spent()
     """Total since this process started counting."""
     hours: tuple[tuple[int, Spent], ...] = ()
     """(hour since the epoch, GPU time spent in it), oldest first, for one day."""
 
-    def counted(self, look: Look) -> Ledger:
+    def counted(self, usage: GpuUsage) -> Ledger:
         """Return the ledger with the time since the last sample added; the first sample adds nothing."""
-        before, hour = self.last, int(look.at // HOUR_S)
+        before, hour = self.last, int(usage.at // HOUR_S)
         kept = tuple((at, was) for at, was in self.hours if hour - HOURS < at <= hour)
-        if before is None or not 0 < look.at - before.at <= MAX_GAP_S:
-            return replace(self, last=look, hours=kept)
-        spent = _between(before, look)
+        if before is None or not 0 < usage.at - before.at <= MAX_GAP_S:
+            return replace(self, last=usage, hours=kept)
+        spent = _between(before, usage)
         now = next((was for at, was in kept if at == hour), Spent())
         past = ((at, was) for at, was in kept if at != hour)
-        return Ledger(look, self.total + spent, (*past, (hour, now + spent)))
+        return Ledger(usage, self.total + spent, (*past, (hour, now + spent)))
 
     @property
     def day(self) -> Spent:
@@ -130,7 +130,7 @@ class Ledger:
         return cls(hours=tuple(hours))
 
 
-def _between(before: Look, now: Look) -> Spent:
+def _between(before: GpuUsage, now: GpuUsage) -> Spent:
     """Return the GPU time spent between two samples, by the state in the newer one: samples are seconds apart."""
     seconds = now.at - before.at
     busy = now.worked.busy
@@ -147,7 +147,7 @@ def _between(before: Look, now: Look) -> Spent:
         idle=0.0 if busy is None else known * (1 - busy),
         unknown=known if busy is None else 0.0,
         inferences=rows,
-        most=(now.most or 0) * seconds,
+        at_max_replicas=(now.max_gpus or 0) * seconds,
         seconds=seconds,
     )
 
@@ -189,7 +189,7 @@ def cost(ledger: Ledger, price: float | None) -> Cost:
     """Return the costs to publish; `price` is that of one GPU for an hour."""
     day, held = ledger.day, 0 if ledger.last is None else ledger.last.held
     known = day.starting + day.busy + day.idle
-    tells = known > 0 and day.seconds >= MIN_COUNTED_S
+    is_known = known > 0 and day.seconds >= MIN_COUNTED_S
     thousand = (
         None if price is None or day.inferences < MIN_INFERENCES else price * day.gpus / 3600 / day.inferences * 1000
     )
@@ -197,27 +197,27 @@ def cost(ledger: Ledger, price: float | None) -> Cost:
         gpus=held,
         per_hour=None if price is None else price * held,
         per_thousand=thousand,
-        saving=1 - day.gpus / day.most if day.most > 0 and day.seconds >= MIN_COUNTED_S else None,
-        starting=day.starting / known if tells else None,
-        busy=day.busy / known if tells else None,
-        idle=day.idle / known if tells else None,
+        saving=1 - day.gpus / day.at_max_replicas if day.at_max_replicas > 0 and day.seconds >= MIN_COUNTED_S else None,
+        starting=day.starting / known if is_known else None,
+        busy=day.busy / known if is_known else None,
+        idle=day.idle / known if is_known else None,
     )
 
 
-def is_news(shown: Cost, now: Cost) -> bool:
+def has_changed(shown: Cost, now: Cost) -> bool:
     """Return whether the GPUs held differ from those shown, or whether a cost became known or unknown."""
-    return _held(shown) != _held(now)
+    return _published(shown) != _published(now)
 
 
 def has_moved(shown: Cost, now: Cost) -> bool:
     """Return whether a share became known or moved by 5 points, or the cost of a thousand moved by 20 %."""
     for name in ("saving", "starting", "busy", "idle"):
         a, b = getattr(shown, name), getattr(now, name)
-        if (a is None) != (b is None) or (a is not None and b is not None and abs(a - b) >= _POINTS):
+        if (a is None) != (b is None) or (a is not None and b is not None and abs(a - b) >= _MIN_SHARE_CHANGE):
             return True
     a, b = shown.per_thousand, now.per_thousand
-    return a is not None and b is not None and abs(a - b) > _MOVED * max(a, b)
+    return a is not None and b is not None and abs(a - b) > _MIN_RELATIVE_CHANGE * max(a, b)
 
 
-def _held(of: Cost) -> tuple[object, ...]:
+def _published(of: Cost) -> tuple[object, ...]:
     return of.gpus, of.per_hour, of.per_thousand is None

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, pairwise
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +74,33 @@ class Histogram:
 
         None as for `least_bound`.
         """
-        bound = self.least_bound(share)
-        if bound is None:
-            return None
-        place = self.bounds_s.index(bound)
-        low = self.bounds_s[place - 1] if place else 0.0
-        below = sum(self.counts[:place])
-        return low + (bound - low) * (share * self.total - below) / self.counts[place] if self.counts[place] else bound
+        found = quantile(self.bounds_s, self.counts, share)
+        return None if found is None or math.isinf(found) else found
+
+
+def growth(before: Sequence[int], now: Sequence[int]) -> tuple[int, ...] | None:
+    """Return the counts between two readings of the same counters; None if one fell: another process counts from zero."""
+    grown = tuple(later - earlier for earlier, later in zip(before, now, strict=True))
+    return None if min(grown) < 0 else grown
+
+
+def quantile(bounds: Sequence[float], counts: Sequence[int], share: float) -> float | None:
+    """Return the value that this share did not exceed, in the unit of the bounds, as Prometheus' histogram_quantile has it.
+
+    The values of a bucket are taken to be spread evenly over it. Infinity: a larger share exceeded even the last bound.
+    None: there are no values.
+
+    Args:
+        bounds: upper bounds of the buckets, ascending.
+        counts: values per bucket, then those above all bounds.
+        share: 0 to 1.
+    """
+    needed = share * sum(counts)
+    if not sum(counts):
+        return None
+    below = 0
+    for (low, high), count in zip(pairwise((0, *bounds)), counts, strict=False):
+        if below + count >= needed:
+            return low + (high - low) * (needed - below) / count if count else high
+        below += count
+    return math.inf

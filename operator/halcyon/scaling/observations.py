@@ -98,7 +98,7 @@ class BalancerPoint:
     """Requests that servers are processing for it."""
     requests: float
     """Counter: requests received."""
-    refused: float
+    rejected: float
     """Counter: requests rejected."""
     errors: float
     """Counter: responses lost in transit."""

@@ -89,7 +89,7 @@ class Problem:
     reason: str
     example: str
 
-    def say(self) -> str:
+    def describe(self) -> str:
         """Return for example `schedule office: start "0 8 * *" has 4 fields, not 5; for example "0 8 * * 1-5"`."""
         return f"schedule {self.schedule}: {self.field} {self.value} {self.reason}; for example {self.example}"
 
@@ -117,27 +117,27 @@ def in_force(schedules: Sequence[CronSchedule], at: float) -> InForce:
 
 def problems(schedules: Sequence[CronSchedule]) -> tuple[Problem, ...]:
     """Return every problem, in the order of the schedules; empty if they are valid."""
-    found: list[Problem] = []
+    result: list[Problem] = []
     seen: set[str] = set()
     for schedule in schedules:
         if not schedule.name or schedule.name in seen:
-            why = "is there twice" if schedule.name else "is empty"
-            found.append(Problem(schedule.name or "(no name)", "name", f'"{schedule.name}"', why, '"office-hours"'))
+            reason = "is there twice" if schedule.name else "is empty"
+            result.append(Problem(schedule.name or "(no name)", "name", f'"{schedule.name}"', reason, '"office-hours"'))
         seen.add(schedule.name)
-        found += _problems(schedule)
-    return tuple(found)
+        result += _problems(schedule)
+    return tuple(result)
 
 
 def _problems(schedule: CronSchedule) -> Iterator[Problem]:
     name = schedule.name
-    why = _why_no_rule(schedule.start)
-    if why:
-        yield Problem(name, "start", f'"{schedule.start[:MAX_RULE_LENGTH]}"', why, f'"{EXAMPLE}"')
+    reason = _why_no_rule(schedule.start)
+    if reason:
+        yield Problem(name, "start", f'"{schedule.start[:MAX_RULE_LENGTH]}"', reason, f'"{EXAMPLE}"')
     if not _known_zone(schedule.time_zone):
         yield Problem(name, "timeZone", f'"{schedule.time_zone}"', "is not in the tz database", '"Europe/Berlin"')
     if not MIN_DURATION_S <= schedule.duration_s <= MAX_DURATION_S:
-        why = f"is not between {MIN_DURATION_S:.0f} s and {MAX_DURATION_S / 86_400:.0f} days"
-        yield Problem(name, "duration", f"{schedule.duration_s:g} s", why, "10h")
+        reason = f"is not between {MIN_DURATION_S:.0f} s and {MAX_DURATION_S / 86_400:.0f} days"
+        yield Problem(name, "duration", f"{schedule.duration_s:g} s", reason, "10h")
     low, high = schedule.low, schedule.high
     if low is None and high is None:
         yield Problem(name, "minReplicas", "is not set,", "nor is maxReplicas, so it changes nothing", "minReplicas: 2")
@@ -187,7 +187,7 @@ def _at(schedule: CronSchedule, at: float) -> Opening | None:
                 break
             end = start + schedule.duration_s
     except (CronSimError, ZoneInfoNotFoundError, OSError) as error:
-        raise ValueError("; ".join(problem.say() for problem in problems([schedule]))) from error
+        raise ValueError("; ".join(problem.describe() for problem in problems([schedule]))) from error
     return Opening(schedule.name, latest, end, schedule.low, schedule.high)
 
 

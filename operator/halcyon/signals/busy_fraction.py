@@ -9,7 +9,7 @@ full that instance keeps the GPU. Time in a batch is input, inference and output
 | ---------------------------------------------- | --------------------------------------------------------------------- |
 | are new                                        | nothing yet: agents repeat the last read until the next one            |
 | grow                                           | a read at the time of the pod's newest sample: both are one poll       |
-| don't change, nor does the execution count     | the pod is idle: after `STILL_S` that is a read too                    |
+| don't change, nor does the execution count     | the pod is idle: after `MIN_IDLE_S` that is a read too                    |
 | don't change; executions grow or are unknown   | no read: the last one gets older                                      |
 | fell, or a size is missing                     | the container restarted: start from scratch                           |
 | have the maximum number of sizes, now others   | sizes come and go with their counts: start from scratch               |
@@ -30,17 +30,17 @@ from halcyon.scaling.observations import Observation, PodObservation, Value, fre
 
 SOURCE: Literal["derived"] = "derived"
 
-STALE_S = 12.0
+MAX_AGE_S = 12.0
 """Time for which a value is known after its read: agents read every 5 s, so one lost read does no harm."""
 WINDOW_S = 10.0
 """Averaging window: two reads. The time of a read is known to about a second, which over 5 s would be 20 % of the value."""
 MIN_WINDOW_S = 3.0
 """Minimum window, for the same reason. Several agents read the same pod, each at its own times."""
-STILL_S = 6.0
+MIN_IDLE_S = 6.0
 """Time without new executions after which the counters read last include all of them. It is longer than a read interval."""
-GAP_S = 60.0
+MAX_GAP_S = 60.0
 """Maximum time between two reads that still describe the present. With a thousand pods, agents read in turns, 30 s apart."""
-SPACING_S = 0.5
+MIN_SPACING_S = 0.5
 """Minimum time between two observations: no counter changes faster."""
 
 
@@ -70,10 +70,10 @@ class BusyMemory:
 
     def with_observation(self, observation: Observation) -> BusyMemory:
         """Return the memory with an observation added; pods that are missing in it, or have no batch statistics, are dropped."""
-        if observation.at - self.at < SPACING_S:
+        if observation.at - self.at < MIN_SPACING_S:
             return self
         pods = {
-            pod.name: _seen(self.pods.get(pod.name), pod, pod.batches, observation.at)
+            pod.name: _updated(self.pods.get(pod.name), pod, pod.batches, observation.at)
             for pod in observation.pods
             if pod.batches is not None
         }
@@ -82,39 +82,39 @@ class BusyMemory:
     def utilization(self, pod: str, *, now: float, instances: int) -> Value | None:
         """Return percent, 0 to 100, the mean of the pod's `instances`, at the time of its newest read.
 
-        None if that is older than `STALE_S`, and until two reads are far enough apart. Instances that are not reported make it
+        None if that is older than `MAX_AGE_S`, and until two reads are far enough apart. Instances that are not reported make it
         too high; the maximum is 100.
         """
         known = self.pods.get(pod)
         if known is None or not known.reads:
             return None
         (begin, before_us), (end, spent_us) = known.reads[0], known.reads[-1]
-        if now - end > STALE_S or end - begin < MIN_WINDOW_S:
+        if now - end > MAX_AGE_S or end - begin < MIN_WINDOW_S:
             return None
         busy = (spent_us - before_us) / 1e6 / (end - begin) / max(instances, 1)
         return Value(min(100.0 * busy, 100.0), end)
 
 
-def _seen(before: _Pod | None, pod: PodObservation, batches: Batches, now: float) -> _Pod:
+def _updated(previous: _Pod | None, pod: PodObservation, batches: Batches, now: float) -> _Pod:
     newest = fresh(pod.points, now, lambda p: p.executions)
     executions = None if newest is None else newest.executions
     at = pod.points[-1].at if pod.points else now
     rows, spent_us = tuple(size[0] for size in batches), sum(size[2] for size in batches)
-    if before is None:
+    if previous is None:
         return _Pod(rows, spent_us, (), executions, at)
-    if _is_new(before, rows, spent_us):
+    if _is_new(previous, rows, spent_us):
         return _Pod(rows, spent_us, ((at, spent_us),), executions, at)
-    if before.reads and at - before.reads[-1][0] > GAP_S:
-        before = replace(before, reads=())
-    if executions != before.executions:
-        before = replace(before, executions=executions, still_since=at)
-    if spent_us != before.spent_us:
-        return replace(before, rows=rows, spent_us=spent_us, reads=_with_read(before.reads, at, spent_us))
-    if executions is not None and at - before.still_since >= STILL_S:
+    if previous.reads and at - previous.reads[-1][0] > MAX_GAP_S:
+        previous = replace(previous, reads=())
+    if executions != previous.executions:
+        previous = replace(previous, executions=executions, still_since=at)
+    if spent_us != previous.spent_us:
+        return replace(previous, rows=rows, spent_us=spent_us, reads=_with_read(previous.reads, at, spent_us))
+    if executions is not None and at - previous.still_since >= MIN_IDLE_S:
         # A sample has the counters as of the sample before, because growth is confirmed by the next one.
         confirmed_at = pod.points[-2].at if len(pod.points) > 1 else at
-        return replace(before, reads=_with_read(before.reads, confirmed_at, spent_us))
-    return before
+        return replace(previous, reads=_with_read(previous.reads, confirmed_at, spent_us))
+    return previous
 
 
 def _is_new(before: _Pod, rows: tuple[int, ...], spent_us: int) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-STEP_S = 1.0
+MAX_STEP_S = 1.0
 """Difference of the clocks up to which the offset is kept. Following every difference would add each adjustment of the wall
 clock to the intervals between samples, which are the denominators of rates."""
 
@@ -33,6 +33,6 @@ class WallClock:
         """Return the same while the clocks agree, else a new offset: the wall clock was set, or the machine slept."""
         return (
             self
-            if abs(self.at(monotonic_s) - wall_s) <= STEP_S
+            if abs(self.at(monotonic_s) - wall_s) <= MAX_STEP_S
             else WallClock.of(monotonic_s=monotonic_s, wall_s=wall_s)
         )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 
-KEEP_S = 30.0
+WINDOW_S = 30.0
 """The shortest transit within the last one to two of these spans counts. Clocks that are not set drift by 100 ppm, 6 ms in that
 time."""
 MAX_LATE_S = 3.0
@@ -34,7 +34,7 @@ class ClockOffset:
         reports is kept unless a clock is set back.
         """
         sent = made if sent is None else sent
-        if received - self._began >= KEEP_S:
+        if received - self._began >= WINDOW_S:
             self._before, self._shortest, self._began = self._shortest, math.inf, received
         difference = received - sent
         self._shortest = min(self._shortest, difference)

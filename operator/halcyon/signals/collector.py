@@ -6,7 +6,7 @@
 | a token of any account but `NAMESPACE/NAME-balancer`  | 403                                            |
 | the authenticator is unavailable                      | 503: the agent retries                         |
 | a report about another model than the token's         | close 1008                                     |
-| more reports than `MAX_PER_S` for long                | close 1008                                     |
+| more reports than `MAX_REPORTS_PER_S` for long                | close 1008                                     |
 | a message that is no report                           | close 1007                                     |
 | a message above `MAX_BYTES`                           | close 1009                                     |
 | too many streams for one model                        | 503                                            |
@@ -19,9 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import hashlib
 import logging
-import math
 from collections import Counter as Count
 from collections import defaultdict
 from collections.abc import Callable
@@ -30,28 +28,27 @@ from typing import Protocol
 from aiohttp import WSCloseCode, WSMsgType, web
 from prometheus_client import CollectorRegistry
 
-from halcyon.api.documents.observation_report import AUDIENCE, STREAM_PATH, Record
+from halcyon.api.documents.observation_report import AUDIENCE, STREAM_PATH, AgentReport
+from halcyon.kube.auth.callers import ReviewCache, bearer_token, service_account, token_digest
 from halcyon.monitoring import instruments, operator_metrics
 from halcyon.signals.observation_store import ObservationStore
-from halcyon.signals.validation import Vetted, vet
+from halcyon.signals.validation import ValidatedReport, validate
 
 MAX_BYTES = 512 * 1024
 """Maximum size of a message. A pod takes about 260 bytes, so the 1,000 pods that a spec allows fit, with a rollout's surge."""
-MAX_PER_S = 4.0
+MAX_REPORTS_PER_S = 4.0
 """Reports per second of one stream; agents send one, plus one at once when a request finds no replica."""
-BURST = 20.0
+MAX_BURST = 20.0
 MAX_STREAMS = 32
 """Streams per model: three times the maximum balancers of a spec, so that their rollout fits."""
-REMEMBER_S = 60.0
+MAX_TOKEN_AGE_S = 60.0
 """Time for which an accepted token is cached; short, because a deleted account must lose its access."""
 REVIEW_INTERVAL_S = 600.0
 """Time after which a stream's token is reviewed again."""
-HEARTBEAT_S = 10.0
-TELL_WITHIN_S = 5.0
-MAX_REMEMBERED = 4096
-MAX_ASKING = 16
+HEARTBEAT_INTERVAL_S = 10.0
+SEND_TIMEOUT_S = 5.0
+MAX_CONCURRENT_REVIEWS = 16
 """Concurrent reviews: a storm of bad tokens must not become a storm of TokenReviews."""
-_ACCOUNT = "system:serviceaccount:"
 _SUFFIX = "-balancer"
 
 _log = logging.getLogger(__name__)
@@ -68,13 +65,13 @@ class Authenticator(Protocol):
         """
 
 
-def speaks_for(username: str) -> tuple[str, str] | None:
+def model_of_account(username: str) -> tuple[str, str] | None:
     """Return namespace and name of the model that this account may report for; None if it is no balancer's account."""
-    if not username.startswith(_ACCOUNT) or not username.endswith(_SUFFIX):
+    account = service_account(username)
+    if account is None or not account.name.endswith(_SUFFIX):
         return None
-    namespace, _, account = username.removeprefix(_ACCOUNT).partition(":")
-    name = account.removesuffix(_SUFFIX)
-    return (namespace, name) if namespace and name and ":" not in name else None
+    name = account.name.removesuffix(_SUFFIX)
+    return (account.namespace, name) if name else None
 
 
 class Collector:
@@ -82,25 +79,25 @@ class Collector:
 
     def __init__(
         self,
-        hub: ObservationStore,
+        store: ObservationStore,
         authenticate: Authenticator,
         *,
         monotonic: Callable[[], float],
         registry: CollectorRegistry | None = None,
     ) -> None:
-        self._hub, self._authenticate, self._monotonic = hub, authenticate, monotonic
-        self._accepted: dict[bytes, tuple[float, str]] = {}
-        self._asking = asyncio.Semaphore(MAX_ASKING)
-        self._answers: dict[bytes, asyncio.Task[str | None]] = {}
+        self._store, self._authenticate, self._monotonic = store, authenticate, monotonic
+        self._accepted: ReviewCache[str] = ReviewCache(monotonic)
+        self._review_slots = asyncio.Semaphore(MAX_CONCURRENT_REVIEWS)
+        self._reviews: dict[bytes, asyncio.Task[str | None]] = {}
         """Reviews in progress: an agent that disconnects and retries waits for the same one."""
         self.waiting = 0
         """Number of agents that wait for one."""
         self._streams: defaultdict[tuple[str, str], set[web.WebSocketResponse]] = defaultdict(set)
-        self._telling: set[asyncio.Task[None]] = set()
+        self._sending: set[asyncio.Task[None]] = set()
         self._per_model: Count[tuple[str, str]] = Count()
         registry = registry or CollectorRegistry()
-        self.records = instruments.counter(operator_metrics.REPORTS, registry)
-        self.absurd = instruments.counter(operator_metrics.IMPLAUSIBLE_VALUES, registry)
+        self.reports = instruments.counter(operator_metrics.REPORTS, registry)
+        self.implausible = instruments.counter(operator_metrics.IMPLAUSIBLE_VALUES, registry)
         self.logins = instruments.counter(operator_metrics.STREAM_REQUESTS, registry)
         self.streams = instruments.gauge(operator_metrics.STREAMS, registry)
 
@@ -110,13 +107,13 @@ class Collector:
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """Serve one agent's stream until it ends."""
-        scheme, _, token = request.headers.get("Authorization", "").partition(" ")
-        if scheme.lower() != "bearer" or not token.strip():
+        token = bearer_token(request.headers)
+        if not token:
             self.logins.labels("unauthenticated").inc()
             raise web.HTTPUnauthorized(text="needs the header Authorization: Bearer TOKEN")
-        token = token.strip()
         try:
-            username = await self._whose(token, REMEMBER_S)
+            cached = self._accepted.get(token_digest(token))
+            username = await self._reviewed(token) if cached is None else cached[0]
         except Exception as error:
             _log.warning("a token could not be checked: %s", error)
             self.logins.labels("unreviewed").inc()
@@ -124,7 +121,7 @@ class Collector:
         if username is None:
             self.logins.labels("unauthenticated").inc()
             raise web.HTTPUnauthorized(text=f"the token is not valid for audience {AUDIENCE}")
-        model = speaks_for(username)
+        model = model_of_account(username)
         if model is None:
             self.logins.labels("forbidden").inc()
             raise web.HTTPForbidden(text=f"{username} may not send records; only a model's account NAME{_SUFFIX} may")
@@ -133,7 +130,7 @@ class Collector:
             raise web.HTTPServiceUnavailable(text=f"{model[1]} has {MAX_STREAMS} streams already; the limit is that")
         self.logins.labels("accepted").inc()
         # Without compression: zlib's windows would cost more memory per stream than everything else.
-        stream = web.WebSocketResponse(max_msg_size=MAX_BYTES, heartbeat=HEARTBEAT_S, compress=False)
+        stream = web.WebSocketResponse(max_msg_size=MAX_BYTES, heartbeat=HEARTBEAT_INTERVAL_S, compress=False)
         self._per_model[model] += 1
         try:
             try:
@@ -155,12 +152,12 @@ class Collector:
                 del self._per_model[model]
         return stream
 
-    def tell(self, namespace: str, name: str, text: str) -> None:
+    def send(self, namespace: str, name: str, text: str) -> None:
         """Send a text to each of a model's agents. Never waits and never fails: an agent that is too slow misses it."""
         for stream in self._streams.get((namespace, name), ()):
-            task = asyncio.create_task(_told(stream, text))
-            self._telling.add(task)
-            task.add_done_callback(self._telling.discard)
+            sending = asyncio.create_task(_send(stream, text))
+            self._sending.add(sending)
+            sending.add_done_callback(self._sending.discard)
 
     async def close(self) -> None:
         """End every stream; the agents connect to another replica at once."""
@@ -174,108 +171,100 @@ class Collector:
         )
 
     async def _read(self, stream: web.WebSocketResponse, token: str, model: tuple[str, str]) -> None:
-        allowance, asked = _Allowance(self._monotonic()), self._monotonic()
+        bucket, reviewed_at = _TokenBucket(self._monotonic()), self._monotonic()
         async for message in stream:
             now = self._monotonic()
             if message.type is WSMsgType.ERROR:
                 break
-            if not allowance.take(now):
+            if not bucket.take(now):
                 await self._end(stream, "rate_limited", model, WSCloseCode.POLICY_VIOLATION, "too many records")
                 break
-            vetted = _parsed(message.data)
-            if isinstance(vetted, str):
-                await self._end(stream, "malformed", model, WSCloseCode.INVALID_TEXT, vetted)
+            validated = _parse(message.data)
+            if isinstance(validated, str):
+                await self._end(stream, "malformed", model, WSCloseCode.INVALID_TEXT, validated)
                 break
-            record = vetted.record
-            if (record.namespace, record.name) != model:
-                why = f"the token speaks for {model[0]}/{model[1]}, the record for {record.namespace}/{record.name}"
-                await self._end(stream, "forbidden", model, WSCloseCode.POLICY_VIOLATION, why)
+            report = validated.report
+            if (report.namespace, report.name) != model:
+                reason = f"the token speaks for {model[0]}/{model[1]}, the record for {report.namespace}/{report.name}"
+                await self._end(stream, "forbidden", model, WSCloseCode.POLICY_VIOLATION, reason)
                 break
-            if now - asked >= REVIEW_INTERVAL_S:
-                asked = now
-                if not await self._still(token, model):
+            if now - reviewed_at >= REVIEW_INTERVAL_S:
+                reviewed_at = now
+                if not await self._is_still_valid(token, model):
                     await self._end(stream, "forbidden", model, WSCloseCode.POLICY_VIOLATION, "the token has expired")
                     break
-            self.absurd.inc(vetted.absurd)
-            self.records.labels("accepted" if self._hub.receive(record, now) else "late").inc()
+            self.implausible.inc(validated.implausible)
+            self.reports.labels("accepted" if self._store.receive(report, now) else "late").inc()
 
     async def _end(
-        self, stream: web.WebSocketResponse, result: str, model: tuple[str, str], code: WSCloseCode, why: str
+        self, stream: web.WebSocketResponse, result: str, model: tuple[str, str], code: WSCloseCode, reason: str
     ) -> None:
-        self.records.labels(result).inc()
-        _log.warning("stream of %s/%s closed: %s", *model, why)
+        self.reports.labels(result).inc()
+        _log.warning("stream of %s/%s closed: %s", *model, reason)
         # A close frame holds 123 bytes of reason.
-        await stream.close(code=code, message=why.encode()[:120])
+        await stream.close(code=code, message=reason.encode()[:120])
 
-    async def _still(self, token: str, model: tuple[str, str]) -> bool:
+    async def _is_still_valid(self, token: str, model: tuple[str, str]) -> bool:
         """Return whether the token is still valid. An unavailable authenticator ends no stream: that would be an outage."""
         try:
-            username = await self._whose(token, 0.0)
+            username = await self._reviewed(token)
         except Exception as error:  # noqa: BLE001  # whatever the caller's client raises
             _log.warning("the token of %s/%s could not be checked again: %s", *model, error)
             return True
-        return username is not None and speaks_for(username) == model
+        return username is not None and model_of_account(username) == model
 
-    async def _whose(self, token: str, remember_s: float) -> str | None:
-        digest = hashlib.sha256(token.encode()).digest()
-        now = self._monotonic()
-        at, known = self._accepted.get(digest, (-math.inf, None))
-        if now - at < remember_s:
-            return known
-        answer = self._answers.get(digest)
-        if answer is None:
-            answer = self._answers[digest] = asyncio.create_task(self._asked(token, digest))
-            answer.add_done_callback(lambda done: self._answered(digest, done))
+    async def _reviewed(self, token: str) -> str | None:
+        digest = token_digest(token)
+        review = self._reviews.get(digest)
+        if review is None:
+            review = self._reviews[digest] = asyncio.create_task(self._review(token, digest))
+            review.add_done_callback(lambda done: self._review_done(digest, done))
         self.waiting += 1
         try:
             # Shielded: a disconnecting agent must not end the review that others, or it itself, will wait for.
-            return await asyncio.shield(answer)
+            return await asyncio.shield(review)
         finally:
             self.waiting -= 1
 
-    def _answered(self, digest: bytes, done: asyncio.Task[str | None]) -> None:
-        del self._answers[digest]
+    def _review_done(self, digest: bytes, done: asyncio.Task[str | None]) -> None:
+        del self._reviews[digest]
         if not done.cancelled():
             done.exception()  # so that asyncio doesn't report an unread exception if all agents have disconnected
 
-    async def _asked(self, token: str, digest: bytes) -> str | None:
+    async def _review(self, token: str, digest: bytes) -> str | None:
         now = self._monotonic()
-        async with self._asking:
+        async with self._review_slots:
             username = await self._authenticate(token, AUDIENCE)
         if username is None:
-            self._accepted.pop(digest, None)
+            self._accepted.discard(digest)
             return None
-        if len(self._accepted) >= MAX_REMEMBERED:
-            self._accepted = {d: (t, u) for d, (t, u) in self._accepted.items() if now - t < REMEMBER_S}
-        if len(self._accepted) < MAX_REMEMBERED:
-            self._accepted[digest] = (now, username)
-        return username
+        return self._accepted.put(digest, username, expires_at=now + MAX_TOKEN_AGE_S)
 
 
-async def _told(stream: web.WebSocketResponse, text: str) -> None:
+async def _send(stream: web.WebSocketResponse, text: str) -> None:
     # A closing stream raises, and one whose agent does not read would block forever.
     with contextlib.suppress(ConnectionError, TimeoutError, RuntimeError):
-        async with asyncio.timeout(TELL_WITHIN_S):
+        async with asyncio.timeout(SEND_TIMEOUT_S):
             await stream.send_str(text)
 
 
-class _Allowance:
+class _TokenBucket:
     """A token bucket."""
 
     def __init__(self, now: float) -> None:
-        self._left, self._at = BURST, now
+        self._left, self._at = MAX_BURST, now
 
     def take(self, now: float) -> bool:
-        self._left = min(self._left + (now - self._at) * MAX_PER_S, BURST) - 1.0
+        self._left = min(self._left + (now - self._at) * MAX_REPORTS_PER_S, MAX_BURST) - 1.0
         self._at = now
         return self._left >= 0
 
 
-def _parsed(data: object) -> Vetted | str:
+def _parse(data: object) -> ValidatedReport | str:
     """Return the report in a message, or why there is none."""
     if not isinstance(data, str):
         return "not a record: binary"
     try:
-        return vet(Record.from_json(data))
-    except (ValueError, RecursionError) as error:  # RecordError, numbers too long for int(), brackets too deep
+        return validate(AgentReport.from_json(data))
+    except (ValueError, RecursionError) as error:  # ReportError, numbers too long for int(), brackets too deep
         return str(error)[:200]

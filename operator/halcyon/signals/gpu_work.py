@@ -28,18 +28,18 @@ class Work:
     """Counter by pod: rows computed."""
 
 
-def told(picture: ModelSnapshot) -> Work:
+def reported_work(snapshot: ModelSnapshot) -> Work:
     """Return the newest values of each pod."""
     ready, gpus, rows = [], [], {}
-    now = picture.at
-    for name, pod in picture.pods.items():
-        takes = pod.state in {"ready", "unreachable"}
-        if takes:
+    now = snapshot.at
+    for name, pod in snapshot.pods.items():
+        is_ready = pod.state in {"ready", "unreachable"}
+        if is_ready:
             ready.append(name)
         if (ring := pod.ring) is None:
             continue
         if (computed := ring.known(_ROWS, now, FRESH_S, now - FRESH_S)) is not None:
             rows[name] = computed
-        if takes and (gpu := ring.known(_GPU, now, FRESH_S, now - FRESH_S)) is not None:
+        if is_ready and (gpu := ring.known(_GPU, now, FRESH_S, now - FRESH_S)) is not None:
             gpus.append(gpu)
     return Work(tuple(ready), tuple(gpus), rows)

@@ -29,12 +29,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from math import isnan
 
 from halcyon.api.documents.observation_report import (
+    AgentReport,
     BalancerSample,
     Batches,
     BatchStats,
     PodSample,
     PodState,
-    Record,
     ReportedHistogram,
 )
 from halcyon.scaling.observations import (
@@ -48,26 +48,26 @@ from halcyon.scaling.observations import (
 from halcyon.signals.clock_offset import ClockOffset
 from halcyon.signals.store_state import (
     BALANCER_COUNTERS,
-    BALANCER_KEEP_S,
-    MAX_LATE,
+    MAX_BALANCER_AGE_S,
+    MAX_POD_AGE_S,
+    MAX_REJECTABLE,
     POD_COUNTERS,
-    POD_KEEP_S,
-    POD_MOST_PER_S,
+    POD_MAX_PER_S,
     AgentPodState,
     AgentState,
     ModelSnapshot,
     ObservedModel,
     ObservedPod,
+    derive_state,
     pods_of,
-    said_now,
     state_of,
 )
 from halcyon.signals.time_series import Counters
 
-EXPIRE_S = 300.0
+EXPIRE_TIMEOUT_S = 300.0
 """Time without any report after which a model is forgotten."""
-SWEEP_S = 30.0
-FALLEN_S = 1.0
+SWEEP_INTERVAL_S = 30.0
+MIN_FALLEN_S = 1.0
 """Minimum time between two reads that confirm fallen batch counters: longer than the transit times of reports."""
 MAX_AGENTS = 32
 """Agents kept per model: three times the maximum balancers of a spec, so that their rollout fits."""
@@ -77,114 +77,120 @@ _ROWS, _EXECUTIONS = (3 + POD_COUNTERS.index(name) for name in ("rows", "executi
 
 OnChange = Callable[[str, str], None]
 """Called with namespace and name when the controller should reconcile a model."""
-OnRecord = Callable[[str, str, bool], None]
+OnReport = Callable[[str, str, bool], None]
 """Called with a model's namespace and name for every report, and whether the report confirms the one before."""
 
 
 class ObservationStore:
     """Store of the agents' reports. Memory is bounded per model; a model without reports is forgotten."""
 
-    def __init__(self, on_change: OnChange | None = None, on_record: OnRecord | None = None) -> None:
+    def __init__(self, on_change: OnChange | None = None, on_report: OnReport | None = None) -> None:
         """Start without any report."""
         self._models: dict[tuple[str, str], ObservedModel] = {}
         self._on_change = on_change
-        self._on_record = on_record
-        self._swept = -math.inf
+        self._listeners: list[OnReport] = [] if on_report is None else [on_report]
+        self._swept_at = -math.inf
 
-    def receive(self, record: Record, now: float) -> bool:
+    def subscribe(self, listener: OnReport) -> None:
+        """Call this for every report from now on, once it is stored."""
+        self._listeners.append(listener)
+
+    def receive(self, report: AgentReport, now: float) -> bool:
         """Store an authenticated and validated report; return False if it is late and was ignored.
 
         A report that is older than the agent's last one is late, unless it is older by more than `FRESH_S`: then the agent's
         clock was set back.
         """
         self._sweep(now)
-        key = (record.namespace, record.name)
+        key = (report.namespace, report.name)
         model = self._models.setdefault(key, ObservedModel())
-        agent = model.agents.get(record.agent)
+        agent = model.agents.get(report.agent)
         confirms = agent is not None and agent.may_confirm(now)
         if agent is None:
             _make_room(model, now)
-            agent = model.agents[record.agent] = AgentState(heard=now, at=-math.inf)
-        elif agent.at - FRESH_S < record.at <= agent.at:
+            agent = model.agents[report.agent] = AgentState(received_at=now, at=-math.inf)
+        elif agent.at - FRESH_S < report.at <= agent.at:
             return False
-        elif record.at <= agent.at:
+        elif report.at <= agent.at:
             agent.transit = ClockOffset()  # its clock was set back
-        agent.heard, agent.at = max(now, agent.heard), record.at
-        made = agent.transit.made_at(record.at, now, sent=record.sent)
+        agent.received_at, agent.at = max(now, agent.received_at), report.at
+        made_at = agent.transit.made_at(report.at, now, sent=report.sent)
         if confirms:
-            agent.confirmed = now
-        before, agent.pods = agent.pods, {sys.intern(pod.name): _view(pod, record) for pod in record.pods}
-        if record.balancer is not None:
-            _add_balancer(agent, record.balancer, made, now)
-        for sample in record.pods:
+            agent.confirmed_at = now
+        before, agent.pods = agent.pods, {sys.intern(pod.name): _pod_state(pod, report) for pod in report.pods}
+        if report.balancer is not None:
+            _add_balancer(agent, report.balancer, made_at, now)
+        for sample in report.pods:
             # A repeated sample must not confirm itself.
-            told = before.get(sample.name)
-            if sample.state != "unreachable" and (told is None or sample.at != told.at):
-                _add_pod(model, record.agent, sample, made - _age(sample, record))
+            previous = before.get(sample.name)
+            if sample.state != "unreachable" and (previous is None or sample.at != previous.at):
+                _add_pod(model, report.agent, sample, made_at - _age(sample, report))
             if sample.batches is not None:
-                _add_batches(model.pods.setdefault(sample.name, ObservedPod()), sample.batches, record, made)
+                _add_batches(model.pods.setdefault(sample.name, ObservedPod()), sample.batches, report, made_at)
         _drop_gone(model, now)
-        model.said = None
-        self._tell(key, model, now)
-        if self._on_record is not None:
-            self._on_record(*key, confirms)
+        model.derived = None
+        self._notify(key, model, now)
+        for listener in self._listeners:
+            listener(*key, confirms)
         return True
 
     def observe(
-        self, namespace: str, name: str, now: float, *, window_s: float = BALANCER_KEEP_S
+        self, namespace: str, name: str, now: float, *, window_s: float = MAX_BALANCER_AGE_S
     ) -> Observation | None:
         """Return the observation of a model, with points of the last `window_s`; None if no agent has reported it."""
         model = self._models.get((namespace, name))
         if model is None:
             return None
         since = now - window_s
-        speaking = {agent: seen for agent, seen in sorted(model.agents.items()) if now - seen.heard <= FRESH_S}
+        active = {agent: seen for agent, seen in sorted(model.agents.items()) if now - seen.received_at <= FRESH_S}
         return Observation(
             at=now,
-            pods=tuple(_observe_pod(pod, model, speaking.values(), since) for pod in pods_of(speaking.values())),
+            pods=tuple(_observe_pod(pod, model, active.values(), since) for pod in pods_of(active.values())),
             balancers=tuple(
                 BalancerObservation(
                     agent,
                     tuple(BalancerPoint(*row) for row in seen.ring.rows(since)),
-                    () if seen.last is None else seen.last.latency,
+                    () if seen.last_sample is None else seen.last_sample.latency,
                 )
-                for agent, seen in speaking.items()
+                for agent, seen in active.items()
             ),
             silent=tuple(
-                (agent, now - seen.heard) for agent, seen in sorted(model.agents.items()) if agent not in speaking
+                (agent, now - seen.received_at) for agent, seen in sorted(model.agents.items()) if agent not in active
             ),
         )
 
-    def look(self, namespace: str, name: str, now: float) -> ModelSnapshot | None:
+    def snapshot(self, namespace: str, name: str, now: float) -> ModelSnapshot | None:
         """Return the content of `observe` at a fraction of the cost; None if no agent has reported the model."""
         model = self._models.get((namespace, name))
         if model is None:
             return None
-        said = model.said
-        if said is None or not said.holds(now):
-            said = model.said = said_now(model, now)
-        silent = tuple((agent, now - heard) for agent, heard in said.silent) if said.silent else ()
-        return ModelSnapshot(now, said.pods, said.balancers, silent)
+        derived = model.derived
+        if derived is None or not derived.holds(now):
+            derived = model.derived = derive_state(model, now)
+        silent = tuple((agent, now - received_at) for agent, received_at in derived.silent) if derived.silent else ()
+        return ModelSnapshot(now, derived.pods, derived.balancers, silent)
 
     def mean_batch(self, namespace: str, name: str, now: float, window_s: float) -> float | None:
         """Return the rows per batch over the window, for all pods (`observations.mean_batch`); None if unknown."""
-        if (picture := self.look(namespace, name, now)) is None:
+        if (snapshot := self.snapshot(namespace, name, now)) is None:
             return None
-        rings = [pod.ring for pod in picture.pods.values() if pod.ring is not None]
+        rings = [pod.ring for pod in snapshot.pods.values() if pod.ring is not None]
         rows = [rate for ring in rings if (rate := ring.rate(_ROWS, now, window_s)) is not None]
         executions = [rate for ring in rings if (rate := ring.rate(_EXECUTIONS, now, window_s)) is not None]
         return sum(rows) / total if rows and (total := sum(executions)) else None
 
-    def answers(self, namespace: str, name: str, now: float) -> dict[str, ReportedHistogram]:
+    def client_latencies(self, namespace: str, name: str, now: float) -> dict[str, ReportedHistogram]:
         """Return the latencies of client responses by agent, for each reporting balancer that has them."""
         model = self._models.get((namespace, name))
         return {
-            agent: told
+            agent: histogram
             for agent, seen in (model.agents if model else {}).items()
-            if now - seen.heard <= FRESH_S and seen.last is not None and (told := seen.last.clients) is not None
+            if now - seen.received_at <= FRESH_S
+            and seen.last_sample is not None
+            and (histogram := seen.last_sample.clients) is not None
         }
 
-    def knows(self, namespace: str, name: str) -> bool:
+    def has_model(self, namespace: str, name: str) -> bool:
         """Return whether any agent has reported a model."""
         return (namespace, name) in self._models
 
@@ -197,69 +203,69 @@ class ObservationStore:
         self._models.pop((namespace, name), None)
 
     def _sweep(self, now: float) -> None:
-        if now - self._swept < SWEEP_S:
+        if now - self._swept_at < SWEEP_INTERVAL_S:
             return
-        self._swept = now
+        self._swept_at = now
         for key, model in list(self._models.items()):
-            for agent in [a for a, seen in model.agents.items() if now - seen.heard > EXPIRE_S]:
+            for agent in [a for a, seen in model.agents.items() if now - seen.received_at > EXPIRE_TIMEOUT_S]:
                 del model.agents[agent]
             if not model.agents:
                 del self._models[key]
             else:
                 _drop_gone(model, now)
-                model.said = None
+                model.derived = None
 
-    def _tell(self, key: tuple[str, str], model: ObservedModel, now: float) -> None:
+    def _notify(self, key: tuple[str, str], model: ObservedModel, now: float) -> None:
         if self._on_change is None:
             return
-        said = model.said = said_now(model, now)
-        speaking = [seen for seen in model.agents.values() if now - seen.heard <= FRESH_S]
-        states = {name: pod.state for name, pod in said.pods.items()}
-        news = (
-            _waits_in_vain(speaking, states),
-            tuple((p, s == "maintenance", *_loading(p, speaking)) for p, s in states.items()),
+        derived = model.derived = derive_state(model, now)
+        active = [seen for seen in model.agents.values() if now - seen.received_at <= FRESH_S]
+        states = {name: pod.state for name, pod in derived.pods.items()}
+        state = (
+            _has_unserved_requests(active, states),
+            tuple((p, s == "maintenance", *_loading(p, active)) for p, s in states.items()),
         )
-        if news != model.news:
-            model.news = news
+        if state != model.notified:
+            model.notified = state
             self._on_change(*key)
 
 
-def _age(sample: PodSample, record: Record) -> float:
-    """Return the seconds from a sample to its sending: a difference within one clock, between 0 and `POD_KEEP_S`."""
-    return min(max(record.at - sample.at, 0.0), POD_KEEP_S)
+def _age(sample: PodSample, report: AgentReport) -> float:
+    """Return the seconds from a sample to its sending: a difference within one clock, between 0 and `MAX_POD_AGE_S`."""
+    return min(max(report.at - sample.at, 0.0), MAX_POD_AGE_S)
 
 
-def _view(sample: PodSample, record: Record) -> AgentPodState:
+def _pod_state(sample: PodSample, report: AgentReport) -> AgentPodState:
     # Interned, because every report repeats the same few texts.
     versions = tuple(sys.intern(version) for version in sample.versions)
-    return AgentPodState(sys.intern(sample.state), sample.at, _age(sample, record), sample.load_error, versions)  # type: ignore[arg-type]  # intern forgets the Literal
+    return AgentPodState(sys.intern(sample.state), sample.at, _age(sample, report), sample.load_error, versions)  # type: ignore[arg-type]  # intern forgets the Literal
 
 
 def _make_room(model: ObservedModel, now: float) -> None:
     """Keep the number of agents bounded: drop the one that has been silent longest."""
     if len(model.agents) >= MAX_AGENTS:
-        oldest = min(model.agents, key=lambda agent: (model.agents[agent].heard - now, agent))
+        oldest = min(model.agents, key=lambda agent: (model.agents[agent].received_at - now, agent))
         del model.agents[oldest]
 
 
-def _add_balancer(agent: AgentState, sample: BalancerSample, made: float, now: float) -> None:
+def _add_balancer(agent: AgentState, sample: BalancerSample, made_at: float, now: float) -> None:
     before = agent.ring.newest
-    at = max(made, math.nextafter(before, math.inf))
-    requests, refused, errors = agent.counters.read(at, [getattr(sample, name) for name in BALANCER_COUNTERS])
-    if agent.last is None:
-        agent.refusable = min(sample.queued, MAX_LATE)  # they came before they could be counted
-    agent.refusable += requests - agent.counted[0]
+    at = max(made_at, math.nextafter(before, math.inf))
+    requests, rejected, errors = agent.counters.read(at, [getattr(sample, name) for name in BALANCER_COUNTERS])
+    if agent.last_sample is None:
+        agent.rejectable = min(sample.queued, MAX_REJECTABLE)  # they came before they could be counted
+    agent.rejectable += requests - agent.counted[0]
     # A rejected request has arrived before: more rejections than requests are a bad sample, and would look like demand.
-    more = min(refused - agent.counted[1], agent.refusable)
-    agent.refused += more
-    agent.refusable = min(agent.refusable - more, MAX_LATE)
-    agent.counted = requests, refused
-    if agent.last is not None and sample.refused > agent.last.refused:
-        agent.knocked = now
-    agent.last = sample
+    more = min(rejected - agent.counted[1], agent.rejectable)
+    agent.rejected += more
+    agent.rejectable = min(agent.rejectable - more, MAX_REJECTABLE)
+    agent.counted = requests, rejected
+    if agent.last_sample is not None and sample.rejected > agent.last_sample.rejected:
+        agent.rejected_at = now
+    agent.last_sample = sample
     # The ring may drop the row before, so each row has the time of its counts.
     counted_at = at if before == -math.inf else before
-    agent.ring.add((at, sample.queued, sample.inflight, requests, agent.refused, errors, counted_at))
+    agent.ring.add((at, sample.queued, sample.inflight, requests, agent.rejected, errors, counted_at))
 
 
 def _add_pod(model: ObservedModel, agent: str, sample: PodSample, at: float) -> None:
@@ -269,7 +275,7 @@ def _add_pod(model: ObservedModel, agent: str, sample: PodSample, at: float) -> 
     pod = model.pods.setdefault(sample.name, ObservedPod())
     counters = pod.counters.get(agent)
     if counters is None:
-        counters = pod.counters[agent] = Counters(pod.totals, POD_MOST_PER_S)
+        counters = pod.counters[agent] = Counters(pod.totals, POD_MAX_PER_S)
     totals = counters.read(at, raw)
     # Every agent's total grows with the pod; the highest is right, the others may have missed a restart.
     merged = [t if math.isnan(m) or t > m else m for t, m in zip(totals, pod.totals, strict=True)]
@@ -280,14 +286,14 @@ def _add_pod(model: ObservedModel, agent: str, sample: PodSample, at: float) -> 
     pod.ring.add((at, pending, gpu, *known))
 
 
-def _add_batches(pod: ObservedPod, batches: BatchStats, record: Record, made: float) -> None:
+def _add_batches(pod: ObservedPod, batches: BatchStats, report: AgentReport, made_at: float) -> None:
     # Their age is a difference within one clock too. Agents repeat the last read until the next one.
-    at = made - max(record.at - batches.at, 0.0)
+    at = made_at - max(report.at - batches.at, 0.0)
     row = array("q", (value for size in batches.sizes for value in size))
     if at <= pod.batches_at or row == pod.batches:
         return
     fallen = pod.batches is not None and sum(row[1::3]) < sum(pod.batches[1::3])
-    if fallen and (pod.fallen_at is None or at - pod.fallen_at < FALLEN_S):
+    if fallen and (pod.fallen_at is None or at - pod.fallen_at < MIN_FALLEN_S):
         # Transit times differ, so an older read of another agent can look like the newer one. A restart persists.
         pod.fallen_at = at if pod.fallen_at is None else pod.fallen_at
         return
@@ -299,24 +305,24 @@ def _drop_gone(model: ObservedModel, now: float) -> None:
     named = {pod for seen in model.agents.values() for pod in seen.pods}
     for name in [name for name in model.pods if name not in named]:
         del model.pods[name]
-    speaking = {agent for agent, seen in model.agents.items() if now - seen.heard <= FRESH_S}
+    active = {agent for agent, seen in model.agents.items() if now - seen.received_at <= FRESH_S}
     for pod in model.pods.values():
-        if not pod.counters.keys() <= speaking:
-            pod.counters = {agent: counters for agent, counters in pod.counters.items() if agent in speaking}
+        if not pod.counters.keys() <= active:
+            pod.counters = {agent: counters for agent, counters in pod.counters.items() if agent in active}
 
 
-def _loading(pod: str, speaking: Iterable[AgentState]) -> tuple[str | None, tuple[str, ...]]:
+def _loading(pod: str, active: Iterable[AgentState]) -> tuple[str | None, tuple[str, ...]]:
     """Return load error and versions, from the agent whose sample was youngest on arrival."""
-    views = [seen.pods[pod] for seen in speaking if pod in seen.pods]
+    views = [seen.pods[pod] for seen in active if pod in seen.pods]
     best = min(views, key=lambda view: (view.state == "unreachable", view.age))
     return best.load_error, best.versions
 
 
-def _observe_pod(name: str, model: ObservedModel, speaking: Iterable[AgentState], since: float) -> PodObservation:
+def _observe_pod(name: str, model: ObservedModel, active: Iterable[AgentState], since: float) -> PodObservation:
     pod = model.pods.get(name)
-    error, versions = _loading(name, speaking)
+    error, versions = _loading(name, active)
     points = () if pod is None else tuple(_pod_point(row) for row in pod.ring.rows(since))
-    return PodObservation(name, state_of(name, speaking), points, error, versions, None if pod is None else _sizes(pod))
+    return PodObservation(name, state_of(name, active), points, error, versions, None if pod is None else _sizes(pod))
 
 
 def _sizes(pod: ObservedPod) -> Batches | None:
@@ -329,10 +335,11 @@ def _pod_point(row: Sequence[float]) -> PodPoint:
     return PodPoint(at, *[None if isnan(value) else value for value in values])
 
 
-def _waits_in_vain(speaking: Iterable[AgentState], states: dict[str, PodState]) -> bool:
+def _has_unserved_requests(active: Iterable[AgentState], states: dict[str, PodState]) -> bool:
     """Return whether requests wait, or were just rejected, while no pod is ready."""
     if any(state == "ready" for state in states.values()):
         return False
     return any(
-        seen.last is not None and (seen.last.queued > 0 or seen.heard - seen.knocked < FRESH_S) for seen in speaking
+        seen.last_sample is not None and (seen.last_sample.queued > 0 or seen.received_at - seen.rejected_at < FRESH_S)
+        for seen in active
     )

@@ -2,7 +2,7 @@
 
 | value              | known if                                                                                        |
 | ------------------ | ----------------------------------------------------------------------------------------------- |
-| arrived, inflight  | every existing balancer has reported within `FRESH_S`; the same for `refused`                    |
+| arrived, inflight  | every existing balancer has reported within `FRESH_S`; the same for `rejected`                   |
 | waiting            | the same, and at least half of the ready pods report their queue; the others count as these      |
 | gpu                | at least half of the ready pods report it; the others count as these                            |
 | batches, rows      | from all pods that report them, once any has                                                    |
@@ -33,19 +33,19 @@ from halcyon.scaling.observations import FRESH_S, PodPoint, rate
 from halcyon.scaling.planner.reading import PodReading, Reading
 from halcyon.signals.clock import WallClock
 from halcyon.signals.merged_counters import MergedBatches, MergedCounter
-from halcyon.signals.rows_per_request import shaped
+from halcyon.signals.rows_per_request import with_ratios
 from halcyon.signals.store_state import ModelSnapshot, PodSnapshot
 from halcyon.signals.time_series import Ring
 
-OBSERVED_S = FRESH_S
+OBSERVATION_WINDOW_S = FRESH_S
 """Past that is used: rows since then, and the one before."""
-PACE_S = 1.5
+MAX_REPORT_DELAY_S = 1.5
 """Time within which an agent reports a changed counter."""
 GPU_WINDOW_S = 5.0
 """Averaging window of GPU utilisation, because a single value covers only a moment."""
 QUEUE_WINDOW_S = 5.0
 """Averaging window of the queue in a Triton that has no gauge for it."""
-_NAMED = 3
+_MAX_NAMED = 3
 _AT, _REQUESTS, _COUNTED_AT = 0, 3, 6
 """Columns of a balancer's rows (`BalancerPoint`). The next line has those of a pod's rows, after the time."""
 _PENDING, _GPU, _SUCCEEDED, _ROWS, _QUEUE_US = 1, 2, 3, 5, 7
@@ -65,23 +65,23 @@ class SignalMemory:
     """(requests, rows) by pod, as read last."""
     shape: tuple[float, float] = (0.0, 0.0)
     """(requests, rows), older ones faded."""
-    odd: int = 0
+    implausible: int = 0
     """Consecutive readings with implausible rows per request."""
     rows_per_request: float = 1.0
     """Value reported last."""
     batches: MergedBatches = field(default_factory=MergedBatches)
     revision: str = ""
     """Revision of `batches`."""
-    merged: Mapping[str, array[int]] = field(default_factory=dict)
+    merged_batches: Mapping[str, array[int]] = field(default_factory=dict)
     """Tables by pod that are in `batches`: if the object is the same, nothing is new."""
     seconds: Mapping[int, tuple[int, float]] | None = None
     """`batches` in the form of a reading."""
-    refused: MergedCounter = field(default_factory=MergedCounter)
+    rejected: MergedCounter = field(default_factory=MergedCounter)
     """As the balancers reported it last: newer than `arrived`, because it only shows that requests are rejected now."""
 
 
 @immutable(frozen=True, slots=True)
-class Gathered:
+class ReadingResult:
     """A reading with its memory and its gaps."""
 
     reading: Reading
@@ -92,7 +92,7 @@ class Gathered:
 
 
 def reading(
-    picture: ModelSnapshot,
+    snapshot: ModelSnapshot,
     *,
     replicas: int,
     pods: tuple[PodReading, ...],
@@ -101,11 +101,11 @@ def reading(
     balancers: AbstractSet[str] | None = None,
     revision: str = "",
     of_revision: AbstractSet[str] | None = None,
-) -> Gathered:
+) -> ReadingResult:
     """Build the planner's reading from the present state of a model.
 
     Args:
-        picture: times are of the monotonic clock.
+        snapshot: times are of the monotonic clock.
         replicas: replicas in force (spec.replicas).
         pods: the server pods in Kubernetes; times are seconds since the epoch.
         epoch: converts monotonic times to these.
@@ -115,90 +115,90 @@ def reading(
         revision: the one that is being rolled out, or was last.
         of_revision: names of its pods, whose batches count; None: all pods.
     """
-    now = picture.at
-    judged = _judged(pods, picture.pods)
+    now = snapshot.at
+    pods_read = _with_broken_pods(pods, snapshot.pods)
     waits, gpus = [], []
-    for pod in judged:
+    for pod in pods_read:
         if pod.phase == "ready":
-            view = picture.pods.get(str(pod.name))
+            view = snapshot.pods.get(str(pod.name))
             waits.append(_pending(view, now))
             gpus.append(_gpu(view, now))
-    heard = _heard(picture.balancers, now)
+    sums = _sum_balancers(snapshot.balancers, now)
     unknown: list[str] = []
-    silence = _silence(picture, heard.rings, balancers)
-    arrived, counted_at, refused = memory.arrived, memory.counted_at, memory.refused
+    silence = _silence_reason(snapshot, sums.rings, balancers)
+    arrived, counted_at, rejected = memory.arrived, memory.counted_at, memory.rejected
     if silence is not None:
         unknown.append(silence)
     else:
-        counted_at = max(counted_at, heard.counted_at)
-        arrived = arrived.with_values({agent: _count(ring, counted_at, now) for agent, ring in heard.rings.items()})
-        refused = refused.with_values(heard.refused)
-    pending = _filled(waits)
+        counted_at = max(counted_at, sums.counted_at)
+        arrived = arrived.with_values({agent: _count(ring, counted_at, now) for agent, ring in sums.rings.items()})
+        rejected = rejected.with_values(sums.rejected)
+    pending = _sum_estimated(waits)
     if pending is None:
-        names = [str(pod.name) for pod in judged if pod.phase == "ready"]
+        names = [str(pod.name) for pod in pods_read if pod.phase == "ready"]
         unknown.append(f"most ready pods do not tell what waits in them: {_names(names)}")
-    memory = _with_batches(memory, picture, pods, revision, of_revision)
-    memory = _with_rows(memory, picture, arrived, counted_at, refused)
+    memory = _with_batches(memory, snapshot, pods, revision, of_revision)
+    memory = _with_rows(memory, snapshot, arrived, counted_at, rejected)
     # If values are unknown: the time since when.
-    newest = max((ring.newest for _, ring in picture.balancers if len(ring)), default=None) if silence else counted_at
-    made = Reading(
+    newest = max((ring.newest for _, ring in snapshot.balancers if len(ring)), default=None) if silence else counted_at
+    result = Reading(
         None if newest is None else epoch.at(newest),
         replicas,
         None if silence else arrived.total,
-        None if silence or pending is None else heard.queued + pending,
-        None if silence else heard.queued + heard.inflight,
-        _filled(gpus) if gpus else None,
+        None if silence or pending is None else sums.queued + pending,
+        None if silence else sums.queued + sums.inflight,
+        _sum_estimated(gpus) if gpus else None,
         memory.seconds,
         revision,
         memory.rows_per_request,
-        judged,
-        None if silence else refused.total,
+        pods_read,
+        None if silence else rejected.total,
     )
-    return Gathered(made, memory, tuple(unknown))
+    return ReadingResult(result, memory, tuple(unknown))
 
 
-class _Heard(NamedTuple):
+class _BalancerSums(NamedTuple):
     """Sums over the balancers whose counts are known."""
 
     rings: Mapping[str, Ring]
     queued: float
     inflight: float
-    refused: Mapping[str, float]
+    rejected: Mapping[str, float]
     counted_at: float
     """Time up to which all counts are known; minus infinity if there are none."""
 
 
-def _heard(balancers: Sequence[tuple[str, Ring]], now: float) -> _Heard:
+def _sum_balancers(balancers: Sequence[tuple[str, Ring]], now: float) -> _BalancerSums:
     """Collect the balancers that reported lately, without a silence before that.
 
     A balancer that counts nothing sends nothing, so its silence is as good as a report: it does not delay the others' counts.
     """
     rings: dict[str, Ring] = {}
-    refused: dict[str, float] = {}
+    rejected: dict[str, float] = {}
     busy: list[float] = []
     idle: list[float] = []
     queued = inflight = 0.0
     for agent, ring in balancers:
         if now - ring.newest > FRESH_S:
             continue
-        at, waiting, computed, requests, denied, _, counted_at = ring.newest_row
-        is_alone = ring.count(now - OBSERVED_S) == 1
+        at, waiting, computed, requests, rejections, _, counted_at = ring.newest_row
+        is_alone = ring.count(now - OBSERVATION_WINDOW_S) == 1
         if not is_alone and at - counted_at > FRESH_S:
             continue
-        rings[agent], refused[agent] = ring, denied
+        rings[agent], rejected[agent] = ring, rejections
         queued += waiting
         inflight += computed
         if not is_alone and requests > ring.value(2, _REQUESTS):
             busy.append(counted_at)
         else:
             # Requests counted since then may be in its last report, and aren't confirmed.
-            idle.append(at if is_alone else max(counted_at, at - PACE_S))
-    return _Heard(rings, queued, inflight, refused, min(busy) if busy else max(idle, default=-math.inf))
+            idle.append(at if is_alone else max(counted_at, at - MAX_REPORT_DELAY_S))
+    return _BalancerSums(rings, queued, inflight, rejected, min(busy) if busy else max(idle, default=-math.inf))
 
 
 def _count(ring: Ring, at: float, now: float) -> float:
     """Return the count at a time: interpolated between two reports, unchanged after the last one."""
-    since = now - OBSERVED_S
+    since = now - OBSERVATION_WINDOW_S
     back, rows = 1, len(ring)
     while back < rows and ring.value(back, _AT) > since:
         counted_at, count = ring.value(back, _COUNTED_AT), ring.value(back, _REQUESTS)
@@ -212,7 +212,7 @@ def _count(ring: Ring, at: float, now: float) -> float:
     return ring.value(max(back - 1, 1), _REQUESTS)
 
 
-def _judged(pods: tuple[PodReading, ...], seen: Mapping[str, PodSnapshot]) -> tuple[PodReading, ...]:
+def _with_broken_pods(pods: tuple[PodReading, ...], seen: Mapping[str, PodSnapshot]) -> tuple[PodReading, ...]:
     dead = {name for name, pod in seen.items() if pod.state == "maintenance"}
     if not dead:
         return pods
@@ -221,36 +221,38 @@ def _judged(pods: tuple[PodReading, ...], seen: Mapping[str, PodSnapshot]) -> tu
     )
 
 
-def _silence(picture: ModelSnapshot, heard: Mapping[str, Ring], balancers: AbstractSet[str] | None) -> str | None:
+def _silence_reason(
+    snapshot: ModelSnapshot, known: Mapping[str, Ring], balancers: AbstractSet[str] | None
+) -> str | None:
     """Return which expected balancers are silent, or None if all report."""
-    silent = dict(picture.silent)
-    expected = {agent for agent, _ in picture.balancers} | silent.keys() if balancers is None else balancers
-    if expected <= heard.keys():
-        return None if heard else "no balancer's agent has spoken yet"
-    missing = sorted(expected - heard.keys())
-    agents = dict(picture.balancers)
-    said = []
-    for name in missing[:_NAMED]:
+    silent = dict(snapshot.silent)
+    expected = {agent for agent, _ in snapshot.balancers} | silent.keys() if balancers is None else balancers
+    if expected <= known.keys():
+        return None if known else "no balancer's agent has spoken yet"
+    missing = sorted(expected - known.keys())
+    agents = dict(snapshot.balancers)
+    reasons = []
+    for name in missing[:_MAX_NAMED]:
         if name in silent:
-            said.append(f"{name} was last heard {silent[name]:.0f} s ago")
+            reasons.append(f"{name} was last heard {silent[name]:.0f} s ago")
         elif name in agents:
-            is_back = picture.at - agents[name].newest <= FRESH_S
-            said.append(f"{name} is back only now" if is_back else f"HAProxy of {name} does not answer")
+            is_back = snapshot.at - agents[name].newest <= FRESH_S
+            reasons.append(f"{name} is back only now" if is_back else f"HAProxy of {name} does not answer")
         else:
-            said.append(f"{name} has not spoken yet")
-    more = f" and {len(missing) - _NAMED} more" if len(missing) > _NAMED else ""
-    return f"the load of some balancers is not known ({', '.join(said)}{more}); the limit is {FRESH_S:.0f} s"
+            reasons.append(f"{name} has not spoken yet")
+    more = f" and {len(missing) - _MAX_NAMED} more" if len(missing) > _MAX_NAMED else ""
+    return f"the load of some balancers is not known ({', '.join(reasons)}{more}); the limit is {FRESH_S:.0f} s"
 
 
 def _pending(pod: PodSnapshot | None, now: float) -> float | None:
     """Return the requests queued in a pod; from their waiting time if Triton has no gauge (Little's law)."""
     if pod is None or (ring := pod.ring) is None:
         return None
-    if (pending := ring.known(_PENDING, now, FRESH_S, now - OBSERVED_S)) is not None:
+    if (pending := ring.known(_PENDING, now, FRESH_S, now - OBSERVATION_WINDOW_S)) is not None:
         return pending
-    if ring.known(_QUEUE_US, now, FRESH_S, now - OBSERVED_S) is None:
+    if ring.known(_QUEUE_US, now, FRESH_S, now - OBSERVATION_WINDOW_S) is None:
         return None
-    rows = [PodPoint(row[_AT], queue_us=_known(row[_QUEUE_US])) for row in ring.rows(now - OBSERVED_S)]
+    rows = [PodPoint(row[_AT], queue_us=_known(row[_QUEUE_US])) for row in ring.rows(now - OBSERVATION_WINDOW_S)]
     waited_us = rate(rows, now, QUEUE_WINDOW_S, lambda p: p.queue_us)
     return None if waited_us is None else waited_us / 1e6
 
@@ -260,12 +262,12 @@ def _known(value: float) -> float | None:
 
 
 def _gpu(pod: PodSnapshot | None, now: float) -> float | None:
-    if pod is None or pod.ring is None or pod.ring.known(_GPU, now, FRESH_S, now - OBSERVED_S) is None:
+    if pod is None or pod.ring is None or pod.ring.known(_GPU, now, FRESH_S, now - OBSERVATION_WINDOW_S) is None:
         return None
     return pod.ring.mean(_GPU, now, GPU_WINDOW_S, held_s=FRESH_S, since=now - GPU_WINDOW_S)
 
 
-def _filled(values: Sequence[float | None]) -> float | None:
+def _sum_estimated(values: Sequence[float | None]) -> float | None:
     """Return the sum, with unknown values as the mean of the others; None if more than half are unknown."""
     known = [value for value in values if value is not None]
     if len(known) == len(values):
@@ -275,17 +277,17 @@ def _filled(values: Sequence[float | None]) -> float | None:
 
 def _with_batches(
     memory: SignalMemory,
-    picture: ModelSnapshot,
+    snapshot: ModelSnapshot,
     pods: Sequence[PodReading],
     revision: str,
     of_revision: AbstractSet[str] | None,
 ) -> SignalMemory:
     """Add the batches that pods have run, for all reported pods of the revision, including draining ones."""
     before = memory.batches
-    last = memory.merged
+    last = memory.merged_batches
     if revision != memory.revision:
         before, last = MergedBatches(), {}
-    seen = picture.pods
+    seen = snapshot.pods
     new: dict[str, array[int]] = {}
     tables: dict[str, Batches] = {}
     for name, pod in seen.items():
@@ -304,48 +306,48 @@ def _with_batches(
         memory,
         batches=batches,
         revision=revision,
-        merged={name: row for name, row in last.items() if name in exist} | new,
+        merged_batches={name: row for name, row in last.items() if name in exist} | new,
         seconds={rows: (count, us / 1e6) for rows, (count, us) in batches.table.items()} or None,
     )
 
 
 def _with_rows(
-    memory: SignalMemory, picture: ModelSnapshot, arrived: MergedCounter, counted_at: float, refused: MergedCounter
+    memory: SignalMemory, snapshot: ModelSnapshot, arrived: MergedCounter, counted_at: float, rejected: MergedCounter
 ) -> SignalMemory:
     """Add the rows and requests that pods have counted, and the counts of the balancers."""
-    now, before = picture.at, memory.answered
+    now, before = snapshot.at, memory.answered
     answered: dict[str, tuple[float, float]] = {}
     ratios: list[tuple[float, float]] = []
-    for name, pod in picture.pods.items():
+    for name, pod in snapshot.pods.items():
         ring = pod.ring
-        if ring is None or not (back := ring.fresh((_SUCCEEDED, _ROWS), now, FRESH_S, now - OBSERVED_S)):
+        if ring is None or not (back := ring.fresh((_SUCCEEDED, _ROWS), now, FRESH_S, now - OBSERVATION_WINDOW_S)):
             continue
-        told = answered[name] = ring.value(back, _SUCCEEDED), ring.value(back, _ROWS)
+        counts = answered[name] = ring.value(back, _SUCCEEDED), ring.value(back, _ROWS)
         if (earlier := before.get(name)) is not None:
-            requests, rows = told[0] - earlier[0], told[1] - earlier[1]
+            requests, rows = counts[0] - earlier[0], counts[1] - earlier[1]
             # Requests without rows were not computed (a cache answered), and rows without requests are a faulty counter.
             if requests > 0 and rows > 0:
                 ratios.append((rows / requests, requests))
-    shape, odd, mean = (
-        shaped(memory.shape, memory.odd, memory.rows_per_request, sorted(ratios))
+    shape, implausible, mean = (
+        with_ratios(memory.shape, memory.implausible, memory.rows_per_request, sorted(ratios))
         if ratios
-        else (memory.shape, memory.odd, memory.rows_per_request)
+        else (memory.shape, memory.implausible, memory.rows_per_request)
     )
     return SignalMemory(
         arrived,
         counted_at,
         answered,
         shape,
-        odd,
+        implausible,
         mean,
         memory.batches,
         memory.revision,
-        memory.merged,
+        memory.merged_batches,
         memory.seconds,
-        refused,
+        rejected,
     )
 
 
 def _names(pods: Iterable[str]) -> str:
     names = sorted(pods)
-    return ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")
+    return ", ".join(names[:_MAX_NAMED]) + (f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else "")

@@ -18,8 +18,8 @@ from halcyon.signals.clock_offset import ClockOffset
 from halcyon.signals.time_series import Counters, Ring
 from halcyon.signals.validation import MAX_ROWS, MAX_WAITING
 
-BALANCER_KEEP_S = 60.0
-POD_KEEP_S = 20.0
+MAX_BALANCER_AGE_S = 60.0
+MAX_POD_AGE_S = 20.0
 """Retention of pod samples: pods are many, and no reader needs more than the 15 s of the policy Rules."""
 _STATE_ORDER: tuple[PodState, ...] = ("maintenance", "draining", "ready", "starting", "unreachable")
 
@@ -40,15 +40,15 @@ _OF_PODS = {
     "compute_us": MAX_US_PER_S,
 }
 """Counters with the maximum growth of each; below, the same for balancers."""
-_OF_BALANCERS = dict.fromkeys(("requests", "refused", "errors"), MAX_REQUESTS_PER_S)
+_OF_BALANCERS = dict.fromkeys(("requests", "rejected", "errors"), MAX_REQUESTS_PER_S)
 POD_COUNTERS, BALANCER_COUNTERS = tuple(_OF_PODS), tuple(_OF_BALANCERS)
-POD_MOST_PER_S, BALANCER_MOST_PER_S = tuple(_OF_PODS.values()), tuple(_OF_BALANCERS.values())
-MAX_LATE = 200_000.0
+POD_MAX_PER_S, BALANCER_MAX_PER_S = tuple(_OF_PODS.values()), tuple(_OF_BALANCERS.values())
+MAX_REJECTABLE = 200_000.0
 """Maximum earlier requests that can still be rejected: the largest queueLimit while waiting for a free server, and as many for
 the first server."""
-CONFIRMS_S = 0.5
+MAX_CONFIRM_DELAY_S = 0.5
 """Maximum time between two reports of an agent for the second to confirm the first: it is no periodic report."""
-CONFIRMS_INTERVAL_S = 0.7
+MIN_CONFIRM_INTERVAL_S = 0.7
 """Minimum time between two such confirmations. An agent that sends more than it should is not evaluated sooner."""
 
 
@@ -68,37 +68,37 @@ class AgentPodState(NamedTuple):
 class AgentState:
     """Last report of one agent."""
 
-    heard: float
+    received_at: float
     at: float
     """Time of the report by its own clock."""
     pods: dict[str, AgentPodState] = field(default_factory=dict)
     transit: ClockOffset = field(default_factory=ClockOffset)
-    ring: Ring = field(default_factory=lambda: Ring(7, keep_s=BALANCER_KEEP_S))
+    ring: Ring = field(default_factory=lambda: Ring(7, max_age_s=MAX_BALANCER_AGE_S))
     counters: Counters = field(
-        default_factory=lambda: Counters([math.nan] * len(BALANCER_COUNTERS), BALANCER_MOST_PER_S)
+        default_factory=lambda: Counters([math.nan] * len(BALANCER_COUNTERS), BALANCER_MAX_PER_S)
     )
     counted: tuple[float, float] = (0.0, 0.0)
     """Totals of requests and rejections, as counted."""
-    refused: float = 0.0
+    rejected: float = 0.0
     """Total of the rejections that match a request."""
-    refusable: float = 0.0
+    rejectable: float = 0.0
     """Requests that arrived and may still be rejected: some wait as long as requestTimeout first."""
-    last: BalancerSample | None = None
-    knocked: float = -math.inf
+    last_sample: BalancerSample | None = None
+    rejected_at: float = -math.inf
     """Time when a rejected request was last seen, confirmed or not."""
-    confirmed: float = -math.inf
+    confirmed_at: float = -math.inf
     """Time when a report last came so soon that it confirmed the one before."""
 
     def may_confirm(self, now: float) -> bool:
         """Return whether a report that arrives now confirms the one before."""
-        return now - self.heard < CONFIRMS_S and now - self.confirmed >= CONFIRMS_INTERVAL_S
+        return now - self.received_at < MAX_CONFIRM_DELAY_S and now - self.confirmed_at >= MIN_CONFIRM_INTERVAL_S
 
 
 @dataclass(slots=True)
 class ObservedPod:
     """Numbers of one pod, merged from all agents."""
 
-    ring: Ring = field(default_factory=lambda: Ring(9, keep_s=POD_KEEP_S))
+    ring: Ring = field(default_factory=lambda: Ring(9, max_age_s=MAX_POD_AGE_S))
     totals: list[float] = field(default_factory=lambda: [math.nan] * len(POD_COUNTERS))
     counters: dict[str, Counters] = field(default_factory=dict)
     batches_at: float = -math.inf
@@ -141,21 +141,21 @@ class ModelSnapshot(NamedTuple):
 
 
 @immutable(frozen=True, slots=True)
-class Said:
+class DerivedState:
     """Result derived from a model's reports, valid until the next one."""
 
     pods: Mapping[str, PodSnapshot]
     balancers: tuple[tuple[str, Ring], ...]
     silent: tuple[tuple[str, float], ...]
     """Silent agents, with the times of their last reports."""
-    first: float
+    oldest_report_at: float
     """Last report of the agent that will fall silent first."""
-    last: float
+    newest_silent_at: float
     """Last report of the agent that fell silent last."""
 
     def holds(self, now: float) -> bool:
         """Return whether the same agents still report."""
-        return now - self.first <= FRESH_S < now - self.last
+        return now - self.oldest_report_at <= FRESH_S < now - self.newest_silent_at
 
 
 @dataclass(slots=True)
@@ -164,30 +164,35 @@ class ObservedModel:
 
     agents: dict[str, AgentState] = field(default_factory=dict)
     pods: dict[str, ObservedPod] = field(default_factory=dict)
-    news: tuple[object, ...] = ()
+    notified: tuple[object, ...] = ()
     """State that was last passed to the controller."""
-    said: Said | None = None
+    derived: DerivedState | None = None
     """Result derived from the last reports, until the next one or until an agent falls silent."""
 
 
-def said_now(model: ObservedModel, now: float) -> Said:
+def derive_state(model: ObservedModel, now: float) -> DerivedState:
     """Return the result derived from the last reports at this moment."""
     agents = model.agents
     if len(agents) == 1:  # nearly every model's: no other agent can contradict it
         ((agent, seen),) = agents.items()
-        if now - seen.heard <= FRESH_S:
+        if now - seen.received_at <= FRESH_S:
             views = seen.pods
             pods = {name: _view_pod(name, model.pods.get(name), views[name].state) for name in sorted(views)}
-            return Said(pods, ((agent, seen.ring),), (), seen.heard, -math.inf)
-    speaking = [(agent, seen) for agent, seen in sorted(agents.items()) if now - seen.heard <= FRESH_S]
-    silent = tuple((agent, seen.heard) for agent, seen in sorted(agents.items()) if now - seen.heard > FRESH_S)
-    voices = [seen for _, seen in speaking]
-    return Said(
-        pods={name: _view_pod(name, model.pods.get(name), state_of(name, voices)) for name in pods_of(voices)},
-        balancers=tuple((agent, seen.ring) for agent, seen in speaking),
+            return DerivedState(pods, ((agent, seen.ring),), (), seen.received_at, -math.inf)
+    active = [(agent, seen) for agent, seen in sorted(agents.items()) if now - seen.received_at <= FRESH_S]
+    silent = tuple(
+        (agent, seen.received_at) for agent, seen in sorted(agents.items()) if now - seen.received_at > FRESH_S
+    )
+    active_states = [seen for _, seen in active]
+    return DerivedState(
+        pods={
+            name: _view_pod(name, model.pods.get(name), state_of(name, active_states))
+            for name in pods_of(active_states)
+        },
+        balancers=tuple((agent, seen.ring) for agent, seen in active),
         silent=silent,
-        first=min((seen.heard for seen in voices), default=math.inf),
-        last=max((heard for _, heard in silent), default=-math.inf),
+        oldest_report_at=min((seen.received_at for seen in active_states), default=math.inf),
+        newest_silent_at=max((received_at for _, received_at in silent), default=-math.inf),
     )
 
 
@@ -195,12 +200,12 @@ def _view_pod(name: str, pod: ObservedPod | None, state: PodState) -> PodSnapsho
     return PodSnapshot(name, state, None, None) if pod is None else PodSnapshot(name, state, pod.ring, pod.batches)
 
 
-def pods_of(speaking: Iterable[AgentState]) -> list[str]:
+def pods_of(active: Iterable[AgentState]) -> list[str]:
     """Return the names of the pods in their last reports, ascending."""
-    return sorted({pod for seen in speaking for pod in seen.pods})
+    return sorted({pod for seen in active for pod in seen.pods})
 
 
-def state_of(pod: str, speaking: Iterable[AgentState]) -> PodState:
+def state_of(pod: str, active: Iterable[AgentState]) -> PodState:
     """Return the first state in the order of precedence that any of them reports."""
-    said = {seen.pods[pod].state for seen in speaking if pod in seen.pods}
-    return next(state for state in _STATE_ORDER if state in said)
+    states = {seen.pods[pod].state for seen in active if pod in seen.pods}
+    return next(state for state in _STATE_ORDER if state in states)

@@ -14,15 +14,15 @@ from math import isnan
 
 
 class Ring:
-    """Rows of `width` numbers, the first of which is a time; the newest `keep_s` seconds, at most about one per `step_s`.
+    """Rows of `width` numbers, the first of which is a time; the newest `max_age_s` seconds, at most about one per `step_s`.
 
     The newest row is always kept. Rows before it are at least `step_s` apart, so memory is bounded whatever is sent.
     """
 
-    __slots__ = ("_keep_s", "_rows", "_step_s", "_width")
+    __slots__ = ("_max_age_s", "_rows", "_step_s", "_width")
 
-    def __init__(self, width: int, *, keep_s: float, step_s: float = 0.9) -> None:
-        self._width, self._keep_s, self._step_s = width, keep_s, step_s
+    def __init__(self, width: int, *, max_age_s: float, step_s: float = 0.9) -> None:
+        self._width, self._max_age_s, self._step_s = width, max_age_s, step_s
         self._rows = array("d")
 
     def add(self, row: Sequence[float]) -> bool:
@@ -35,7 +35,7 @@ class Ring:
         rows.extend(row)
         old = 0
         # One row older than the window stays: its value holds into it.
-        while len(rows) - old >= 2 * width and rows[old + width] < row[0] - self._keep_s:
+        while len(rows) - old >= 2 * width and rows[old + width] < row[0] - self._max_age_s:
             old += width
         if old:
             del rows[:old]
@@ -143,12 +143,12 @@ class Ring:
         while first >= width and rows[first - width] >= since:
             first -= width
         seconds = max(rows[last] - rows[first], 1.0)
-        found: list[float | None] = []
+        result: list[float | None] = []
         for column in columns:
             grown = rows[last + column] - rows[first + column]
             known = first < last and not isnan(grown)
-            found.append(max(grown, 0.0) / seconds if known else self.rate(column, now, window_s))
-        return found
+            result.append(max(grown, 0.0) / seconds if known else self.rate(column, now, window_s))
+        return result
 
     def _first(self, since: float) -> int:
         """Return the start index of the rows from `since` on, and the one before."""
@@ -180,21 +180,21 @@ class Counters:
         | falls below                                     | nothing yet: a restart or a bad value                     |
         | is then back where it was before it fell        | growth since before: it was a bad value                   |
         | is then still lower                             | growth from zero: it was a restart                        |
-        | grows faster than its `most_per_s`              | nothing: it jumped                                        |
+        | grows faster than its `max_per_s`               | nothing: it jumped                                        |
         | is not known                                    | nothing; the total is not known                           |
     """
 
-    __slots__ = ("_at", "_most_per_s", "_state")
+    __slots__ = ("_at", "_max_per_s", "_state")
 
-    def __init__(self, totals: Sequence[float], most_per_s: Sequence[float] | None = None) -> None:
+    def __init__(self, totals: Sequence[float], max_per_s: Sequence[float] | None = None) -> None:
         """Start with counters whose totals continue at `totals`.
 
         Args:
             totals: NaN for one that was never known.
-            most_per_s: maximum growth of each, in its own unit; None: no check for jumps.
+            max_per_s: maximum growth of each, in its own unit; None: no check for jumps.
         """
         self._at = -math.inf
-        self._most_per_s = [math.inf] * len(totals) if most_per_s is None else most_per_s
+        self._max_per_s = [math.inf] * len(totals) if max_per_s is None else max_per_s
         self._state = array("d")
         """Per counter: the last value, the value before it fell (NaN: it did not), growth to be confirmed, the total."""
         for total in totals:
@@ -205,11 +205,11 @@ class Counters:
         elapsed_s = max(at - self._at, 1.0)
         self._at = at
         return [
-            math.nan if value is None else self._count(4 * i, value, most_per_s * elapsed_s)
-            for i, (value, most_per_s) in enumerate(zip(values, self._most_per_s, strict=True))
+            math.nan if value is None else self._count(4 * i, value, max_per_s * elapsed_s)
+            for i, (value, max_per_s) in enumerate(zip(values, self._max_per_s, strict=True))
         ]
 
-    def _count(self, base: int, value: float, most: float) -> float:
+    def _count(self, base: int, value: float, max_growth: float) -> float:
         state = self._state
         last, before, growth, total = state[base], state[base + 1], state[base + 2], state[base + 3]
         if value >= last or isnan(last):
@@ -221,7 +221,7 @@ class Counters:
         else:
             total += growth
             growth, before = 0.0, last
-        if not 0 <= growth <= most:
+        if not 0 <= growth <= max_growth:
             growth = 0.0
         state[base], state[base + 1], state[base + 2], state[base + 3] = value, before, growth, total
         return total

@@ -11,19 +11,19 @@ from typing import Any, get_args
 
 from halcyon.api.documents.observation_report import (
     MAX_SIZES,
+    AgentReport,
     BalancerSample,
     BatchStats,
     PodSample,
     PodState,
-    Record,
-    RecordError,
     ReportedHistogram,
+    ReportError,
     SlotLatency,
 )
 
 MAX_WAITING = 1e6
 """Maximum requests waiting in one process: the spec limits a balancer's queue to 100,000."""
-MAX_BUSY = 1.05
+MAX_GPU_SHARE = 1.05
 """Maximum GPU utilisation as a share. Measured over a moment it may be a little above 1; a value of 80 is in percent, and
 wrong."""
 MAX_COUNTED = 2.0**53
@@ -43,56 +43,57 @@ MAX_MS = 3_600_000
 _STATES = frozenset(get_args(PodState))
 _LIMITS = (
     ("pending", MAX_WAITING),
-    ("gpu", MAX_BUSY),
+    ("gpu", MAX_GPU_SHARE),
     *((field, MAX_COUNTED) for field in ("succeeded", "failed", "backend_failed", "rows", "executions")),
     *((field, MAX_COUNTED) for field in ("queue_us", "compute_us")),
 )
 
 
 @dataclass(frozen=True)
-class Vetted:
+class ValidatedReport:
     """A report whose values are all plausible."""
 
-    record: Record
-    absurd: int
+    report: AgentReport
+    implausible: int
     """Number of values that were dropped."""
 
 
-def vet(record: Record) -> Vetted:
+def validate(report: AgentReport) -> ValidatedReport:
     """Return the report with implausible values replaced by None.
 
     Raises:
-        RecordError: names, times or states are invalid.
+        ReportError: names, times or states are invalid.
     """
     for field in ("namespace", "name", "agent"):
-        _need_name(getattr(record, field), field)
-    _need_time(record.at, "at")
-    if record.sent is not None:
-        _need_time(record.sent, "sent")
-    if len(record.pods) > MAX_PODS:
-        raise RecordError(f"record of {record.name} has {len(record.pods)} pods; at most {MAX_PODS} can be real")
-    balancer = record.balancer
-    absurd = 0
-    if balancer is not None and not _plausible(balancer):
-        balancer, absurd = None, 1
+        _check_name(getattr(report, field), field)
+    _check_time(report.at, "at")
+    if report.sent is not None:
+        _check_time(report.sent, "sent")
+    if len(report.pods) > MAX_PODS:
+        raise ReportError(f"record of {report.name} has {len(report.pods)} pods; at most {MAX_PODS} can be real")
+    balancer = report.balancer
+    implausible = 0
+    if balancer is not None and not _is_plausible(balancer):
+        balancer, implausible = None, 1
     if balancer is not None and not _is_latency(balancer.latency):
-        balancer, absurd = replace(balancer, latency=()), absurd + 1
+        balancer, implausible = replace(balancer, latency=()), implausible + 1
     if balancer is not None and balancer.clients is not None and not _is_histogram(balancer.clients):
-        balancer, absurd = replace(balancer, clients=None), absurd + 1
+        balancer, implausible = replace(balancer, clients=None), implausible + 1
     pods = []
-    for pod in record.pods:
-        vetted, thrown = _vet_pod(pod, record)
-        pods.append(vetted)
-        absurd += thrown
-    return Vetted(
-        Record(record.namespace, record.name, record.agent, record.at, balancer, tuple(pods), record.sent), absurd
+    for pod in report.pods:
+        validated, dropped = _validate_pod(pod, report)
+        pods.append(validated)
+        implausible += dropped
+    return ValidatedReport(
+        AgentReport(report.namespace, report.name, report.agent, report.at, balancer, tuple(pods), report.sent),
+        implausible,
     )
 
 
-def _plausible(balancer: BalancerSample) -> bool:
+def _is_plausible(balancer: BalancerSample) -> bool:
     gauges = (balancer.queued, balancer.inflight, balancer.held)
-    counters = (balancer.requests, balancer.refused, balancer.errors)
-    return all(_number(g, MAX_WAITING) for g in gauges) and all(_number(c, MAX_COUNTED) for c in counters)
+    counters = (balancer.requests, balancer.rejected, balancer.errors)
+    return all(_is_number(g, MAX_WAITING) for g in gauges) and all(_is_number(c, MAX_COUNTED) for c in counters)
 
 
 def _is_latency(latency: tuple[SlotLatency, ...]) -> bool:
@@ -100,8 +101,8 @@ def _is_latency(latency: tuple[SlotLatency, ...]) -> bool:
     return len(latency) <= MAX_SLOTS and all(_is_short_text(slot.slot) and _is_histogram(slot) for slot in latency)
 
 
-def _is_histogram(found: ReportedHistogram | SlotLatency) -> bool:
-    bounds_ms, counts = found.bounds_ms, found.counts
+def _is_histogram(histogram: ReportedHistogram | SlotLatency) -> bool:
+    bounds_ms, counts = histogram.bounds_ms, histogram.counts
     return (
         _is_row(bounds_ms, MAX_MS)
         and _is_row(counts, MAX_COUNTED)
@@ -111,43 +112,43 @@ def _is_histogram(found: ReportedHistogram | SlotLatency) -> bool:
     )
 
 
-def _is_row(values: object, most: float) -> bool:
-    return isinstance(values, tuple) and all(isinstance(value, int) and _number(value, most) for value in values)
+def _is_row(values: object, limit: float) -> bool:
+    return isinstance(values, tuple) and all(isinstance(value, int) and _is_number(value, limit) for value in values)
 
 
-def _vet_pod(pod: PodSample, record: Record) -> tuple[PodSample, int]:
-    _need_name(pod.name, "pods.name")
-    _need_time(pod.at, f"{pod.name}.at")
+def _validate_pod(pod: PodSample, report: AgentReport) -> tuple[PodSample, int]:
+    _check_name(pod.name, "pods.name")
+    _check_time(pod.at, f"{pod.name}.at")
     if not _is_state(pod.state):
-        raise RecordError(f"record of {record.name}: pod {pod.name} has state {pod.state!r}; good: ready")
+        raise ReportError(f"record of {report.name}: pod {pod.name} has state {pod.state!r}; good: ready")
     changes: dict[str, Any] = {
         field: None
-        for field, most in _LIMITS
-        if (value := getattr(pod, field)) is not None and not _number(value, most)
+        for field, limit in _LIMITS
+        if (value := getattr(pod, field)) is not None and not _is_number(value, limit)
     }
-    if pod.batches is not None and not _is_batches(pod.batches, record):
+    if pod.batches is not None and not _is_batches(pod.batches, report):
         changes["batches"] = None
-    absurd = len(changes)
+    implausible = len(changes)
     if pod.load_error is not None:
         if not isinstance(pod.load_error, str):
-            raise RecordError(f"record of {record.name}: load_error of pod {pod.name} is not text")
+            raise ReportError(f"record of {report.name}: load_error of pod {pod.name} is not text")
         changes["load_error"] = pod.load_error[:MAX_ERROR_LENGTH]
     if len(pod.versions) > MAX_VERSIONS or not all(_is_short_text(version) for version in pod.versions):
-        raise RecordError(f"record of {record.name}: versions of pod {pod.name} are not texts; good: ['1']")
-    return (replace(pod, **changes) if changes else pod), absurd
+        raise ReportError(f"record of {report.name}: versions of pod {pod.name} are not texts; good: ['1']")
+    return (replace(pod, **changes) if changes else pod), implausible
 
 
-def _is_batches(batches: BatchStats, record: Record) -> bool:
+def _is_batches(batches: BatchStats, report: AgentReport) -> bool:
     """Return whether all of it is plausible. One bad size makes the others doubtful: they come from one response."""
-    _need_time(batches.at, f"{record.name}.pods.batches.at")
+    _check_time(batches.at, f"{report.name}.pods.batches.at")
     if len(batches.sizes) > MAX_SIZES or not all(len(size) == 3 for size in batches.sizes):
         return False
     whole = all(isinstance(value, int) for size in batches.sizes for value in size)
     return (
         whole
         and len({rows for rows, _, _ in batches.sizes}) == len(batches.sizes)
-        and all(_number(rows, MAX_ROWS) and rows > 0 for rows, _, _ in batches.sizes)
-        and all(_number(value, MAX_COUNTED) for _, *values in batches.sizes for value in values)
+        and all(_is_number(rows, MAX_ROWS) and rows > 0 for rows, _, _ in batches.sizes)
+        and all(_is_number(value, MAX_COUNTED) for _, *values in batches.sizes for value in values)
     )
 
 
@@ -159,16 +160,16 @@ def _is_short_text(value: object) -> bool:
     return isinstance(value, str) and 0 < len(value) <= MAX_NAME_LENGTH
 
 
-def _number(value: object, most: float) -> bool:
+def _is_number(value: object, limit: float) -> bool:
     # NaN and the infinities fail the comparison too.
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= most
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= limit
 
 
-def _need_name(value: object, field: str) -> None:
+def _check_name(value: object, field: str) -> None:
     if not _is_short_text(value):
-        raise RecordError(f"not a record: {field} must be a text of 1 to {MAX_NAME_LENGTH} characters")
+        raise ReportError(f"not a record: {field} must be a text of 1 to {MAX_NAME_LENGTH} characters")
 
 
-def _need_time(value: object, field: str) -> None:
-    if not _number(value, MAX_COUNTED):
-        raise RecordError(f"not a record: {field} must be seconds since the epoch, for example 1763724817.25")
+def _check_time(value: object, field: str) -> None:
+    if not _is_number(value, MAX_COUNTED):
+        raise ReportError(f"not a record: {field} must be seconds since the epoch, for example 1763724817.25")

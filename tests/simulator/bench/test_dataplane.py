@@ -8,17 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from e2e.bench import open_loop
-from e2e.bench.dataplane import loss, overload, page, peer_configs, results, throughput
-from e2e.bench.dataplane.h2load import rate_of, times_us
-from e2e.bench.dataplane.leftovers import owner_of
-from e2e.bench.dataplane.loss import Window
-from e2e.bench.dataplane.results import KEYS_OF, PARTS, Found, merged
-from e2e.bench.dataplane.sender import Failure, Sent
-from e2e.bench.dataplane.stage import PodTimes
-from e2e.bench.dataplane.throughput import Turn
-from e2e.bench.dataplane.tritons import Work, request_body
-from e2e.bench.errors import BenchError
+from benchmarks import open_loop
+from benchmarks.dataplane import loss, overload, page, peer_configs, results, throughput
+from benchmarks.dataplane.h2load import rate_of, times_us
+from benchmarks.dataplane.leftovers import owner_of
+from benchmarks.dataplane.loss import Window
+from benchmarks.dataplane.results import KEYS_OF, PARTS, Found, merged
+from benchmarks.dataplane.sender import Failure, Sent
+from benchmarks.dataplane.stage import PodTimes
+from benchmarks.dataplane.throughput import Turn
+from benchmarks.dataplane.tritons import Work, request_body
+from benchmarks.errors import BenchError
 
 ISSUE_KEYS = {
     "loss",

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from e2e.bench import pods, step
-from e2e.bench.plane import model
+from benchmarks import pods, step
+from benchmarks.plane import model
 from halcyon.api.spec.parse import parse
 from halcyon.api.types import duration_s
 

@@ -1,4 +1,4 @@
-from e2e.bench.drain import summary
+from benchmarks.drain import summary
 
 
 def one(pair: int, way: str, drain_s: float, *, case: str = "some", run: int = 1) -> dict[str, object]:

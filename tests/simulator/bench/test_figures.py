@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from e2e.bench import page, parity
-from e2e.bench.cost import cpu_s, histogram_quantile, rss_mib
-from e2e.bench.rows import PARTS, Row, merged, quantile, read, write
+from benchmarks import page, parity
+from benchmarks.cost import cpu_s, histogram_quantile, rss_mib
+from benchmarks.rows import PARTS, Row, merged, quantile, read, write
 
 NEEDED = {
     "models",

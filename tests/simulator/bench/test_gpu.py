@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import pytest
 
-from e2e.bench.gpu.__main__ import RECORDINGS
-from e2e.bench.gpu.findings import Busy, Learnt, busy, laws, learnt
+from benchmarks.gpu.__main__ import RECORDINGS
+from benchmarks.gpu.findings import Busy, Learnt, busy, laws, learnt
 
 
 class Bounds(NamedTuple):

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from e2e.bench.profile import Phase, Profile, bursts, clairvoyant_pod_s, integral, outcome, step
+from benchmarks.profile import Phase, Profile, bursts, clairvoyant_pod_s, integral, outcome, step
 
 STEP = step(low_rps=35, high_rps=210, before_s=60, for_s=180, after_s=90)
 

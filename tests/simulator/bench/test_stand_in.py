@@ -4,15 +4,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from e2e.bench.stand_in import Law, StandIn
-from halcyon.api.documents.observation_report import Record
+from benchmarks.stand_in import Law, StandIn
+from halcyon.api.documents.observation_report import AgentReport
 from halcyon.scaling.planner.capacity.replica_capacity import Capacity
-from halcyon.signals.validation import vet
+from halcyon.signals.validation import validate
 
 EPOCH = 1_763_700_000.0
 
 
-def played(rate_rps: float, pods: list[str], *, seconds: int = 60) -> tuple[StandIn, Record]:
+def played(rate_rps: float, pods: list[str], *, seconds: int = 60) -> tuple[StandIn, AgentReport]:
     model = StandIn("ns", "m")
     model.set_rate(EPOCH, rate_rps, pods)
     record = model.record(EPOCH, pods, "m-balancer-0")
@@ -38,9 +38,9 @@ def test_what_arrived_was_served_or_waits_and_no_pod_does_more_than_it_can(rate_
 @given(rate_rps=st.floats(0, 400), count=st.integers(0, 12))
 def test_a_record_is_one_that_the_operator_takes_without_complaint(rate_rps: float, count: int) -> None:
     _, record = played(rate_rps, [f"p{n}" for n in range(count)], seconds=10)
-    vetted = vet(Record.from_json(record.to_json()))
-    assert vetted.record == record
-    assert vetted.absurd == 0
+    vetted = validate(AgentReport.from_json(record.to_json()))
+    assert vetted.report == record
+    assert vetted.implausible == 0
 
 
 @given(rate_rps=st.floats(0, 200))

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from halcyon.simulate.engine.case import Case, ServiceLaw
-from halcyon.simulate.engine.policy_view import Policy, PolicyPod, SampleColumn
+from halcyon_simulator.engine.case import Case, ServiceLaw
+from halcyon_simulator.engine.policy_view import Policy, PolicyPod, SampleColumn
 
 Shape = Callable[[float], float | None]
 """A gauge's value, or a counter's increase per second, in the second that ends at this time; None where it is missing."""

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from halcyon.simulate.engine.policy_view import SampleColumn
-from halcyon.simulate.policies.peers import PEERS, build
+from halcyon_simulator.engine.policy_view import SampleColumn
+from halcyon_simulator.policies.peers import PEERS, build
 from tests.simulator.peers.openloop import case, replay, steps
 
 VECTORS: list[dict[str, Any]] = json.loads((Path(__file__).parent / "golden" / "vectors.json").read_text())["vectors"]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from halcyon.simulate.policies.peers import PEERS, PolicyError, build
-from halcyon.simulate.policies.peers.parameters import names, parsed, spoken
+from halcyon_simulator.policies.peers import PEERS, PolicyError, build
+from halcyon_simulator.policies.peers.parameters import names, parsed, spoken
 from tests.simulator.peers.openloop import case
 
 

@@ -6,9 +6,9 @@ import itertools
 
 import pytest
 
-from halcyon.simulate.engine.policy_view import SampleColumn
-from halcyon.simulate.policies.peers import PEERS, build, sweep
-from halcyon.simulate.policies.peers.hpa_controller import average_value, pods_mean
+from halcyon_simulator.engine.policy_view import SampleColumn
+from halcyon_simulator.policies.peers import PEERS, build, sweep
+from halcyon_simulator.policies.peers.hpa_controller import average_value, pods_mean
 from tests.simulator.peers.openloop import OpenLoop, Shape, case, constant, replay, steps
 
 LOADED: dict[SampleColumn, Shape] = {

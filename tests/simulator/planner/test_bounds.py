@@ -32,7 +32,7 @@ def moves(counts: list[int]) -> list[tuple[int, int]]:
 
 
 def rate_of(made: Plan) -> float:
-    return rate_now(made.look_again_at, made.memory) or 0.0
+    return rate_now(made.next_decision_at, made.memory) or 0.0
 
 
 def serves(made: Plan, objectives: Objectives, *, sigmas: float = 0.0) -> float:
@@ -66,7 +66,7 @@ def test_at_each_fall_what_remains_meets_the_objective(
     falls = [made for made in driven.plans if made.count < made.current]
     assert falls
     for made in falls:
-        assert serves(made, objectives) >= rate_of(made) * (1 + made.memory.margin.value) * (1 - 1e-9)
+        assert serves(made, objectives) >= rate_of(made) * (1 + made.memory.headroom.value) * (1 - 1e-9)
     for before, made in pairwise(driven.plans):
         if (made.memory.hold.held or 0) < (before.memory.hold.held or 0) and made.count < made.current:
             more = rate_of(made) + 3 * made.memory.arrivals.error()

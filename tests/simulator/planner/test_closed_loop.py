@@ -26,7 +26,7 @@ RATES = st.lists(st.floats(0, 500), min_size=1, max_size=30)
 
 
 def terms_of(made: Plan) -> set[str]:
-    return {term.name for term in made.terms}
+    return {term.name for term in made.parts}
 
 
 def noisy(rate: float, seconds: int, seed: int, noise: float = 0.2) -> list[float]:
@@ -83,12 +83,12 @@ def test_in_the_first_minute_of_a_load_only_what_is_sure_is_a_reason_for_more_an
     drawn = np.random.Generator(np.random.PCG64(1)).poisson(240, 70).astype(float).tolist()
     early = driven.run(drawn[:3])
     first = driven.plans[2]
-    asked = next(term.replicas for term in first.terms if term.name == "rate")
+    asked = next(term.replicas for term in first.parts if term.name == "rate")
     assert early[-1] < asked
     assert [limit.name for limit in first.limits] == ["learning"]
-    assert "req/s are sure after 2 s" in first.say()
+    assert "req/s are sure after 2 s" in first.describe()
     late = driven.run(drawn[3:])
-    assert late[-1] >= next(term.replicas for term in driven.plans[-1].terms if term.name == "rate")
+    assert late[-1] >= next(term.replicas for term in driven.plans[-1].parts if term.name == "rate")
     assert "learning" not in [limit.name for limit in driven.plans[-1].limits]
 
 
@@ -121,7 +121,7 @@ def test_a_step_is_answered_in_two_seconds_with_pods_for_the_rate_and_the_backlo
     counts = driven.run([200.0] * 5)
     assert counts[1] > 20
     assert {"rate", "backlog"} <= terms_of(driven.plans[-1])
-    assert "waiting to drain in 10 s" in driven.plans[-1].say()
+    assert "waiting to drain in 10 s" in driven.plans[-1].describe()
 
 
 def test_after_the_drain_the_pods_for_it_are_released_and_those_for_the_rate_stay() -> None:
@@ -153,10 +153,10 @@ def test_what_starts_for_a_backlog_is_kept_a_while_when_it_is_gone() -> None:
     seconds = int(driven.objectives.drain_s)
     counts = driven.run([20.0] * 3 * seconds)
     gone = next(number for number, made in enumerate(driven.plans) if number > 300 and "backlog" not in terms_of(made))
-    asked = [max((t.replicas for t in made.terms if t.name == "backlog"), default=0) for made in driven.plans]
+    asked = [max((t.replicas for t in made.parts if t.name == "backlog"), default=0) for made in driven.plans]
     for number in range(gone, gone + seconds - 2):
         assert driven.plans[number].count == max(asked[number - seconds + 1 : number + 1]) > 10
-    assert f"within the last {seconds} s" in driven.plans[gone].say()
+    assert f"within the last {seconds} s" in driven.plans[gone].describe()
     assert counts[-1] < min(filter(None, asked))
 
 
@@ -194,7 +194,7 @@ def test_what_cannot_be_believed_changes_nothing_and_is_said_at_once(kind: str, 
     counts = driven.run([replicas * 7.0] * 300, SPOILT[kind])
     assert set(counts) == {good}
     assert driven.plans[-299].limits[0].name == "unknown"
-    assert "the last good count stays" in driven.plans[-1].say()
+    assert "the last good count stays" in driven.plans[-1].describe()
     after = driven.run([replicas * 7.0] * 100)
     # What was learnt in calm may release one at last.
     assert set(after) <= {good, good - 1}, "recovery is no jump"
@@ -207,7 +207,7 @@ def test_frozen_signals_are_told_from_a_load_that_ended(rate: float) -> None:
     still = driven.reading()
     frozen = driven.run([rate] * 300, lambda r: replace(still, at=r.at, replicas=r.replicas, pods=r.pods))
     assert set(frozen) == {good}
-    assert "frozen" in driven.plans[-1].say()
+    assert "frozen" in driven.plans[-1].describe()
     ended = driven.run([0.0] * 600, lambda r: replace(r, inflight=0.0))
     assert ended[-1] == 1
 
@@ -237,7 +237,7 @@ def test_a_broken_pod_is_no_capacity() -> None:
     reading = replace(driven.reading(), at=driven.now + 1, arrived=driven.arrived + 92)
     broken = (replace(reading.pods[0], phase="broken"), replace(reading.pods[1], phase="broken"), *reading.pods[2:])
     terms = [
-        {term.name for term in plan(driven.now + 1, driven.objectives, told, driven.memory).terms}
+        {term.name for term in plan(driven.now + 1, driven.objectives, told, driven.memory).parts}
         for told in (reading, replace(reading, pods=broken))
     ]
     assert "backlog" not in terms[0]
@@ -268,14 +268,14 @@ def test_zero_after_idleness_and_back_with_the_first_request() -> None:
     counts = driven.run([0.0] * 70, quiet)
     assert counts[50] > 0
     assert counts[-1] == 0
-    assert "no request for" in driven.plans[-1].say()
+    assert "no request for" in driven.plans[-1].describe()
     assert driven.run([1.0], quiet) != [0]
 
 
 def test_schedules_move_the_limits_and_the_sentence_names_them() -> None:
     driven = Driven(replace(OBJECTIVES, windows=(OpenWindow("office", low=9), OpenWindow("cap", high=12))))
     assert driven.run([20.0] * 10)[-1] == 9
-    assert "minReplicas is 9" in driven.plans[-1].say()
+    assert "minReplicas is 9" in driven.plans[-1].describe()
     assert driven.run([500.0] * 60)[-1] == 12
 
 
@@ -303,7 +303,7 @@ def test_a_spike_that_repeats_is_expected_from_the_third_on() -> None:
     driven.run(cycle * 2)
     driven.run(cycle[:569])
     assert sum(pod.phase == "ready" for pod in driven.pods) >= 30
-    assert "every" in driven.plans[-1].say()
+    assert "every" in driven.plans[-1].describe()
 
 
 def test_after_a_spike_of_a_known_row_its_pods_are_let_go_at_once() -> None:
@@ -361,7 +361,8 @@ def test_the_usual_load_of_the_day_only_ever_raises(rate: float) -> None:
             reading, pods=tuple(replace(pod, created_at=pod.created_at + began - EPOCH) for pod in reading.pods)
         )
         without, with_it = (
-            plan(reading.at, driven.objectives, reading, memory.having(history=told)) for told in (History(), known)
+            plan(reading.at, driven.objectives, reading, memory.with_changes(history=told))
+            for told in (History(), known)
         )
         assert with_it.count >= without.count
         assert ("season" in terms_of(with_it)) >= (with_it.count > without.count)
@@ -392,12 +393,12 @@ def test_a_queue_that_balancers_keep_short_is_not_expected_to_grow_without_end()
             refused += max(driven.waiting - 40.0, 0.0)
             driven.waiting = min(driven.waiting, 40.0)
             count = refused if told else None
-            return replace(reading, waiting=driven.waiting, inflight=driven.waiting + 18, refused=count)
+            return replace(reading, waiting=driven.waiting, inflight=driven.waiting + 18, rejected=count)
 
         driven.run([60.0] * 300 + [130.0] * 20, kept_short)
         return driven.plans[-1]
 
-    rate = next(term.replicas for term in asked(told=True).terms if term.name == "rate")
+    rate = next(term.replicas for term in asked(told=True).parts if term.name == "rate")
     assert rate <= asked(told=True).count <= rate + 3
     assert asked(told=False).count >= 2 * rate
 
@@ -405,7 +406,7 @@ def test_a_queue_that_balancers_keep_short_is_not_expected_to_grow_without_end()
 @pytest.mark.parametrize("by_s", [-7200.0, 7200.0])
 def test_a_clock_that_was_set_neither_ends_nor_prolongs_a_time_of_refusals(by_s: float) -> None:
     refusals = RejectionBound(counted=7.0, at=EPOCH, waiting=90.0)
-    moved = shifted(replace(PlannerMemory(), refusals=refusals), by_s).refusals
+    moved = shifted(replace(PlannerMemory(), rejections=refusals), by_s).rejections
     assert moved == replace(refusals, at=EPOCH + by_s)
 
 
@@ -437,7 +438,7 @@ def test_of_waves_that_turn_each_time_less_is_expected() -> None:
     driven.run([50.0] * 300)
     driven.run(waves(6))
     most = [
-        max((term.replicas for plan in driven.plans[begin : begin + 300] for term in plan.terms if term.name == "trend"), default=0)
+        max((term.replicas for plan in driven.plans[begin : begin + 300] for term in plan.parts if term.name == "trend"), default=0)
         for begin in (300, 300 + 5 * 300)
     ]  # fmt: skip
     assert most[0] > 25  # 150 a second need 16 replicas, and the first wave might have gone on

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-from halcyon.scaling.planner.plausibility import FRESH_S
+from halcyon.scaling.planner.plausibility import MAX_AGE_S
 from halcyon.scaling.planner.reading import Reading
 from tests.simulator.planner.driver import EPOCH, Driven
 
@@ -44,9 +44,9 @@ def test_frozen_signals_are_said_within_two_looks_and_the_count_stays(rate: floa
     counts = driven.run([rate] * 300, agent)
     unknown = [bool(made.limits) and made.limits[0].name == "unknown" for made in driven.plans[400:]]
     first = unknown.index(True) + 1
-    assert first <= (2 * every_s if group < 13.0 else FRESH_S)
+    assert first <= (2 * every_s if group < 13.0 else MAX_AGE_S)
     assert all(unknown[first - 1 :])
-    assert "frozen" in driven.plans[-1].say()
+    assert "frozen" in driven.plans[-1].describe()
     assert set(counts) == {good}
 
 

@@ -30,7 +30,7 @@ class Slow(Driven):
 
 def trends(plans: list[Plan]) -> list[float]:
     """For how many seconds ahead each rise was foreseen."""
-    said = (re.search(r"rising to \S+ req/s in (\d+) s", term.why) for made in plans for term in made.terms)
+    said = (re.search(r"rising to \S+ req/s in (\d+) s", term.why) for made in plans for term in made.parts)
     return [float(found[1]) for found in said if found]
 
 
@@ -76,7 +76,7 @@ def test_a_need_is_held_for_as_long_as_the_pods_have_taken() -> None:
         many = driven.replicas
         counts = driven.run([20.0] * 600)
         held_s.append(next(second for second, count in enumerate(counts) if count < many))
-        said = next(made.say() for made in driven.plans[-600:] if "were needed within" in made.say())
+        said = next(made.describe() for made in driven.plans[-600:] if "were needed within" in made.describe())
         assert f"within the last {takes_s:.0f} s" in said
     assert held_s[1] - held_s[0] == pytest.approx(120.0, abs=2.0)
 
@@ -100,7 +100,7 @@ def test_of_a_bursty_load_the_backlogs_part_tells_what_is_new_and_orders_nothing
         ready = len(driven.pods) - under_way
         driven.run([rate])
         made = driven.plans[-1]
-        waits = next(term for term in made.terms if term.name == "backlog")
+        waits = next(term for term in made.parts if term.name == "backlog")
         found = re.search(r"(\d+) \((\d+) new\)$", waits.why)
         assert found
         total, new = int(found[1]), int(found[2])
@@ -108,6 +108,6 @@ def test_of_a_bursty_load_the_backlogs_part_tells_what_is_new_and_orders_nothing
         ordered += new
         again = plan(driven.now, driven.objectives, driven.reading(), driven.memory)
         assert again.count == made.count
-        assert "(0 new)" in again.say()
+        assert "(0 new)" in again.describe()
     assert ordered == driven.replicas - before > 10
-    assert "(0 new)" in driven.plans[-1].say()
+    assert "(0 new)" in driven.plans[-1].describe()

@@ -113,8 +113,8 @@ RULES: list[tuple[str, Any, str]] = [
             "runtime.env",
             [{"name": name, "value": "x"}],
             (
-                f"spec.runtime.env: {name} is reserved: names must not start with LD_, NVIDIA_, CUDA_, KUBERNETES_, AIP_ or "
-                "PYTHON; use for example MODEL_MODE"
+                f"spec.runtime.env: {name} is a reserved name; names must not start with LD_, NVIDIA_, CUDA_, "
+                "KUBERNETES_, AIP_ or PYTHON; for example MODEL_MODE"
             ),
         )
         for name in ("LD_PRELOAD", "NVIDIA_X", "CUDA_X", "KUBERNETES_PORT", "AIP_MODE", "PYTHONPATH")
@@ -123,16 +123,16 @@ RULES: list[tuple[str, Any, str]] = [
         "runtime.placement.tolerations",
         [{"key": "pool", "operator": "Exists", "value": "x"}],
         (
-            "spec.runtime.placement.tolerations: pool has operator Exists and a value; leave the value out, or use operator "
-            "Equal"
+            "spec.runtime.placement.tolerations: pool has operator Exists and a value; remove the value, "
+            "or set operator: Equal"
         ),
     ),
     (
         "runtime",
         {"sharedMemory": "4Gi", "resources": {"memory": "4096Mi"}},
         (
-            "spec.runtime.sharedMemory is 4Gi; it counts against spec.runtime.resources.memory, which is 4096Mi, and must be "
-            "smaller; for example resources: {memory: 4Gi}, sharedMemory: 1Gi"
+            "spec.runtime.sharedMemory is 4Gi; it counts towards spec.runtime.resources.memory, which is "
+            "4096Mi, and must be smaller; for example resources: {memory: 4Gi}, sharedMemory: 1Gi"
         ),
     ),
     (
@@ -147,24 +147,25 @@ RULES: list[tuple[str, Any, str]] = [
         "traffic",
         {"balancer": "Service", "apiKeys": {"secretName": "a"}},
         (
-            "spec.traffic.apiKeys is set and spec.traffic.balancer is Service: only the balancer asks for keys; write balancer: "
-            "HAProxy or remove apiKeys"
+            "spec.traffic.apiKeys is set but spec.traffic.balancer is Service: only HAProxy balancers "
+            "check API keys; set balancer: HAProxy or remove apiKeys"
         ),
     ),
     (
         "traffic",
         {"balancer": "Service", "tls": {"secretName": "a"}},
         (
-            "spec.traffic.tls is set and spec.traffic.balancer is Service: only the balancer speaks TLS; write balancer: HAProxy "
-            "or remove tls"
+            "spec.traffic.tls is set but spec.traffic.balancer is Service: only HAProxy balancers "
+            "terminate TLS; set balancer: HAProxy or remove tls"
         ),
     ),
     (
         "traffic.service",
         {"type": "NodePort", "sourceRanges": ["10.0.0.0/8"]},
         (
-            "spec.traffic.service.sourceRanges is set and spec.traffic.service.type is NodePort: only a load balancer knows "
-            "ranges; set type: LoadBalancer or remove sourceRanges"
+            "spec.traffic.service.sourceRanges is set but spec.traffic.service.type is NodePort: source "
+            "ranges apply only to Services of type LoadBalancer; set type: LoadBalancer or remove "
+            "sourceRanges"
         ),
     ),
     (
@@ -182,10 +183,10 @@ FIELDS: list[tuple[str, Any, str]] = [
     ("replicas", -1, "spec.replicas is -1: Input should be greater than or equal to 0"),
     ("replicas", 1001, "spec.replicas is 1001: Input should be less than or equal to 1000"),
     ("batching.maxBatchSize", 0, "spec.batching.maxBatchSize is 0: Input should be greater than or equal to 1"),
-    ("runtime.startupTimeout", "9s", 'spec.runtime.startupTimeout is "9s": must lie between 10s and 24h'),
-    ("batching.maxQueueDelay", "61s", 'spec.batching.maxQueueDelay is "61s": must lie between 0us and 1m'),
-    ("traffic.requestTimeout", "9ms", 'spec.traffic.requestTimeout is "9ms": must lie between 10ms and 1h'),
-    ("traffic.drain", "2h", 'spec.traffic.drain is "2h": must lie between 1s and 1h'),
+    ("runtime.startupTimeout", "9s", 'spec.runtime.startupTimeout is "9s": must be between 10s and 24h'),
+    ("batching.maxQueueDelay", "61s", 'spec.batching.maxQueueDelay is "61s": must be between 0us and 1m'),
+    ("traffic.requestTimeout", "9ms", 'spec.traffic.requestTimeout is "9ms": must be between 10ms and 1h'),
+    ("traffic.drain", "2h", 'spec.traffic.drain is "2h": must be between 1s and 1h'),
     (
         "traffic.drain",
         "10",
@@ -205,12 +206,15 @@ FIELDS: list[tuple[str, Any, str]] = [
     (
         "model.versions.specific",
         [1, 2, 1],
-        "spec.model.versions.specific is [1, 2, 1]: item 1 is there more than once; write each once",
+        ("spec.model.versions.specific is [1, 2, 1]: item 1 is listed more than once; list each one once"),
     ),
     (
         "runtime.imagePullSecrets",
         [{"name": "a"}, {"name": "a"}],
-        'spec.runtime.imagePullSecrets is [{"name": "a"}, {"name": "a"}]: name a is there more than once; write each once',
+        (
+            'spec.runtime.imagePullSecrets is [{"name": "a"}, {"name": "a"}]: name a is listed more than '
+            "once; list each one once"
+        ),
     ),
     (
         "runtime.imagePullSecrets",
@@ -227,8 +231,8 @@ FIELDS: list[tuple[str, Any, str]] = [
         "Ones",
         "spec.model.warmup.data is \"Ones\": Input should be 'Zero' or 'Random'",
     ),
-    ("traffic.maxRequestSize", "1023", 'spec.traffic.maxRequestSize is "1023": must lie between 1Ki and 1Gi'),
-    ("traffic.maxRequestSize", "1.1Gi", 'spec.traffic.maxRequestSize is "1.1Gi": must lie between 1Ki and 1Gi'),
+    ("traffic.maxRequestSize", "1023", 'spec.traffic.maxRequestSize is "1023": must be between 1Ki and 1Gi'),
+    ("traffic.maxRequestSize", "1.1Gi", 'spec.traffic.maxRequestSize is "1.1Gi": must be between 1Ki and 1Gi'),
     (
         "traffic.accessLog",
         "Some",

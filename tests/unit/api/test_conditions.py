@@ -23,7 +23,7 @@ def test_conditions_are_in_the_order_of_their_types() -> None:
 def test_the_transition_time_moves_with_the_status_only() -> None:
     before = keep([READY], [], generation=1, now="t1")
     same = Condition(Type.READY, status=True, reason=Reason.SCALED_TO_ZERO, message="0 replicas, as asked")
-    other = Condition(Type.READY, status=False, reason=Reason.NONE_READY, message="")
+    other = Condition(Type.READY, status=False, reason=Reason.NO_SERVERS_READY, message="")
 
     assert keep([same], before, generation=2, now="t2")[0]["lastTransitionTime"] == "t1"
     assert keep([same], before, generation=2, now="t2")[0]["reason"] == "ScaledToZero"

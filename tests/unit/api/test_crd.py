@@ -12,8 +12,9 @@ import pytest
 import yaml
 from pydantic import BaseModel, Field
 
-from halcyon.api.schema import crd
-from halcyon.api.schema.crd import SchemaError
+from generators import crd
+from halcyon.api.schema import structural_schema
+from halcyon.api.schema.structural_schema import SchemaError
 from halcyon.api.spec import Spec
 from halcyon.api.status import Status
 from halcyon.api.types import ApiModel, Rule
@@ -121,7 +122,7 @@ def models(hint: Any) -> Iterator[type[BaseModel]]:
 
 @pytest.mark.parametrize("model", dict.fromkeys((*models(Spec), *models(Status))), ids=lambda model: model.__name__)
 def test_a_field_has_its_own_description_not_its_types(model: type[BaseModel]) -> None:
-    described = crd.schema(model)["properties"]
+    described = structural_schema.schema(model)["properties"]
     for name, info in model.model_fields.items():
         assert info.description, name
         assert described[info.alias or name]["description"] == " ".join(info.description.split())
@@ -181,7 +182,7 @@ def test_every_column_shows_a_field_that_exists() -> None:
 
 @pytest.mark.parametrize("model", [Spec, Status])
 def test_the_schema_of_a_model_is_made_anew_each_time(model: type[BaseModel]) -> None:
-    assert crd.schema(model) == crd.schema(model)
+    assert structural_schema.schema(model) == structural_schema.schema(model)
 
 
 class _Mixed(ApiModel):
@@ -206,12 +207,12 @@ class _Odd(ApiModel):
         (_Mixed, "_Mixed.either: a union of"),
         (_Half, "_Half.ratio: .* is not structural"),
         (_Pair, "_Pair.pair: only homogeneous tuples"),
-        (_Odd, "_Odd.odd: .* can't be said in a structural schema"),
+        (_Odd, "_Odd.odd: .* cannot be expressed in a structural schema"),
     ],
 )
 def test_what_no_structural_schema_can_say_is_an_error_here(model: type[ApiModel], message: str) -> None:
     with pytest.raises(SchemaError, match=message):
-        crd.schema(model)
+        structural_schema.schema(model)
 
 
 class _Ruled(ApiModel):
@@ -225,7 +226,7 @@ class _Ruled(ApiModel):
 
 
 def test_a_rule_is_written_with_its_values_and_without() -> None:
-    assert crd.schema(_Ruled)["x-kubernetes-validations"] == [
+    assert structural_schema.schema(_Ruled)["x-kubernetes-validations"] == [
         {
             "rule": "self.low <= self.high",
             "messageExpression": "'low is %s, above high %s'.format([self.low, self.high])",

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from halcyon.api.documents.balancer_plan import BalancerPlan, CollectorAddress, PlanError, Slot
-from halcyon.api.documents.observation_report import BalancerSample, PodSample, Record, RecordError, SlotLatency
+from halcyon.api.documents.observation_report import AgentReport, BalancerSample, PodSample, ReportError, SlotLatency
 
 COUNTS = st.integers(0, 2**53)
 PLANS = st.builds(
@@ -42,7 +42,7 @@ LATENCY = st.lists(
     max_size=2,
 ).map(tuple)
 RECORDS = st.builds(
-    Record,
+    AgentReport,
     namespace=st.text(),
     name=st.text(),
     agent=st.text(),
@@ -51,7 +51,7 @@ RECORDS = st.builds(
     pods=st.lists(PODS, max_size=3).map(tuple),
 )
 PLAN = BalancerPlan("ns", "m", "m", (Slot("a", "m-server-a", 100, 8),), 8, 200, 60000, 30000, None)
-RECORD = Record("ns", "m", "m-balancer-x", 1.5, BalancerSample(1, 2, 3, 4, 5), (PodSample("p", "ready", 1.0),))
+RECORD = AgentReport("ns", "m", "m-balancer-x", 1.5, BalancerSample(1, 2, 3, 4, 5), (PodSample("p", "ready", 1.0),))
 ELSE = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=5), inner, max_size=2),
@@ -64,9 +64,9 @@ def test_a_plan_is_read_back_as_it_was_written(plan: BalancerPlan) -> None:
 
 
 @given(RECORDS)
-def test_a_record_is_read_back_as_it_was_written(record: Record) -> None:
-    assert Record.from_json(record.to_json()) == record
-    assert Record.from_json(record.to_json().encode()) == record
+def test_a_record_is_read_back_as_it_was_written(record: AgentReport) -> None:
+    assert AgentReport.from_json(record.to_json()) == record
+    assert AgentReport.from_json(record.to_json().encode()) == record
     assert "\n" not in record.to_json()
 
 
@@ -92,26 +92,26 @@ BROKEN = [
 def test_what_is_no_document_is_refused(text: str) -> None:
     with pytest.raises(PlanError):
         BalancerPlan.from_json(text)
-    with pytest.raises(RecordError):
-        Record.from_json(text)
+    with pytest.raises(ReportError):
+        AgentReport.from_json(text)
 
 
 def test_bytes_that_are_no_text_are_refused() -> None:
-    with pytest.raises(RecordError):
-        Record.from_json(b'{"version": "\xff"}')
+    with pytest.raises(ReportError):
+        AgentReport.from_json(b'{"version": "\xff"}')
 
 
 @given(ELSE)
 def test_any_other_json_is_refused(value: Any) -> None:
     with pytest.raises(PlanError):
         BalancerPlan.from_json(json.dumps(value))
-    with pytest.raises(RecordError):
-        Record.from_json(json.dumps(value))
+    with pytest.raises(ReportError):
+        AgentReport.from_json(json.dumps(value))
 
 
 @pytest.mark.parametrize("change", [{"slots": 3}, {"slots": [{}]}, {"collector": {"host": "x"}}])
 def test_a_plan_of_another_shape_is_refused(change: dict[str, Any]) -> None:
-    with pytest.raises(PlanError, match="not a balancer plan"):
+    with pytest.raises(PlanError, match="not a valid balancer plan"):
         BalancerPlan.from_json(json.dumps(json.loads(PLAN.to_json()) | change))
 
 
@@ -124,15 +124,15 @@ def test_fields_of_a_later_version_are_left_out_of_a_plan_and_of_a_record() -> N
     raw["balancer"] |= {"surplus": 1}
     raw["pods"] = [pod | {"surplus": 1} for pod in raw["pods"]]
 
-    assert Record.from_json(json.dumps(raw)) == RECORD
+    assert AgentReport.from_json(json.dumps(raw)) == RECORD
 
 
 @pytest.mark.parametrize(
     "change", [{"pods": 3}, {"pods": [{}]}, {"pods": [3]}, {"balancer": {"queued": 1}}, {"balancer": 3}]
 )
 def test_a_record_of_another_shape_is_refused(change: dict[str, Any]) -> None:
-    with pytest.raises(RecordError, match="not a record"):
-        Record.from_json(json.dumps(json.loads(RECORD.to_json()) | change))
+    with pytest.raises(ReportError, match="not a valid report"):
+        AgentReport.from_json(json.dumps(json.loads(RECORD.to_json()) | change))
 
 
 @pytest.mark.parametrize("field", sorted(set(json.loads(PLAN.to_json()))))
@@ -147,5 +147,5 @@ def test_a_plan_with_a_field_too_few_is_refused(field: str) -> None:
 def test_another_version_is_refused_by_its_number() -> None:
     with pytest.raises(PlanError, match="plan has version 2; this agent reads version 1"):
         BalancerPlan.from_json(json.dumps(json.loads(PLAN.to_json()) | {"version": 2}))
-    with pytest.raises(RecordError, match="record has version 2; this operator reads version 1"):
-        Record.from_json(json.dumps(json.loads(RECORD.to_json()) | {"version": 2}))
+    with pytest.raises(ReportError, match="report has version 2; this operator reads version 1"):
+        AgentReport.from_json(json.dumps(json.loads(RECORD.to_json()) | {"version": 2}))

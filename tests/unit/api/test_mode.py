@@ -21,22 +21,22 @@ def spec(balancer: str, traffic: dict[str, Any] | None = None, **fields: Any) ->
         (
             {"scaling": {"minReplicas": 0, "maxReplicas": 2}},
             (
-                "spec.scaling.minReplicas is 0 and spec.traffic.balancer is Service: without a balancer nobody holds the "
-                "requests that wake a model; write minReplicas: 1 or balancer: HAProxy"
+                "spec.scaling.minReplicas is 0 but spec.traffic.balancer is Service: only HAProxy balancers "
+                "hold requests while a model scales up from zero; set minReplicas: 1 or balancer: HAProxy"
             ),
         ),
         (
             {"rollout": {"strategy": "Canary"}},
             (
-                "spec.rollout.strategy is Canary and spec.traffic.balancer is Service: a Service gives no revision a share of "
-                "the requests; write strategy: Auto or balancer: HAProxy"
+                "spec.rollout.strategy is Canary but spec.traffic.balancer is Service: a Service cannot "
+                "split traffic between revisions; set strategy: Auto or balancer: HAProxy"
             ),
         ),
         (
             {"traffic": {"balancer": "Service", "stickiness": {"header": "x-user"}}},
             (
-                "spec.traffic.stickiness is set and spec.traffic.balancer is Service: only a balancer reads headers; write "
-                "balancer: HAProxy or remove stickiness"
+                "spec.traffic.stickiness is set but spec.traffic.balancer is Service: only HAProxy balancers "
+                "route by header; set balancer: HAProxy or remove stickiness"
             ),
         ),
     ],

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from halcyon.api.documents.pod_notice import Notice, NoticeError
 
-GOOD = {"pod": "digits-server-a-x", "slot": "a", "address": "10.0.0.7", "news": "leaving"}
+GOOD = {"pod": "digits-server-a-x", "slot": "a", "address": "10.0.0.7", "change": "leaving"}
 TEXTS = st.text(min_size=1, max_size=40)
 
 
@@ -24,7 +24,7 @@ def test_what_is_written_is_read(pod: str, slot: str, address: Any, news: Any) -
 def test_one_that_leaves_may_have_no_address_and_one_that_is_ready_must() -> None:
     assert Notice.from_json(json.dumps(GOOD | {"address": ""})).address == ""
     with pytest.raises(NoticeError, match=r"address is ''.*10\.0\.0\.7"):
-        Notice.from_json(json.dumps(GOOD | {"address": "", "news": "ready"}))
+        Notice.from_json(json.dumps(GOOD | {"address": "", "change": "ready"}))
 
 
 def test_a_field_that_a_later_version_adds_is_left_out() -> None:
@@ -34,8 +34,8 @@ def test_a_field_that_a_later_version_adds_is_left_out() -> None:
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
-        ({"news": "sad"}, "news is 'sad'; it must be one of ready, unready, leaving"),
-        ({"news": None}, "news is None; it must be a text"),
+        ({"change": "sad"}, "change is 'sad'; it must be one of ready, unready, leaving"),
+        ({"change": None}, "change is None; it must be a string"),
         ({"pod": ""}, "pod and slot must not be empty"),
         ({"slot": ""}, "pod and slot must not be empty"),
         ({"address": "localhost"}, "address is 'localhost'"),

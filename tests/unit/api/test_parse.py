@@ -49,8 +49,8 @@ def test_a_target_for_gpus_needs_a_gpu() -> None:
         parse("digits", spec)
 
     assert str(error.value) == (
-        "spec.scaling.targets.gpuUtilization is set and spec.runtime.gpu.count is 0: there is no GPU to measure; set "
-        "gpu: {count: 1} or remove the target"
+        "spec.scaling.targets.gpuUtilization is set but spec.runtime.gpu.count is 0, so there is no "
+        "GPU to measure; set gpu: {count: 1} or remove the target"
     )
 
 

@@ -10,38 +10,39 @@ from typing import Any
 import pytest
 import yaml
 
+from generators import resource_reference
 from halcyon.api.conditions import Reason, Type
-from halcyon.api.schema import crd, reference
+from halcyon.api.schema import structural_schema
 from halcyon.api.spec import Spec
 from halcyon.api.spec.parse import parse
 from halcyon.render import revision
 from tests.unit.render.rendered import SUBJECT
 
 DOCS = Path(__file__).parents[3] / "docs" / "reference"
-PAGE = reference.resource_page()
-FIELDS = list(reference.fields(crd.schema(Spec)))
+PAGE = resource_reference.resource_page()
+FIELDS = list(resource_reference.fields(structural_schema.schema(Spec)))
 
 
-@pytest.mark.parametrize("name", sorted(reference.PAGES))
+@pytest.mark.parametrize("name", sorted(resource_reference.PAGES))
 def test_the_page_under_docs_is_what_the_models_say(name: str) -> None:
-    assert (DOCS / name).read_text() == reference.PAGES[name](), "run `make docs`"
+    assert (DOCS / name).read_text() == resource_reference.PAGES[name](), "run `make docs`"
 
 
 def test_the_example_is_valid() -> None:
-    resource = yaml.safe_load(reference.EXAMPLE)
+    resource = yaml.safe_load(resource_reference.EXAMPLE)
 
     parse(resource["metadata"]["name"], resource["spec"])
 
 
 @pytest.mark.parametrize("path", [path for path, _, _ in FIELDS])
 def test_every_field_has_an_example_and_a_section(path: str) -> None:
-    reference.example(path)
+    resource_reference.example(path)
     assert f"### `{path}`\n" in PAGE
 
 
 def test_a_field_that_the_example_lacks_is_an_error() -> None:
-    with pytest.raises(KeyError, match="the example doesn't set"):
-        reference.example("spec.nothing")
+    with pytest.raises(KeyError, match="the example does not set"):
+        resource_reference.example("spec.nothing")
 
 
 def test_a_field_s_section_gives_type_default_bounds_consequence_and_example() -> None:
@@ -71,21 +72,21 @@ def test_a_field_rolls_the_servers_exactly_where_the_page_says_so() -> None:
     def key(spec: dict[str, Any]) -> str:
         return revision.key(SUBJECT, parse("digits", spec), None)
 
-    base = key(yaml.safe_load(reference.EXAMPLE)["spec"])
+    base = key(yaml.safe_load(resource_reference.EXAMPLE)["spec"])
     tried = []
-    example = yaml.safe_load(reference.EXAMPLE)["spec"]
+    example = yaml.safe_load(resource_reference.EXAMPLE)["spec"]
     for path, schema, _ in FIELDS:
         changed = _without(copy.deepcopy(example), path) if schema["type"] != "object" else None
         if changed is not None:
             tried.append(path)
-            assert (key(changed) != base) is reference.rolls(path), path
+            assert (key(changed) != base) is resource_reference.rolls(path), path
 
     assert len(tried) > 25
 
 
 @pytest.mark.parametrize("kind", [Type, Reason])
 def test_every_condition_and_reason_is_documented(kind: type[StrEnum]) -> None:
-    texts = reference.documentation(kind)
+    texts = resource_reference.documentation(kind)
 
     assert list(texts) == list(kind)
     assert all(text.endswith(".") for text in texts.values())
@@ -99,4 +100,4 @@ class _Undocumented(StrEnum):
 
 def test_a_reason_without_documentation_is_an_error() -> None:
     with pytest.raises(KeyError, match="SECOND"):
-        reference.documentation(_Undocumented)
+        resource_reference.documentation(_Undocumented)

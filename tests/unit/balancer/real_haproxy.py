@@ -16,10 +16,10 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from e2e.images.host import prepare
 from halcyon.balancer.config.haproxy_cfg import LUA
 from halcyon.balancer.config.model import Listen, Ports
 from halcyon.balancer.runtime.runtime_api import RuntimeSocket
+from images.host import prepare
 from tests.ports import free_ports
 
 if TYPE_CHECKING:

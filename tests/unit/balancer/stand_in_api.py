@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from halcyon.api.documents.observation_report import STREAM_PATH, Record
+from halcyon.api.documents.observation_report import STREAM_PATH, AgentReport
 from tests.unit.balancer.stand_ins import close
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class StandIn:
     """Path, query and Authorization of each list and watch."""
     fail_with: list[int] = field(default_factory=list)
     """Statuses of the next answers, before anything else."""
-    records: list[tuple[float, Record]] = field(default_factory=list)
+    records: list[tuple[float, AgentReport]] = field(default_factory=list)
     tokens: list[str] = field(default_factory=list)
     sockets: list[web.WebSocketResponse] = field(default_factory=list)
 
@@ -154,7 +154,7 @@ class StandIn:
         await ws.prepare(request)
         self.sockets.append(ws)
         async for message in ws:
-            self.records.append((asyncio.get_running_loop().time(), Record.from_json(message.data)))
+            self.records.append((asyncio.get_running_loop().time(), AgentReport.from_json(message.data)))
         self.sockets.remove(ws)
         return ws
 

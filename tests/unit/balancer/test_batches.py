@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halcyon.api.documents.observation_report import MAX_SIZES, BatchStats, PodSample, Record, RecordError
+from halcyon.api.documents.observation_report import MAX_SIZES, AgentReport, BatchStats, PodSample, ReportError
 from halcyon.balancer.runtime.server_assignment import Endpoint
-from halcyon.balancer.telemetry.sampler import MAX_WITH_BATCHES, ScrapedPod, record, without_times
+from halcyon.balancer.telemetry.sampler import MAX_WITH_BATCHES, ScrapedPod, report, without_times
 from halcyon.balancer.telemetry.triton_client import TritonError, parse_batches
 from tests.unit.balancer.batch_statistics import size, stats, version
 
@@ -63,29 +63,29 @@ def pods(count: int) -> list[Endpoint]:
     return [Endpoint("a", f"p-{n}", "127.76.2.1", serving=True, terminating=False) for n in range(count)]
 
 
-def made(batches: BatchStats | None) -> Record:
-    return record(
+def made(batches: BatchStats | None) -> AgentReport:
+    return report(
         namespace="ns",
         name="m",
         agent="x",
         at=1001.0,
         reading=None,
         endpoints=pods(1),
-        sightings={"p-0": ScrapedPod(1000.5, None, None, batches)},
+        samples={"p-0": ScrapedPod(1000.5, None, None, batches)},
         maintenance=set(),
     )
 
 
 def test_batches_travel_with_the_record_and_are_no_news_by_themselves() -> None:
     sent = made(BatchStats(1000.0, ((1, 3, 89_000), (16, 3, 44_000))))
-    assert Record.from_json(sent.to_json()) == sent
+    assert AgentReport.from_json(sent.to_json()) == sent
     assert without_times(sent) == without_times(made(None))
 
 
 def test_a_record_of_an_older_agent_is_read() -> None:
     document = json.loads(made(None).to_json())
     del document["pods"][0]["batches"]
-    assert Record.from_json(json.dumps(document)) == made(None)
+    assert AgentReport.from_json(json.dumps(document)) == made(None)
 
 
 @pytest.mark.parametrize(
@@ -103,8 +103,8 @@ def test_a_record_of_an_older_agent_is_read() -> None:
 def test_batches_that_are_none_are_no_record(batches: Any) -> None:
     document = json.loads(made(None).to_json())
     document["pods"][0]["batches"] = batches
-    with pytest.raises(RecordError):
-        Record.from_json(json.dumps(document))
+    with pytest.raises(ReportError):
+        AgentReport.from_json(json.dumps(document))
 
 
 def test_a_record_of_a_thousand_pods_fits_into_a_message() -> None:
@@ -113,4 +113,4 @@ def test_a_record_of_a_thousand_pods_fits_into_a_message() -> None:
         PodSample(f"some-long-name-of-a-model-server-a-5d8f7c9b6d-{n:05}", "ready", 1763700000.123, pending=10, succeeded=10**9, failed=0, backend_failed=0, rows=10**9, executions=10**9, queue_us=10**12, compute_us=10**12, gpu=0.5, versions=("1",), batches=BatchStats(1763700000.123, sizes) if n < MAX_WITH_BATCHES else None)
         for n in range(1000)
     )  # fmt: skip
-    assert len(Record("ns", "m", "x", 1.0, None, told).to_json()) < 512 * 1024
+    assert len(AgentReport("ns", "m", "x", 1.0, None, told).to_json()) < 512 * 1024

@@ -2,7 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from halcyon.balancer.telemetry.dead_backend import Outcomes, judge
+from halcyon.balancer.runtime.server_assignment import Endpoint
+from halcyon.balancer.telemetry.dead_backend import DeadBackends, Outcomes, judge
+from halcyon.balancer.telemetry.sampler import ScrapedPod
+from halcyon.balancer.telemetry.triton_client import Metrics
 
 QUIET = Outcomes(10, 0)
 
@@ -56,3 +59,39 @@ def test_a_pod_that_does_not_serve_or_was_not_seen_before_is_not_judged() -> Non
     after = {"gone": Outcomes(5, 9), "new": Outcomes(0, 9), "well": QUIET}
     verdict = judge({"gone": Outcomes(5, 0), "well": QUIET}, after, serving={"new", "well"}, last_s=None, now=0)
     assert (verdict.dead, verdict.suspects) == (None, frozenset())
+
+
+def endpoints(*pods: str) -> list[Endpoint]:
+    return [Endpoint("a", pod, "10.0.0.1", serving=True, terminating=False) for pod in pods]
+
+
+def sampled(**failed: int | None) -> dict[str, ScrapedPod]:
+    """Return samples of pods that never succeed; None: the pod did not respond."""
+    return {
+        pod: ScrapedPod(1.0, None if count is None else Metrics(succeeded=5, backend_failed=count))
+        for pod, count in failed.items()
+    }
+
+
+def test_a_dead_pod_stays_out_until_it_is_gone() -> None:
+    dead, there = DeadBackends(), endpoints("a", "b", "c")
+    assert dead.look(there, sampled(a=0, b=0, c=0), 0.0).dead is None
+    assert dead.look(there, sampled(a=4, b=0, c=0), 1.0).dead == "a"
+    assert dead.look(there, sampled(a=9, b=1, c=0), 2.0).dead is None  # another one was taken out just now
+    assert dead.pods == {"a"}
+    assert dead.look(endpoints("b", "c"), sampled(b=1, c=0), 3.0).dead is None
+    assert dead.pods == frozenset()
+
+
+def test_a_pod_without_a_response_is_compared_with_its_last_one() -> None:
+    dead, there = DeadBackends(), endpoints("a", "b")
+    dead.look(there, sampled(a=0, b=0), 0.0)
+    dead.look(there, sampled(a=None, b=0), 1.0)
+    assert dead.look(there, sampled(a=4, b=0), 2.0).dead == "a"
+
+
+def test_a_new_watch_keeps_the_pods_that_were_taken_out() -> None:
+    dead = DeadBackends(frozenset({"a"}))
+    dead.look(endpoints("a", "b", "c"), sampled(a=0, b=0, c=0), 0.0)
+    assert dead.look(endpoints("a", "b", "c"), sampled(a=9, b=3, c=0), 1.0).dead == "b"
+    assert dead.pods == {"a", "b"}

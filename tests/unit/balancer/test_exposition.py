@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from halcyon.balancer.config import latency_buckets
 from halcyon.balancer.config.latency_buckets import BOUNDS_MS, SHOWN_MS, Latency
-from halcyon.balancer.config.model import LineKey
+from halcyon.balancer.config.model import ServerKey
 from halcyon.balancer.runtime.runtime_api import HaproxyStats
 from halcyon.balancer.runtime.server_assignment import Endpoint, ServerState
 from halcyon.balancer.telemetry.metrics_page import PageInput, page
@@ -36,9 +36,9 @@ READING = HaproxyStats(
     0.0,
     4711,
     "halcyon-0123",
-    lines={
-        LineKey("a", 1): ServerState("10.0.0.1", "ready", 7),
-        LineKey("a", 2): ServerState("10.0.0.9", "maint", 0),
+    servers={
+        ServerKey("a", 1): ServerState("10.0.0.1", "ready", 7),
+        ServerKey("a", 2): ServerState("10.0.0.9", "maint", 0),
     },
     queued=3,
     requests=100,
@@ -56,14 +56,14 @@ def view(reading: HaproxyStats | None = READING, endpoints: tuple[Endpoint, ...]
     return PageInput(
         reading=reading,
         endpoints=endpoints,
-        sightings={},
+        samples={},
         maintenance=frozenset(),
         unplaced=0,
         reloads=2,
         plan_errors=0,
-        in_trouble=False,
+        has_problem=False,
         expires={"tls.crt": 1.8e9},
-        uplinks=1,
+        streams=1,
         process=PROCESS,
     )
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from halcyon.api.documents.balancer_plan import BalancerPlan, Slot
 from halcyon.balancer.config import haproxy_cfg
 from halcyon.balancer.config.haproxy_cfg import digest, render
-from halcyon.balancer.config.model import LineKey, Listen, Ports, TlsFiles
+from halcyon.balancer.config.model import Listen, Ports, ServerKey, TlsFiles
 from halcyon.balancer.config.writer import ConfigError
 from tests.ports import free_ports
 from tests.unit.balancer import real_haproxy
@@ -54,7 +54,7 @@ TWO = replace(PLAN, slots=(Slot("a", "digits-server-a", 90, 3), Slot("b", "digit
 )
 @pytest.mark.parametrize("dual_stack", [False, True])
 def test_haproxy_3_accepts_the_configuration_without_a_warning(plan: BalancerPlan, *, dual_stack: bool) -> None:
-    placed = {LineKey("a", 1): "10.0.0.7", LineKey("a", 2): "fd00::1:2"}
+    placed = {ServerKey("a", 1): "10.0.0.7", ServerKey("a", 2): "fd00::1:2"}
     listen = Listen(Ports(*free_ports(3)), dual_stack, "/tmp/h.sock")
     assert real_haproxy.check(render(plan, listen=listen, placed=placed)) == ""
 
@@ -101,7 +101,7 @@ def test_a_model_name_that_could_be_syntax_is_refused_with_an_example(model: str
 @pytest.mark.parametrize("address", ["10.0.0.7 weight 1", "host", "10.0.0.7:80", "fe80::1%eth0", "10.0.0.7\nserver"])
 def test_an_address_that_is_no_plain_ip_is_refused(address: str) -> None:
     with pytest.raises(ConfigError, match="address"):
-        render(PLAN, listen=Listen(), placed={LineKey("a", 1): address})
+        render(PLAN, listen=Listen(), placed={ServerKey("a", 1): address})
 
 
 @pytest.mark.parametrize("value", [-1, 2**31])
@@ -121,20 +121,20 @@ def test_a_value_that_is_no_number_is_refused_where_a_number_stands() -> None:
 def test_slots_without_weight_or_with_one_name_are_refused() -> None:
     with pytest.raises(ConfigError, match="weight"):
         render(replace(PLAN, slots=(Slot("a", "x", 0, 1),)), listen=Listen())
-    with pytest.raises(ConfigError, match="twice"):
+    with pytest.raises(ConfigError, match="the same name"):
         render(replace(PLAN, slots=(Slot("a", "x", 1, 1), Slot("a", "y", 1, 1))), listen=Listen())
 
 
 def test_the_digest_is_that_of_the_plan_and_not_of_the_servers() -> None:
     bare = render(PLAN, listen=Listen())
-    placed = render(PLAN, listen=Listen(), placed={LineKey("a", 1): "10.0.0.7"})
+    placed = render(PLAN, listen=Listen(), placed={ServerKey("a", 1): "10.0.0.7"})
     known = digest(PLAN, listen=Listen())
     assert bare.splitlines()[:2] == placed.splitlines()[:2] == ["global", f"  description {known}"]
     assert digest(replace(PLAN, queue_limit=201), listen=Listen()) != known
 
 
 def test_a_placed_server_is_enabled_and_the_others_are_disabled() -> None:
-    text = render(PLAN, listen=Listen(), placed={LineKey("a", 2): "10.0.0.7"})
+    text = render(PLAN, listen=Listen(), placed={ServerKey("a", 2): "10.0.0.7"})
     servers = [line.strip() for line in text.splitlines() if line.strip().startswith("server s")]
     assert servers == [
         "server s1 127.0.0.1:1 disabled",
@@ -194,7 +194,7 @@ def test_a_feature_that_is_off_costs_no_rule_and_no_word_in_the_plan() -> None:
 
 
 def test_a_log_that_the_agent_does_not_know_is_refused() -> None:
-    with pytest.raises(ConfigError, match="access_log is 'x'; this agent knows None, All, Errors"):
+    with pytest.raises(ConfigError, match="access_log is 'x'; this agent supports None, All, Errors"):
         render(replace(PLAN, access_log="x"), listen=Listen())
 
 

@@ -7,7 +7,7 @@ import pytest
 from halcyon.api.documents.balancer_plan import HAPROXY_MEMORY_MIB, BalancerPlan, Slot
 from halcyon.balancer.config import memory_budget
 from halcyon.balancer.config.haproxy_cfg import render
-from halcyon.balancer.config.memory_budget import MAX_REQUESTS, STREAMS_PER_CHANNEL, room
+from halcyon.balancer.config.memory_budget import MAX_REQUESTS, STREAMS_PER_CHANNEL, haproxy_limits
 from halcyon.balancer.config.model import Listen, TlsFiles
 
 PLAN = BalancerPlan(
@@ -30,7 +30,7 @@ PROCESS, LINE, HTTP, GRPC, TLS, REQUEST, BUFFER = 19 * 1024, 9, 6, 12, 39, 6, 32
 @pytest.mark.parametrize("tls", [False, True])
 @pytest.mark.parametrize("plan", [PLAN, ROLLING], ids=["one slot", "most server lines"])
 def test_all_that_haproxy_may_have_at_once_fits_below_its_limit(plan: BalancerPlan, *, tls: bool) -> None:
-    most = room(plan, tls=tls)
+    most = haproxy_limits(plan, tls=tls)
     lines = sum(slot.capacity for slot in plan.slots)
     kib = 2 * (PROCESS + lines * LINE) + most.http * HTTP + most.grpc * GRPC + (most.http + most.grpc) * TLS * tls
     kib += (MAX_REQUESTS + STREAMS_PER_CHANNEL) * REQUEST + most.buffers * (BUFFER + REQUEST)
@@ -42,22 +42,26 @@ def test_all_that_haproxy_may_have_at_once_fits_below_its_limit(plan: BalancerPl
 def test_no_source_alone_can_take_the_last_buffer(*, tls: bool) -> None:
     wide = replace(PLAN, slots=(Slot("a", "x", 50, 512),))
     for plan in (PLAN, wide):
-        most = room(plan, tls=tls)
+        most = haproxy_limits(plan, tls=tls)
         assert most.lone_source < most.buffers
 
 
 def test_a_smaller_container_has_fewer_buffers_by_as_much() -> None:
-    assert room(PLAN, tls=False).buffers - room(PLAN, tls=False, limit_mib=HAPROXY_MEMORY_MIB - 38).buffers == 1024
+    assert (
+        haproxy_limits(PLAN, tls=False).buffers
+        - haproxy_limits(PLAN, tls=False, limit_mib=HAPROXY_MEMORY_MIB - 38).buffers
+        == 1024
+    )
 
 
 @pytest.mark.parametrize("tls", [None, TlsFiles("certificate-0.pem")])
 def test_each_front_end_has_room_that_no_other_can_take(tls: TlsFiles | None) -> None:
     text = render(PLAN, listen=Listen(tls=tls))
-    most = room(PLAN, tls=tls is not None)
-    together = most.http + most.grpc + memory_budget.METRICS_CONNECTIONS + 2 * memory_budget.MAX_STREAMS
+    most = haproxy_limits(PLAN, tls=tls is not None)
+    together = most.http + most.grpc + memory_budget.MAX_METRICS_CONNECTIONS + 2 * memory_budget.MAX_STREAMS
     assert most.connections > together
     assert f"  maxconn {most.connections}\n" in text
-    for name, own in (("http", most.http), ("grpc", most.grpc), ("metrics", memory_budget.METRICS_CONNECTIONS)):
+    for name, own in (("http", most.http), ("grpc", most.grpc), ("metrics", memory_budget.MAX_METRICS_CONNECTIONS)):
         section = text.split(f"\nfrontend {name}\n")[1].split("\n\n")[0]
         assert f"\n  maxconn {own}\n" in section
         rejects = [line for line in section.splitlines() if "connection reject" in line]

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halcyon.api.documents.pod_notice import Notice, PodNews
-from halcyon.balancer.discovery.pod_notices import HELD_S, NoticedEndpoints
+from halcyon.api.documents.pod_notice import Notice, PodChange
+from halcyon.balancer.discovery.pod_notices import MAX_HELD_S, NoticedEndpoints
 from halcyon.balancer.runtime.server_assignment import Endpoint
 
 READY = Endpoint("a", "p", "10.0.0.1", serving=True, terminating=False)
@@ -19,10 +19,10 @@ UNREADY = replace(READY, serving=False)
 LEAVES = replace(READY, terminating=True)
 
 
-def heard(*news: PodNews) -> NoticedEndpoints:
+def heard(*news: PodChange) -> NoticedEndpoints:
     noticed = NoticedEndpoints()
     for one in news:
-        noticed.hear(Notice("p", "a", "10.0.0.1", one), 100.0)
+        noticed.add(Notice("p", "a", "10.0.0.1", one), 100.0)
     return noticed
 
 
@@ -45,27 +45,27 @@ def heard(*news: PodNews) -> NoticedEndpoints:
     ],
 )
 def test_a_notice_counts_before_the_slices_have_it(
-    news: list[PodNews], listed: list[Endpoint], known: list[Endpoint]
+    news: list[PodChange], listed: list[Endpoint], known: list[Endpoint]
 ) -> None:
     assert heard(*news).amend(tuple(listed), 100.1) == tuple(known)
 
 
 @pytest.mark.parametrize(("news", "listed"), [("ready", UNREADY), ("unready", READY)])
-def test_slices_that_never_agree_are_right_in_the_end(news: PodNews, listed: Endpoint) -> None:
+def test_slices_that_never_agree_are_right_in_the_end(news: PodChange, listed: Endpoint) -> None:
     noticed = heard(news)
-    assert noticed.amend((listed,), 100.0 + HELD_S - 0.1) != (listed,)
-    assert noticed.amend((listed,), 100.0 + HELD_S) == (listed,)
+    assert noticed.amend((listed,), 100.0 + MAX_HELD_S - 0.1) != (listed,)
+    assert noticed.amend((listed,), 100.0 + MAX_HELD_S) == (listed,)
     assert noticed.amend((listed,), 100.0) == (listed,)
 
 
 def test_one_that_slices_never_list_is_no_endpoint_in_the_end() -> None:
     noticed = heard("ready")
     assert noticed.amend((), 100.0) == (READY,)
-    assert noticed.amend((), 100.0 + HELD_S) == ()
+    assert noticed.amend((), 100.0 + MAX_HELD_S) == ()
 
 
 @pytest.mark.parametrize(("news", "agreed", "later"), [("ready", READY, UNREADY), ("unready", UNREADY, READY)])
-def test_once_the_slices_have_said_it_they_alone_count(news: PodNews, agreed: Endpoint, later: Endpoint) -> None:
+def test_once_the_slices_have_said_it_they_alone_count(news: PodChange, agreed: Endpoint, later: Endpoint) -> None:
     noticed = heard(news)
     assert noticed.amend((agreed,), 100.1) == (agreed,)
     assert noticed.amend((later,), 100.2) == (later,)
@@ -73,7 +73,7 @@ def test_once_the_slices_have_said_it_they_alone_count(news: PodNews, agreed: En
 
 def test_one_that_leaves_is_out_as_long_as_slices_have_it_as_staying() -> None:
     noticed = heard("leaving")
-    assert noticed.amend((READY,), 100.0 + 100 * HELD_S) == (LEAVES,)
+    assert noticed.amend((READY,), 100.0 + 100 * MAX_HELD_S) == (LEAVES,)
 
 
 def test_where_slices_are_not_known_yet_nothing_is_known() -> None:
@@ -97,7 +97,7 @@ NOTICES = st.lists(
         pod=st.sampled_from("pqrs"),
         slot=st.sampled_from("ab"),
         address=st.just("10.0.0.1"),
-        news=st.sampled_from(["ready", "unready", "leaving"]),
+        change=st.sampled_from(["ready", "unready", "leaving"]),
     ),
     max_size=6,
 )
@@ -107,9 +107,9 @@ NOTICES = st.lists(
 def test_no_notice_lasts_beyond_its_time_but_of_pods_that_leave(notices: list[Notice], listed: Any) -> None:
     noticed = NoticedEndpoints()
     for notice in notices:
-        noticed.hear(notice, 100.0)
-    leave = {notice.pod for notice in notices if notice.news == "leaving"}
-    known = noticed.amend(listed, 100.0 + HELD_S)
+        noticed.add(notice, 100.0)
+    leave = {notice.pod for notice in notices if notice.change == "leaving"}
+    known = noticed.amend(listed, 100.0 + MAX_HELD_S)
     assert known == tuple(replace(e, terminating=e.terminating or e.pod in leave) for e in listed)
 
 
@@ -117,7 +117,7 @@ def test_no_notice_lasts_beyond_its_time_but_of_pods_that_leave(notices: list[No
 def test_each_pod_is_known_once_and_in_order(notices: list[Notice], listed: Any) -> None:
     noticed = NoticedEndpoints()
     for notice in notices:
-        noticed.hear(notice, 100.0)
+        noticed.add(notice, 100.0)
     known = noticed.amend(listed, 100.0)
     assert known is not None
     assert len({e.pod for e in known}) == len(known)

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from halcyon.balancer.runtime.runtime_api import HaproxyStats
-from halcyon.balancer.runtime.service_rate import KNOWN_FOR_S, MAX_WINDOW_S, ServiceRate, ServiceRateMeter
+from halcyon.balancer.runtime.service_rate import MAX_AGE_S, MAX_WINDOW_S, ServiceRate, ServiceRateMeter
 
 
 def reading(answered: int, *, queued: int = 9, process: int = 1, service_ms: int | None = None) -> HaproxyStats:
@@ -18,7 +18,7 @@ def looks(
 ) -> ServiceRate | None:
     pace = None
     for second in range(start, start + seconds + 1):
-        pace = meter.look(reading(rate * second, queued=queued), servers=servers, now=float(second))
+        pace = meter.add(reading(rate * second, queued=queued), servers=servers, now=float(second))
     return pace
 
 
@@ -34,14 +34,14 @@ def test_a_burst_after_calm_is_not_measured_by_the_calm() -> None:
     meter = ServiceRateMeter()
     assert looks(meter, 1, seconds=60, queued=0) is None
     # Requests wait at this look, but did not at the one before.
-    assert meter.look(reading(61), servers=2, now=61.0) is None
+    assert meter.add(reading(61), servers=2, now=61.0) is None
 
 
 def test_a_server_more_is_a_higher_rate_at_once() -> None:
     meter = ServiceRateMeter()
     looks(meter, 100, seconds=4, servers=2)
-    assert meter.look(reading(500), servers=3, now=5.0) is not None
-    last = meter.look(reading(600, queued=0), servers=4, now=6.0)
+    assert meter.add(reading(500), servers=3, now=5.0) is not None
+    last = meter.add(reading(600, queued=0), servers=4, now=6.0)
     assert last is not None
     assert last.rate_rps == pytest.approx(100 * 4 / 2, rel=0.2)
 
@@ -52,8 +52,7 @@ def test_slow_answers_take_longer_to_be_known() -> None:
     assert looks(ServiceRateMeter(), 1, seconds=20) == ServiceRate(1.0, 0.05)
     one_in_five_s = ServiceRateMeter()
     paces = [
-        one_in_five_s.look(reading(second // 5), servers=1, now=float(second))
-        for second in range(int(MAX_WINDOW_S) + 1)
+        one_in_five_s.add(reading(second // 5), servers=1, now=float(second)) for second in range(int(MAX_WINDOW_S) + 1)
     ]
     assert paces[-2] is None
     assert paces[-1] == ServiceRate(0.2, 0.05)
@@ -62,28 +61,28 @@ def test_slow_answers_take_longer_to_be_known() -> None:
 def test_a_pace_is_forgotten_when_nobody_has_waited_for_a_while() -> None:
     meter = ServiceRateMeter()
     looks(meter, 100, seconds=4)
-    assert meter.look(reading(400, queued=0), servers=2, now=4 + KNOWN_FOR_S) is not None
-    assert meter.look(reading(400, queued=0), servers=2, now=4.1 + KNOWN_FOR_S) is None
+    assert meter.add(reading(400, queued=0), servers=2, now=4 + MAX_AGE_S) is not None
+    assert meter.add(reading(400, queued=0), servers=2, now=4.1 + MAX_AGE_S) is None
 
 
 def test_without_a_server_there_is_no_pace() -> None:
     meter = ServiceRateMeter()
     looks(meter, 100, seconds=4)
-    assert meter.look(reading(400), servers=0, now=5.0) is None
+    assert meter.add(reading(400), servers=0, now=5.0) is None
 
 
 def test_another_process_begins_anew() -> None:
     meter = ServiceRateMeter()
     looks(meter, 100, seconds=4)
-    assert meter.look(reading(1000, process=2), servers=2, now=5.0) is None
-    assert meter.look(reading(1100, process=2), servers=2, now=6.0) == ServiceRate(100.0, 0.05)
+    assert meter.add(reading(1000, process=2), servers=2, now=5.0) is None
+    assert meter.add(reading(1100, process=2), servers=2, now=6.0) == ServiceRate(100.0, 0.05)
 
 
 def test_a_counter_that_began_anew_is_skipped() -> None:
     meter = ServiceRateMeter()
     looks(meter, 100, seconds=4)
-    before = meter.look(reading(500), servers=2, now=5.0)
-    assert meter.look(reading(600, service_ms=3), servers=2, now=6.0) == before
+    before = meter.add(reading(500), servers=2, now=5.0)
+    assert meter.add(reading(600, service_ms=3), servers=2, now=6.0) == before
 
 
 @given(
@@ -101,7 +100,7 @@ def test_a_pace_is_never_above_what_was_seen_and_never_without_answers(
         answered, before, now = answered + more, now, now + lasted_s
         if now > before and servers:
             highest = max(highest, more / (now - before) / servers)
-        pace = meter.look(reading(answered, queued=queued, process=process), servers=servers, now=now)
+        pace = meter.add(reading(answered, queued=queued, process=process), servers=servers, now=now)
         if pace is not None:
             assert 0 < pace.rate_rps <= highest * servers * (1 + 1e-9)
             assert pace.service_s == pytest.approx(0.05, rel=1e-6)

@@ -15,7 +15,7 @@ PLAN = BalancerPlan("default", "m", "m", (Slot("a", "m-a", 100, 4),), 48, 200, 6
 
 
 def reading(requests: int, repeated: int, errors: int = 0, *, process: int = 1) -> HaproxyStats:
-    return HaproxyStats(0.0, process, "x", requests=requests, repeated=repeated, errors=errors)
+    return HaproxyStats(0.0, process, "x", requests=requests, retried=repeated, errors=errors)
 
 
 def test_a_killed_pod_among_many_requests_is_within_the_budget() -> None:

@@ -32,5 +32,5 @@ async def test_a_master_that_executes_itself_anew_is_waited_for(tmp_path: Path) 
 async def test_one_that_never_comes_back_is_an_error(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as master:
         master.bind(str(tmp_path / "master.sock"))
-        with pytest.raises(HaproxyError, match="does not answer"):
+        with pytest.raises(HaproxyError, match="does not respond"):
             await RuntimeSocket("", str(tmp_path / "master.sock"), timeout_s=0.05).reload()

@@ -6,8 +6,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from halcyon.balancer.config.model import LineKey
-from halcyon.balancer.runtime.server_assignment import Command, Endpoint, Line, ServerState, adopt, place, resize
+from halcyon.balancer.config.model import ServerKey
+from halcyon.balancer.runtime.server_assignment import (
+    AssignedServer,
+    Command,
+    Endpoint,
+    ServerState,
+    adopt,
+    place,
+    resize,
+)
 from tests.drawn import draws
 
 DRAIN_S = 5.0
@@ -21,12 +29,12 @@ def pod(name: str, address: str, *, slot: str = "a", serving: bool = True, termi
 class Model:
     """What a HAProxy does with commands; sessions are the test's to set."""
 
-    lines: dict[LineKey, ServerState]
-    cut: set[LineKey] = field(default_factory=set)
+    lines: dict[ServerKey, ServerState]
+    cut: set[ServerKey] = field(default_factory=set)
 
     @classmethod
     def fresh(cls, count: int, slot: str = "a") -> Model:
-        return cls({LineKey(slot, n): ServerState("127.0.0.1", "maint", 0) for n in range(1, count + 1)})
+        return cls({ServerKey(slot, n): ServerState("127.0.0.1", "maint", 0) for n in range(1, count + 1)})
 
     def apply(self, commands: tuple[Command, ...]) -> None:
         for command in commands:
@@ -42,11 +50,11 @@ class Model:
 
 
 def step(
-    model: Model, lines: tuple[Line, ...], pods: list[Endpoint], now: float, out: frozenset[str] = frozenset()
-) -> tuple[Line, ...]:
+    model: Model, lines: tuple[AssignedServer, ...], pods: list[Endpoint], now: float, out: frozenset[str] = frozenset()
+) -> tuple[AssignedServer, ...]:
     placement = place(lines, pods, model.lines, now=now, drain_s=DRAIN_S, out=out)
     model.apply(placement.commands)
-    return placement.lines
+    return placement.servers
 
 
 def in_use(model: Model) -> set[str]:
@@ -59,7 +67,7 @@ def test_a_ready_pod_gets_a_free_line_and_a_second_look_changes_nothing() -> Non
     assert in_use(model) == {"10.0.0.1"}
     again = place(lines, [pod("p", "10.0.0.1")], model.lines, now=1, drain_s=DRAIN_S)
     assert again.commands == ()
-    assert again.lines == lines
+    assert again.servers == lines
 
 
 def test_a_pod_that_never_was_ready_gets_no_line() -> None:
@@ -70,18 +78,18 @@ def test_a_pod_that_never_was_ready_gets_no_line() -> None:
 
 def test_a_leaving_pod_that_requests_belong_to_drains_for_all_of_its_time() -> None:
     model = Model.fresh(1)
-    lines, key = step(model, resize((), {"a": 1}), [pod("p", "10.0.0.1")], 0), LineKey("a", 1)
+    lines, key = step(model, resize((), {"a": 1}), [pod("p", "10.0.0.1")], 0), ServerKey("a", 1)
     for now, admin in ((1.0, "drain"), (1 + DRAIN_S - 0.1, "drain"), (1 + DRAIN_S, "maint")):
         placement = place(lines, [], model.lines, now=now, drain_s=DRAIN_S, keep=True)
         model.apply(placement.commands)
-        lines = placement.lines
+        lines = placement.servers
         assert model.lines[key].admin == admin
 
 
 def test_a_leaving_pod_drains_until_its_last_session_and_its_line_is_reused_last() -> None:
     model = Model.fresh(2)
     lines = step(model, resize((), {"a": 2}), [pod("p", "10.0.0.1")], 0)
-    key = LineKey("a", 1)
+    key = ServerKey("a", 1)
     model.lines[key] = replace(model.lines[key], sessions=2)
     for now in (1, 2, 3):
         lines = step(model, lines, [], now)
@@ -90,31 +98,31 @@ def test_a_leaving_pod_drains_until_its_last_session_and_its_line_is_reused_last
     lines = step(model, lines, [], 4)
     assert model.lines[key].admin == "maint"
     step(model, lines, [pod("q", "10.0.0.2")], 5)
-    assert model.lines[LineKey("a", 2)].address == "10.0.0.2", "the line that was free for longer"
+    assert model.lines[ServerKey("a", 2)].address == "10.0.0.2", "the line that was free for longer"
 
 
 def test_sessions_that_outlast_the_drain_are_cut_before_the_line_is_free() -> None:
     model = Model.fresh(1)
     lines = step(model, resize((), {"a": 1}), [pod("p", "10.0.0.1")], 0)
-    key = LineKey("a", 1)
+    key = ServerKey("a", 1)
     model.lines[key] = replace(model.lines[key], sessions=1)
     lines = step(model, lines, [], 1)
     placement = place(lines, [pod("q", "10.0.0.2")], model.lines, now=1 + DRAIN_S, drain_s=DRAIN_S)
     assert placement.commands == (Command(key, "cut"),)
     assert [e.pod for e in placement.unplaced] == ["q"]
     model.apply(placement.commands)
-    step(model, placement.lines, [pod("q", "10.0.0.2")], 7)
+    step(model, placement.servers, [pod("q", "10.0.0.2")], 7)
     assert in_use(model) == {"10.0.0.2"}
 
 
 def test_a_pod_that_comes_back_while_it_drains_keeps_its_line() -> None:
     model = Model.fresh(2)
     lines = step(model, resize((), {"a": 2}), [pod("p", "10.0.0.1")], 0)
-    model.lines[LineKey("a", 1)] = replace(model.lines[LineKey("a", 1)], sessions=1)
+    model.lines[ServerKey("a", 1)] = replace(model.lines[ServerKey("a", 1)], sessions=1)
     lines = step(model, lines, [pod("p", "10.0.0.1", serving=False)], 1)
     assert in_use(model) == set()
     step(model, lines, [pod("p", "10.0.0.1")], 2)
-    assert [key for key, seen in model.lines.items() if seen.admin == "ready"] == [LineKey("a", 1)]
+    assert [key for key, seen in model.lines.items() if seen.admin == "ready"] == [ServerKey("a", 1)]
 
 
 def test_a_pod_in_maintenance_takes_no_request_though_it_serves() -> None:
@@ -130,8 +138,8 @@ def test_slots_have_lines_of_their_own() -> None:
     pods = [pod("p", "10.0.0.1", slot="b"), pod("q", "10.0.0.2", slot="b")]
     placement = place(resize((), {"a": 1, "b": 1}), pods, model.lines, now=0, drain_s=DRAIN_S)
     model.apply(placement.commands)
-    assert model.lines[LineKey("b", 1)].address == "10.0.0.1"
-    assert model.lines[LineKey("a", 1)].admin == "maint"
+    assert model.lines[ServerKey("b", 1)].address == "10.0.0.1"
+    assert model.lines[ServerKey("a", 1)].admin == "maint"
     assert [e.pod for e in placement.unplaced] == ["q"]
 
 
@@ -148,22 +156,22 @@ def test_a_haproxy_that_lost_its_state_gets_all_of_it_again() -> None:
 def test_a_haproxy_with_another_state_is_brought_to_the_wanted_one() -> None:
     model = Model(
         {
-            LineKey("a", 1): ServerState("10.0.0.9", "ready", 0),
-            LineKey("a", 2): ServerState("", "mixed", 0),
-            LineKey("a", 3): ServerState("10.0.0.8", "drain", 0),
+            ServerKey("a", 1): ServerState("10.0.0.9", "ready", 0),
+            ServerKey("a", 2): ServerState("", "mixed", 0),
+            ServerKey("a", 3): ServerState("10.0.0.8", "drain", 0),
         }
     )
     lines = (
-        Line(LineKey("a", 1), "ready", "10.0.0.1"),
-        Line(LineKey("a", 2), "ready", "10.0.0.2"),
-        Line(LineKey("a", 3)),
+        AssignedServer(ServerKey("a", 1), "ready", "10.0.0.1"),
+        AssignedServer(ServerKey("a", 2), "ready", "10.0.0.2"),
+        AssignedServer(ServerKey("a", 3)),
     )
     pods = [pod("p", "10.0.0.1"), pod("q", "10.0.0.2")]
     step(model, lines, pods, 1)
     assert model.lines == {
-        LineKey("a", 1): ServerState("10.0.0.1", "ready", 0),
-        LineKey("a", 2): ServerState("10.0.0.2", "ready", 0),
-        LineKey("a", 3): ServerState("10.0.0.8", "maint", 0),
+        ServerKey("a", 1): ServerState("10.0.0.1", "ready", 0),
+        ServerKey("a", 2): ServerState("10.0.0.2", "ready", 0),
+        ServerKey("a", 3): ServerState("10.0.0.8", "maint", 0),
     }
 
 
@@ -171,7 +179,7 @@ def test_an_agent_that_restarts_finds_its_lines_again() -> None:
     model = Model.fresh(4)
     pods = [pod("p", "10.0.0.1"), pod("q", "10.0.0.2")]
     lines = step(model, resize((), {"a": 4}), pods, 0)
-    model.lines[LineKey("a", 2)] = replace(model.lines[LineKey("a", 2)], sessions=1)
+    model.lines[ServerKey("a", 2)] = replace(model.lines[ServerKey("a", 2)], sessions=1)
     lines = step(model, lines, pods[:1], 1)
     taken = adopt(model.lines, now=100)
     assert [(line.state, line.address) for line in taken] == [
@@ -184,8 +192,8 @@ def test_an_agent_that_restarts_finds_its_lines_again() -> None:
 
 
 def test_a_smaller_plan_moves_a_pod_from_a_line_that_is_gone() -> None:
-    lines = (Line(LineKey("a", 1)), Line(LineKey("a", 2), "ready", "10.0.0.2"))
-    assert resize(lines, {"a": 1}) == (Line(LineKey("a", 1)),)
+    lines = (AssignedServer(ServerKey("a", 1)), AssignedServer(ServerKey("a", 2), "ready", "10.0.0.2"))
+    assert resize(lines, {"a": 1}) == (AssignedServer(ServerKey("a", 1)),)
     model = Model.fresh(1)
     step(model, resize(lines, {"a": 1}), [pod("p", "10.0.0.2")], 0)
     assert in_use(model) == {"10.0.0.2"}
@@ -195,7 +203,7 @@ def test_six_hundred_replacements_leak_no_line() -> None:
     model = Model.fresh(6)
     lines = resize((), {"a": 6})
     pods = [pod(f"p{n}", f"10.1.0.{n}") for n in range(3)]
-    used: dict[LineKey, int] = {}
+    used: dict[ServerKey, int] = {}
     for number in range(600):
         now = float(number)
         pods = [*pods[1:], pod(f"q{number}", f"10.2.{number // 250}.{number % 250}")]

@@ -13,7 +13,7 @@ def looks(rates: list[float], *, seed: int | None = None) -> list[int]:
     draw = random.Random(seed)
     for place, rate in enumerate(rates):
         total += round(rate) if seed is None else _arrivals(draw, rate)
-        if surge.look(total, process="a", now=float(place)):
+        if surge.add(total, process="a", now=float(place)):
             found.append(place)
     return found
 
@@ -53,14 +53,14 @@ def test_a_load_that_bursts_all_the_time_is_looked_at_twice_every_five_seconds_a
 def test_another_process_counts_from_zero_and_what_it_has_by_then_is_no_surge() -> None:
     surge = ArrivalSurge()
     for second in range(60):
-        surge.look(1000 * second, process="a", now=second)
-    assert not surge.look(70_000, process="b", now=60)
-    assert surge.look(71_000, process="b", now=61)
+        surge.add(1000 * second, process="a", now=second)
+    assert not surge.add(70_000, process="b", now=60)
+    assert surge.add(71_000, process="b", now=61)
 
 
 def test_a_counter_that_falls_or_a_clock_that_stands_is_no_surge() -> None:
     surge = ArrivalSurge()
     told = [
-        surge.look(count, process="a", now=at) for count, at in [(0, 0.0), (4, 1.0), (1, 2.0), (900, 2.0), (904, 3.0)]
+        surge.add(count, process="a", now=at) for count, at in [(0, 0.0), (4, 1.0), (1, 2.0), (900, 2.0), (904, 3.0)]
     ]
     assert not any(told)

@@ -14,7 +14,7 @@ from cryptography.x509.oid import NameOID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halcyon.balancer.secrets.certificate_expiry import SOON_S, Validity, of_pem, say
+from halcyon.balancer.secrets.certificate_expiry import MAX_WARNING_S, Validity, describe, of_pem
 
 KEY = ec.generate_private_key(ec.SECP256R1())
 NOW = dt.datetime(2026, 11, 22, 10, tzinfo=dt.UTC)
@@ -94,17 +94,17 @@ def test_what_is_no_certificate_is_refused_whatever_it_is(content: bytes) -> Non
     ],
 )
 def test_the_days_that_are_left_are_told_in_time(certificate: Validity, said: str) -> None:
-    assert certificate.say(NOW.timestamp()) == said
+    assert certificate.describe(NOW.timestamp()) == said
     assert certificate.is_over(NOW.timestamp()) == said.startswith("expired")
 
 
 def test_what_is_told_names_the_key_and_which_of_several() -> None:
     now = NOW.timestamp()
-    assert say("tls.crt", [lasting(80)], now) == ""
+    assert describe("tls.crt", [lasting(80)], now) == ""
     assert (
-        say("tls.crt", [lasting(13)], now)
-        == "tls.crt expires in 13 days, on 2026-12-05T10:00:00Z; put a new one into the Secret"
+        describe("tls.crt", [lasting(13)], now)
+        == "tls.crt expires in 13 days, on 2026-12-05T10:00:00Z; put a new certificate into the Secret"
     )
-    said = say("ca.crt", [lasting(400, of=700), lasting(-3)], now)
+    said = describe("ca.crt", [lasting(400, of=700), lasting(-3)], now)
     assert said.startswith("certificate 2 of 2 in ca.crt expired 3 days ago")
-    assert SOON_S == 14 * DAY_S
+    assert MAX_WARNING_S == 14 * DAY_S

@@ -9,13 +9,13 @@ from collections.abc import Callable
 from typing import Any
 
 from halcyon.api.timestamps import rfc3339
-from halcyon.cli.kube.inventory import Inventory
 from halcyon.control.desired.plan import make
 from halcyon.control.status import status
 from halcyon.kube import kinds
 from halcyon.kube.client import Object
 from halcyon.kube.kinds import CHILDREN
 from halcyon.render import names, revision
+from halcyon_cli.kube.inventory import Inventory
 from tests.unit.cli.situations import OURS, SCALED
 from tests.unit.control.objects import resource
 from tests.unit.control.rolling import START, Cluster, Server, served
@@ -188,7 +188,7 @@ def unheard() -> Inventory:
     """No operator has seen it."""
     fresh = resource({"replicas": 2})
     fresh["metadata"]["creationTimestamp"] = rfc3339(START)
-    return Inventory(fresh, hidden=('pods can\'t be shown: no access: User "bob" cannot list resource "pods"',))
+    return Inventory(fresh, unreadable=('pods can\'t be shown: no access: User "bob" cannot list resource "pods"',))
 
 
 SCENES: dict[str, Callable[[], Inventory]] = {

@@ -13,7 +13,7 @@ from halcyon.control.status import status
 from halcyon.kube import kinds
 from halcyon.kube.client import Object
 from halcyon.metricsapi.api_service import ExternalMetricsApi
-from halcyon.scaling.hpa.recommendation import Term
+from halcyon.scaling.hpa.recommendation import SignalProposal
 from halcyon.scaling.planner.outputs import PlanPart
 from halcyon.scaling.policy.decision import Change, Decision, PolicyName, Signal, of_hpa
 from tests.unit.control.objects import pod, resource, view, world
@@ -110,7 +110,10 @@ _RIVAL = (
 _BLIND = "5 replicas: no sample for 14 s; the last good count stays"
 _RULED = {"minReplicas": 1, "maxReplicas": 8, "policy": "Rules", "targets": {"queueDepth": 16, "latency": "300ms"}}
 _BY_RULES = (Signal("queueDepth", 61.5, 16, at=AT - 1), Signal("gpuUtilization", 287.0, 80, at=AT - 3))
-_ASKED = (Term("queueDepth", 16, 61.5, 0.961, 4, tolerated=True), Term("gpuUtilization", 80, 287.0, 0.897, 4))
+_ASKED = (
+    SignalProposal("queueDepth", 16, 61.5, 0.961, 4, tolerated=True),
+    SignalProposal("gpuUtilization", 80, 287.0, 0.897, 4),
+)
 _HPA_SAYS = {
     "desiredReplicas": 4,
     "conditions": [
@@ -141,7 +144,7 @@ SITUATIONS: dict[str, Callable[[], Situation]] = {
         _RULED,
         replicas=4,
         ready=4,
-        verdict=of_hpa(4, _ASKED, at=AT, signals=_BY_RULES, heard=True),
+        verdict=of_hpa(4, _ASKED, at=AT, signals=_BY_RULES, has_reports=True),
         hpa=_HPA_SAYS,
         changes=(Change(AT - 31, 3, 4, "4 replicas: queueDepth 60 at 16 per replica needs 4; gpuUtilization 221 at 80 per replica needs 3"),),
     ),
@@ -149,7 +152,7 @@ SITUATIONS: dict[str, Callable[[], Situation]] = {
         _RULED,
         replicas=8,
         ready=8,
-        verdict=of_hpa(8, (Term("queueDepth", 16, 310.0, 2.42, 20), _ASKED[1]), at=AT, signals=(replace(_BY_RULES[0], value=310.0), _BY_RULES[1]), heard=True),
+        verdict=of_hpa(8, (SignalProposal("queueDepth", 16, 310.0, 2.42, 20), _ASKED[1]), at=AT, signals=(replace(_BY_RULES[0], value=310.0), _BY_RULES[1]), has_reports=True),
         hpa={
             "desiredReplicas": 8,
             "conditions": [

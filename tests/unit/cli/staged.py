@@ -113,7 +113,7 @@ class Stage:
             children=there,
             revisions=(planned.target,),
             pods=pods,
-            scaling=theatre.world.scaler.shown(DIGITS),
+            scaling=theatre.world.scaler.published(DIGITS),
             now=now,
             **self.seen,
         )
@@ -290,7 +290,7 @@ async def _full(theatre: Theatre) -> None:
 
 
 async def _shared(theatre: Theatre) -> None:
-    theatre.world.scaler.ceilings.budget = GpuBudget(2)
+    theatre.world.scaler.limits.budget = GpuBudget(2)
     await theatre.load(400, 40, gpu=0.9)
 
 

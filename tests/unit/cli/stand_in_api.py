@@ -47,6 +47,10 @@ def serving() -> Iterator[Api]:
             self.end_headers()
             self.wfile.write(content)
 
+        def do_PATCH(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.do_GET()
+
         @override
         def log_message(self, format: str, *args: object) -> None:
             """Nothing."""

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import ast
 import shlex
 import sys
 from collections.abc import Iterator
+from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 
 import click
 import pytest
 import yaml
 
-from halcyon.cli.commands.app import COMMANDS, group
-from halcyon.cli.commands.main import main
-from halcyon.cli.commands.reference_page import page
+from generators.cli_reference import COMMON, COMMON_FORMS, GOLDEN, commands, page
+from halcyon.main import main
+from halcyon_cli.commands.app import COMMANDS, EXIT_STATUSES, NEGATIVE_RESULTS, group
+from halcyon_cli.kube.client import INSTALL_COMMAND
+from halcyon_cli.plan import preview
 from tests.unit.cli.test_report import compared
 
 ROOT = Path(__file__).parents[3]
@@ -36,7 +41,7 @@ def examples() -> Iterator[tuple[str, list[str]]]:
 
 
 def test_the_reference_page_is_what_the_commands_say() -> None:
-    compared(ROOT / "docs/reference/cli.md", page().rstrip() + "\n")
+    compared(ROOT / "docs/reference/cli.md", page(ROOT / GOLDEN).rstrip() + "\n")
 
 
 def test_every_example_in_a_help_text_is_right_usage() -> None:
@@ -56,6 +61,81 @@ def test_every_command_has_help_that_names_its_exit_statuses(name: str, capsys: 
     told = capsys.readouterr().out
 
     assert "exit status" in told or name == "completion"
+
+
+@pytest.mark.parametrize("parameter", COMMON)
+def test_an_option_that_commands_share_is_on_all_that_could_use_it(parameter: str) -> None:
+    having = {name for name, command in commands() if parameter in {param.name for param in command.params}}
+    offline = {"lint"} if parameter not in {"form", "no_color"} else set()
+
+    assert having == set(NAMES) - {"simulate", "completion"} - offline
+
+
+def test_every_command_with_an_output_option_has_the_common_formats_and_the_table_first() -> None:
+    for name, command in commands():
+        forms = [tuple(p.type.choices) for p in command.params if p.name == "form" and isinstance(p.type, click.Choice)]
+        assert all(choices[0] == "table" and set(COMMON_FORMS) <= set(choices) for choices in forms), name
+
+
+def test_exit_status_1_is_documented_for_exactly_the_commands_that_return_it() -> None:
+    """A command returns it by a 1 in a return statement of its module, or of the preview that plan ends with."""
+    modules = {name: module.partition(":")[0] for entries in COMMANDS.values() for name, (module, _) in entries.items()}
+    modules |= {"plan": preview.__name__}
+    returning = {name for name, module in modules.items() if name != "simulate" and _returns_1(module)}
+    documented = {name for name, command in commands() if "\n  1  " in (command.epilog or "")}
+    listed = dict(EXIT_STATUSES)["1"].partition(": ")[2].split(", ")
+
+    assert returning == documented == set(listed) == set(NEGATIVE_RESULTS)
+
+
+def _returns_1(module: str) -> bool:
+    spec = find_spec(module)
+    assert spec is not None
+    assert spec.origin is not None
+    tree = ast.parse(Path(spec.origin).read_text())
+    returned = [found.value for found in ast.walk(tree) if isinstance(found, ast.Return) and found.value is not None]
+    ends = [
+        end for value in returned for end in ((value.body, value.orelse) if isinstance(value, ast.IfExp) else (value,))
+    ]
+    return any(isinstance(end, ast.Constant) and end.value is not True and end.value == 1 for end in ends)
+
+
+MANIFEST = """\
+apiVersion: serving.halcyon.dev/v1alpha1
+kind: ModelDeployment
+metadata: {name: m}
+spec:
+  model: {source: {configMap: {name: files, items: [{key: model.onnx, path: 1/model.onnx}]}}}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: files}
+data: {model.onnx: x}
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments", "status"),
+    [
+        (MANIFEST, ["lint"], 0),
+        (MANIFEST.replace("{name: m}", "{name: M}"), ["lint"], 1),
+        (MANIFEST.replace("ModelDeployment", "Service").replace("serving.halcyon.dev/v1alpha1", "v1"), ["lint"], 2),
+        (MANIFEST, ["plan", "--offline"], 0),
+        (MANIFEST.replace("data: {model.onnx: x}", "data: {other: x}"), ["plan", "--offline"], 1),
+        (MANIFEST.replace("{name: m}", "{name: M}"), ["plan", "--offline"], 2),
+        (MANIFEST, ["plan"], 2),
+    ],
+)
+def test_the_exit_status_of_commands_for_files_is_the_documented_one(
+    text: str, arguments: list[str], status: int, tmp_path: Path
+) -> None:
+    (tmp_path / "m.yaml").write_text(text)
+
+    assert main([*arguments, "-f", str(tmp_path / "m.yaml")]) == status
+
+
+def test_the_advice_to_install_is_the_command_of_the_install_guide() -> None:
+    assert f"$ {INSTALL_COMMAND}\n" in (ROOT / "docs/guides/install.md").read_text()
 
 
 def test_without_a_command_the_help_names_every_one(capsys: pytest.CaptureFixture[str]) -> None:
@@ -95,7 +175,7 @@ def test_completion_is_printed_for_a_shell(shell: str, capsys: pytest.CaptureFix
 def test_a_package_of_the_extra_that_lacks_is_named_with_what_brings_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setitem(sys.modules, "halcyon.cli.commands.get", None)
+    monkeypatch.setitem(sys.modules, "halcyon_cli.commands.get", None)
     with pytest.raises(ModuleNotFoundError):
         main(["get"])
 
@@ -105,13 +185,38 @@ def test_a_package_of_the_extra_that_lacks_is_named_with_what_brings_it(
     monkeypatch.setattr(group, "main", lacking)
     assert main(["get"]) == 2
     said = capsys.readouterr().err
-    assert "the package rich.table is needed for this: pip install 'halcyon-operator[cli]'" in said
-    assert "in a clone: pip install '.[cli]'" in said
+    assert "the package rich.table is needed for this: pip install . ./cli, in a clone" in said
+
+
+def test_simulate_without_its_distribution_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "halcyon_simulator", None)
+    for name in [name for name in sys.modules if name.startswith("halcyon_simulator.")]:
+        monkeypatch.delitem(sys.modules, name)
+
+    assert main(["simulate", "--scenario", "S1"]) == 2
+    said = capsys.readouterr().err
+    assert "the distribution halcyon-simulator is needed for this: pip install . ./cli ./simulator, in a clone" in said
+
+
+def test_halcyon_without_its_commands_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("halcyon.main._COMMANDS", "halcyon_absent.commands.app")
+
+    assert [main(arguments) for arguments in (["get", "digits"], [], ["--help"], ["--version"])] == [2, 2, 0, 0]
+    told = capsys.readouterr()
+    assert told.err == (
+        "halcyon get: needs the distribution halcyon-cli, which isn't installed: pip install . ./cli, in a clone\n"
+    )
+    assert all(f"  {name} " in told.out for name in ("operator", "agent", "fetch"))
+    assert told.out.splitlines()[-1] == f"halcyon {version('halcyon-operator')}"
 
 
 def test_the_manifest_for_krew_names_the_program_of_the_wheel() -> None:
     plugin = yaml.safe_load((ROOT / "manifests/krew/halcyon.yaml").read_text())
-    scripts = (ROOT / "pyproject.toml").read_text()
+    scripts = (ROOT / "cli/pyproject.toml").read_text()
 
     assert {platform["bin"] for platform in plugin["spec"]["platforms"]} == {"kubectl-halcyon"}
-    assert '\nkubectl-halcyon = "halcyon.cli.commands.main:main"\n' in scripts
+    assert '\nkubectl-halcyon = "halcyon_cli.commands.app:run"\n' in scripts

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from halcyon.cli.commands.canary import left_canary
+from halcyon_cli.commands.canary import superseded_canary
 
 
 def resource(phase: str, *results: str, **more: Any) -> dict[str, Any]:
@@ -38,4 +38,4 @@ def resource(phase: str, *results: str, **more: Any) -> dict[str, Any]:
     ],
 )
 def test_the_canary_that_the_spec_has_left(found: dict[str, Any], revision: str | None) -> None:
-    assert left_canary(found) == revision
+    assert superseded_canary(found) == revision

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from halcyon.cli.explain.build import report
-from halcyon.cli.output.report_text import text
+from halcyon_cli.explain.build import report
+from halcyon_cli.output.report_text import render
 from tests.unit.cli.staged import STAGES
 
 FILE = Path(__file__).parents[3] / "build/explain.json"
@@ -24,15 +24,15 @@ SAYS = {
     "schedule-caps": r"2 replicas, .*the schedule night says at most 2, and 5 are needed",
     "metric-missing": r"2 replicas; nothing was decided yet: no balancer's agent has spoken yet",
     "metric-stale": r"2 replicas, held: .*digits-balancer-0 was last heard \d+ s ago.*; the last good count stays",
-    "other-autoscaler": r"5 replicas, left to others: HorizontalPodAutoscaler keda-hpa-digits of ScaledObject digits",
-    "other-writer": r"2 replicas, written by others; 5 would be right.*field manager argocd-controller has set spec.replicas 3 times",
+    "other-autoscaler": r"5 replicas, external autoscaler: HorizontalPodAutoscaler keda-hpa-digits of ScaledObject digits",
+    "other-writer": r"2 replicas, external writer; 5 desired.*field manager argocd-controller has set spec.replicas 3 times",
     "no-gpu": r"3 of 5 ready, 2 unschedulable.*3 Insufficient nvidia.com/gpu",
-    "paused": r"2 replicas, paused \(load test until noon\); 5 would be right",
+    "paused": r"2 replicas, paused \(load test until noon\); 5 desired",
     "recommend": r"2 replicas; 5 recommended: 400 req/s",
     "idle-at-zero": r"0 replicas, .*no request for \d+ s; idleAfter is 60 s",
     "waking": r"1 replica, .*waking from zero: 1 pulling.*0 -> 1",
-    "backlog": r"\d replicas, as wanted: \d+ waiting to drain in 10 s needs \d.*\* backlog",
-    "forecast": r"4 replicas, as wanted: rising to 28\d(\.\d)? req/s in 60 s needs 4.*\* trend",
+    "backlog": r"\d replicas, as desired: \d+ waiting to drain in 10 s needs \d.*\* backlog",
+    "forecast": r"4 replicas, as desired: rising to 28\d(\.\d)? req/s in 60 s needs 4.*\* trend",
     "held-before-going-down": r"5 replicas, .*needs 4; 5 were needed within the last 60 s.*limited by hold",
     "gpu-veto": r"5 replicas, .*GPUs are busy to 99 %, where \d+ % was to be expected.*limited by veto",
     "quota": r"3 replicas, where 5 replicas are wanted: ResourceQuota gpus allows 3: requests.nvidia.com/gpu is 8 of 8 used",
@@ -42,7 +42,7 @@ SAYS = {
     "image-not-pulled": r'0 of 1 ready.*ImagePullFailed.*ImagePullBackOff: Back-off pulling image "localhost/triton:25.01"',
     "starting": r"2 of 5 ready, 3 starting 3 loading; the last start took 41 s \(1 s scheduling, 9 s pulling, 4 s fetching, 27 s loading\)",
     "learning": r"2 replicas, .*what one replica can do is not known yet, so queue depth and GPU utilisation decide",
-    "fixed": r"3 replicas, fixed \(three nodes\): there is no spec.scaling",
+    "fixed": r"3 replicas, fixed \(three nodes\): spec.scaling is not set",
     "refused": r"Accepted is False \(Invalid\): spec.batching.maxBatchSize is 0: .*what was accepted before keeps serving",
 }
 """What a reader has to find, spaces and line ends being equal."""
@@ -57,8 +57,8 @@ MARKS = {
     "unknown (": {"metric-stale"},
     "paused": {"paused"},
     "recommended": {"recommend"},
-    "by others": {"other-writer"},
-    "to others": {"other-autoscaler"},
+    "external writer": {"other-writer"},
+    "external autoscaler": {"other-autoscaler"},
     "schedule ": {"schedule-raises", "schedule-caps"},
     "waking": {"waking"},
     "Insufficient": {"no-gpu", "rollout-blocked"},
@@ -78,8 +78,8 @@ MARKS = {
 @cache
 def explained(name: str) -> str:
     """The page of a situation, on one line."""
-    told = STAGES[name]()
-    page = text(report(told.resource, told.now), told.now, width=140)
+    staged = STAGES[name]()
+    page = render(report(staged.resource, staged.now), staged.now, width=140)
     # What was so before is no cause of what is.
     now, _, past = page.partition("\nCHANGED")
     return " ".join(now.split()) + (" CHANGED " + " ".join(past.split()[2:7]) if past else "")

@@ -11,10 +11,10 @@ import yaml
 
 from halcyon.api.spec import defaults
 from halcyon.api.spec.parse import parse
-from halcyon.cli.commands.main import main
-from halcyon.cli.explain.build import LIMITS
+from halcyon.main import main
 from halcyon.scaling.planner.objectives import schedules
 from halcyon.scaling.schedules import problems
+from halcyon_cli.explain.build import LIMITS
 
 ROOT = Path(__file__).parents[3]
 SCALING = (ROOT / "docs/concepts/scaling.md").read_text()

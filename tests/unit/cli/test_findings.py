@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from halcyon.api.timestamps import rfc3339
-from halcyon.cli.commands.diagnose import page
-from halcyon.cli.diagnose.facts import Cause, Facts
-from halcyon.cli.diagnose.registry import RULES, causes
-from halcyon.cli.kube.free_capacity import FreeCapacity, Holder
-from halcyon.cli.kube.inventory import Inventory
+from halcyon_cli.commands.diagnose import page
+from halcyon_cli.diagnose.facts import Cause, Facts
+from halcyon_cli.diagnose.registry import RULES, causes
+from halcyon_cli.kube.free_capacity import FreeCapacity, Holder
+from halcyon_cli.kube.inventory import Inventory
 from tests.unit.cli import scenes
 from tests.unit.cli.scenes import NOW, pod, unschedulable
 from tests.unit.cli.situations import SITUATIONS
@@ -65,34 +65,34 @@ def fallen(reason: str) -> Any:
 
 
 CASES: dict[str, tuple[Callable[[], Inventory], str, str]] = {
-    "not accepted": (lambda: served(model=condition("Accepted", "False", "SourceNotFound", "ConfigMap files is missing")), "the spec is not accepted (SourceNotFound)", "make what is missing"),
-    "unheard": (scenes.unheard, "the operator has not seen the spec as it is now", "see whether the operator runs"),
+    "not accepted": (lambda: served(model=condition("Accepted", "False", "SourceNotFound", "ConfigMap files is missing")), "the spec was rejected (SourceNotFound)", "create the missing object"),
+    "unheard": (scenes.unheard, "the operator has not processed the current spec", "check the operator: "),
     "no image": (lambda: served(pod("p", containers=[{"name": "triton", "restartCount": 0, "state": {"waiting": {"reason": "ErrImagePull", "message": "not found"}}}])), "an image can't be pulled", "spec.runtime.image"),
-    "no model": (lambda: served(pod("p", init=[{"name": "fetch", "restartCount": 1, "state": {"terminated": {"exitCode": 1, "message": '{"reason": "ModelSourceNotFound", "message": "no folder"}'}}}])), "the model is not where spec.model.source says", "spec.model.source"),
-    "bad config": (lambda: served(pod("p", init=[{"name": "fetch", "restartCount": 1, "state": {"terminated": {"exitCode": 1, "message": '{"reason": "ModelConfigInvalid", "message": "line 3"}'}}}])), "the model's configuration can't be used", "correct config.pbtxt"),
+    "no model": (lambda: served(pod("p", init=[{"name": "fetch", "restartCount": 1, "state": {"terminated": {"exitCode": 1, "message": '{"reason": "ModelSourceNotFound", "message": "no folder"}'}}}])), "the model is not at spec.model.source", "spec.model.source"),
+    "bad config": (lambda: served(pod("p", init=[{"name": "fetch", "restartCount": 1, "state": {"terminated": {"exitCode": 1, "message": '{"reason": "ModelConfigInvalid", "message": "line 3"}'}}}])), "the model's configuration is invalid", "correct config.pbtxt"),
     "not loaded": (lambda: served(model=condition("ModelLoaded", "False", "LoadFailed", "no such backend")), "Triton can't load the model", "container triton"),
-    "out of memory": (lambda: served(fallen("OOMKilled")), "the server runs out of memory", "raise spec.runtime.resources.memory, which is not set"),
-    "falls": (lambda: served(fallen("Error")), "a container ends again and again", "--previous"),
-    "no GPU": (lambda: served(unschedulable("p", "")), "no node has a GPU left", "free GPUs"),
-    "no volume": (lambda: served(unschedulable("p", "", "0/3 nodes are available: pod has unbound immediate PersistentVolumeClaims.")), "the volume of the model can't be used where the pod would run", "kubectl get pvc"),
-    "no memory": (lambda: served(unschedulable("p", "", "0/3 nodes are available: 3 Insufficient memory.")), "no node has enough memory left", "lower spec.runtime.resources.memory"),
+    "out of memory": (lambda: served(fallen("OOMKilled")), "Triton runs out of memory", "raise spec.runtime.resources.memory, which is not set"),
+    "falls": (lambda: served(fallen("Error")), "a container crashes repeatedly", "--previous"),
+    "no GPU": (lambda: served(unschedulable("p", "")), "no node has a free GPU", "free GPUs"),
+    "no volume": (lambda: served(unschedulable("p", "", "0/3 nodes are available: pod has unbound immediate PersistentVolumeClaims.")), "the model's volume is not available on the pod's nodes", "kubectl get pvc"),
+    "no memory": (lambda: served(unschedulable("p", "", "0/3 nodes are available: 3 Insufficient memory.")), "no node has enough free memory", "lower spec.runtime.resources.memory"),
     "taints": (lambda: served(unschedulable("p", "", "0/3 nodes are available: 3 node(s) had untolerated taint {a: b}.")), "the nodes have taints that the pods don't tolerate", "tolerations"),
-    "no room at all": (lambda: served(unschedulable("p", "", "because")), "the scheduler finds no node", "describe node"),
-    "quota": (lambda: refusing("pods is forbidden: exceeded quota: gpus"), "a ResourceQuota leaves no room", "raise the ResourceQuota"),
-    "refused": (lambda: refusing("admission webhook denied the request"), "the API server takes no pods", "admission rule"),
-    "no balancer": (lambda: served(model=condition("BalancerReady", "False", "BalancerNotReady")), "no balancer is ready, so nobody answers requests", "kubectl describe pods"),
-    "rolled back": (scenes.failed, "the revision that the spec asks for failed, and is not served", "isn't tried again"),
-    "unready": (lambda: served(pod("p", status={"conditions": [{"type": "PodScheduled", "status": "True"}, {"type": "Ready", "status": "False", "lastTransitionTime": rfc3339(NOW)}]})), "pods that have served are not ready now", "read the log"),
-    "other autoscaler": (lambda: seen_of("other-autoscaler"), "somebody else scales this model", "remove the other writer"),
-    "blind": (lambda: seen_of("blind", condition("Accepted", "True", "Accepted")), "a signal that scaling follows is missing, so the count stays", "balancer's pods"),
+    "no room at all": (lambda: served(unschedulable("p", "", "because")), "no node fits the pod", "describe node"),
+    "quota": (lambda: refusing("pods is forbidden: exceeded quota: gpus"), "a ResourceQuota rejects new pods", "raise the ResourceQuota"),
+    "refused": (lambda: refusing("admission webhook denied the request"), "the API server rejects new pods", "admission rule"),
+    "no balancer": (lambda: served(model=condition("BalancerReady", "False", "BalancerNotReady")), "no balancer is ready, so requests fail", "kubectl describe pods"),
+    "rolled back": (scenes.failed, "the spec's revision failed and is not served", "is not retried automatically"),
+    "unready": (lambda: served(pod("p", status={"conditions": [{"type": "PodScheduled", "status": "True"}, {"type": "Ready", "status": "False", "lastTransitionTime": rfc3339(NOW)}]})), "pods that were ready no longer are", "read the log"),
+    "other autoscaler": (lambda: seen_of("other-autoscaler"), "an external autoscaler or client scales this model", "remove the external writer"),
+    "blind": (lambda: seen_of("blind", condition("Accepted", "True", "Accepted")), "a scaling signal is missing, so the replicas stay", "balancer's pods"),
     "slow to load": (lambda: served(pod("p", containers=[SLOW])), "Triton takes long to load the model", "startupTimeout"),
     "paused": (lambda: seen_of("paused"), "scaling is paused", "halcyon resume digits"),
-    "recommends": (lambda: seen_of("recommend"), "scaling is told only to recommend", "halcyon resume digits"),
-    "evicted": (lambda: served(pod("p", status={"phase": "Failed", "reason": "Evicted", "message": "low on memory"})), "nodes have thrown pods out", "spec.runtime.resources"),
-    "home is full": (lambda: served(pod("p", status={"phase": "Failed", "reason": "Evicted", "message": 'Usage of EmptyDir volume "home" exceeds the limit "20Gi". '})), "nodes have thrown pods out", "HF_HOME"),
-    "restarted": (lambda: served(pod("p", ready=True, containers=[{**FELL, "state": scenes.RUNNING, "lastState": {"terminated": {"reason": "Error", "exitCode": 1}}}])), "pods that are ready have fallen before", "--previous"),
-    "mismatch": (lambda: served(model=condition("TimeoutMismatch", "True", "WaitsTooLong")), "requests may wait for their batch until nobody waits for them", "lower spec.batching.maxQueueDelay"),
-    "ignored": (lambda: served(model=condition("FieldIgnored", "True", "NoEffect")), "a field of the spec has no effect", "leave it out"),
+    "recommends": (lambda: seen_of("recommend"), "scaling is in mode Recommend", "halcyon resume digits"),
+    "evicted": (lambda: served(pod("p", status={"phase": "Failed", "reason": "Evicted", "message": "low on memory"})), "pods were evicted", "spec.runtime.resources"),
+    "home is full": (lambda: served(pod("p", status={"phase": "Failed", "reason": "Evicted", "message": 'Usage of EmptyDir volume "home" exceeds the limit "20Gi". '})), "pods were evicted", "HF_HOME"),
+    "restarted": (lambda: served(pod("p", ready=True, containers=[{**FELL, "state": scenes.RUNNING, "lastState": {"terminated": {"reason": "Error", "exitCode": 1}}}])), "pods that are ready now have crashed before", "--previous"),
+    "mismatch": (lambda: served(model=condition("TimeoutMismatch", "True", "QueueDelayTooLong")), "requests may wait for their batch beyond their timeout", "lower spec.batching.maxQueueDelay"),
+    "ignored": (lambda: served(model=condition("FieldIgnored", "True", "NoEffect")), "a field of the spec has no effect", "remove it"),
 }  # fmt: skip
 
 
@@ -105,14 +105,14 @@ def test_the_cause_is_named_first_with_its_evidence_and_a_next_step(name: str) -
     make, what, then = CASES[name]
     first = found_in(make())[0]
 
-    assert first.what == what
-    assert then in first.then
+    assert first.summary == what
+    assert then in first.next_step
     assert all(first.evidence)
 
 
 def test_every_rule_has_a_situation() -> None:
     seen: set[int] = set()
-    from halcyon.cli.diagnose.facts import ConditionIndex  # noqa: PLC0415
+    from halcyon_cli.diagnose.facts import ConditionIndex  # noqa: PLC0415
 
     situations = [make() for make, _, _ in CASES.values()] + [limited("max")]
     for n, rule in enumerate(RULES):
@@ -120,7 +120,7 @@ def test_every_rule_has_a_situation() -> None:
             [
                 *rule(
                     Facts(s, AT, [{**EVENT, "regarding": {"kind": "HorizontalPodAutoscaler", "name": "m"}}]),
-                    ConditionIndex.of(s),
+                    ConditionIndex.from_inventory(s),
                 )
             ]
             for s in situations
@@ -168,7 +168,7 @@ def test_warnings_of_late_are_told_once_each_but_not_those_of_pods_that_are_read
 def test_an_operator_that_is_not_there_is_told() -> None:
     fresh = scenes.unheard()
     assert "0 of 0 operator pods are ready" in found_in(fresh, operators=[])[0].evidence
-    assert "helm install" in found_in(fresh, operators=[])[0].then
+    assert "helm install" in found_in(fresh, operators=[])[0].next_step
     there = pod("halcyon-0", ready=True)
     assert "1 of 1 operator pods are ready" in found_in(fresh, operators=[there])[0].evidence
 
@@ -180,8 +180,8 @@ def test_what_the_nodes_have_of_it_is_told_where_it_is_lacked() -> None:
         FreeCapacity("amd.com/gpu", 8, 8, 8, 1, ()),
     )
 
-    (cause,) = found_in(seen, room=(other, free))
-    assert cause.evidence == (f"pod p: {scenes.NO_GPU}", free.say())
+    (cause,) = found_in(seen, free_capacity=(other, free))
+    assert cause.evidence == (f"pod p: {scenes.NO_GPU}", free.describe())
 
 
 def test_many_pods_are_counted() -> None:

@@ -12,10 +12,11 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halcyon.cli.commands.main import main
-from halcyon.cli.lint.checks import check
+from halcyon.main import main
+from halcyon_cli.lint.checks import check
 from tests.unit.api.cases import FIELDS, RULES, document
 from tests.unit.api.cases import GOOD as ACCEPTED
+from tests.unit.cli.test_report import GOLDEN, compared
 
 GOOD = """\
 apiVersion: serving.halcyon.dev/v1alpha1
@@ -44,22 +45,22 @@ def test_nothing_is_wrong_with_what_is_right() -> None:
     [
         (GOOD + "  replicas: '2'\n", 9, 'spec.replicas is "2": Input should be a valid integer'),
         (GOOD + "  replicas: 2\n  trafic: {}\n", 10, "spec.trafic is not a field; did you mean traffic?"),
-        (GOOD + "  rollout:\n    xyz: 1\n", 10, "spec.rollout.xyz is not a field; there are strategy, surgeWait, onFailure, canary"),
+        (GOOD + "  rollout:\n    xyz: 1\n", 10, "spec.rollout.xyz is not a field; the fields are strategy, surgeWait, onFailure, canary"),
         (GOOD + "  runtime:\n    env:\n      - {name: A, valu: b}\n", 11, "spec.runtime.env[0].valu is not a field; did you mean value?"),
         (GOOD + "  scaling:\n    minReplicas: 9\n    maxReplicas: 4\n", 10, "spec.scaling.minReplicas is 9 and must not be above"),
         (GOOD + "  runtime:\n    env:\n      - {name: A, value: b}\n      - {name: 1bad, value: b}\n", 12, 'spec.runtime.env[1].name is "1bad"'),
         (GOOD + "  batching:\n    maxQueueDelay: 3 ms\n", 10, "for example 500us"),
         (GOOD + "  batching:\n    maxQueueDelay: 2026-01-01\n", 10, "quote it, for example '2026-01-01'"),
         (GOOD + "  scaling:\n    maxReplicas: 3\n    schedules:\n      - {name: x, start: 0 8 * * 1-9, duration: 1h, minReplicas: 1}\n", 11, "is no cron rule"),
-        (GOOD + "  replicas: 2\n  replicas: 3\n", 10, "replicas is there more than once"),
+        (GOOD + "  replicas: 2\n  replicas: 3\n", 10, "duplicate field replicas"),
         (GOOD + "speck: {}\n", 9, "speck is not a field"),
         (GOOD.replace("name: digits", "name: Digits"), 4, "metadata.name is 'Digits' (6 characters); it must match"),
         (GOOD.replace("  name: digits", "  labels: {}"), 3, "metadata.name is missing"),
         (GOOD.replace("v1alpha1", "v1"), 1, "it must be serving.halcyon.dev/v1alpha1"),
-        (GOOD.replace("ModelDeployment", "Modeldeployment"), 2, "kind is Modeldeployment; serving.halcyon.dev/v1alpha1 has ModelDeployment"),
-        (GOOD[: GOOD.index("spec")] + "spec: []\n", 5, "spec is missing, or no object"),
-        (GOOD + "  replicas: [\n", 10, "not YAML: "),
-        (GOOD + "\x00", 9, "not YAML: special characters"),
+        (GOOD.replace("ModelDeployment", "Modeldeployment"), 2, "kind is Modeldeployment; it must be ModelDeployment for serving.halcyon.dev/v1alpha1"),
+        (GOOD[: GOOD.index("spec")] + "spec: []\n", 5, "spec is missing or not an object"),
+        (GOOD + "  replicas: [\n", 10, "invalid YAML: "),
+        (GOOD + "\x00", 9, "invalid YAML: special characters"),
         ("a: " + "[" * 600, 1, "nested too deeply"),
     ],
 )  # fmt: skip
@@ -142,6 +143,17 @@ def test_a_folder_is_gone_through_and_its_findings_counted(good: Path, capsys: p
     assert out.endswith("2 ModelDeployments in 2 files: 1 error, 0 warnings\n")
 
 
+def test_the_output_is_that_of_the_golden_file(
+    good: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(good.parent)
+    wrong = "  batching: {maxBatchSize: 0}\n  trafic: {}\n  scaling: {minReplicas: 9, maxReplicas: 4}\nstatus: {}\n"
+    Path("model.yaml").write_text(GOOD + wrong)
+
+    _, out, _ = run(capsys, "-f", "model.yaml")
+    compared(GOLDEN / "lint.txt", out)
+
+
 def test_json_holds_the_same(good: Path, capsys: pytest.CaptureFixture[str]) -> None:
     good.write_text(GOOD + "  replicas: -1\n")
 
@@ -166,7 +178,7 @@ def test_stdin_is_read(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.M
 
 @pytest.mark.parametrize(
     ("content", "said"),
-    [(None, "can't be read: No such file"), (b"\xff", "not UTF-8"), (b"kind: Service", "no ModelDeployment in it")],
+    [(None, "can't read it: No such file"), (b"\xff", "not UTF-8"), (b"kind: Service", "no ModelDeployment in it")],
 )
 def test_a_file_that_cannot_be_used_is_status_2(
     content: bytes | None, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

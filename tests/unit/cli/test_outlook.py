@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from halcyon.cli.arguments.options import Output
-from halcyon.cli.commands.main import main
-from halcyon.cli.plan import preview
-from halcyon.cli.plan.child_diff import Child, children, overlaid, restarts
-from halcyon.cli.plan.cluster_scope import PlannedScope
 from halcyon.control.desired.plan import make
 from halcyon.control.state.scope import Scope
 from halcyon.kube import kinds
+from halcyon.main import main
+from halcyon_cli.arguments.options import Output
+from halcyon_cli.plan import preview
+from halcyon_cli.plan.child_diff import ChildDiff, diff_children, merged, restarts
+from halcyon_cli.plan.cluster_scope import PlannedScope
 from tests.unit.cli.test_plan import MODEL
 from tests.unit.cli.test_report import compared
 from tests.unit.control.objects import pod, view, world
@@ -24,7 +24,7 @@ from tests.unit.control.objects import pod, view, world
 GOLDEN = Path(__file__).parent / "golden"
 
 
-def nobody(*_: Any) -> None:
+def no_dry_run(*_: Any) -> None:
     """Nobody can be asked."""
 
 
@@ -37,13 +37,13 @@ def applied(spec: dict[str, Any] | None = None, now: dict[str, Any] | None = Non
     return replace(view(now), children=world(before), revisions=(target,), pods=pods)
 
 
-def found(now: Scope) -> dict[tuple[str, str], Child]:
-    return {(c.kind, c.name): c for c in children(now, make(now), nobody)}
+def found(now: Scope) -> dict[tuple[str, str], ChildDiff]:
+    return {(c.kind, c.name): c for c in diff_children(now, make(now), no_dry_run)}
 
 
 def page(now: Scope, *notes: str, color: bool = False) -> str:
     planned = make(now)
-    listed = children(now, planned, nobody)
+    listed = diff_children(now, planned, no_dry_run)
     return "\n".join(preview._page(PlannedScope(now, notes), planned, listed, Output("table", color=color))) + "\n"
 
 
@@ -51,7 +51,7 @@ def test_what_was_applied_stays_as_it_is() -> None:
     now = applied({"replicas": 2}, {"replicas": 2})
 
     assert {c.change for c in found(now).values()} == {"same"}
-    assert restarts(now, make(now)) == "no server would restart: the revision stays"
+    assert restarts(now, make(now)) == "no model pod would restart: the revision stays the same"
 
 
 def test_another_count_changes_counts_and_restarts_nothing() -> None:
@@ -61,16 +61,14 @@ def test_another_count_changes_counts_and_restarts_nothing() -> None:
     assert ("Deployment", "digits-a") in changed
     assert "-  replicas: 2" in changed["Deployment", "digits-a"]
     assert "+  replicas: 5" in changed["Deployment", "digits-a"]
-    assert restarts(now, make(now)) == "no server would restart: the revision stays"
+    assert restarts(now, make(now)) == "no model pod would restart: the revision stays the same"
 
 
 def test_another_batch_size_is_a_new_revision_that_replaces_every_server() -> None:
     now = applied(now={"batching": {"maxBatchSize": 8}})
     made = found(now)
 
-    assert (
-        restarts(now, make(now)) == "2 servers would be replaced, by rollout.strategy Auto: the revision is a new one"
-    )
+    assert restarts(now, make(now)) == "2 model pods would be replaced by rollout.strategy Auto: the revision is new"
     assert "create" in [c.change for (kind, _), c in made.items() if kind == "ControllerRevision"]
     assert made["Deployment", "digits-a"].change == "change"
 
@@ -101,7 +99,7 @@ def test_fields_of_others_are_no_difference() -> None:
     ],
 )
 def test_applying_leaves_what_it_does_not_name(live: Any, wanted: Any, after: Any) -> None:
-    assert overlaid(live, wanted) == after
+    assert merged(live, wanted) == after
 
 
 @pytest.mark.parametrize("color", [False, True])
@@ -109,14 +107,15 @@ def test_the_page(color: bool) -> None:
     now = applied({"replicas": 2}, {"replicas": 3, "traffic": {"queueLimit": 77}})
 
     compared(
-        GOLDEN / f"plan-change{'-color' if color else ''}.txt", page(now, "roles may not be read by you", color=color)
+        GOLDEN / f"plan-change{'-color' if color else ''}.txt",
+        page(now, "you may not read roles: existing ones are treated as absent", color=color),
     )
 
 
 def test_the_page_of_a_refused_spec() -> None:
     now = applied(now={"batching": {"maxBatchSize": 0}})
 
-    assert "! not accepted (Invalid): spec.batching.maxBatchSize is 0" in page(now)
+    assert "! rejected (Invalid): spec.batching.maxBatchSize is 0" in page(now)
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
@@ -142,9 +141,8 @@ def test_off_line_the_objects_of_a_new_model_are_listed(tmp_path: Path, capsys: 
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--offline", "--memory", "x.json"], "--memory is of the planner, which decides on --observations"),
-        (["--observations", "x.json", "-o", "yaml"], "decisions are printed as a table or as JSON"),
-        (["-n", "b"], "m is of namespace a, and -n says b; leave -n out"),
+        (["--offline", "--memory", "x.json"], "--memory is for the planner, which needs --observations"),
+        (["-n", "b"], "m has namespace a, and -n is b; omit -n"),
     ],
 )
 def test_options_that_do_not_go_together_are_refused(

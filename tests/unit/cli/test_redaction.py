@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halcyon.cli.diagnose import redaction
-from halcyon.cli.diagnose.redaction import GONE
+from halcyon_cli.diagnose import redaction
+from halcyon_cli.diagnose.redaction import REMOVED
 
 SECRET = "k3Vq8zPw0L"
 
@@ -60,7 +60,7 @@ SECRET = "k3Vq8zPw0L"
 )
 def test_credentials_in_a_log_are_removed(line: str, gone: str) -> None:
     assert gone not in redaction.text(line)
-    assert GONE in redaction.text(line)
+    assert REMOVED in redaction.text(line)
 
 
 @pytest.mark.parametrize(
@@ -86,19 +86,19 @@ def test_what_tells_of_the_trouble_stays(line: str) -> None:
 @pytest.mark.parametrize(
     ("name", "value", "shown"),
     [
-        ("OPENAI_KEY", "abc", GONE),
-        ("LICENSE_KEY", "AAA-BBB", GONE),
-        ("SLACK_WEBHOOK", "https://example.com/T0", GONE),
-        ("DB_PWD", "hunter2", GONE),
-        ("PWD", "hunter2", GONE),
+        ("OPENAI_KEY", "abc", REMOVED),
+        ("LICENSE_KEY", "AAA-BBB", REMOVED),
+        ("SLACK_WEBHOOK", "https://example.com/T0", REMOVED),
+        ("DB_PWD", "hunter2", REMOVED),
+        ("PWD", "hunter2", REMOVED),
         ("PWD", "/opt/tritonserver", "/opt/tritonserver"),
-        ("DATABASE_DSN", "Server=h;Uid=u;Pwd=hunter2", f"Server=h;Uid=u;Pwd={GONE}"),
+        ("DATABASE_DSN", "Server=h;Uid=u;Pwd=hunter2", f"Server=h;Uid=u;Pwd={REMOVED}"),
         ("CACHE_KEY", "resnet50", "resnet50"),
         ("KEYBOARD", "us", "us"),
     ],
 )
 def test_a_variable_s_value_goes_if_its_name_or_form_says_so(name: str, value: str, shown: str) -> None:
-    assert redaction.obj({"env": [{"name": name, "value": value}]}) == {"env": [{"name": name, "value": shown}]}
+    assert redaction.resource({"env": [{"name": name, "value": value}]}) == {"env": [{"name": name, "value": shown}]}
 
 
 UNITS = [
@@ -114,12 +114,12 @@ UNITS = [
 def test_no_line_takes_a_time_that_grows_with_its_square() -> None:
     code = """if True:
         import json, sys
-        from halcyon.cli.diagnose import redaction
+        from halcyon_cli.diagnose import redaction
         for unit in json.load(sys.stdin):
             print("a line of", repr(unit), flush=True)
             line = (unit * 2**15)[: 2**15]
             redaction.text(line)
-            redaction.obj({"a": line})
+            redaction.resource({"a": line})
     """
     # It takes a second. A time that grows so is 5 s for one line, and many of these lines would take as long.
     asked = json.dumps(UNITS)
@@ -144,10 +144,10 @@ def test_values_of_an_object_go_and_names_stay() -> None:
             "volumes": [{"secret": {"secretName": "tls"}}],
         },
     }  # fmt: skip
-    clean = redaction.obj(pod)
+    clean = redaction.resource(pod)
     env = clean["spec"]["containers"][0]["env"]
 
-    assert [one.get("value") for one in env] == [GONE, "fast", None]
+    assert [one.get("value") for one in env] == [REMOVED, "fast", None]
     assert env[2]["valueFrom"]["secretKeyRef"]["name"] == "db"
     assert clean["metadata"] == {"name": "p", "annotations": {"note": "kept"}}
     assert clean["spec"]["imagePullSecrets"] == [{"name": "registry"}]
@@ -160,7 +160,9 @@ def test_json_and_pbtxt_in_a_text_are_gone_through() -> None:
     )
     overlay = json.dumps({"parameters": {"hf_token": {"string_value": SECRET}, "gpu_ms": {"string_value": "5"}}})
     pbtxt = f'name: "m"\nparameters {{ key: "hf_token" value: {{ string_value: "{SECRET}" }} }}\nmax_batch_size: 4'
-    clean = redaction.obj({"kind": "ConfigMap", "data": {"a.json": accepted, "o.json": overlay, "config.pbtxt": pbtxt}})
+    clean = redaction.resource(
+        {"kind": "ConfigMap", "data": {"a.json": accepted, "o.json": overlay, "config.pbtxt": pbtxt}}
+    )
 
     assert SECRET not in json.dumps(clean)
     assert json.loads(clean["data"]["a.json"])["runtime"]["env"][1] == {"name": "MODE", "value": "x"}
@@ -169,15 +171,17 @@ def test_json_and_pbtxt_in_a_text_are_gone_through() -> None:
 
 
 def test_of_a_secret_only_its_names_are_left() -> None:
-    clean = redaction.obj({"kind": "Secret", "data": {"a": "aHVudGVyMg=="}, "stringData": {"b": "x"}})
+    clean = redaction.resource({"kind": "Secret", "data": {"a": "aHVudGVyMg=="}, "stringData": {"b": "x"}})
 
-    assert clean == {"kind": "Secret", "data": {"a": GONE}, "stringData": {"b": GONE}}
+    assert clean == {"kind": "Secret", "data": {"a": REMOVED}, "stringData": {"b": REMOVED}}
 
 
 def test_a_parameter_of_the_model_that_is_secret_goes() -> None:
-    clean = redaction.obj({"parameters": {"hf_token": {"string_value": "hf_abc"}, "gpu_ms": {"string_value": "5"}}})
+    clean = redaction.resource(
+        {"parameters": {"hf_token": {"string_value": "hf_abc"}, "gpu_ms": {"string_value": "5"}}}
+    )
 
-    assert clean == {"parameters": {"hf_token": {"string_value": GONE}, "gpu_ms": {"string_value": "5"}}}
+    assert clean == {"parameters": {"hf_token": {"string_value": REMOVED}, "gpu_ms": {"string_value": "5"}}}
 
 
 @given(
@@ -190,4 +194,4 @@ def test_a_parameter_of_the_model_that_is_secret_goes() -> None:
     )
 )
 def test_a_secret_is_found_however_deep_it_lies(value: object) -> None:
-    assert SECRET not in json.dumps(redaction.obj({"kind": "Pod", "value": value}))
+    assert SECRET not in json.dumps(redaction.resource({"kind": "Pod", "value": value}))

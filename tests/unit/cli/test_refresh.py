@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from halcyon.cli.commands.main import main
-from halcyon.cli.commands.refresh import State, state_of, wait
+from halcyon.main import main
+from halcyon_cli.commands.refresh import State, rollout_state, wait
 
 
 def model(
@@ -36,7 +36,7 @@ def model(
     ],
 )
 def test_a_model_is_served_once_its_new_rendering_is_all_there_is(found: dict[str, Any], state: State) -> None:
-    assert state_of(found, "m-old") == state
+    assert rollout_state(found, "m-old") == state
 
 
 class Clock:
@@ -73,9 +73,9 @@ def test_it_is_waited_until_something_is_known_or_the_time_is_over(states: list[
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ([], "give a name, or --all"),
-        (["m", "--all"], "give a name, or --all"),
-        (["m", "-A"], "-A is for --all, and m is one model"),
+        ([], "give either a name or --all"),
+        (["m", "--all"], "give either a name or --all"),
+        (["m", "-A"], "-A needs --all, and m is one model"),
     ],
 )
 def test_arguments_that_do_not_go_together_are_refused(

@@ -15,12 +15,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halcyon.cli.explain.build import LIMITS, lacks, report
-from halcyon.cli.kube.free_capacity import FreeCapacity, Holder
-from halcyon.cli.output.report_text import ago, text
 from halcyon.scaling.hpa.recommendation import LimitKind
 from halcyon.scaling.planner.outputs import LimitName
-from halcyon.scaling.policy.decision import CeilingName
+from halcyon.scaling.policy.decision import ReplicaLimitName
+from halcyon_cli.explain.build import LIMITS, insufficient_for, report
+from halcyon_cli.kube.free_capacity import FreeCapacity, Holder
+from halcyon_cli.output.report_text import ago, render
 from tests.unit.cli.situations import AT, SITUATIONS
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -29,36 +29,36 @@ ROOMS = {"rising": (FreeCapacity("nvidia.com/gpu", 8, 0, 0, 3, (Holder("batch/tr
 """Of what the pods of a situation find too little of."""
 
 
-def compared(file: Path, told: str) -> None:
+def compared(file: Path, explained: str) -> None:
     if os.environ.get("HALCYON_UPDATE_GOLDEN"):
-        file.write_text(told)
-    assert told == file.read_text(), "HALCYON_UPDATE_GOLDEN=1 writes the file anew; look at the difference"
+        file.write_text(explained)
+    assert explained == file.read_text(), "HALCYON_UPDATE_GOLDEN=1 writes the file anew; look at the difference"
 
 
 @pytest.mark.parametrize("name", SITUATIONS)
 def test_what_is_told_is_that_of_the_golden_file(name: str) -> None:
-    told = report(SITUATIONS[name]().resource(), NOW, ROOMS.get(name, ()))
+    explained = report(SITUATIONS[name]().resource(), NOW, ROOMS.get(name, ()))
 
-    compared(GOLDEN / f"{name}.txt", text(told, NOW) + "\n")
+    compared(GOLDEN / f"{name}.txt", render(explained, NOW) + "\n")
 
 
 def test_as_json_it_is_that_of_the_golden_file() -> None:
-    told = report(SITUATIONS["rising"]().resource(), NOW, ROOMS["rising"])
+    explained = report(SITUATIONS["rising"]().resource(), NOW, ROOMS["rising"])
 
-    compared(GOLDEN / "rising.json", json.dumps(told.to_dict(), indent=2) + "\n")
+    compared(GOLDEN / "rising.json", json.dumps(explained.to_dict(), indent=2) + "\n")
 
 
 def test_what_pods_lack_is_read_from_the_status_and_only_while_some_find_no_node() -> None:
     resource = SITUATIONS["rising"]().resource()
 
-    assert lacks(resource) == ["nvidia.com/gpu"]
+    assert insufficient_for(resource) == ["nvidia.com/gpu"]
     resource["status"]["replicas"]["unschedulable"] = 0
-    assert lacks(resource) == []
-    assert lacks({}) == []
+    assert insufficient_for(resource) == []
+    assert insufficient_for({}) == []
 
 
 def test_every_limit_that_can_be_named_is_explained() -> None:
-    assert set(LIMITS) == {*get_args(LimitName), *get_args(LimitKind), *get_args(CeilingName)}
+    assert set(LIMITS) == {*get_args(LimitName), *get_args(LimitKind), *get_args(ReplicaLimitName)}
 
 
 def test_a_change_of_the_spec_that_the_operator_has_not_seen_is_told() -> None:
@@ -66,13 +66,13 @@ def test_a_change_of_the_spec_that_the_operator_has_not_seen_is_told() -> None:
     resource["metadata"]["generation"] = 4
 
     (note,) = (n for n in report(resource, NOW).notes if n.condition == "Behind")
-    assert "the spec is of generation 4, and this is told of 1" in note.message
+    assert "the spec has generation 4, and this report is of 1" in note.message
 
 
 def test_a_resource_that_no_operator_has_seen_says_where_to_look() -> None:
     resource = SITUATIONS["undecided"]().resource() | {"status": {}}
 
-    assert "the operator hasn't said anything of it yet" in report(resource, NOW).headline
+    assert "the operator has not processed it yet" in report(resource, NOW).headline
 
 
 def test_what_is_being_deleted_says_so() -> None:
@@ -93,7 +93,7 @@ def test_pods_that_are_more_than_wanted_are_told_as_such() -> None:
     resource = SITUATIONS["paused"]().resource()
     resource["spec"]["replicas"] = 2
 
-    assert "pods        2 wanted, 3 ready\n" in text(report(resource, NOW), NOW)
+    assert "pods        2 desired, 3 ready\n" in render(report(resource, NOW), NOW)
 
 
 def test_schedules_are_those_of_the_time_it_is_asked() -> None:
@@ -117,13 +117,13 @@ def test_a_spec_that_breaks_a_rule_is_told_without_its_schedules() -> None:
 
 
 def test_colour_changes_no_letter() -> None:
-    told = report(SITUATIONS["rising"]().resource(), NOW)
-    coloured = text(told, NOW, color=True)
+    explained = report(SITUATIONS["rising"]().resource(), NOW)
+    coloured = render(explained, NOW, color=True)
 
     assert "\x1b[1mteam/digits\x1b[0m: 6 replicas" in coloured
     for code in ("\x1b[0m", "\x1b[1m", "\x1b[2m", "\x1b[32m", "\x1b[33m"):
         coloured = coloured.replace(code, "")
-    assert coloured == text(told, NOW)
+    assert coloured == render(explained, NOW)
 
 
 @pytest.mark.parametrize(("width", "widest"), [(20, 100), (80, 100), (100, 100), (300, 140)])
@@ -131,17 +131,17 @@ def test_colour_changes_no_letter() -> None:
 def test_lines_are_as_wide_as_the_terminal_where_their_words_and_columns_allow_it(
     name: str, width: int, widest: int
 ) -> None:
-    told = report(SITUATIONS[name]().resource(), NOW)
+    explained = report(SITUATIONS[name]().resource(), NOW)
 
-    assert max(len(line) for line in text(told, NOW, width=width).splitlines()) <= widest
+    assert max(len(line) for line in render(explained, NOW, width=width).splitlines()) <= widest
 
 
 def test_a_message_cannot_steer_the_terminal() -> None:
     resource = SITUATIONS["rising"]().resource()
     resource["status"]["scaling"]["why"] = "6 replicas: \x1b]0;mine\x07 and\nmore"
 
-    assert text(report(resource, NOW), NOW).startswith(
-        "team/digits: 6 replicas, as wanted: \ufffd]0;mine\ufffd and more\n"
+    assert render(report(resource, NOW), NOW).startswith(
+        "team/digits: 6 replicas, as desired: \ufffd]0;mine\ufffd and more\n"
     )
 
 
@@ -184,8 +184,8 @@ def spoilt(draw: st.DrawFn) -> dict[str, Any]:
 
 @given(spoilt())
 def test_a_status_of_another_form_is_told_as_far_as_it_can_be_read(resource: dict[str, Any]) -> None:
-    told = report(resource, NOW)
+    explained = report(resource, NOW)
 
     # Wrapped wherever a spoilt name makes the line too long.
-    assert f": {told.replicas} replica" in " ".join(text(told, NOW).split())
-    assert json.loads(json.dumps(told.to_dict()))["headline"] == told.headline
+    assert f": {explained.replicas} replica" in " ".join(render(explained, NOW).split())
+    assert json.loads(json.dumps(explained.to_dict()))["headline"] == explained.headline

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from halcyon.cli.kube.free_capacity import FreeCapacity, Holder, lacking, room
 from halcyon.render import names
+from halcyon_cli.kube.free_capacity import FreeCapacity, Holder, insufficient_resources, measure
 
 GPU = "nvidia.com/gpu"
 MIG = "nvidia.com/mig-1g.10gb"
@@ -41,7 +41,7 @@ def owned(kind: str, name: str, **labels: str) -> Any:
 
 def test_what_is_held_is_no_more_free_and_the_largest_holder_is_first() -> None:
     ours = {"metadata": {"namespace": "team", "labels": names.labels("digits", names.SERVER)}}
-    found = room(
+    found = measure(
         GPU,
         [node("a"), node("b", "4")],
         [
@@ -52,7 +52,7 @@ def test_what_is_held_is_no_more_free_and_the_largest_holder_is_first() -> None:
     )
 
     assert found == FreeCapacity(GPU, 12, 5, 5, 2, (Holder("team/digits", 4), Holder("batch/train", 3)))
-    assert found.say() == "5 of 12 nvidia.com/gpu free on 2 nodes; team/digits holds 4, batch/train 3"
+    assert found.describe() == "5 of 12 nvidia.com/gpu free on 2 nodes; team/digits holds 4, batch/train 3"
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_what_is_held_is_no_more_free_and_the_largest_holder_is_first() -> None:
     ],
 )
 def test_a_pod_holds_what_it_has_asked_for_from_its_node_on_to_its_end(one: Any, held: int) -> None:
-    found = room(GPU, [node("a"), node("cordoned", cordoned=True)], [one])
+    found = measure(GPU, [node("a"), node("cordoned", cordoned=True)], [one])
 
     assert (found.total, found.free) == (8, 8 - held)
 
@@ -91,7 +91,7 @@ def test_a_pod_holds_what_it_has_asked_for_from_its_node_on_to_its_end(one: Any,
     ],
 )
 def test_a_holder_has_the_name_that_its_owner_knows_it_by(more: Any, name: str) -> None:
-    assert room(GPU, [node("a")], [pod("p", "a", limits("1"), **more)]).holders == (Holder(name, 1),)
+    assert measure(GPU, [node("a")], [pod("p", "a", limits("1"), **more)]).holders == (Holder(name, 1),)
 
 
 @pytest.mark.parametrize(
@@ -102,28 +102,28 @@ def test_a_holder_has_the_name_that_its_owner_knows_it_by(more: Any, name: str) 
     ],
 )  # fmt: skip
 def test_nodes_that_take_no_pods_have_no_room(nodes: Any) -> None:
-    found = room(GPU, nodes, [pod("p", "a", limits("1"))])
+    found = measure(GPU, nodes, [pod("p", "a", limits("1"))])
 
     assert found == FreeCapacity(GPU, 0, 0, 0, 0, ())
-    assert found.say() == "0 of 0 nvidia.com/gpu free on any node that takes pods"
+    assert found.describe() == "0 of 0 nvidia.com/gpu free on any node that accepts pods"
 
 
 def test_a_node_that_holds_more_than_it_has_left_takes_nothing_from_another() -> None:
-    found = room(GPU, [node("a", "1"), node("b", "2")], [pod("p", "a", limits("4"))])
+    found = measure(GPU, [node("a", "1"), node("b", "2")], [pod("p", "a", limits("4"))])
 
-    assert (found.total, found.free, found.most) == (3, 2, 2)
+    assert (found.total, found.free, found.max_per_node) == (3, 2, 2)
 
 
 def test_what_is_free_in_pieces_says_how_much_one_node_has() -> None:
-    found = room(GPU, [node("a", "2"), node("b", "2"), node("c", "1")], [pod("p", "c", limits("1"))])
+    found = measure(GPU, [node("a", "2"), node("b", "2"), node("c", "1")], [pod("p", "c", limits("1"))])
 
-    assert found.say() == "4 of 5 nvidia.com/gpu free on 3 nodes, at most 2 on one; batch/p holds 1"
+    assert found.describe() == "4 of 5 nvidia.com/gpu free on 3 nodes, at most 2 on one; batch/p holds 1"
 
 
 def test_many_holders_are_counted() -> None:
     held = [pod(f"p{n}", "a", limits(str(n))) for n in (4, 3, 2, 1)] + [pod("q", "a", limits("1"))]
 
-    said = room(GPU, [node("a", "16")], held).say()
+    said = measure(GPU, [node("a", "16")], held).describe()
     assert said == "5 of 16 nvidia.com/gpu free on 1 node; batch/p4 holds 4, batch/p3 3, batch/p2 2, 2 others 2"
 
 
@@ -133,4 +133,4 @@ def test_what_a_scheduler_finds_too_little_of_is_read_from_its_words() -> None:
         "3 of 6 servers are ready: pod x: 0/1 nodes are available: 1 Insufficient nvidia.com/gpu, 1 Insufficient nvidia.com/mig-1g.10gb.",
         "5 of 5 servers are ready",
     ]
-    assert lacking(said) == [GPU, MIG]
+    assert insufficient_resources(said) == [GPU, MIG]

@@ -7,7 +7,7 @@ from typing import Any
 from halcyon.api.spec.rollout import CanaryStep
 from halcyon.api.timestamps import rfc3339
 from halcyon.control.desired import plan
-from halcyon.control.rollout.rollout import RolloutPlan
+from halcyon.control.rollout.rollout_plan import RolloutPlan
 from halcyon.control.status import status
 from tests.unit.control.rolling import Cluster, served
 

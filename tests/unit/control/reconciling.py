@@ -11,15 +11,16 @@ from typing_extensions import override
 from halcyon.api.conditions import Reason
 from halcyon.control.acceptance.accepted_specs import AcceptedSpecs
 from halcyon.control.reconcile.gpu_reservations import GpuReservations
-from halcyon.control.reconcile.reconciler import Reconciler
 from halcyon.control.state.cluster_state import ClusterState
 from halcyon.kube.client import FIELD_MANAGER, Object
 from halcyon.kube.event_recorder import EventRecorder
 from halcyon.kube.kinds import CONFIG_MAP, Key, Kind
 from halcyon.render import names, server
 from halcyon.render.site import Site
+from tests.clocks import DrivenClock
 from tests.unit.control.memory_kube import MemoryKube
 from tests.unit.control.objects import PVC, resource
+from tests.unit.control.reconcilers import reconciler, scope_builder
 from tests.unit.render.rendered import SITE
 
 
@@ -79,23 +80,18 @@ class Team:
         self.api = api or Api()
         caches = self.caches = self.api.caches
         caches.resources._scopes[""].seen = 1
-        caches.accepted = self.spec_of = AcceptedSpecs(caches)
+        self.spec_of = AcceptedSpecs(caches)
         limited = site.policy.limits.gpus_per_namespace is not None
-        self.gpus = caches.gpus = GpuReservations(caches, self.spec_of, lambda _: None, limited=limited)
+        self.gpus = GpuReservations(caches, self.spec_of, lambda _: None, limited=limited)
         claim = {"metadata": {"namespace": "team", "name": "models", "resourceVersion": "1"}}
         caches.claims._store(Key("team", "models"), claim)
         later = itertools.count(1000.0, 60.0).__next__
-        self.recorder = EventRecorder(self.api, instance="op", clock=lambda: 1000.0)
-        self.reconciler = Reconciler(
-            self.api,
-            caches,
-            self.recorder,
-            lambda: site,
-            later,
-            on_plan=lambda *_: None,
-            on_gone=self.gpus.gone,
-            shares=self.gpus,
+        self.recorder = EventRecorder(self.api, instance="op", clock=DrivenClock(lambda: 1000.0))
+        clock = DrivenClock(later)
+        scopes = scope_builder(
+            self.api, caches, site=site, specs=self.spec_of, reservations=self.gpus, clock=DrivenClock(lambda: 1000.0)
         )
+        self.reconciler = reconciler(self.api, scopes, self.recorder, clock)
         self._versions = itertools.count(1)
 
     def ask(self, name: str, *, uid: str = "", **spec: Any) -> None:

@@ -34,6 +34,9 @@ from halcyon.render import names
 from halcyon.scaling.observations import Value
 from halcyon.scaling.policy.decision import Decision, Signal
 from halcyon.signals.observation_store import ObservationStore
+from tests.clocks import DrivenClock
+from tests.unit.control.autoscalers import autoscaler
+from tests.unit.control.leadership import FixedLeadership
 from tests.unit.control.memory_kube import MemoryKube
 from tests.unit.control.objects import PVC
 from tests.unit.control.virtual_time import VirtualTime, run
@@ -74,7 +77,7 @@ class Dictated(Decider):
     """Decides what the test says: a count or an error by model, and otherwise the present count."""
 
     wanted: dict[Key, int | Exception] = field(default_factory=dict)
-    signals: dict[Key, tuple[Signal, ...]] = field(default_factory=dict)
+    published: dict[Key, tuple[Signal, ...]] = field(default_factory=dict)
     unknown: dict[Key, str] = field(default_factory=dict)
     asked: list[tuple[float, Key]] = field(default_factory=list)
     """When it was asked, and for whom."""
@@ -85,17 +88,17 @@ class Dictated(Decider):
     def decide(self, key: Key, spec: Spec, actuator: Actuator, now: float) -> Decision:
         self.asked.append((now, key))
         self.thinks()
-        current = self.sensing.caches.replicas(key)
+        current = self.signals.caches.replicas(key)
         wanted = self.wanted.get(key, current)
         if isinstance(wanted, Exception):
             raise wanted
         return Decision(
-            self.sensing.epoch.at(now),
+            self.signals.epoch.at(now),
             defaults.policy(spec),
             current,
             wanted,
-            said=f"{wanted} replicas, since the test says so",
-            signals=self.signals.get(key, ()),
+            text=f"{wanted} replicas, since the test says so",
+            signals=self.published.get(key, ()),
             unknown=self.unknown.get(key, ""),
         )
 
@@ -139,10 +142,9 @@ class World:
         self, time: VirtualTime, *, leads: bool = True, led: bool = True, publishes_in_s: float = 0.05
     ) -> None:
         self.time = time
-        self.leads, self.led = leads, led
+        self.leadership = FixedLeadership(is_leader=leads, has_leader=led)
         self.publishes_in_s = publishes_in_s
-        self.wall_ahead_s = EPOCH
-        """What the wall clock is ahead of the monotonic one."""
+        self.clock = DrivenClock(time, EPOCH)
         self.specs: dict[Key, Spec] = {}
         self.writes: list[Write] = []
         self.queued: list[tuple[float, Key]] = []
@@ -153,30 +155,27 @@ class World:
         """Whether our cache hears nothing of ModelDeployments."""
         self.kube = _Kube(self)
         self.caches = ClusterState(self.kube, enqueue=lambda _: None)
-        self.hub = ObservationStore(
-            on_record=lambda ns, name, confirms: self.scaler.heard(Key(ns, name), confirms=confirms)
-        )
-        self.sensing = ModelSignals(self.caches, self.hub, time, lambda: self.wall_ahead_s + time())
+        self.hub = ObservationStore()
+        self.sensing = ModelSignals(self.caches, self.hub, self.clock)
         self.scaler = self.another_scaler()
         self._requests: dict[Key, int] = {}
         self._batches: dict[Key, int] = {}
 
     def another_scaler(self) -> Autoscaler:
         """As of a process that has just begun; it becomes this world's only where the caller says so."""
-        return Autoscaler(
-            client=self.kube,
-            caches=self.caches,
-            sensing=self.sensing,
-            spec_of=self.specs.get,
+        return autoscaler(
+            self.kube,
+            self.caches,
+            self.specs,
+            self.sensing,
+            clock=self.clock,
+            leadership=self.leadership,
             enqueue=self._enqueue,
-            leads=lambda: self.leads,
-            led=lambda: self.led,
-            clock=self.time,
         )
 
     def dictate(self) -> Dictated:
         """Let the test decide."""
-        self.scaler.deciding = made = Dictated(self.sensing)
+        self.scaler.decider = made = Dictated(self.sensing)
         return made
 
     def model(
@@ -272,7 +271,7 @@ class World:
         there = self.kube.objects.get((kinds.MODEL_DEPLOYMENT, key.namespace, key.name))
         if there is None:
             return
-        view = Scope(resource=there, site=SITE, children={}, scaling=self.scaler.shown(key))
+        view = Scope(resource=there, site=SITE, children={}, scaling=self.scaler.published(key))
         said = status_scaling.make(view, plan_of(self.specs[key]))
         asyncio.get_running_loop().call_later(self.publishes_in_s, self.publish, key, said)
 
@@ -354,9 +353,9 @@ def holds(thing: object, key: Key, path: str = "") -> list[str]:
     found = []
     for part in fields(thing):  # type: ignore[arg-type]  # only dataclasses are given
         value = getattr(thing, part.name)
-        if isinstance(value, (dict, set)) and key in value:
+        if part.name != "specs" and isinstance(value, (dict, set)) and key in value:
             found.append(f"{path}{part.name}")
-        elif part.name in {"deciding", "rivals"} or (part.name == "sensing" and not path):
+        elif part.name in {"decider", "external_writers", "updates"} or (part.name == "signals" and not path):
             found += holds(value, key, f"{path}{part.name}.")
     return sorted(found)
 

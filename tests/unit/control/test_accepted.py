@@ -15,6 +15,8 @@ from halcyon.control.autoscaling.gpu_budget import GpuBudget
 from halcyon.control.autoscaling.replica_limits import ReplicaLimits
 from halcyon.kube.kinds import CONFIG_MAP, CONTROLLER_REVISION, DEPLOYMENT, Key
 from halcyon.render import names
+from tests.clocks import DrivenClock
+from tests.specs import OneSpec
 from tests.unit.control.reconciling import Team
 from tests.unit.render.rendered import SITE
 
@@ -53,7 +55,7 @@ async def refused() -> Team:
 
 def known(team: Team, spec_of: AcceptedSpecs | None = None) -> tuple[int, int] | None:
     """GPUs of a pod and the most replicas, by the spec in force."""
-    spec = (spec_of or team.spec_of)(ONE)
+    spec = (spec_of or team.spec_of).get(ONE)
     if spec is None:
         return None
     assert spec.scaling is not None
@@ -91,7 +93,7 @@ async def test_an_accepted_spec_that_is_deleted_stays_in_force_and_is_written_ag
 async def test_a_budget_holds_whatever_is_written_over_the_accepted_spec() -> None:
     team = await served()
     team.write_accepted("one", forged(team.accepted_text("one")))
-    spec = team.spec_of(ONE)
+    spec = team.spec_of.get(ONE)
     assert spec is not None
     ceiling = GpuBudget(4).ask(ONE, wanted=8, current=1, gpus=spec.runtime.gpu.count)
     assert ceiling is not None
@@ -154,10 +156,10 @@ async def test_a_new_process_has_no_opinion_of_what_was_written_over() -> None:
 async def test_the_budget_knows_a_model_without_a_known_spec_by_its_servers() -> None:
     team = await served()
     budget = GpuBudget(4)
-    ReplicaLimits(team.caches, lambda _: None, lambda: 0.0, budget).share(set())
+    ReplicaLimits(team.caches, OneSpec(None), DrivenClock(lambda: 0.0), budget).share(set())
     assert budget.ask(Key("team", "two"), wanted=4, current=0, gpus=1) is not None
     team.seen(DEPLOYMENT, "one-a", None)
-    assert list(ReplicaLimits(team.caches, lambda _: None, lambda: 0.0, GpuBudget(4)).share(set())) == []
+    assert list(ReplicaLimits(team.caches, OneSpec(None), DrivenClock(lambda: 0.0), GpuBudget(4)).share(set())) == []
 
 
 async def test_another_model_of_the_same_name_has_accepted_nothing_yet() -> None:
@@ -185,7 +187,7 @@ async def test_a_record_of_an_earlier_version_is_sealed_also_while_the_spec_is_r
 
 async def test_a_spec_is_parsed_once_however_often_it_is_asked_for() -> None:
     team = await served()
-    first = team.spec_of(ONE)
+    first = team.spec_of.get(ONE)
     team.ask("one", **GOOD)
     assert first is not None
-    assert team.spec_of(ONE) is first
+    assert team.spec_of.get(ONE) is first

@@ -16,7 +16,7 @@ from halcyon.kube.kinds import Key, Kind
 from halcyon.render import names
 from tests.unit.control.memory_kube import MemoryKube
 from tests.unit.control.objects import PVC, UID, resource
-from tests.unit.render.rendered import SITE
+from tests.unit.control.reconcilers import scope_builder
 
 DIGITS = Key("team", "digits")
 FILES = Key("team", "files")
@@ -29,6 +29,7 @@ class World:
         self.kube = MemoryKube()
         self.queued: list[Key] = []
         self.caches = ClusterState(self.kube, enqueue=self.queued.append)
+        self.scopes = scope_builder(self.kube, self.caches)
         self._version = 100
 
     def store(self, informer: Informer, obj: Object) -> None:
@@ -45,7 +46,7 @@ class World:
 
     async def look(self, key: Key = DIGITS) -> None:
         """What a reconcile does first."""
-        await self.caches.view(key, SITE, found={}, refused="")
+        await self.scopes.build(key, uncached={}, rejected="")
 
 
 def labelled(kind: Kind, name: str, owner: str, **fields: Any) -> Object:
@@ -87,7 +88,7 @@ async def test_the_content_of_a_config_map_is_read_once_per_version() -> None:
     world.kube.objects.clear()
     await world.look()
 
-    assert world.caches._contents.keys() == {FILES}
+    assert world.scopes.sources._contents.keys() == {FILES}
 
 
 async def test_the_content_of_a_config_map_is_forgotten_with_the_last_model_that_names_it() -> None:
@@ -96,13 +97,13 @@ async def test_the_content_of_a_config_map_is_forgotten_with_the_last_model_that
     for name in ("digits", "second"):
         world.store(world.caches.resources, from_config_map(name))
         await world.look(Key("team", name))
-    assert world.caches._contents.keys() == {FILES}
+    assert world.scopes.sources._contents.keys() == {FILES}
 
     world.caches.resources._store(Key("team", "second"), None)
-    assert world.caches._contents.keys() == {FILES}
+    assert world.scopes.sources._contents.keys() == {FILES}
 
     world.caches.resources._store(DIGITS, None)
-    assert world.caches._contents == {}
+    assert world.scopes.sources._contents == {}
 
 
 async def test_the_content_of_a_config_map_is_forgotten_when_the_model_takes_another_source() -> None:
@@ -113,7 +114,7 @@ async def test_the_content_of_a_config_map_is_forgotten_when_the_model_takes_ano
 
     world.store(world.caches.resources, resource({"model": {"source": PVC}}))
 
-    assert world.caches._contents == {}
+    assert world.scopes.sources._contents == {}
 
 
 def written(manager: str, time: str, *fields: str, subresource: str = "") -> dict[str, Any]:
@@ -205,7 +206,7 @@ async def test_what_keeps_a_balancer_from_starting_wakes_a_reconcile_that_sees_i
     world.store(world.caches.pods, ended)
 
     assert world.queued == [DIGITS]
-    seen = await world.caches.view(DIGITS, SITE, found={}, refused="")
+    seen = await world.scopes.build(DIGITS, uncached={}, rejected="")
     assert seen is not None
     assert seen.balancer_trouble == "pod b-0: agent ended with Error (exit code 1): cannot list resource, 2 restarts"
 
@@ -243,7 +244,7 @@ async def test_an_autoscaler_of_somebody_else_is_found_by_what_it_scales(hpa: Ob
         owner["uid"] = UID if owner["uid"] == "UID" else owner["uid"]
     world.store(world.caches.hpas, hpa)
 
-    view = await world.caches.view(DIGITS, SITE, found={}, refused="")
+    view = await world.scopes.build(DIGITS, uncached={}, rejected="")
 
     assert view is not None
     assert view.foreign_autoscaler == said
@@ -262,7 +263,7 @@ async def test_an_autoscaler_on_a_deployment_of_servers_is_found_too(hpa: Object
     world.store(world.caches.resources, resource())
     world.store(world.caches.hpas, hpa)
 
-    view = await world.caches.view(DIGITS, SITE, found={}, refused="")
+    view = await world.scopes.build(DIGITS, uncached={}, rejected="")
 
     assert view is not None
     assert (view.foreign_autoscaler, view.foreign_below) == ("", below)

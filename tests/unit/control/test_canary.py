@@ -13,7 +13,7 @@ from halcyon.api.conditions import Reason
 from halcyon.api.spec.rollout import Canary
 from halcyon.api.timestamps import rfc3339
 from halcyon.control.rollout.canary_steps import ABORT, PROMOTE, advance, share, wish
-from halcyon.control.rollout.rollout import RolloutPhase, RolloutPlan
+from halcyon.control.rollout.rollout_plan import RolloutPhase, RolloutPlan
 from halcyon.control.rollout.rollout_record import RolloutRecord, RolloutResult
 from halcyon.control.state.scope import CanaryVerdict
 from halcyon.kube import kinds
@@ -128,7 +128,7 @@ def test_a_rollout_without_a_canary_takes_place_where_the_servers_are() -> None:
 
 @pytest.mark.parametrize(
     ("verdict", "word", "reason"),
-    [("rollback", "", Reason.CANARY_WORSE), ("wait", ABORT, Reason.CANARY_ABORTED)],
+    [("rollback", "", Reason.CANARY_ANALYSIS_FAILED), ("wait", ABORT, Reason.CANARY_ABORTED)],
 )
 def test_a_worse_or_aborted_canary_goes_at_once_and_is_not_tried_again(verdict: Any, word: str, reason: Reason) -> None:
     cluster, first, asked = begun()

@@ -5,23 +5,40 @@ from __future__ import annotations
 
 import random
 from bisect import bisect_right
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from halcyon.api.documents.observation_report import SlotLatency
+from halcyon.api.spec import Spec
+from halcyon.api.spec.parse import parse
 from halcyon.balancer.config.latency_buckets import BOUNDS_MS
 from halcyon.control.rollout.canary_analysis import LOOK_S, CanaryAnalysis
-from halcyon.control.rollout.rollout import RolloutPlan
+from halcyon.control.rollout.rollout_plan import RolloutPlan
 from halcyon.kube.client import Object
 from halcyon.kube.kinds import Key
 from halcyon.render import names
 from halcyon.signals.observation_store import ObservationStore
-from tests.unit.control.objects import pod
+from tests.clocks import DrivenClock
+from tests.unit.control.objects import PVC, pod
 from tests.unit.control.rolling import Cluster
 from tests.unit.control.test_canary import begun
 from tests.unit.signals.records import haproxy, record, triton
 
 KEY = Key("team", "digits")
+
+
+@dataclass(frozen=True)
+class Rolling:
+    """A plan, as far as an analysis reads it."""
+
+    spec: Spec
+    rollout: RolloutPlan | None
+
+
+def rolling(planned: RolloutPlan | None, *, balanced: bool = True) -> Rolling:
+    """A plan with this rollout, behind balancers of ours or not."""
+    traffic = {"balancer": "HAProxy" if balanced else "Service"}
+    return Rolling(parse("digits", {"model": {"source": PVC}, "traffic": traffic}), planned)
 
 
 class Watched:
@@ -32,8 +49,8 @@ class Watched:
         self.rollout = rollout(cluster)
         self.now = 1000.0
         self.hub = ObservationStore()
-        self.watch = CanaryAnalysis(self.hub, lambda: self.now)
-        self.watch.planned(KEY, self.rollout, balanced=balanced)
+        self.watch = CanaryAnalysis(self.hub, DrivenClock(lambda: self.now))
+        self.watch.planned(KEY, rolling(self.rollout, balanced=balanced))
         self.balanced, self.slower, self.draw = balanced, slower, random.Random(seed)
         self.totals = {"old": [500, 0], "new": [500, 0]}
         self.buckets = {slot: [9] * (len(BOUNDS_MS) + 1) for slot in "ab"}
@@ -114,7 +131,7 @@ def test_nothing_is_said_where_no_canary_is_under_way() -> None:
     watched = Watched()
     watched.look()
     watched.look(old=(5, 0), new=(5, 0))
-    watched.watch.planned(KEY, None, balanced=True)
+    watched.watch.planned(KEY, rolling(None))
 
     assert watched.look(old=(5, 0), new=(5, 0)) is None
 
@@ -125,7 +142,7 @@ def test_another_canary_begins_without_the_evidence_of_the_one_before() -> None:
     assert watched.look(old=(5, 0), new=(5, 0)) == "wait"
     other = begun(count=2, room=3)[0]
     other.key(batching={"maxBatchSize": 9})
-    watched.watch.planned(KEY, rollout(other), balanced=True)
+    watched.watch.planned(KEY, rolling(rollout(other)))
 
     assert watched.watch.verdict(KEY, []) is None
 

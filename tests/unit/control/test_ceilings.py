@@ -128,7 +128,7 @@ def test_a_promise_that_nobody_keeps_leaves_the_room_to_others() -> None:
 
 def test_two_models_share_the_sites_budget_and_one_gets_what_the_other_gives_back() -> None:
     async def scenario(world: World) -> None:
-        world.scaler.ceilings.budget = GpuBudget(6)
+        world.scaler.limits.budget = GpuBudget(6)
         dictated = world.dictate()
         dictated.wanted |= {DIGITS: 4, OTHER: 4}
         for key in (DIGITS, OTHER):
@@ -152,7 +152,7 @@ def test_two_models_share_the_sites_budget_and_one_gets_what_the_other_gives_bac
 
 def test_what_nobody_decides_for_holds_its_part_of_the_budget_until_it_is_gone() -> None:
     async def scenario(world: World) -> None:
-        world.scaler.ceilings.budget = GpuBudget(6)
+        world.scaler.limits.budget = GpuBudget(6)
         world.dictate().wanted[DIGITS] = 6
         world.model("other", replicas=4, actuator=None)
         with_gpus(world, OTHER, 1)
@@ -172,7 +172,7 @@ def test_what_nobody_decides_for_holds_its_part_of_the_budget_until_it_is_gone()
 
 def test_what_is_only_recommended_takes_nothing_from_the_budget() -> None:
     async def scenario(world: World) -> None:
-        world.scaler.ceilings.budget = GpuBudget(6)
+        world.scaler.limits.budget = GpuBudget(6)
         world.dictate().wanted |= {DIGITS: 6, OTHER: 5}
         world.model("other", replicas=1, actuator=Actuator.DIRECT)
         with_gpus(world, OTHER, 1)

@@ -16,6 +16,8 @@ from halcyon.kube import errors, kinds
 from halcyon.kube.client import LEASE_LATE_S, MAX_AT_ONCE, KubeClient
 from halcyon.kube.encoding import as_yaml
 from halcyon.kube.errors import Busy, Conflicted, Gone, NotFound, Refused, of_status
+from halcyon.kube.lease_fence import LeaseFence
+from tests.clocks import DrivenClock
 from tests.unit.control.virtual_time import VirtualTime, run
 
 
@@ -114,14 +116,12 @@ def test_an_apply_that_waits_for_a_turn_while_the_lease_becomes_late_waits_for_t
 
 
 def test_who_is_fenced_reads_and_renews_and_writes_nothing() -> None:
-    def fenced() -> None:
-        raise errors.LeaseLost("another may lead")
-
     async def scenario(_: VirtualTime) -> list[str]:
         server = Server()
         server.lease.set()
-        client = KubeClient(cast("Any", server))
-        client.fence = fenced
+        lost = LeaseFence("halcyon-system/halcyon", DrivenClock(lambda: 100.0), deadline_s=7.0)
+        lost.renew(at=0.0)
+        client = KubeClient(cast("Any", server), fence=lost)
         pod: dict[str, Any] = {"metadata": {"name": "pod", "namespace": "ns"}}
         for write in (
             client.apply(kinds.POD, pod),

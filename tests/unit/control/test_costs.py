@@ -15,6 +15,7 @@ from halcyon.control.status import cost as status_cost
 from halcyon.kube.kinds import Key
 from halcyon.scaling.gpu_cost import Cost, Prices, Spent
 from halcyon.scaling.planner.outputs import PlannerMemory
+from tests.unit.control.leadership import FixedLeadership
 from tests.unit.control.objects import PVC, view
 from tests.unit.control.scaling_world import DIGITS, World, live
 from tests.unit.signals.records import haproxy, record, triton
@@ -40,7 +41,13 @@ class Books:
             pod["status"]["podIP"] = "10.0.0.1"
         world.specs[DIGITS] = parse("digits", document(**asked))
         self.costs = GpuCosts(
-            world.caches, world.sensing, world.specs.get, self._tell, lambda: leads, world.time, prices=prices
+            world.caches,
+            world.sensing,
+            world.specs,
+            self._tell,
+            FixedLeadership(is_leader=leads),
+            world.clock,
+            prices=prices,
         )
 
     def _tell(self, key: Key) -> None:
@@ -60,7 +67,7 @@ class Books:
 
 
 def status(books: Books) -> Any:
-    return status_cost.make(view(costs=books.costs.shown(DIGITS)))
+    return status_cost.make(view(costs=books.costs.published(DIGITS)))
 
 
 def test_gpu_time_is_counted_by_what_the_pods_do_and_told() -> None:
@@ -259,19 +266,19 @@ def test_what_was_counted_outlives_the_process_with_the_planners_memory() -> Non
         await books.run(1200, rps=10)
         kept = saved("digits", PlannerMemory(), at=0.0, cost=books.costs.stored(DIGITS))
         later = GpuCosts(
-            world.caches, world.sensing, world.specs.get, books._tell, lambda: True, world.time, prices=PRICES
+            world.caches, world.sensing, world.specs, books._tell, FixedLeadership(), world.clock, prices=PRICES
         )
-        later.kept = {DIGITS: kept}
+        later.restore({DIGITS: kept})
         books.costs = later
         await books.run(20, rps=10)
         assert status(books)["perThousandInferences"] == "0.14"
         assert status(books)["busyPercent"] == 50
         # The counter for Prometheus begins anew: it would add up what was told already.
-        assert later.spent(DIGITS) == Spent(busy=20.0, idle=20.0, inferences=200.0, most=160.0, seconds=10.0)
+        assert later.spent(DIGITS) == Spent(busy=20.0, idle=20.0, inferences=200.0, at_max_replicas=160.0, seconds=10.0)
         other = GpuCosts(
-            world.caches, world.sensing, world.specs.get, books._tell, lambda: True, world.time, prices=PRICES
+            world.caches, world.sensing, world.specs, books._tell, FixedLeadership(), world.clock, prices=PRICES
         )
-        other.kept = {DIGITS: replace(kept, uid="another")}
+        other.restore({DIGITS: replace(kept, uid="another")})
         other.count(DIGITS)
         assert other.stored(DIGITS) == []
 

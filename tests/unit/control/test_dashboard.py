@@ -30,7 +30,7 @@ def test_none_is_left_out_when_seconds_are_missed(steps: list[int]) -> None:
 
 
 def ring(*rows: tuple[float, ...]) -> Ring:
-    made = Ring(len(rows[0]), keep_s=60.0)
+    made = Ring(len(rows[0]), max_age_s=60.0)
     for row in rows:
         made.add(row)
     return made

@@ -12,9 +12,9 @@ from halcyon.control.autoscaling import decider
 from halcyon.control.autoscaling.decider import Decider
 from halcyon.control.autoscaling.planner_memory_store import saved
 from halcyon.control.objects.actuator import Actuator
-from halcyon.scaling.hpa.algorithm import SYNC_S
+from halcyon.scaling.hpa.algorithm import SYNC_INTERVAL_S
 from halcyon.scaling.planner.outputs import PlannerMemory
-from halcyon.scaling.policy.decision import RULES_SAY_UNTIL, Decision
+from halcyon.scaling.policy.decision import RULES_REASON, Decision
 from halcyon.scaling.schedules import in_force
 from tests.unit.control.objects import PVC
 from tests.unit.control.scaling_world import DIGITS, World, spec
@@ -82,9 +82,9 @@ def test_the_rules_decide_until_a_batch_was_seen_and_then_the_planner_does() -> 
 
     assert (before.policy, after.policy) == ("Planner", "Planner")
     assert (before.desired, again.desired) == (5, 5)
-    assert before.why.endswith(RULES_SAY_UNTIL)
+    assert before.why.endswith(RULES_REASON)
     assert "requestRate" not in names(before)
-    assert RULES_SAY_UNTIL not in after.why
+    assert RULES_REASON not in after.why
     assert "requestRate" in names(after)
     # The hand-over moves nothing: what runs was found right by somebody.
     assert (after.current, after.desired) == (5, 5)
@@ -94,7 +94,7 @@ def test_a_decision_while_it_learns_is_looked_at_again_as_soon_as_the_planner_sa
     model = Model()
     made = model.hear(10, arrived=20, served=0)
 
-    assert made.look_again_at == pytest.approx(EPOCH + model.clock.now + 1.0, abs=0.01)
+    assert made.next_decision_at == pytest.approx(EPOCH + model.clock.now + 1.0, abs=0.01)
 
 
 def test_a_model_at_zero_is_the_planner_s_although_nothing_is_known_of_it() -> None:
@@ -134,7 +134,7 @@ def test_the_policy_rules_without_an_hpa_decides_at_the_hpa_s_pace() -> None:
     assert model.hear(1, DIRECT, queued=40).desired == 2
     asked = [model.hear(1, DIRECT, queued=40).at for _ in range(60)]
 
-    assert len(set(asked)) == pytest.approx(60 / SYNC_S, abs=1)
+    assert len(set(asked)) == pytest.approx(60 / SYNC_INTERVAL_S, abs=1)
 
 
 def test_gpus_that_nobody_measures_hold_no_count_down() -> None:
@@ -153,7 +153,7 @@ def test_gpus_that_nobody_measures_hold_no_count_down() -> None:
 def test_a_decision_that_was_blind_does_not_last() -> None:
     model = Model(replicas=3, policy="Rules")
     model.hear(20, DIRECT, queued=40)
-    model.clock.now += 12 + SYNC_S
+    model.clock.now += 12 + SYNC_INTERVAL_S
     blind = model.decide(DIRECT)
     assert (blind.desired, blind.limited_by) == (3, ("unknown",))
 
@@ -181,7 +181,7 @@ def test_a_count_that_could_not_be_written_uses_up_no_pace() -> None:
 
     assert lost.hear(1, DIRECT, queued=80).desired == 3
     # Whoever believes that one was added waits ten minutes for the next.
-    assert written.hear(int(SYNC_S) + 1, DIRECT, queued=80).desired == 2
+    assert written.hear(int(SYNC_INTERVAL_S) + 1, DIRECT, queued=80).desired == 2
 
 
 def test_not_written_is_nothing_to_who_has_decided_nothing_by_rules() -> None:
@@ -298,7 +298,7 @@ def learnt() -> PlannerMemory:
 def test_live_memory_is_not_overwritten_by_what_an_earlier_process_has_kept() -> None:
     model = Model()
     model.hear(3, arrived=40, served=0)
-    model.deciding.kept = {DIGITS: saved("digits", learnt(), at=EPOCH)}
+    model.deciding.restore({DIGITS: saved("digits", learnt(), at=EPOCH)})
     model.hear(3, arrived=40, served=0)
 
     memory = model.deciding.memory(DIGITS)
@@ -308,22 +308,22 @@ def test_live_memory_is_not_overwritten_by_what_an_earlier_process_has_kept() ->
 
 def test_who_has_kept_the_capacity_lets_the_planner_decide_at_once() -> None:
     model = Model()
-    model.deciding.kept = {DIGITS: saved("digits", learnt(), at=EPOCH)}
+    model.deciding.restore({DIGITS: saved("digits", learnt(), at=EPOCH)})
     made = model.hear(3, arrived=40, served=0)
 
-    assert RULES_SAY_UNTIL not in made.why
+    assert RULES_REASON not in made.why
     memory = model.deciding.memory(DIGITS)
     assert memory is not None
     # Counters of another process are no base for differences.
     assert memory.capacity.seen == ()
-    assert model.deciding.kept == {}
+    assert model.deciding._saved == {}
 
 
 def test_what_another_model_of_the_same_name_has_learnt_is_not_taken() -> None:
     model = Model()
-    model.deciding.kept = {DIGITS: saved("another uid", learnt(), at=EPOCH)}
+    model.deciding.restore({DIGITS: saved("another uid", learnt(), at=EPOCH)})
 
-    assert model.hear(3, arrived=40, served=0).why.endswith(RULES_SAY_UNTIL)
+    assert model.hear(3, arrived=40, served=0).why.endswith(RULES_REASON)
 
 
 def test_what_the_planner_has_learnt_is_told_with_the_targets_of_the_spec() -> None:
@@ -374,7 +374,7 @@ def test_a_wall_clock_that_is_set_changes_no_count(step_s: float) -> None:
         model.write(model.hear(1, arrived=200))
     count = model.world.replicas()
     assert count >= 2
-    model.world.wall_ahead_s += step_s
+    model.world.clock.ahead_s += step_s
     model.world.sensing.check_clocks()
     counts = []
     for _ in range(100):
@@ -391,7 +391,7 @@ def test_a_wall_clock_that_is_set_back_holds_replicas_no_longer_than_patience_do
     for _ in range(30):
         model.write(model.hear(1, arrived=400))
     count = model.world.replicas()
-    model.world.wall_ahead_s -= 3600
+    model.world.clock.ahead_s -= 3600
     model.world.sensing.check_clocks()
     for _ in range(260):
         model.write(model.hear(1, arrived=8))
@@ -405,7 +405,7 @@ def test_what_is_held_after_a_peak_is_held_although_the_wall_clock_is_set_forth(
         model.write(model.hear(1, arrived=400))
     count = model.world.replicas()
     assert model.hear(30, arrived=8).desired == count
-    model.world.wall_ahead_s += 3600
+    model.world.clock.ahead_s += 3600
     model.world.sensing.check_clocks()
 
     assert {model.hear(1, arrived=8).desired for _ in range(25)} == {count}
@@ -415,7 +415,7 @@ def test_a_wall_clock_that_is_set_makes_no_signal_stand_still() -> None:
     model = Model(replicas=2)
     model.hear(60, arrived=2, inflight=3)
     model.hear(1, inflight=3)
-    model.world.wall_ahead_s += 3600
+    model.world.clock.ahead_s += 3600
     model.world.sensing.check_clocks()
 
     assert model.hear(1, inflight=3).unknown == ""

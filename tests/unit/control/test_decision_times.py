@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
-from e2e.bench.cost import histogram_quantile
+from benchmarks.cost import histogram_quantile
 from halcyon.control.autoscaling.decision_metrics import DecisionMetrics
 
 

@@ -30,7 +30,7 @@ def test_what_is_answered_and_what_waits_has_come() -> None:
     told = demand.sample([pod("a", 1, done=130, pending=5, busy_us=None), pod("b", 1, done=8)])
 
     assert told is not None
-    assert (told.requests, told.inflight, told.queued, told.refused) == (36, 5, 0, 0)
+    assert (told.requests, told.inflight, told.queued, told.rejected) == (36, 5, 0, 0)
 
 
 def test_what_waited_is_not_counted_again_when_it_is_answered() -> None:

@@ -11,6 +11,7 @@ from halcyon.control.status.events import happenings
 from halcyon.kube import errors
 from halcyon.kube.event_recorder import PENDING, QUIET_S, EventRecorder, NewEvent
 from halcyon.kube.kinds import EVENT
+from tests.clocks import DrivenClock
 from tests.unit.control.memory_kube import MemoryKube
 from tests.unit.control.objects import UID, resource
 
@@ -26,9 +27,9 @@ def status(**conditions: tuple[str, str]) -> dict[str, Any]:
 
 
 GOOD = {"Accepted": ("True", "Accepted"), "Ready": ("True", "Ready")}
-STARTING = {"Accepted": ("True", "Accepted"), "Ready": ("False", "NoneReady")}
+STARTING = {"Accepted": ("True", "Accepted"), "Ready": ("False", "NoServersReady")}
 INVALID = {"Accepted": ("False", "Invalid"), "Ready": ("False", "Invalid"), "Stalled": ("True", "Invalid")}
-TROUBLED = {"BalancerReady": ("True", "BalancerTrouble")}
+TROUBLED = {"BalancerReady": ("True", "BalancerDegraded")}
 FAILED = {"Accepted": ("True", "Accepted"), "Ready": ("False", "LoadFailed"), "Stalled": ("True", "LoadFailed")}
 
 
@@ -40,7 +41,7 @@ FAILED = {"Accepted": ("True", "Accepted"), "Ready": ("False", "LoadFailed"), "S
         (STARTING, GOOD, [("Normal", "Ready")]),
         ({}, GOOD, [("Normal", "Ready")]),
         (GOOD, GOOD, []),
-        (GOOD, STARTING, [("Warning", "NoneReady")]),
+        (GOOD, STARTING, [("Warning", "NoServersReady")]),
         ({}, INVALID, [("Warning", "Invalid")]),
         (GOOD, INVALID, [("Warning", "Invalid")]),
         (INVALID, INVALID, []),
@@ -51,10 +52,10 @@ FAILED = {"Accepted": ("True", "Accepted"), "Ready": ("False", "LoadFailed"), "S
         (GOOD, FAILED, [("Warning", "LoadFailed")]),
         (FAILED, GOOD, [("Normal", "Ready")]),
         (GOOD, GOOD | {"Ready": ("True", "ScaledToZero")}, []),
-        (GOOD, GOOD | TROUBLED, [("Warning", "BalancerTrouble")]),
+        (GOOD, GOOD | TROUBLED, [("Warning", "BalancerDegraded")]),
         (GOOD | TROUBLED, GOOD | TROUBLED, []),
         (GOOD | TROUBLED, GOOD | {"BalancerReady": ("True", "BalancerReady")}, []),
-        (GOOD, GOOD | TROUBLED | {"Ready": ("False", "BalancerTrouble")}, [("Warning", "BalancerTrouble")]),
+        (GOOD, GOOD | TROUBLED | {"Ready": ("False", "BalancerDegraded")}, [("Warning", "BalancerDegraded")]),
         (GOOD, GOOD | {"Ready": ("Unknown", "Unknown")}, [("Warning", "Unknown")]),
     ],
 )
@@ -103,12 +104,12 @@ class Clock:
 
 async def test_an_event_says_what_it_is_about_and_is_not_told_again_for_a_while() -> None:
     kube, clock = MemoryKube(), Clock()
-    recorder = EventRecorder(kube, instance="x" * 200, clock=clock)
+    recorder = EventRecorder(kube, instance="x" * 200, clock=DrivenClock(clock))
     happening = NewEvent("Warning", "LoadFailed", "y" * 2000)
 
-    recorder.tell(resource(), happening)
+    recorder.record(resource(), happening)
     clock.now += QUIET_S - 1
-    recorder.tell(resource(), happening)
+    recorder.record(resource(), happening)
     await recorder.flush(5)
     (event,) = kube.objects.values()
     assert event["regarding"]["uid"] == UID
@@ -117,8 +118,8 @@ async def test_an_event_says_what_it_is_about_and_is_not_told_again_for_a_while(
     assert event["metadata"]["namespace"] == "team"
 
     clock.now += 2
-    recorder.tell(resource(), happening)
-    recorder.tell(resource(), NewEvent("Warning", "LoadFailed", "another"))
+    recorder.record(resource(), happening)
+    recorder.record(resource(), NewEvent("Warning", "LoadFailed", "another"))
     await recorder.flush(5)
     assert len(kube.objects) == 3
     assert {kind for kind, _, _ in kube.objects} == {EVENT}
@@ -128,8 +129,8 @@ async def test_an_event_about_the_longest_name_has_one_that_the_api_server_takes
     kube = MemoryKube()
     long = resource()
     long["metadata"]["name"] = "a" * 199 + "-" + "b" * 53
-    recorder = EventRecorder(kube, instance="x", clock=Clock())
-    recorder.tell(long, NewEvent("Warning", "Invalid", "m"))
+    recorder = EventRecorder(kube, instance="x", clock=DrivenClock(Clock()))
+    recorder.record(long, NewEvent("Warning", "Invalid", "m"))
     await recorder.flush(5)
 
     (event,) = kube.objects.values()
@@ -139,9 +140,9 @@ async def test_an_event_about_the_longest_name_has_one_that_the_api_server_takes
 
 
 async def test_an_event_that_cannot_be_written_stops_nobody(caplog: pytest.LogCaptureFixture) -> None:
-    recorder = EventRecorder(MemoryKube().seen_by(lambda _: "refuse"), instance="x", clock=Clock())
+    recorder = EventRecorder(MemoryKube().seen_by(lambda _: "refuse"), instance="x", clock=DrivenClock(Clock()))
 
-    recorder.tell(resource(), NewEvent("Normal", "Ready", "m"))
+    recorder.record(resource(), NewEvent("Normal", "Ready", "m"))
     await recorder.flush(5)
 
     assert "cannot write an event" in caplog.text
@@ -149,11 +150,11 @@ async def test_an_event_that_cannot_be_written_stops_nobody(caplog: pytest.LogCa
 
 async def test_what_is_told_is_written_beside_and_in_order() -> None:
     kube = MemoryKube()
-    recorder = EventRecorder(kube, instance="x", clock=Clock())
+    recorder = EventRecorder(kube, instance="x", clock=DrivenClock(Clock()))
     writing = asyncio.create_task(recorder.run())
     for part in ("ab", "cd"):
         for message in part:
-            recorder.tell(resource(), NewEvent("Normal", "ScaledUp", message))
+            recorder.record(resource(), NewEvent("Normal", "ScaledUp", message))
         for _ in range(20):
             await asyncio.sleep(0)
     writing.cancel()
@@ -163,9 +164,9 @@ async def test_what_is_told_is_written_beside_and_in_order() -> None:
 
 async def test_of_too_many_events_the_oldest_goes_and_that_is_said(caplog: pytest.LogCaptureFixture) -> None:
     kube = MemoryKube()
-    recorder = EventRecorder(kube, instance="x", clock=Clock())
+    recorder = EventRecorder(kube, instance="x", clock=DrivenClock(Clock()))
     for number in range(PENDING + 1):
-        recorder.tell(resource(), NewEvent("Normal", "ScaledUp", str(number)))
+        recorder.record(resource(), NewEvent("Normal", "ScaledUp", str(number)))
     await recorder.flush(5)
 
     assert "too many events to write" in caplog.text
@@ -178,8 +179,8 @@ async def test_a_flush_ends_in_time_and_where_another_leads() -> None:
         raise errors.LeaseLost("another leads")
 
     for kube in (MemoryKube().seen_by(lambda _: "hang"), MemoryKube().seen_by(lost)):
-        recorder = EventRecorder(kube, instance="x", clock=Clock())
-        recorder.tell(resource(), NewEvent("Normal", "Ready", "m"))
+        recorder = EventRecorder(kube, instance="x", clock=DrivenClock(Clock()))
+        recorder.record(resource(), NewEvent("Normal", "Ready", "m"))
         async with asyncio.timeout(5):
             await recorder.flush(0.01)
 

@@ -7,6 +7,7 @@ from typing import Any
 from halcyon.control.reporting.recent_events import KEPT, MODELS, RecentEvents
 from halcyon.kube.event_recorder import QUIET_S
 from halcyon.kube.kinds import Key
+from tests.clocks import DrivenClock
 
 KEY = Key("team", "digits")
 
@@ -27,7 +28,7 @@ def model(ready: str, reason: str = "Ready", message: str = "so it is", **status
 
 def test_changes_are_kept_the_newest_first() -> None:
     wall = Wall()
-    happened = RecentEvents(wall)
+    happened = RecentEvents(DrivenClock(wall))
     happened.changed(KEY, None, model("False"))
     assert happened.of(KEY) == ()
 
@@ -42,7 +43,7 @@ def test_changes_are_kept_the_newest_first() -> None:
 
 
 def test_what_tells_nothing_is_not_kept() -> None:
-    happened = RecentEvents(Wall())
+    happened = RecentEvents(DrivenClock(Wall()))
     happened.changed(KEY, model("True"), model("True", replicas={"ready": 2}))
     happened.changed(KEY, model("True"), model("True", message="2 of 2"))
 
@@ -51,7 +52,7 @@ def test_what_tells_nothing_is_not_kept() -> None:
 
 def test_the_same_again_is_kept_after_a_while_only() -> None:
     wall = Wall()
-    happened = RecentEvents(wall)
+    happened = RecentEvents(DrivenClock(wall))
     for _ in range(3):
         happened.changed(KEY, model("False"), model("True"))
     assert len(happened.of(KEY)) == 1
@@ -61,7 +62,7 @@ def test_the_same_again_is_kept_after_a_while_only() -> None:
 
 
 def test_it_is_bounded_and_goes_with_the_model() -> None:
-    happened = RecentEvents(Wall())
+    happened = RecentEvents(DrivenClock(Wall()))
     for n in range(2 * KEPT):
         happened.changed(KEY, model("False"), model("True", message=f"number {n}"))
     assert len(happened.of(KEY)) == KEPT

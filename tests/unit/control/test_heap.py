@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from halcyon.control.runtime.gc_freeze import MIN_OBJECTS, OFTEN_S, SHARE, THAWED_EVERY, GcFreeze
+from tests.clocks import DrivenClock
 
 
 @dataclass
@@ -22,7 +23,7 @@ class World:
 
 @asynccontextmanager
 async def running(world: World) -> AsyncGenerator[GcFreeze]:
-    heap = GcFreeze(lambda: world.size, lambda: world.changes, every_s=0.0, clock=lambda: world.now)
+    heap = GcFreeze(lambda: world.size, lambda: world.changes, every_s=0.0, clock=DrivenClock(lambda: world.now))
     task = asyncio.create_task(heap.run())
     try:
         await looks()

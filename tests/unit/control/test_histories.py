@@ -15,9 +15,10 @@ from halcyon.control.autoscaling.decider import Decider
 from halcyon.control.autoscaling.history_backfill import REFUSED_S, RETRY_S, HistoryBackfill, merged
 from halcyon.control.autoscaling.planner_memory_store import saved
 from halcyon.kube.kinds import Key
-from halcyon.scaling.planner.forecast.seasonality import BIN_S, DAY, KEEP, History
+from halcyon.scaling.planner.forecast.seasonality import BIN_S, DAY, MAX_BINS, History
 from halcyon.scaling.planner.outputs import PlannerMemory
-from halcyon.signals.prometheus.client import PrometheusError, Unanswered
+from halcyon.signals.prometheus.client import PrometheusError, PrometheusUnavailable
+from tests.clocks import DrivenClock
 from tests.unit.control.scaling_world import DIGITS, World
 from tests.unit.control.virtual_time import VirtualTime, run
 
@@ -105,10 +106,10 @@ def test_the_seasons_are_those_that_the_whole_past_would_have_taught() -> None:
 
 
 def test_no_more_is_kept_than_a_history_keeps() -> None:
-    past = History(bins=(1.0,) * KEEP, open=1000 + KEEP, until=(1000 + KEEP) * BIN_S)
-    made = merged(past, seen({1000 + KEEP: 4}, until=(1001 + KEEP) * BIN_S + 10))
+    past = History(bins=(1.0,) * MAX_BINS, open=1000 + MAX_BINS, until=(1000 + MAX_BINS) * BIN_S)
+    made = merged(past, seen({1000 + MAX_BINS: 4}, until=(1001 + MAX_BINS) * BIN_S + 10))
 
-    assert len(made.bins) == KEEP
+    assert len(made.bins) == MAX_BINS
     assert made.bins[-1] == 4
 
 
@@ -159,7 +160,7 @@ async def ask_for(made: HistoryBackfill, seconds: float) -> None:
 def test_a_past_that_nobody_knows_is_asked_for_once() -> None:
     async def scenario(time: VirtualTime) -> None:
         asked = Asked(time, digits=[None], other=[None])
-        made = HistoryBackfill(asked, clock=time)
+        made = HistoryBackfill(asked, clock=DrivenClock(time))
         made.want(DIGITS)
         made.want(OTHER)
         await ask_for(made, 10 * REFUSED_S)
@@ -170,8 +171,8 @@ def test_a_past_that_nobody_knows_is_asked_for_once() -> None:
 
 def test_while_nobody_answers_everybody_waits() -> None:
     async def scenario(time: VirtualTime) -> None:
-        asked = Asked(time, digits=[Unanswered("away"), Unanswered("away"), None], other=[None])
-        made = HistoryBackfill(asked, clock=time)
+        asked = Asked(time, digits=[PrometheusUnavailable("away"), PrometheusUnavailable("away"), None], other=[None])
+        made = HistoryBackfill(asked, clock=DrivenClock(time))
         made.want(DIGITS)
         made.want(OTHER)
         await ask_for(made, 10 * RETRY_S)
@@ -184,7 +185,7 @@ def test_while_nobody_answers_everybody_waits() -> None:
 def test_a_question_that_is_refused_holds_up_nobody_else_and_is_put_again_much_later() -> None:
     async def scenario(time: VirtualTime) -> None:
         asked = Asked(time, digits=[PrometheusError("2 series"), None], other=[None])
-        made = HistoryBackfill(asked, clock=time)
+        made = HistoryBackfill(asked, clock=DrivenClock(time))
         made.want(DIGITS)
         made.want(OTHER)
         await ask_for(made, 3 * REFUSED_S)
@@ -196,7 +197,7 @@ def test_a_question_that_is_refused_holds_up_nobody_else_and_is_put_again_much_l
 def test_a_past_that_cannot_be_taken_in_ends_nobody() -> None:
     async def scenario(time: VirtualTime) -> None:
         asked = Asked(time, digits=[history([1.0], end=1000)], other=[None])
-        made = HistoryBackfill(asked, clock=time)
+        made = HistoryBackfill(asked, clock=DrivenClock(time))
         made.want(DIGITS)
         made.want(OTHER)
 
@@ -214,7 +215,7 @@ def test_a_past_that_cannot_be_taken_in_ends_nobody() -> None:
 def test_who_comes_later_need_not_wait_for_who_was_refused() -> None:
     async def scenario(time: VirtualTime) -> None:
         asked = Asked(time, digits=[PrometheusError("2 series")], other=[None])
-        made = HistoryBackfill(asked, clock=time)
+        made = HistoryBackfill(asked, clock=DrivenClock(time))
         made.want(DIGITS)
         asyncio.get_running_loop().call_later(100, made.want, OTHER)
         await ask_for(made, 200)
@@ -226,7 +227,7 @@ def test_who_comes_later_need_not_wait_for_who_was_refused() -> None:
 def test_a_model_that_is_gone_is_not_asked_for_and_its_answer_is_dropped() -> None:
     async def scenario(time: VirtualTime) -> None:
         asked = Asked(time, digits=[history([1.0], end=1000)], other=[None])
-        made = HistoryBackfill(asked, clock=time)
+        made = HistoryBackfill(asked, clock=DrivenClock(time))
         made.want(DIGITS)
         made.want(OTHER)
         made.forget(OTHER)
@@ -252,9 +253,7 @@ class Model:
 
     def another(self) -> Decider:
         """As of a process that has just begun."""
-        made = Decider(self.world.sensing)
-        made.histories = HistoryBackfill(self._ask, clock=lambda: self.now)
-        return made
+        return Decider(self.world.sensing, HistoryBackfill(self._ask, clock=DrivenClock(lambda: self.now)))
 
     async def _ask(self, namespace: str, name: str) -> History | None:
         self.wanted.append(Key(namespace, name))
@@ -266,7 +265,7 @@ class Model:
         for _ in range(seconds):
             self.now += 1
             self.world.speak(DIGITS, arrived=20)
-            self.deciding.decide(DIGITS, self.world.specs[DIGITS], self.world.scaler._models[DIGITS].actuator, self.now)
+            self.deciding.decide(DIGITS, self.world.specs[DIGITS], self.world.scaler.models[DIGITS].actuator, self.now)
 
     def learn(self) -> None:
         """Let the asker do what there is to do; every answer comes at once."""
@@ -313,7 +312,7 @@ def test_who_remembers_less_than_a_day_asks(bins: int, *, asks: bool) -> None:
     model = Model()
     end = int(model.world.sensing.epoch.at(model.now) // BIN_S)
     kept = PlannerMemory(history=history([3.0] * bins, end=end))
-    model.deciding.kept = {DIGITS: saved(model.world.sensing.uid(DIGITS), kept, at=0.0)}
+    model.deciding.restore({DIGITS: saved(model.world.sensing.uid(DIGITS), kept, at=0.0)})
     model.hear(5)
     if asks:
         model.learn()

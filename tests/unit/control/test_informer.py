@@ -107,7 +107,7 @@ def test_a_list_fills_the_cache_and_says_that_it_is_synced() -> None:
 
     assert informer.synced.is_set()
     assert changes == [("a", None, "1"), ("b", None, "2")]
-    assert sorted(informer.keys()) == [Key("team", "a"), Key("team", "b")]
+    assert sorted(informer.all_keys()) == [Key("team", "a"), Key("team", "b")]
     assert script.asked == ["list a=b", "watch 5"]
 
 
@@ -127,7 +127,7 @@ def test_a_watch_brings_what_is_new_changed_and_gone() -> None:
     )
 
     assert changes == [("a", None, "1"), ("b", None, "6"), ("a", "1", "7"), ("b", "6", None)]
-    assert informer.keys() == [Key("team", "a")]
+    assert informer.all_keys() == [Key("team", "a")]
 
 
 def test_a_watch_that_ends_goes_on_where_it_ended_without_a_list() -> None:
@@ -141,7 +141,7 @@ def test_a_bookmark_is_no_object() -> None:
     informer, changes = follow(Script(([], 5), [event("BOOKMARK", {"metadata": {"resourceVersion": "9"}})]))
 
     assert changes == []
-    assert informer.keys() == []
+    assert informer.all_keys() == []
     assert informer.has_seen(Key("team", "a"), 9)
 
 
@@ -188,7 +188,7 @@ def test_a_word_that_nobody_has_any_more_is_forgotten() -> None:
 def test_managed_fields_are_not_kept() -> None:
     informer, _ = follow(Script(([obj("a", 1)], 5), [event("ADDED", obj("b", 6))]))
 
-    assert all("managedFields" not in (informer.get(k) or {})["metadata"] for k in informer.keys())  # noqa: SIM118
+    assert all("managedFields" not in (informer.get(k) or {})["metadata"] for k in informer.all_keys())
     assert drop_managed_fields({"metadata": {}}) == {"metadata": {}}
 
 
@@ -297,16 +297,16 @@ def test_each_watched_namespace_is_listed_and_watched_by_itself() -> None:
         informer = Informer(Two(), POD, namespaces=("green", "blue"))
         running = asyncio.create_task(informer.run())
         await asyncio.sleep(0.1)
-        assert informer.keys() == [Key("green", "a")]
+        assert informer.all_keys() == [Key("green", "a")]
         assert not informer.synced.is_set(), "one of two is no full cache"
         await asyncio.sleep(20)
         assert informer.synced.is_set()
-        assert sorted(informer.keys()) == [Key("blue", "b"), Key("green", "a")]
+        assert sorted(informer.all_keys()) == [Key("blue", "b"), Key("green", "a")]
         # What one namespace has brought says nothing of the other.
         assert informer.has_seen(Key("green", "new"), 9)
         assert not informer.has_seen(Key("blue", "new"), 9)
         await asyncio.sleep(60)
-        assert informer.keys() == [Key("green", "a")], "the list of one namespace took the other's away"
+        assert informer.all_keys() == [Key("green", "a")], "the list of one namespace took the other's away"
         running.cancel()
 
     run(scenario)

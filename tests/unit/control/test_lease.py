@@ -22,6 +22,8 @@ from halcyon.kube.leader_election import (
     LeaderElector,
     decide,
 )
+from halcyon.kube.lease_fence import LeaseFence
+from tests.clocks import DrivenClock
 from tests.drawn import draws
 from tests.unit.control.memory_kube import Fault, Faulty, MemoryKube, no_fault
 from tests.unit.control.virtual_time import VirtualTime, run
@@ -49,6 +51,7 @@ class Replica:
 
     elector: LeaderElector
     time: VirtualTime
+    clock: DrivenClock
     stop: asyncio.Event = field(default_factory=asyncio.Event)
     led: list[tuple[float, float]] = field(default_factory=list)
     lost: bool = False
@@ -78,7 +81,9 @@ class Replica:
 
 def replica(kube: MemoryKube, name: str, time: VirtualTime, fault: Fault = no_fault) -> Replica:
     client = kube.seen_by(fault)
-    return Replica(LeaderElector(client, "halcyon-system", "halcyon", name, time), time)
+    clock = DrivenClock(time)
+    fence = LeaseFence("halcyon-system/halcyon", clock, deadline_s=RENEW_DEADLINE_S)
+    return Replica(LeaderElector(client, "halcyon-system", "halcyon", name, clock, fence), time, clock)
 
 
 class Slow(Faulty):
@@ -313,7 +318,7 @@ def test_two_never_lead_at_once_and_one_leads_when_faults_are_over(
 
 def knows(standby: Replica) -> bool:
     """Whether it knows that somebody leads."""
-    return standby.elector.led
+    return standby.elector.has_leader
 
 
 def test_a_standby_knows_that_somebody_leads_until_the_lease_has_run_out() -> None:
@@ -369,18 +374,18 @@ def test_a_leader_that_slept_past_its_deadline_may_not_write_and_one_that_renews
     async def scenario(time: VirtualTime) -> None:
         broken = asyncio.Event()
         one = replica(MemoryKube(), "one", time, lambda _: "hang" if broken.is_set() else "ok")
-        one.elector.fence()  # who never led isn't fenced: the API server decides about what it writes
+        one.elector.fence.check()  # who never led isn't fenced: the API server decides about what it writes
         async with asyncio.TaskGroup() as group:
             group.create_task(one.live())
             for _ in range(30):
                 await asyncio.sleep(1)
-                one.elector.fence()
+                one.elector.fence.check()
             broken.set()
             await asyncio.sleep(RENEW_DEADLINE_S - RENEW_INTERVAL_S - 0.1)
-            one.elector.fence()
+            one.elector.fence.check()
             # As after a pause: time has passed, and the elector's own round hasn't had its turn.
-            one.elector.clock = lambda: time() + RENEW_INTERVAL_S + 0.2
+            one.clock.time = lambda: time() + RENEW_INTERVAL_S + 0.2
             with pytest.raises(errors.LeaseLost, match=r"was renewed [789]\.\d s ago"):
-                one.elector.fence()
+                one.elector.fence.check()
 
     run(scenario)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import orjson
@@ -15,14 +15,12 @@ from prometheus_client.exposition import generate_latest
 from typing_extensions import override
 
 from halcyon.api.conditions import Reason
-from halcyon.api.schema.crd import JsonSchema, schema
 from halcyon.api.schema.shape import fitted
+from halcyon.api.schema.structural_schema import JsonSchema, schema
 from halcyon.api.spec import Spec
 from halcyon.api.status import Status
-from halcyon.cli.output import model_rows as cli_fleet
 from halcyon.control.acceptance.accepted_specs import AcceptedSpecs
 from halcyon.control.autoscaling.gpu_budget import GpuBudget
-from halcyon.control.autoscaling.loop import Autoscaler
 from halcyon.control.autoscaling.model_signals import ModelSignals
 from halcyon.control.autoscaling.pod_scraper import PodScraper
 from halcyon.control.desired import plan
@@ -43,6 +41,10 @@ from halcyon.kube.kinds import Key, Kind
 from halcyon.kube.malformed_objects import Malformed
 from halcyon.render import names
 from halcyon.signals.observation_store import ObservationStore
+from halcyon_cli.output import model_rows as cli_fleet
+from tests.clocks import DrivenClock
+from tests.unit.control.autoscalers import autoscaler
+from tests.unit.control.leadership import FixedLeadership
 from tests.unit.control.memory_kube import MemoryKube
 from tests.unit.control.objects import PVC, resource, view, world
 
@@ -118,30 +120,28 @@ class Replica:
     def __init__(self) -> None:
         self.caches = ClusterState(MemoryKube(), enqueue=lambda _: None)
         self.accepted = AcceptedSpecs(self.caches)
-        clock: Callable[[], float] = lambda: 1000.0  # noqa: E731
+        clock = DrivenClock(lambda: 1000.0)
         hub, registry = ObservationStore(), CollectorRegistry()
-        self.scaler = Autoscaler(
-            client=self.caches.client,
-            caches=self.caches,
-            sensing=ModelSignals(self.caches, hub, clock, clock, None),
-            spec_of=self.accepted,
-            enqueue=lambda *_: None,
-            leads=lambda: True,
-            led=lambda: True,
+        leadership = FixedLeadership()
+        self.scaler = autoscaler(
+            self.caches.client,
+            self.caches,
+            self.accepted,
+            ModelSignals(self.caches, hub, clock),
             clock=clock,
-            registry=registry,
+            leadership=leadership,
             budget=GpuBudget(8),
         )
         self.costs = GpuCosts(
-            self.caches, self.scaler.sensing, self.accepted, lambda _: None, leads=lambda: True, clock=clock
+            self.caches, self.scaler.signals, self.accepted, lambda _: None, leadership=leadership, clock=clock
         )
         self.metrics = ModelMetrics(
             self.caches,
             self.accepted,
-            self.scaler.scaled,
-            StartTimes(self.caches, registry).last,
+            self.scaler,
+            StartTimes(self.caches, registry),
             self.costs,
-            leads=lambda: True,
+            leadership=leadership,
             clock=clock,
         )
         self.gpus = GpuReservations(self.caches, self.accepted, lambda _: None, limited=True)
@@ -171,15 +171,15 @@ class Replica:
     def walk(self) -> tuple[dict[Name, TableRow], list[str]]:
         """All of it once: the dashboard's rows, and the lines of /metrics about the good one."""
         self.scaler._follow()
-        self.scaler._share(1000.0)
-        self.scaler.unheard()
+        self.scaler._allocate_budget(1000.0)
+        self.scaler.unserved()
         self.scraping._wanted()
         self.gpus._shares = None
-        self.gpus(GOOD)
-        for key in self.caches.resources.keys():  # noqa: SIM118  # an informer is no dict
+        self.gpus.gpus(GOOD)
+        for key in self.caches.resources.all_keys():
             self.costs.count(key)
         lines = asyncio.run(self.metrics.page()).splitlines()
-        listed = [Name(*key) for key in self.caches.resources.keys()]  # noqa: SIM118
+        listed = [Name(*key) for key in self.caches.resources.all_keys()]
         self.fleet.page(
             TableQuery(),
             names=listed,
@@ -208,10 +208,10 @@ def test_no_shape_of_any_field_hides_the_other_models(replica: Replica, value: A
         replica.take(odd)
         rows, told = replica.walk()
 
-        assert replica.caches.resources.keys() == [GOOD, ODD], path
+        assert replica.caches.resources.all_keys() == [GOOD, ODD], path
         assert (rows[Name(*GOOD)], told) == (good[Name(*GOOD)], lines), path
         assert rows[Name(*ODD)].reason != "Unreadable", path
-        assert cli_fleet.row(odd).name == ODD.name
+        assert cli_fleet.build_row(odd).name == ODD.name
         said = [part for found in replica.caches.malformed._said.values() for part in found]
         assert set(said) <= {"fields"}, f"a part fails on {path}: {replica.caches.malformed._said}"
 
@@ -276,7 +276,7 @@ def test_an_object_nested_beyond_reading_is_still_there(path: Path) -> None:
 
     replica.walk()
 
-    assert replica.caches.resources.keys() == [GOOD, ODD]
+    assert replica.caches.resources.all_keys() == [GOOD, ODD]
     kept = replica.caches.resources.get(ODD)
     assert kept is not None
     assert plan.make(view(resource=kept)).acceptance.accepted is (path[0] == "status")
@@ -321,7 +321,7 @@ def test_a_malformed_model_can_be_deleted() -> None:
 
     replica.caches.resources._drop(ODD)
 
-    assert replica.caches.resources.keys() == [GOOD]
+    assert replica.caches.resources.all_keys() == [GOOD]
     assert replica.caches.malformed.counts() == {}
 
 
@@ -421,7 +421,7 @@ def test_words_of_an_index_that_are_none_are_no_reason_to_end() -> None:
 def test_an_accepted_spec_that_somebody_has_edited_ends_nothing(replica: Replica, text: str) -> None:
     maps = replica.caches.children[kinds.CONFIG_MAP]
     kept = copy.deepcopy(maps.get(Key("team", names.balancer("digits"))))
-    in_force = replica.accepted(ODD)
+    in_force = replica.accepted.get(ODD)
     assert kept is not None
     assert in_force is not None
     kept["data"]["accepted.json"] = text
@@ -429,7 +429,7 @@ def test_an_accepted_spec_that_somebody_has_edited_ends_nothing(replica: Replica
 
     replica.walk()
 
-    assert replica.accepted(ODD) == in_force
+    assert replica.accepted.get(ODD) == in_force
     assert replica.caches.malformed.counts().keys() <= {"ModelDeployment"}
 
 

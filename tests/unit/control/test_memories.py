@@ -42,6 +42,7 @@ from halcyon.kube.kinds import CONFIG_MAP, Key, Kind
 from halcyon.scaling.planner.outputs import PlannerMemory
 from halcyon.scaling.planner.plan import plan
 from halcyon.scaling.planner.serialization import packed, resumed
+from tests.clocks import DrivenClock, SplitClock
 from tests.drawn import draws
 from tests.unit.control import virtual_time
 from tests.unit.control.memory_kube import MemoryKube
@@ -395,7 +396,7 @@ def test_what_cannot_be_read_is_named_and_the_rest_is_used(caplog: pytest.LogCap
 
 async def served(kube: ShardKube, clock: Callable[[], float], **within: float) -> PlannerMemoryStore:
     """What a new leader has loaded; its wall clock runs with the other."""
-    made = PlannerMemoryStore(kube, "system", clock, lambda: EPOCH + clock())
+    made = PlannerMemoryStore(kube, "system", DrivenClock(clock, EPOCH))
     await made.load(**within)
     return made
 
@@ -468,7 +469,7 @@ def test_packing_many_is_spread_over_time_and_done_before_the_next_save_is_due()
             return EPOCH
 
         kube = ShardKube()
-        kept = PlannerMemoryStore(kube, "system", clock, wall)
+        kept = PlannerMemoryStore(kube, "system", SplitClock(clock, wall))
         await kept.load()
         keys = {Key("team", f"m{n}") for n in range(1300)}
         memory = asked(PlannerMemory(), EPOCH)
@@ -496,7 +497,7 @@ def test_nothing_is_written_before_what_is_kept_could_be_read() -> None:
                 raise errors.Busy(503, "later")
 
         kube.fate = unread
-        kept = PlannerMemoryStore(kube, "system", clock, lambda: EPOCH)
+        kept = PlannerMemoryStore(kube, "system", SplitClock(clock, lambda: EPOCH))
         with pytest.raises(errors.Busy):
             await kept.load(within_s=5)
         assert 3 < clock() <= 5
@@ -559,7 +560,7 @@ def test_whoever_steps_down_saves_what_fits_into_the_time_newest_requests_first(
 
     async def scenario() -> None:
         kube = ShardKube()
-        kept = PlannerMemoryStore(kube, "system", lambda: float(next(now)), lambda: EPOCH)
+        kept = PlannerMemoryStore(kube, "system", SplitClock(lambda: float(next(now)), lambda: EPOCH))
         await kept.load()
         for n in (3, 1, 9, 7, 5):
             kept.offer(Key("team", f"m{n}"), "u", asked(PlannerMemory(), EPOCH + n))

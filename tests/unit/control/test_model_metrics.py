@@ -23,6 +23,7 @@ from halcyon.monitoring import per_model_metrics
 from halcyon.render import names
 from halcyon.scaling.planner.outputs import PlanPart
 from halcyon.scaling.policy.decision import Decision, Signal
+from tests.clocks import DrivenClock
 from tests.unit.control.objects import PVC, resource
 from tests.unit.control.scaling_world import DIGITS, Running, World, live, pod
 
@@ -108,18 +109,15 @@ def test_what_is_not_known_has_no_sample_and_is_never_zero() -> None:
 
 
 def of_models(world: World, clock: Callable[[], float]) -> ModelMetrics:
-    def leads() -> bool:
-        return world.leads
-
-    costs = GpuCosts(world.caches, world.sensing, world.specs.get, lambda _: None, leads, world.time)
+    costs = GpuCosts(world.caches, world.sensing, world.specs, lambda _: None, world.leadership, world.clock)
     return ModelMetrics(
         caches=world.caches,
-        spec_of=world.specs.get,
-        scaled=world.scaler.scaled,
-        start=lambda _: None,
+        specs=world.specs,
+        autoscaler=world.scaler,
+        starts=StartTimes(world.caches, CollectorRegistry()),
         costs=costs,
-        leads=leads,
-        clock=clock,
+        leadership=world.leadership,
+        clock=DrivenClock(clock),
     )
 
 
@@ -154,7 +152,7 @@ def test_series_of_a_model_go_with_it_and_a_standby_tells_none() -> None:
     world.delete(Key("team", "other"))
     assert 'model_deployment="other"' not in page(world)
     assert 'model_deployment="digits"' in page(world)
-    world.leads = False
+    world.leadership.is_leader = False
     assert page(world) == ""
 
 

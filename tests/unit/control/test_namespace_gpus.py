@@ -60,18 +60,18 @@ def test_what_is_planned_counts_for_all_others_of_the_namespace() -> None:
     ledger.accept(TWO, plan(TWO, 3))
     ledger.gpus.planned(ELSEWHERE, plan(ELSEWHERE, 100))
 
-    assert ledger.gpus(TWO) == Gpus(3, 8)
-    assert ledger.gpus(THREE) == Gpus(0, 11)
+    assert ledger.gpus.gpus(TWO) == Gpus(3, 8)
+    assert ledger.gpus.gpus(THREE) == Gpus(0, 11)
 
 
 def test_what_is_only_reserved_is_no_right() -> None:
     ledger = Ledger()
     ledger.gpus.planned(ONE, plan(ONE, 8))
-    assert ledger.gpus(ONE) == Gpus(0, 0)
+    assert ledger.gpus.gpus(ONE) == Gpus(0, 0)
     ledger.gpus.sent(ONE)
-    assert ledger.gpus(ONE) == Gpus(0, 0)
+    assert ledger.gpus.gpus(ONE) == Gpus(0, 0)
     ledger.gpus.written(ONE)
-    assert ledger.gpus(ONE) == Gpus(8, 0)
+    assert ledger.gpus.gpus(ONE) == Gpus(8, 0)
 
 
 def test_a_reservation_of_which_nothing_was_written_is_given_back() -> None:
@@ -79,9 +79,9 @@ def test_a_reservation_of_which_nothing_was_written_is_given_back() -> None:
     ledger.accept(ONE, plan(ONE, 2))
     ledger.gpus.planned(TWO, replace(plan(TWO, 0, reason=Reason.POLICY_DENIED), spec=None))
     ledger.gpus.planned(ONE, plan(ONE, 8))
-    assert ledger.gpus(TWO) == Gpus(0, 8)
+    assert ledger.gpus.gpus(TWO) == Gpus(0, 8)
     ledger.gpus.withdrawn(ONE)
-    assert (ledger.gpus(TWO), ledger.gpus(ONE), ledger.again) == (Gpus(0, 2), Gpus(2, 0), [TWO])
+    assert (ledger.gpus.gpus(TWO), ledger.gpus.gpus(ONE), ledger.again) == (Gpus(0, 2), Gpus(2, 0), [TWO])
 
 
 def test_servers_that_may_have_been_written_count_until_a_plan_is_written_in_full() -> None:
@@ -91,25 +91,25 @@ def test_servers_that_may_have_been_written_count_until_a_plan_is_written_in_ful
     ledger.gpus.withdrawn(ONE)
     ledger.gpus.planned(ONE, plan(ONE, 2))
     ledger.gpus.sent(ONE)
-    assert (ledger.gpus(TWO), ledger.gpus(ONE)) == (Gpus(0, 8), Gpus(0, 0))
+    assert (ledger.gpus.gpus(TWO), ledger.gpus.gpus(ONE)) == (Gpus(0, 8), Gpus(0, 0))
     ledger.gpus.written(ONE)
-    assert ledger.gpus(TWO) == Gpus(0, 2)
+    assert ledger.gpus.gpus(TWO) == Gpus(0, 2)
 
 
 def test_what_a_model_gives_up_is_free_once_that_is_written() -> None:
     ledger = Ledger()
     ledger.accept(ONE, plan(ONE, 8))
     ledger.gpus.planned(ONE, plan(ONE, 1))
-    assert ledger.gpus(TWO) == Gpus(0, 8)
+    assert ledger.gpus.gpus(TWO) == Gpus(0, 8)
     ledger.gpus.written(ONE)
-    assert ledger.gpus(TWO) == Gpus(0, 1)
+    assert ledger.gpus.gpus(TWO) == Gpus(0, 1)
 
 
 def test_a_plan_that_makes_nothing_changes_nothing() -> None:
     ledger = Ledger()
     ledger.accept(ONE, plan(ONE, 8))
     ledger.accept(ONE, replace(plan(ONE, 0, reason=Reason.INVALID), spec=None))
-    assert ledger.gpus(ONE) == Gpus(8, 0)
+    assert ledger.gpus.gpus(ONE) == Gpus(8, 0)
 
 
 def test_who_waits_for_a_stranger_to_go_holds_nothing() -> None:
@@ -118,7 +118,7 @@ def test_who_waits_for_a_stranger_to_go_holds_nothing() -> None:
         plan(ONE, 8, reason=Reason.CONFLICT), strangers=(ConflictingObject("Service", "one", leaving=False),)
     )
     ledger.accept(ONE, waiting)
-    assert ledger.gpus(TWO) == Gpus(0, 0)
+    assert ledger.gpus.gpus(TWO) == Gpus(0, 0)
 
 
 def test_servers_of_the_revision_before_count_while_they_are_kept() -> None:
@@ -129,18 +129,18 @@ def test_servers_of_the_revision_before_count_while_they_are_kept() -> None:
     assert large.rollout is not None
     ledger = Ledger()
     ledger.accept(ONE, replace(small, rollout=replace(small.rollout, slots=large.rollout.slots)))
-    assert ledger.gpus(TWO) == Gpus(0, 4)
+    assert ledger.gpus.gpus(TWO) == Gpus(0, 4)
 
 
 def test_a_deleted_model_counts_until_its_deployment_is_gone() -> None:
     digits, ledger = Key("team", "digits"), Ledger()
     ledger.store({"scaling": {"maxReplicas": 8}, "runtime": {"gpu": {"count": 2}}}, count=3)
-    assert ledger.gpus(ONE) == Gpus(0, 16)
-    ledger.gpus.gone(digits)
-    assert (ledger.gpus(ONE), ledger.gpus(digits)) == (Gpus(0, 6), Gpus(0, 0))
+    assert ledger.gpus.gpus(ONE) == Gpus(0, 16)
+    ledger.gpus.deleted(digits)
+    assert (ledger.gpus.gpus(ONE), ledger.gpus.gpus(digits)) == (Gpus(0, 6), Gpus(0, 0))
     ledger.caches.children[kinds.DEPLOYMENT]._store(Key("team", "digits-a"), None)
-    ledger.gpus.gone(digits)
-    assert ledger.gpus(ONE) == Gpus(0, 0)
+    ledger.gpus.deleted(digits)
+    assert ledger.gpus.gpus(ONE) == Gpus(0, 0)
 
 
 def test_whom_the_policy_has_refused_is_asked_again_when_another_holds_less() -> None:
@@ -150,7 +150,7 @@ def test_whom_the_policy_has_refused_is_asked_again_when_another_holds_less() ->
     assert ledger.again == []
     ledger.accept(ONE, plan(ONE, 4))
     assert ledger.again == [TWO]
-    ledger.gpus.gone(ONE)
+    ledger.gpus.deleted(ONE)
     assert ledger.again == [TWO, TWO]
     ledger.accept(TWO, plan(TWO, 8))
     ledger.accept(TWO, plan(TWO, 2))
@@ -160,13 +160,13 @@ def test_whom_the_policy_has_refused_is_asked_again_when_another_holds_less() ->
 def test_a_new_process_begins_with_what_was_accepted() -> None:
     ledger = Ledger()
     ledger.store({"scaling": {"maxReplicas": 3}, "runtime": {"gpu": {"count": 2}}})
-    assert ledger.gpus(ONE) == Gpus(0, 6)
+    assert ledger.gpus.gpus(ONE) == Gpus(0, 6)
 
 
 def test_of_a_model_without_scaling_the_count_that_is_in_force_counts() -> None:
     ledger = Ledger()
     ledger.store({"runtime": {"gpu": {"count": 2}}}, count=5)
-    assert ledger.gpus(ONE) == Gpus(0, 10)
+    assert ledger.gpus.gpus(ONE) == Gpus(0, 10)
 
 
 def test_a_new_process_counts_the_deployment_that_an_earlier_one_has_written_last() -> None:
@@ -174,17 +174,17 @@ def test_a_new_process_counts_the_deployment_that_an_earlier_one_has_written_las
     ledger = Ledger()
     ledger.store({"runtime": {"gpu": {"count": 2}}}, count=5)
     ledger.caches.children[kinds.CONFIG_MAP]._store(Key("team", names.balancer("digits")), None)
-    assert ledger.gpus(ONE) == Gpus(0, 10)
+    assert ledger.gpus.gpus(ONE) == Gpus(0, 10)
 
 
 def test_what_somebody_has_written_into_the_accepted_spec_counts_for_nothing() -> None:
     ledger = Ledger()
     ledger.store({"scaling": {"maxReplicas": 3}}, tampered=True)
-    assert ledger.gpus(Key("team", "digits")) == Gpus(1, 0)
+    assert ledger.gpus.gpus(Key("team", "digits")) == Gpus(1, 0)
 
 
 def test_without_a_limit_nothing_is_counted() -> None:
     ledger = Ledger(limited=False)
     ledger.gpus.planned(ONE, plan(ONE, 2))
-    ledger.gpus.gone(ONE)
-    assert ledger.gpus(TWO) == Gpus()
+    ledger.gpus.deleted(ONE)
+    assert ledger.gpus.gpus(TWO) == Gpus()

@@ -75,7 +75,7 @@ def test_an_image_that_cannot_be_pulled_is_told(reason: str, message: str | None
     [
         ("ModelConfigInvalid", Reason.MODEL_CONFIG_INVALID),
         ("ModelSourceNotFound", Reason.MODEL_SOURCE_NOT_FOUND),
-        ("ModelStoreFailed", Reason.MODEL_STORE_FAILED),
+        ("ModelDownloadFailed", Reason.MODEL_DOWNLOAD_FAILED),
         ("ModelConfigConflict", Reason.MODEL_CONFIG_INVALID),
         ("SomethingNewer", Reason.CONTAINER_FAILED),
     ],

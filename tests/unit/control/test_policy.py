@@ -78,7 +78,7 @@ def test_the_status_names_the_refusal_in_each_condition_that_waits_for_a_person(
 
     for wanted in ("Accepted", "Ready", "Stalled"):
         assert by_type[wanted]["reason"] == "PolicyDenied"
-        assert "is 9, and this site allows 8" in by_type[wanted]["message"]
+        assert "is 9, but this site allows at most 8" in by_type[wanted]["message"]
     assert by_type["Accepted"]["message"].endswith(KEPT)
 
 

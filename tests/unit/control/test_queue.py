@@ -10,6 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from halcyon.kube.kinds import Key
 from halcyon.kube.work_queue import BACKOFF_MOST_S, BREATH_S, Priority, WorkQueue
+from tests.clocks import DrivenClock
 from tests.drawn import draws
 from tests.unit.control.virtual_time import VirtualTime, run
 
@@ -29,7 +30,7 @@ class Clock:
 
 
 def queue(clock: Clock | None = None) -> WorkQueue:
-    return WorkQueue(clock or Clock(), jitter=lambda: 1.0)
+    return WorkQueue(DrivenClock(clock or Clock()), jitter=lambda: 1.0)
 
 
 def drain(work: WorkQueue) -> list[Key]:
@@ -234,7 +235,7 @@ def test_a_backoff_waits_as_long_as_the_api_server_asks() -> None:
 
 @pytest.mark.parametrize(("jitter", "delay_s"), [(0.0, 0.1), (1.0, 0.2)])
 def test_jitter_takes_up_to_half_of_a_backoff(jitter: float, delay_s: float) -> None:
-    assert WorkQueue(Clock(), jitter=lambda: jitter).fail(A) == delay_s
+    assert WorkQueue(DrivenClock(Clock()), jitter=lambda: jitter).fail(A) == delay_s
 
 
 def test_a_failed_key_comes_back_by_itself_with_a_change_s_priority() -> None:
@@ -254,7 +255,7 @@ def test_a_failed_key_comes_back_by_itself_with_a_change_s_priority() -> None:
 
 def test_workers_wait_for_keys_and_share_them() -> None:
     async def scenario(time: VirtualTime) -> list[tuple[float, Key]]:
-        work = WorkQueue(time, jitter=lambda: 1.0)
+        work = WorkQueue(DrivenClock(time), jitter=lambda: 1.0)
         taken: list[tuple[float, Key]] = []
         busy: set[Key] = set()
 
@@ -288,7 +289,7 @@ def test_workers_wait_for_keys_and_share_them() -> None:
 
 def test_a_worker_that_is_cancelled_while_it_waits_loses_no_key() -> None:
     async def scenario(time: VirtualTime) -> Key:
-        work = WorkQueue(time)
+        work = WorkQueue(DrivenClock(time))
         waiting = asyncio.create_task(work.get())
         await asyncio.sleep(0)
         waiting.cancel()

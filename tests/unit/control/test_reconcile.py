@@ -9,17 +9,18 @@ from collections.abc import Callable
 import pytest
 from typing_extensions import override
 
-from halcyon.control.reconcile.gpu_reservations import GpuReservations
-from halcyon.control.reconcile.reconciler import COUNTS_INTERVAL_S, STATES_INTERVAL_S, STATUS_INTERVAL_S, Reconciler
+from halcyon.control.reconcile.reconciler import Reconciler
+from halcyon.control.reconcile.status_writer import COUNTS_INTERVAL_S, STATES_INTERVAL_S, STATUS_INTERVAL_S
 from halcyon.control.state.cluster_state import ClusterState
 from halcyon.kube import errors
 from halcyon.kube.client import FIELD_MANAGER, Object
 from halcyon.kube.event_recorder import EventRecorder
 from halcyon.kube.kinds import Key, Kind
 from halcyon.render import names
+from tests.clocks import DrivenClock, SplitClock
 from tests.unit.control.memory_kube import MemoryKube
 from tests.unit.control.objects import pod, resource
-from tests.unit.render.rendered import SITE
+from tests.unit.control.reconcilers import reconciler, scope_builder
 
 DIGITS = Key("team", "digits")
 
@@ -47,7 +48,9 @@ class Applying(MemoryKube):
         raise AssertionError
 
 
-def reconciler(kube: Applying, clock: Callable[[], float] = lambda: 1000.0) -> Reconciler:
+def reconciling(
+    kube: Applying, clock: Callable[[], float] = lambda: 1000.0, wall: Callable[[], float] = lambda: 1000.0
+) -> Reconciler:
     caches = ClusterState(kube, enqueue=lambda _: None)
     made = resource()
     made["metadata"]["resourceVersion"] = "1"
@@ -56,17 +59,9 @@ def reconciler(kube: Applying, clock: Callable[[], float] = lambda: 1000.0) -> R
     claim = {"metadata": {"namespace": "team", "name": "models", "resourceVersion": "1"}}
     caches.claims._store(Key("team", "models"), claim)
 
-    recorder = EventRecorder(kube, instance="op", clock=clock)
-    return Reconciler(
-        kube,
-        caches,
-        recorder,
-        lambda: SITE,
-        clock,
-        on_plan=lambda *_: None,
-        on_gone=lambda _: None,
-        shares=GpuReservations(caches, lambda _: None, lambda _: None, limited=False),
-    )
+    driven = DrivenClock(clock)
+    recorder = EventRecorder(kube, instance="op", clock=driven)
+    return reconciler(kube, scope_builder(kube, caches, clock=SplitClock(clock, wall)), recorder, driven)
 
 
 async def test_a_refusal_is_looked_at_again_at_once_when_it_is_new_and_not_when_only_its_words_are() -> None:
@@ -75,7 +70,7 @@ async def test_a_refusal_is_looked_at_again_at_once_when_it_is_new_and_not_when_
     def refuse() -> None:
         raise errors.Refused(403, f"denied; request {next(number)}")
 
-    subject = reconciler(Applying(refuse))
+    subject = reconciling(Applying(refuse))
 
     assert (await subject.reconcile(DIGITS)).again_s == 0.0
     for _ in range(3):
@@ -88,14 +83,14 @@ async def test_a_write_that_fails_leaves_a_status_behind_and_is_an_error() -> No
 
     kube = Applying(fail)
     with pytest.raises(errors.Unreachable):
-        await reconciler(kube).reconcile(DIGITS)
+        await reconciling(kube).reconcile(DIGITS)
 
     assert len(kube.statuses) == 1
 
 
 async def test_a_reconcile_that_is_cancelled_writes_nothing_more() -> None:
     kube = Applying(lambda: None)
-    working = asyncio.create_task(reconciler(kube).reconcile(DIGITS))
+    working = asyncio.create_task(reconciling(kube).reconcile(DIGITS))
     async with asyncio.timeout(5):
         await kube.tried.wait()
     working.cancel()
@@ -105,18 +100,16 @@ async def test_a_reconcile_that_is_cancelled_writes_nothing_more() -> None:
     assert kube.statuses == []
 
 
-async def test_pods_that_come_one_by_one_are_told_of_once_a_second_and_what_is_news_twice(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_pods_that_come_one_by_one_are_told_of_once_a_second_and_what_is_news_twice() -> None:
     # Revisions are refused too, so the rollout's beginning is kept nowhere, and each look finds it a second later.
-    monkeypatch.setattr("halcyon.control.state.cluster_state.time.time", itertools.count(1_800_000_000.0).__next__)
+    wall = itertools.count(1_800_000_000.0).__next__
 
     def refuse() -> None:
         raise errors.Refused(403, "denied")
 
     kube = Applying(refuse)
     time = 1000.0
-    subject = reconciler(kube, lambda: time)
+    subject = reconciling(kube, lambda: time, wall)
     caches = subject.caches
 
     async def reconciled(version: int) -> float | None:

@@ -66,7 +66,7 @@ def test_another_version_applies_the_record_and_says_what_it_would_render_otherw
 
     assert target(make(now)).template == target(make(before)).template
     assert found is not None
-    assert (found["status"], found["reason"]) == ("True", "RenderedEarlier")
+    assert (found["status"], found["reason"]) == ("True", "PodTemplateOutdated")
     assert "was rendered by version 0.1.0 and serves as it is" in found["message"]
     assert f"spec.initContainers[fetch].image (localhost/halcyon-operator:dev to {NEXT})" in found["message"]
     assert found["message"].endswith("halcyon refresh digits rolls the new rendering out")

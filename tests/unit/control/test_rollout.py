@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from halcyon.api.conditions import Reason
 from halcyon.control.desired import plan
 from halcyon.control.rollout.observed import HEARD_S
-from halcyon.control.rollout.rollout import RolloutPhase, RolloutPlan
+from halcyon.control.rollout.rollout_plan import RolloutPhase, RolloutPlan
 from halcyon.control.rollout.rollout_record import RolloutRecord, RolloutResult
 from halcyon.control.state.scope import PublishedScaling, Signals
 from halcyon.control.status import status

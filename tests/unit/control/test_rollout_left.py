@@ -8,7 +8,7 @@ import functools
 import pytest
 
 from halcyon.control.rollout.canary_steps import ABORT
-from halcyon.control.rollout.rollout import RolloutPhase
+from halcyon.control.rollout.rollout_plan import RolloutPhase
 from halcyon.control.rollout.rollout_record import RolloutRecord, RolloutResult
 from halcyon.control.state.scope import CanaryVerdict
 from halcyon.kube import kinds

@@ -51,14 +51,14 @@ def conditions(now: Scope) -> dict[str, tuple[str, str, str]]:
 @pytest.mark.parametrize(
     ("now", "expected"),
     [
-        (served(gateway_api=False), ("False", "GatewayApiMissing")),
+        (served(gateway_api=False), ("False", "GatewayAPIMissing")),
         (view({"traffic": {"balancer": "Gateway", "gateway": EDGE}}, gateway_api=True), ("Unknown", "RoutesPending")),
         (served(), ("Unknown", "RoutesPending")),
         (served(http=told(YES)), ("Unknown", "RoutesPending")),
         (served(http=told(YES), grpc=told(YES, gateway="another")), ("Unknown", "RoutesPending")),
         (served(http=told(YES), grpc=told(YES, generation=1)), ("Unknown", "RoutesPending")),
         (served(http=told(YES), grpc=told({"Accepted": ("True", "")})), ("Unknown", "RoutesPending")),
-        (served(http=told(YES), grpc=told(YES | {"ResolvedRefs": ("False", "no port")})), ("False", "RoutesRefused")),
+        (served(http=told(YES), grpc=told(YES | {"ResolvedRefs": ("False", "no port")})), ("False", "RoutesRejected")),
         (served(http=told(YES), grpc=told(YES)), ("True", "RoutesAccepted")),
     ],
 )
@@ -74,7 +74,7 @@ def test_what_the_gateway_says_is_told_in_its_words() -> None:
 
 def test_ready_waits_for_the_gateway_only_where_there_are_no_balancers() -> None:
     assert conditions(served())["Ready"][:2] == ("Unknown", "Unknown")
-    assert conditions(served(gateway_api=False))["Ready"][:2] == ("False", "GatewayApiMissing")
+    assert conditions(served(gateway_api=False))["Ready"][:2] == ("False", "GatewayAPIMissing")
     assert conditions(served(http=told(YES), grpc=told(YES)))["Ready"][:2] == ("True", "Ready")
     assert conditions(served("HAProxy"))["Ready"][:2] == ("True", "Ready")
 

@@ -12,7 +12,7 @@ from halcyon.control.objects.actuator import Actuator
 from halcyon.kube import errors
 from halcyon.kube.kinds import Key
 from halcyon.scaling.observations import Missing
-from halcyon.scaling.policy.decision import REST_S, SPACING_S
+from halcyon.scaling.policy.decision import MAX_DECISION_INTERVAL_S, MIN_DECISION_INTERVAL_S
 from tests.unit.control.scaling_world import CONFLICT, DIGITS, Running, World, live, served, spec
 
 HPA, DIRECT = Actuator.HPA, Actuator.DIRECT
@@ -43,7 +43,7 @@ def test_the_count_is_written_and_served_by_the_table(
         world.dictate().wanted[DIGITS] = wanted
         world.model(replicas=before, actuator=actuator, minReplicas=0, mode=mode)
         async with Running(world.scaler):
-            await asyncio.sleep(3 * REST_S)
+            await asyncio.sleep(3 * MAX_DECISION_INTERVAL_S)
             assert await served(world) == answer
             assert world.told()["desired"] == wanted
 
@@ -141,9 +141,9 @@ def test_no_count_is_written_that_is_above_what_any_replica_serves(publishes_in_
 
     async def scenario(world: World) -> None:
         async def by_the_standby() -> None:
-            world.leads = False
+            world.leadership.is_leader = False
             checks.append((world.replicas(), await served(world)))
-            world.leads = True
+            world.leadership.is_leader = True
 
         dictated = world.dictate()
         key = world.model(replicas=1, maxReplicas=100, told={"desired": 1})
@@ -153,7 +153,7 @@ def test_no_count_is_written_that_is_above_what_any_replica_serves(publishes_in_
             for wanted in (3, 6, 8, 20, 7, 30, 31, 32, 60):
                 dictated.wanted[key] = wanted
                 world.speak()
-                await asyncio.sleep(SPACING_S + 0.05)
+                await asyncio.sleep(MIN_DECISION_INTERVAL_S + 0.05)
                 assert await served(world) == wanted
             await asyncio.sleep(5)
 
@@ -196,7 +196,7 @@ def test_a_leader_that_stands_down_while_a_write_waits_writes_no_more() -> None:
         world.model(replicas=2)
         async with Running(world.scaler):
             await asyncio.sleep(2 * TICK_S)
-            world.leads = False
+            world.leadership.is_leader = False
             await asyncio.sleep(5)
 
     assert live(scenario, publishes_in_s=0.5).counts() == []
@@ -214,7 +214,7 @@ def test_a_write_that_fails_is_decided_anew(error: Exception) -> None:
     world = live(scenario)
 
     assert world.counts() == [5]
-    assert world.writes[0].at <= 2 * (SPACING_S + 2 * TICK_S) + 1
+    assert world.writes[0].at <= 2 * (MIN_DECISION_INTERVAL_S + 2 * TICK_S) + 1
 
 
 def test_after_a_conflict_the_count_that_somebody_else_wrote_is_where_it_starts_from() -> None:
@@ -228,7 +228,7 @@ def test_after_a_conflict_the_count_that_somebody_else_wrote_is_where_it_starts_
             await asyncio.sleep(3 * TICK_S)
             assert world.replicas() == 7
             world.catch_up(DIGITS, writer="kubectl")
-            await asyncio.sleep(REST_S)
+            await asyncio.sleep(MAX_DECISION_INTERVAL_S)
 
     world = live(scenario, publishes_in_s=1e6)
 
@@ -249,12 +249,12 @@ def test_no_write_goes_out_before_the_cache_has_the_last_one() -> None:
             await asyncio.sleep(1)
             assert world.counts() == [5]
             dictated.wanted[DIGITS] = 9
-            await asyncio.sleep(2 * REST_S)
+            await asyncio.sleep(2 * MAX_DECISION_INTERVAL_S)
             assert (world.counts(), world.kube.attempts) == ([5], 1)
             world.watch_hangs = False
             world.after_write = lambda _: None
             world.catch_up(DIGITS)
-            await asyncio.sleep(REST_S)
+            await asyncio.sleep(MAX_DECISION_INTERVAL_S)
             assert world.counts() == [5, 9]
 
     live(scenario)
@@ -269,7 +269,7 @@ def test_what_is_not_known_moves_nothing_and_serves_nothing() -> None:
         async with Running(world.scaler):
             await asyncio.sleep(3)
             assert await served(world) == "the balancers are silent"
-            assert world.scaler.unheard() == [DIGITS]
+            assert world.scaler.unserved() == [DIGITS]
 
     assert live(scenario).counts() == []
 
@@ -279,7 +279,7 @@ def test_nothing_is_served_before_anything_was_decided_nor_for_who_is_not_planne
         world.dictate()
         key = world.model()
         assert await served(world) == "nothing was decided yet"
-        assert world.scaler.unheard() == [key]
+        assert world.scaler.unserved() == [key]
         world.model("ruled", policy="Rules")
         assert isinstance(await world.scaler.desired("team", "ruled"), Missing)
         assert isinstance(await world.scaler.desired("team", "nobody"), Missing)
@@ -298,7 +298,7 @@ def test_somebody_who_writes_the_count_again_and_again_is_named_and_left_alone()
                 world.scale(key, 2, by="argocd")
             await asyncio.sleep(3)
             assert len(world.counts()) <= 4
-            assert "argocd" in world.scaler.shown(key).rival
+            assert "argocd" in world.scaler.published(key).rival
             assert await served(world) == 2
             assert (world.queued[-1][1], world.replicas()) == (key, 2)
 
@@ -321,7 +321,7 @@ def test_somebody_who_puts_the_count_back_at_once_is_named_too() -> None:
             for _ in range(60):
                 world.speak()
                 await asyncio.sleep(1)
-            assert "their-operator" in world.scaler.shown(key).rival
+            assert "their-operator" in world.scaler.published(key).rival
             assert len(world.counts()) <= 4
 
     live(scenario)
@@ -334,8 +334,8 @@ def test_a_person_who_sets_the_count_once_is_no_rival() -> None:
         async with Running(world.scaler):
             await asyncio.sleep(2)
             world.scale(key, 1, by="kubectl-edit")
-            await asyncio.sleep(REST_S + 1)
-            assert world.scaler.shown(key).rival == ""
+            await asyncio.sleep(MAX_DECISION_INTERVAL_S + 1)
+            assert world.scaler.published(key).rival == ""
             assert world.counts() == [6, 6]
 
     live(scenario)
@@ -355,7 +355,7 @@ def test_what_the_count_becomes_while_a_person_has_it_is_no_fight_however_often(
                 await asyncio.sleep(3)
                 world.scale(key, 2, by="kubectl")
                 await asyncio.sleep(3)
-            assert world.scaler.shown(key).rival == ""
+            assert world.scaler.published(key).rival == ""
             assert world.counts() == [6] * 5
 
     live(scenario)

@@ -12,10 +12,10 @@ import pytest
 
 from halcyon.control.autoscaling.loop import TICK_S
 from halcyon.control.autoscaling.model_state import MOVED_FOR_S
-from halcyon.control.autoscaling.status_updates import SHOWN_EVERY_LATE_S, STATUS_INTERVAL_S
+from halcyon.control.autoscaling.status_updates import LATE_STATUS_INTERVAL_S, STATUS_INTERVAL_S
 from halcyon.control.objects.actuator import Actuator
 from halcyon.control.status.events import happenings
-from halcyon.scaling.policy.decision import KEPT, REST_S, Signal
+from halcyon.scaling.policy.decision import MAX_CHANGES, MAX_DECISION_INTERVAL_S, Signal
 from tests.unit.control.scaling_world import DIGITS, Dictated, Running, World, live, plan_of
 
 
@@ -28,10 +28,10 @@ def test_the_last_changes_are_kept_the_newest_first() -> None:
                 dictated.wanted[DIGITS] = wanted
                 world.speak()
                 await asyncio.sleep(1.1)
-            changes = world.scaler.shown(DIGITS).changes
-            assert [(c.before, c.after) for c in changes] == [(n - 1, n) for n in range(14, 14 - KEPT, -1)]
+            changes = world.scaler.published(DIGITS).changes
+            assert [(c.before, c.after) for c in changes] == [(n - 1, n) for n in range(14, 14 - MAX_CHANGES, -1)]
             assert all(str(c.after) in c.why for c in changes)
-            assert len(world.told()["decisions"]) == KEPT
+            assert len(world.told()["decisions"]) == MAX_CHANGES
 
     live(scenario)
 
@@ -126,11 +126,11 @@ def test_a_new_leader_whose_first_reconcile_is_sooner_than_its_first_decision_ke
         key = world.model(replicas=4, actuator=None, told={"desired": 4, "decisions": [old]})
         async with Running(world.scaler):
             await asyncio.sleep(3)
-            world.leads = True
+            world.leadership.is_leader = True
             world._reconcile(key)
             await asyncio.sleep(2 * world.publishes_in_s)
             assert (world.told()["desired"], world.told()["decisions"]) == (4, [old])
-            await asyncio.sleep(2 * REST_S)
+            await asyncio.sleep(2 * MAX_DECISION_INTERVAL_S)
             assert (world.told()["desired"], world.told()["decisions"]) == (4, [old])
 
     live(scenario, leads=False)
@@ -144,7 +144,7 @@ def rate(value: float) -> tuple[Signal, ...]:
 async def steady(world: World, *, for_s: float) -> AsyncIterator[Dictated]:
     """A model with two replicas at 100 requests per second, of which the status has told, for so long."""
     dictated = world.dictate()
-    dictated.signals[DIGITS] = rate(100)
+    dictated.published[DIGITS] = rate(100)
     world.model(replicas=2)
     async with Running(world.scaler):
         await asyncio.sleep(for_s)
@@ -163,11 +163,11 @@ def test_a_value_is_news_when_it_has_moved_by_a_fifth_and_not_more_often_than_it
     async def scenario(world: World) -> None:
         async with steady(world, for_s=1) as dictated:
             for value in (90, 110, 119, 85):
-                dictated.signals[DIGITS] = rate(value)
-                await asyncio.sleep(STATUS_INTERVAL_S + REST_S)
+                dictated.published[DIGITS] = rate(value)
+                await asyncio.sleep(STATUS_INTERVAL_S + MAX_DECISION_INTERVAL_S)
             assert len(world.queued) == 1
             for value in range(200, 1200, 100):
-                dictated.signals[DIGITS] = rate(value)
+                dictated.published[DIGITS] = rate(value)
                 await spoken(world, 1)
             times = [at for at, _ in world.queued[1:]]
             assert 1 <= len(times) <= 2
@@ -180,9 +180,9 @@ def test_a_value_is_news_when_it_has_moved_by_a_fifth_and_not_more_often_than_it
 def test_a_value_that_has_moved_is_told_when_it_stays(stays_s: int, more: int) -> None:
     async def scenario(world: World) -> None:
         async with steady(world, for_s=STATUS_INTERVAL_S + 1) as dictated:
-            dictated.signals[DIGITS] = rate(200)
+            dictated.published[DIGITS] = rate(200)
             await spoken(world, stays_s)
-            dictated.signals[DIGITS] = rate(100)
+            dictated.published[DIGITS] = rate(100)
             await spoken(world, 5)
             assert len(world.queued) == 1 + more
 
@@ -196,10 +196,10 @@ def test_where_statuses_are_late_values_are_told_less_often() -> None:
             await spoken(world, 3)
             told = len(world.queued)
             for value in (200, 400, 800):
-                dictated.signals[DIGITS] = rate(value)
+                dictated.published[DIGITS] = rate(value)
                 await spoken(world, 8)
             assert len(world.queued) == told
-            await asyncio.sleep(SHOWN_EVERY_LATE_S)
+            await asyncio.sleep(LATE_STATUS_INTERVAL_S)
             assert len(world.queued) == told + 1
 
     live(scenario, publishes_in_s=1.0)
@@ -208,7 +208,7 @@ def test_where_statuses_are_late_values_are_told_less_often() -> None:
 def test_what_moves_right_before_a_count_does_is_told_with_it() -> None:
     async def scenario(world: World) -> None:
         async with steady(world, for_s=STATUS_INTERVAL_S + 1) as dictated:
-            dictated.signals[DIGITS] = rate(200)
+            dictated.published[DIGITS] = rate(200)
             await spoken(world, 1)
             assert len(world.queued) == 1
             dictated.wanted[DIGITS] = 4
@@ -246,7 +246,7 @@ def test_what_a_reconcile_is_told_of_the_mean_batch_is_what_was_news() -> None:
         world.model(replicas=1)
         async with Running(world.scaler):
             await world.load(80, 30)
-            found, now = world.scaler.facts(DIGITS), world.sensing.facts(DIGITS)
+            found, now = world.scaler.reported(DIGITS), world.sensing.reported(DIGITS)
             assert found is not None
             assert now is not None
             assert replace(found, mean_batch=now.mean_batch) == now

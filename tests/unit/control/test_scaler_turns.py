@@ -12,8 +12,8 @@ from halcyon.control.autoscaling.scale_writer import PUBLISHED_WITHIN_S
 from halcyon.control.objects.actuator import Actuator
 from halcyon.kube.kinds import Key
 from halcyon.scaling.observations import FRESH_S
-from halcyon.scaling.policy.decision import REST_S, SPACING_S
-from halcyon.signals.store_state import CONFIRMS_INTERVAL_S
+from halcyon.scaling.policy.decision import MAX_DECISION_INTERVAL_S, MIN_DECISION_INTERVAL_S
+from halcyon.signals.store_state import MIN_CONFIRM_INTERVAL_S
 from tests.unit.control.scaling_world import DIGITS, Running, World, holds, live, plan_of, served
 from tests.unit.control.virtual_time import VirtualTime, run
 
@@ -32,11 +32,11 @@ def test_a_model_whose_decision_fails_stops_nobody_and_its_own_count_grows_stale
             dictated.wanted |= {DIGITS: ValueError("a surprise"), other: 4}
             await asyncio.sleep(FRESH_S - 2)
             assert await served(world) == 3
-            await asyncio.sleep(REST_S)
+            await asyncio.sleep(MAX_DECISION_INTERVAL_S)
             assert "s old; the limit is 10 s" in str(await served(world))
             assert await served(world, other) == 4
             dictated.wanted[DIGITS] = 5
-            await asyncio.sleep(REST_S + 1)
+            await asyncio.sleep(MAX_DECISION_INTERVAL_S + 1)
             assert await served(world) == 5
             assert world.scaler.decisions > decided + 2
 
@@ -57,7 +57,7 @@ def test_a_model_whose_decision_fails_is_tried_no_more_often_than_others() -> No
                 await asyncio.sleep(0.05)
         times = [at for at, _ in dictated.asked]
         assert len(times) >= 4
-        assert min(later - sooner for sooner, later in pairwise(times)) >= CONFIRMS_INTERVAL_S - TICK_S
+        assert min(later - sooner for sooner, later in pairwise(times)) >= MIN_CONFIRM_INTERVAL_S - TICK_S
 
     live(scenario)
 
@@ -71,7 +71,7 @@ def test_a_standby_decides_and_writes_nothing() -> None:
             await asyncio.sleep(3)
             assert dictated.asked
             assert await served(world) == 4
-            world.led = False
+            world.leadership.has_leader = False
             assert await served(world) == 7
 
     world = live(scenario, leads=False)
@@ -96,18 +96,18 @@ def test_a_new_leader_writes_nothing_for_a_model_before_a_reconcile_has_told_wha
         key = world.model(replicas=2, actuator=None)
         async with Running(world.scaler):
             await asyncio.sleep(3)
-            world.leads = True
-            await asyncio.sleep(3 * REST_S)
+            world.leadership.is_leader = True
+            await asyncio.sleep(3 * MAX_DECISION_INTERVAL_S)
             # It may be an autoscaler of somebody else's that scales it.
             assert world.counts() == []
             world.scaler.planned(key, plan_of(world.specs[key]))
-            await asyncio.sleep(REST_S + 1)
+            await asyncio.sleep(MAX_DECISION_INTERVAL_S + 1)
             assert world.counts() == [5]
 
     live(scenario, leads=False)
 
 
-@pytest.mark.parametrize("how", ["forget", "gone", "planned"])
+@pytest.mark.parametrize("how", ["stop", "deleted", "planned"])
 def test_nothing_is_kept_of_a_model_that_is_not_decided_for_any_more(how: str) -> None:
     async def scenario(world: World) -> None:
         key = world.model(
@@ -119,14 +119,14 @@ def test_nothing_is_kept_of_a_model_that_is_not_decided_for_any_more(how: str) -
             world.scale(key, 1, by="argocd")
             await world.load(400, 5)
             kept = holds(world.scaler, key)
-            assert "_models" in kept
-            assert {"deciding._models", "rivals._seen", "sensing._models"} <= set(kept)
+            assert "models" in kept
+            assert {"decider._models", "external_writers._seen", "signals._models"} <= set(kept)
             if how == "planned":
                 world.scaler.planned(key, plan_of(None, Actuator.NONE))
             else:
                 getattr(world.scaler, how)(key)
             await asyncio.sleep(PUBLISHED_WITHIN_S + TICK_S)
-            about_facts = {"sensing._models", "_telling._batches"} if how != "gone" else set()
+            about_facts = {"signals._models", "updates._batches"} if how != "deleted" else set()
             assert set(holds(world.scaler, key)) <= about_facts
 
     live(scenario)
@@ -140,7 +140,7 @@ def test_nothing_is_kept_of_a_model_that_was_deleted_although_its_last_balancer_
             await world.load(80, 15)
             world.delete(key)
             if leads:
-                world.scaler.gone(key)  # only who leads is told of it
+                world.scaler.deleted(key)  # only who leads is told of it
                 world.hub.forget(*key)
             await world.load(0, 15)
             assert holds(world.scaler, key) == []
@@ -157,8 +157,8 @@ def test_a_model_is_decided_for_no_more_often_than_agents_may_confirm_however_of
                 world.speak()
                 await asyncio.sleep(1 / 30)
         times = [at for at, _ in dictated.asked]
-        assert 18 <= len(times) <= 20 / CONFIRMS_INTERVAL_S + 1
-        assert min(later - sooner for sooner, later in pairwise(times)) >= CONFIRMS_INTERVAL_S - TICK_S
+        assert 18 <= len(times) <= 20 / MIN_CONFIRM_INTERVAL_S + 1
+        assert min(later - sooner for sooner, later in pairwise(times)) >= MIN_CONFIRM_INTERVAL_S - TICK_S
 
     live(scenario)
 
@@ -174,7 +174,7 @@ def test_a_model_whose_agents_speak_out_of_turn_but_confirm_nothing_is_decided_f
                 world.speak()
                 await asyncio.sleep(0.6)
         times = [at for at, _ in dictated.asked]
-        assert min(later - sooner for sooner, later in pairwise(times)) >= SPACING_S
+        assert min(later - sooner for sooner, later in pairwise(times)) >= MIN_DECISION_INTERVAL_S
 
     live(scenario)
 
@@ -205,9 +205,9 @@ def test_at_zero_what_agents_say_is_looked_at_at_once() -> None:
         dictated.wanted[DIGITS] = 0
         world.model(replicas=0, minReplicas=0)
         async with Running(world.scaler):
-            await asyncio.sleep(REST_S)
+            await asyncio.sleep(MAX_DECISION_INTERVAL_S)
             world.speak()
-            await asyncio.sleep(SPACING_S / 2)
+            await asyncio.sleep(MIN_DECISION_INTERVAL_S / 2)
             decided = len(dictated.asked)
             world.speak()
             dictated.wanted[DIGITS] = 1
@@ -225,7 +225,7 @@ def test_a_model_whose_agents_are_silent_is_decided_for_all_the_same() -> None:
         async with Running(world.scaler):
             await asyncio.sleep(30)
         times = [at for at, _ in dictated.asked]
-        assert max(later - sooner for sooner, later in pairwise(times)) <= REST_S + 2 * TICK_S
+        assert max(later - sooner for sooner, later in pairwise(times)) <= MAX_DECISION_INTERVAL_S + 2 * TICK_S
 
     live(scenario)
 

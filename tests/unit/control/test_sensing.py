@@ -19,7 +19,7 @@ from halcyon.render import names
 from halcyon.scaling.observations import Missing, Value
 from halcyon.scaling.planner.reading import PodReading, Reading
 from halcyon.scaling.policy.decision import Signal
-from halcyon.signals.planner_reading import Gathered
+from halcyon.signals.planner_reading import ReadingResult
 from halcyon.signals.prometheus.source import Sampled
 from tests.unit.control.objects import PVC
 from tests.unit.control.scaling_world import DIGITS, World, pod, spec
@@ -51,7 +51,7 @@ def hear(made: World, seconds: int = 3, **balancer: int) -> None:
         made.speak(DIGITS, **balancer)
 
 
-def gathered(made: World) -> Gathered:
+def gathered(made: World) -> ReadingResult:
     found = made.sensing.for_planner(DIGITS, made.specs[DIGITS])
     assert found is not None
     return found.gathered
@@ -84,7 +84,7 @@ def test_nobody_has_spoken_is_no_reading() -> None:
     made = world()
 
     assert made.sensing.for_planner(DIGITS, made.specs[DIGITS]) is None
-    assert made.sensing.facts(DIGITS) is None
+    assert made.sensing.reported(DIGITS) is None
     assert made.sensing.by_rules(DIGITS, made.specs[DIGITS]).read == Missing("no balancer's agent has spoken yet")
     assert made.sensing.by_rules(DIGITS, None).read == Missing(
         "there is no ModelDeployment team/digits whose spec was accepted"
@@ -105,7 +105,7 @@ def test_times_are_of_the_wall_clock_whose_steps_are_followed() -> None:
     at = reading(made).at
     assert at == pytest.approx(EPOCH + made.time(), abs=2)
 
-    made.wall_ahead_s += 3600
+    made.clock.ahead_s += 3600
     hear(made, arrived=10)
     assert reading(made).at == pytest.approx(EPOCH + made.time(), abs=2)
     made.sensing.check_clocks()
@@ -115,7 +115,7 @@ def test_times_are_of_the_wall_clock_whose_steps_are_followed() -> None:
 def test_a_wall_clock_that_is_slewed_a_little_changes_no_interval() -> None:
     made = world()
     epoch = made.sensing.epoch
-    made.wall_ahead_s += 0.5
+    made.clock.ahead_s += 0.5
     made.sensing.check_clocks()
 
     assert made.sensing.epoch is epoch

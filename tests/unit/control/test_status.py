@@ -37,7 +37,7 @@ AT = 1767323045.0
 SIGNALS = (Signal("queueDepth", 12.0, 8, at=AT), Signal("gpuUtilization", 150.0, 80))
 DECIDED = Decision(AT, "Planner", 1, 2, "2 replicas: 30 req/s needs 2; limited by nothing", signals=SIGNALS)
 BLIND = replace(DECIDED, desired=1, unknown="queueDepth: no agent for 20 s")
-UNHEARD = replace(DECIDED, desired=1, unknown="no balancer's agent has spoken yet", heard=False)
+UNHEARD = replace(DECIDED, desired=1, unknown="no balancer's agent has spoken yet", has_reports=False)
 
 
 HEARD = Signals(mean_batch=3.25)
@@ -204,12 +204,12 @@ def test_a_model_that_does_not_load_is_told_in_triton_s_words() -> None:
         (deployed({"replicas": 2}, ready=3), ("True", "ServersReady")),
         (
             deployed({"replicas": 2}, ready=1, starting=1, troubled={"unschedulable": "no GPU"}),
-            ("False", "PartlyReady"),
+            ("False", "PartiallyReady"),
         ),
         (deployed(ready=0, starting=1, troubled={"unschedulable": "no GPU"}), ("False", "Unschedulable")),
         (deployed(ready=0, starting=1, troubled={"containers": PULLING}), ("False", "ImagePullFailed")),
-        (deployed(ready=0, starting=1), ("False", "NoneReady")),
-        (deployed(ready=0), ("False", "NoneReady")),
+        (deployed(ready=0, starting=1), ("False", "NoServersReady")),
+        (deployed(ready=0), ("False", "NoServersReady")),
         (view({"replicas": -1}), ("Unknown", "Unknown")),
     ],
 )
@@ -221,7 +221,7 @@ def test_servers_that_are_partly_ready_say_what_the_others_wait_for() -> None:
     now = deployed({"replicas": 2}, ready=1, starting=1, troubled={"unschedulable": "0/1 nodes: no GPU"})
 
     assert condition(now, "ServersReady") == (
-        "False", "PartlyReady", "1 of 2 servers are ready: pod starting-0: 0/1 nodes: no GPU",
+        "False", "PartiallyReady", "1 of 2 servers are ready: pod starting-0: 0/1 nodes: no GPU",
     )  # fmt: skip
 
 
@@ -229,7 +229,7 @@ def test_pods_that_cannot_be_created_are_told_in_the_api_server_s_words() -> Non
     failure = {"conditions": [{"type": "ReplicaFailure", "status": "True", "message": "exceeded quota: gpus"}]}
 
     assert condition(deployed(ready=0, server=failure), "ServersReady") == (
-        "False", "PodRefused", "0 of 1 servers are ready: exceeded quota: gpus",
+        "False", "PodCreationFailed", "0 of 1 servers are ready: exceeded quota: gpus",
     )  # fmt: skip
 
 
@@ -268,11 +268,11 @@ def test_what_keeps_a_balancer_from_starting_is_told_where_none_is_ready() -> No
 
 
 def test_what_a_balancer_cannot_do_is_told_whether_another_serves_or_not() -> None:
-    troubles = ("pod digits-balancer-x: Secret digits-tls: there is no tls.crt",)
+    troubles = ("pod digits-balancer-x: Secret digits-tls: key tls.crt is missing",)
     for balancers, so in ((1, "True"), (0, "False")):
         now = replace(deployed(balancers=balancers), troubles=troubles)
         told_of = f"{balancers} of 2 balancers are ready; {troubles[0]}"
-        assert condition(now, "BalancerReady") == (so, "BalancerTrouble", told_of)
+        assert condition(now, "BalancerReady") == (so, "BalancerDegraded", told_of)
 
 
 # ScalingActive, AutoscalerConflict, FieldIgnored
@@ -293,10 +293,10 @@ def of_mode(mode: str) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("now", "expected"),
     [
-        (deployed(), ("True", "Fixed")),
-        (deployed(SCALING, foreign_autoscaler="HorizontalPodAutoscaler theirs"), ("False", "ForeignAutoscaler")),
-        (deployed(foreign_below={"digits-a": "HorizontalPodAutoscaler theirs"}), ("False", "ForeignAutoscaler")),
-        (deployed(SCALING, signals=HEARD, scaling=decided(rival="kubectl has set it 3 times")), ("False", "ForeignWriter")),
+        (deployed(), ("True", "FixedReplicas")),
+        (deployed(SCALING, foreign_autoscaler="HorizontalPodAutoscaler theirs"), ("False", "ExternalAutoscaler")),
+        (deployed(foreign_below={"digits-a": "HorizontalPodAutoscaler theirs"}), ("False", "ExternalAutoscaler")),
+        (deployed(SCALING, signals=HEARD, scaling=decided(rival="kubectl has set it 3 times")), ("False", "ExternalWriter")),
         (deployed(SCALING), ("Unknown", "Unknown")),
         (deployed(SCALING, signals=HEARD), ("Unknown", "Unknown")),
         (deployed(SCALING, scaling=decided(UNHEARD)), ("Unknown", "Unknown")),
@@ -350,14 +350,14 @@ def test_a_mode_that_writes_nothing_says_what_it_would_do() -> None:
     ("look_again_at", "within"), [(AT - 1, 1), (AT + 1.0, 1), (AT + 1.5, 2), (AT + 2.0, 5), (math.inf, 5)]
 )
 def test_the_next_look_is_told_as_the_operator_takes_it(look_again_at: float, within: int) -> None:
-    made = replace(DECIDED, look_again_at=look_again_at)
+    made = replace(DECIDED, next_decision_at=look_again_at)
     message = condition(deployed(SCALING, signals=HEARD, scaling=decided(made)), "ScalingActive")[2]
 
     assert message.endswith(f"limited by nothing; next look within {within} s")
 
 
 def test_where_the_hpa_decides_no_look_of_ours_is_told() -> None:
-    made = replace(DECIDED, desired=None, look_again_at=AT)
+    made = replace(DECIDED, desired=None, next_decision_at=AT)
     message = condition(deployed(SCALING, signals=HEARD, scaling=decided(made)), "ScalingActive")[2]
 
     assert "next look" not in message
@@ -370,11 +370,11 @@ def test_where_the_hpa_decides_no_look_of_ours_is_told() -> None:
         (deployed(SCALING, signals=HEARD, scaling=decided()), None),
         (
             deployed(SCALING, foreign_autoscaler=ANOTHER),
-            ("True", "ForeignAutoscaler", f"{ANOTHER} scales this ModelDeployment; {ALONE}"),
+            ("True", "ExternalAutoscaler", f"{ANOTHER} scales this ModelDeployment; {ALONE}"),
         ),
-        (deployed(SCALING, foreign_below={"digits-a": ANOTHER}), ("True", "ForeignAutoscaler", f"{BELOW}; {LEFT}")),
-        (deployed(foreign_below={"digits-a": ANOTHER}), ("True", "ForeignAutoscaler", f"{BELOW}; {LEFT}")),
-        (deployed(SCALING, signals=HEARD, scaling=decided(rival="kubectl did")), ("True", "ForeignWriter", "kubectl did")),
+        (deployed(SCALING, foreign_below={"digits-a": ANOTHER}), ("True", "ExternalAutoscaler", f"{BELOW}; {LEFT}")),
+        (deployed(foreign_below={"digits-a": ANOTHER}), ("True", "ExternalAutoscaler", f"{BELOW}; {LEFT}")),
+        (deployed(SCALING, signals=HEARD, scaling=decided(rival="kubectl did")), ("True", "ExternalWriter", "kubectl did")),
     ],
 )  # fmt: skip
 def test_a_conflict_names_who_else_writes_the_count(now: Scope, expected: tuple[str, str, str] | None) -> None:
@@ -435,8 +435,8 @@ def test_a_batch_that_is_waited_for_longer_than_its_requests_live_is_warned_of(
         assert "TimeoutMismatch" not in {c["type"] for c in of(now)["conditions"]}
         return
     status, reason, message = condition(now, "TimeoutMismatch")
-    assert (status, reason) == ("True", "WaitsTooLong")
-    assert re.findall(r"spec\.batching\.maxQueueDelay is 1s and (\S+ is \w+):", message) == fields
+    assert (status, reason) == ("True", "QueueDelayTooLong")
+    assert re.findall(r"spec\.batching\.maxQueueDelay is 1s but (\S+ is \w+):", message) == fields
     assert "for example maxQueueDelay: 1ms" in message
     assert condition(now, "Accepted")[0] == "True"
 
@@ -461,7 +461,7 @@ def test_a_batch_that_is_waited_for_longer_than_its_requests_live_is_warned_of(
             ("False", "ModelConfigInvalid"),
         ),
         (deployed(ready=0, starting=1, troubled={"unschedulable": "no GPU"}), ("False", "Unschedulable")),
-        (deployed(ready=0, starting=1), ("False", "NoneReady")),
+        (deployed(ready=0, starting=1), ("False", "NoServersReady")),
     ],
 )
 def test_ready_follows_its_table(now: Scope, expected: tuple[str, str]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from halcyon.api.documents.observation_report import BalancerSample, Record
+from halcyon.api.documents.observation_report import AgentReport, BalancerSample
 from halcyon.control.autoscaling.balancer_errors import MAX_CHARACTERS, BalancerErrorStore
 from halcyon.kube.kinds import Key
 from halcyon.scaling.observations import FRESH_S
@@ -10,13 +10,13 @@ from halcyon.scaling.observations import FRESH_S
 KEY = Key("team", "digits")
 
 
-def record(trouble: str, *, agent: str = "b-1", at: float = 1.0) -> Record:
-    return Record(*KEY, agent, at, BalancerSample(0, 0, 0, 0, 0, trouble=trouble))
+def record(trouble: str, *, agent: str = "b-1", at: float = 1.0) -> AgentReport:
+    return AgentReport(*KEY, agent, at, BalancerSample(0, 0, 0, 0, 0, problem=trouble))
 
 
 def test_a_trouble_is_told_for_each_pod_until_it_is_over() -> None:
     changed: list[tuple[str, str]] = []
-    hub = BalancerErrorStore(lambda *key: changed.append(key), lambda *_: None)
+    hub = BalancerErrorStore(lambda *key: changed.append(key))
     hub.receive(record("", at=1.0), 1.0)
     hub.receive(record("", agent="b-2", at=1.0), 1.0)
     changed.clear()
@@ -25,18 +25,18 @@ def test_a_trouble_is_told_for_each_pod_until_it_is_over() -> None:
     hub.receive(record("no certificate", at=3.0), 3.0)
     assert changed == [KEY], "no news"
     hub.receive(record("x" * 1000, agent="b-2", at=3.0), 3.0)
-    assert hub.troubles(KEY, 3.0) == ("pod b-1: no certificate", f"pod b-2: {'x' * MAX_CHARACTERS}")
+    assert hub.errors(KEY, 3.0) == ("pod b-1: no certificate", f"pod b-2: {'x' * MAX_CHARACTERS}")
     changed.clear()
     hub.receive(record("", at=4.0), 4.0)
     assert changed == [KEY]
-    assert [text[:7] for text in hub.troubles(KEY, 4.0)] == ["pod b-2"]
-    assert hub.troubles(Key("team", "other"), 4.0) == ()
+    assert [text[:7] for text in hub.errors(KEY, 4.0)] == ["pod b-2"]
+    assert hub.errors(Key("team", "other"), 4.0) == ()
 
 
 def test_who_is_silent_or_gone_has_no_trouble() -> None:
-    hub = BalancerErrorStore(lambda *_: None, lambda *_: None)
+    hub = BalancerErrorStore(lambda *_: None)
     hub.receive(record("no certificate"), 1.0)
-    assert hub.troubles(KEY, 1.0 + FRESH_S)
-    assert not hub.troubles(KEY, 1.1 + FRESH_S)
+    assert hub.errors(KEY, 1.0 + FRESH_S)
+    assert not hub.errors(KEY, 1.1 + FRESH_S)
     hub.forget(*KEY)
-    assert not hub.troubles(KEY, 1.0)
+    assert not hub.errors(KEY, 1.0)

@@ -13,7 +13,7 @@ from halcyon.scaling.observations import Value
 from halcyon.scaling.planner.capacity.bounded_queue import RejectionBound
 from halcyon.scaling.planner.reading import PodReading, Reading
 from halcyon.signals.clock import WallClock
-from halcyon.signals.gpu_work import told
+from halcyon.signals.gpu_work import reported_work
 from halcyon.signals.observation_store import ObservationStore
 from halcyon.signals.planner_reading import SignalMemory, reading
 from tests.unit.signals.records import haproxy, record, triton
@@ -69,14 +69,14 @@ def spoken(load: Load) -> tuple[ObservationStore, float]:
 
 def shown(hub: ObservationStore, now: float) -> Shown:
     """As the dashboard has it."""
-    picture = hub.look("ns", "m", now)
+    picture = hub.snapshot("ns", "m", now)
     assert picture is not None
     return measured(picture, now, gpu=None)
 
 
 def planned(hub: ObservationStore, now: float, memory: SignalMemory) -> tuple[Reading, SignalMemory]:
     """As the planner has it."""
-    picture = hub.look("ns", "m", now)
+    picture = hub.snapshot("ns", "m", now)
     assert picture is not None
     gathered = reading(picture, replicas=1, pods=(POD,), epoch=WallClock(0.0), memory=memory)
     return gathered.reading, gathered.memory
@@ -109,13 +109,13 @@ def test_without_the_gauge_the_queue_is_as_long_as_it_is(load: Load) -> None:
 @pytest.mark.parametrize("load", LOADS)
 def test_rows_are_counted_however_many_a_request_has(load: Load) -> None:
     hub, now = spoken(load)
-    picture = hub.look("ns", "m", now)
+    picture = hub.snapshot("ns", "m", now)
     assert picture is not None
 
     assert shown(hub, now).batch == pytest.approx(load.rows * load.together)
     assert hub.mean_batch("ns", "m", now, 15.0) == pytest.approx(load.rows * load.together)
     # Growth counts with the sample that confirms it.
-    assert told(picture).rows == {"m-a-0": load.rate * load.rows * (SECONDS - 2)}
+    assert reported_work(picture).rows == {"m-a-0": load.rate * load.rows * (SECONDS - 2)}
 
 
 @pytest.mark.parametrize("load", LOADS)
@@ -145,11 +145,11 @@ def test_who_is_refused_after_the_request_timeout_is_shown_and_scaled_by() -> No
         hub.receive(record(second, pod, balancer=balancer), float(second))
         found, memory = planned(hub, float(second), memory)
         if found.waiting is not None:
-            refusals = refusals.with_reading(float(second), found.refused, found.waiting, 60.0)
+            refusals = refusals.with_reading(float(second), found.rejected, found.waiting, 60.0)
 
     dashboard = shown(hub, float(now))
     assert dashboard.rejected == pytest.approx(burst / 15)
     assert dashboard.errors == 1.0
-    assert found.refused == burst
-    assert refusals.most() < burst  # what waits is followed no more as a queue without an end
+    assert found.rejected == burst
+    assert refusals.max_waiting() < burst  # what waits is followed no more as a queue without an end
     assert ruled(hub, float(now)) > burst / 15

@@ -10,8 +10,10 @@ from prometheus_client import CollectorRegistry
 
 from halcyon.control.reconcile.reconciler import Reconciler, Result
 from halcyon.control.reconcile.workers import Workers
+from halcyon.kube.clock import SYSTEM_CLOCK
 from halcyon.kube.kinds import Key
 from halcyon.kube.work_queue import Priority, WorkQueue
+from tests.clocks import DrivenClock
 
 IDLE_S = 3600.0
 
@@ -30,15 +32,18 @@ class Held:
 
 
 async def test_work_that_has_just_begun_after_an_idle_hour_is_no_standstill() -> None:
-    queue, held = WorkQueue(time.monotonic), Held()
-    workers = Workers(queue, cast("Reconciler", held), CollectorRegistry(), moved=time.monotonic() - IDLE_S)
+    clock = DrivenClock(time.monotonic)
+    queue, held = WorkQueue(clock), Held()
+    workers = Workers(queue, cast("Reconciler", held), CollectorRegistry(), clock)
+    clock.time = lambda: time.monotonic() + IDLE_S
+    assert workers.idle_s() >= IDLE_S
     running = asyncio.create_task(workers.run(1))
     queue.add(Key("team", "a"))
     queue.add(Key("team", "b"))
     await held.begun.wait()
 
     assert len(queue) == 1
-    assert time.monotonic() - workers.moved < IDLE_S / 2
+    assert workers.idle_s() < IDLE_S / 2
     running.cancel()
 
 
@@ -58,8 +63,8 @@ class Behind:
 
 
 async def test_what_could_not_be_done_yet_keeps_its_place_before_what_is_less_urgent() -> None:
-    queue, behind = WorkQueue(time.monotonic), Behind()
-    workers = Workers(queue, cast("Reconciler", behind), CollectorRegistry())
+    queue, behind = WorkQueue(SYSTEM_CLOCK), Behind()
+    workers = Workers(queue, cast("Reconciler", behind), CollectorRegistry(), SYSTEM_CLOCK)
     queue.add(Key("team", "count"), Priority.COUNT)
     for name in "abc":
         queue.add(Key("team", name))

@@ -7,7 +7,7 @@ from aiohttp.test_utils import make_mocked_request
 
 from halcyon.dashboard.authorization import KEEP_NO_S, KEEP_S, Authorizer, Proxy
 from halcyon.dashboard.ports import Name
-from halcyon.metricsapi.auth import Forbidden, Unauthenticated, User
+from halcyon.kube.auth.callers import Forbidden, Unauthenticated, User
 
 PROXY = Proxy((ip_network("10.0.0.0/24"), ip_network("fd00::/8")), "X-User", "X-Groups")
 

@@ -14,8 +14,8 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halcyon.metricsapi import service_account_tokens
-from halcyon.metricsapi.service_account_tokens import Account, Issuer
+from halcyon.kube.auth import service_account_tokens
+from halcyon.kube.auth.service_account_tokens import Account, Issuer
 
 NAME, AUDIENCE, NOW = "https://kubernetes.default.svc", "halcyon", 1_800_000_000.0
 AGENT = "system:serviceaccount:team:m-balancer"

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from halcyon.monitoring.dashboards import BOARDS
-from halcyon.monitoring.grafana import COLUMNS, SOURCE, GrafanaDashboard, Panel, PanelRow, Query, dashboard
+from generators.monitoring.dashboards import BOARDS
+from generators.monitoring.grafana import COLUMNS, SOURCE, GrafanaDashboard, Panel, PanelRow, Query, dashboard
 
 MADE = {name: dashboard(board) for name, board in BOARDS.items()}
 OF_GRAFANA = {"__rate_interval", "__all"}

@@ -8,16 +8,9 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
+from generators.monitoring import queries, triton_metrics
 from halcyon.control.autoscaling.decision_metrics import DecisionMetrics
-from halcyon.monitoring import (
-    agent_metrics,
-    instruments,
-    metric,
-    operator_metrics,
-    per_model_metrics,
-    queries,
-    triton_metrics,
-)
+from halcyon.monitoring import agent_metrics, instruments, metric, operator_metrics, per_model_metrics
 from halcyon.monitoring.metric import Metric
 from tests.integration.alert_cases import PLACES
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from halcyon.cli.commands.app import COMMANDS
-from halcyon.monitoring import reference
-from halcyon.monitoring.alerts import ALERTS, Alert
-from halcyon.monitoring.dashboards import BOARDS
+from generators.monitoring import reference
+from generators.monitoring.alerts import ALERTS, Alert
+from generators.monitoring.dashboards import BOARDS
+from halcyon_cli.commands.app import COMMANDS
 from tests.unit.monitoring.test_lists import NAMES, WORDS
 
 DOCS = Path(__file__).parents[3] / "docs"

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
-from halcyon.api.schema import crd
+from halcyon.api.schema import structural_schema
 from halcyon.api.spec import Spec
 from halcyon.api.spec.parse import SpecError, parse
 from halcyon.control.desired.plan import make
@@ -37,7 +37,7 @@ MISTAKEN = settings(max_examples=2_000 // PARTS if THOROUGH else 5)
 """They take longer to draw than to refuse."""
 WAYS = (0b000000, 0b111111, 0b010101, 0b101010, 0b001100, 0b110011, 0b100110, 0b011001)
 SECTIONS = ("model", "runtime", "batching", "scaling", "traffic", "rollout")
-SCHEMA = crd.schema(Spec)
+SCHEMA = structural_schema.schema(Spec)
 
 
 def wrong(objects: list[Object], name: str) -> list[str]:

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 import yaml
 
-from halcyon.api.schema import crd, reference
+from generators import resource_reference
+from halcyon.api.schema import structural_schema
 from halcyon.api.spec import Spec
 from halcyon.api.spec.parse import parse
 from tests.unit.render.rendered import children
@@ -34,7 +35,7 @@ spec:
     source:
       persistentVolumeClaim: {claimName: models}
 """,
-    "full": reference.EXAMPLE,
+    "full": resource_reference.EXAMPLE,
     "service": """\
 metadata: {name: digits}
 spec:
@@ -69,12 +70,12 @@ def _fields(schema: dict[str, Any], value: Any, where: str) -> Iterator[tuple[st
 
 
 def test_the_full_resource_sets_every_field_that_can_be_set_beside_the_others() -> None:
-    resource = yaml.safe_load(reference.EXAMPLE)
-    found = list(_fields(crd.schema(Spec), resource["spec"], "spec"))
+    resource = yaml.safe_load(resource_reference.EXAMPLE)
+    found = list(_fields(structural_schema.schema(Spec), resource["spec"], "spec"))
     unset = {where for where, _ in found} - {where for where, is_set in found if is_set}
 
     # Of an alternative the example doesn't have, no field is looked at.
-    assert unset == {path for path in reference.ALTERNATIVES if not path.startswith("spec.model.source.uri.")}
+    assert unset == {path for path in resource_reference.ALTERNATIVES if not path.startswith("spec.model.source.uri.")}
 
 
 @pytest.mark.parametrize("name", sorted(RESOURCES))

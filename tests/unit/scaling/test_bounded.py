@@ -71,7 +71,7 @@ def test_at_the_most_the_terms_are_those_without_a_bound() -> None:
 
     night = OpenWindow("night", low=1, high=5)
     found = bounded(plan(5, 5), replace(AIMS, high=8, windows=(night,)), planned)
-    assert [term.replicas for term in found.terms] == [9]
+    assert [term.replicas for term in found.parts] == [9]
     assert [(aims.high, aims.windows) for aims in asked] == [(1000, (OpenWindow("night", low=1, high=None),))]
     bounded(plan(4, 4), AIMS, planned)
     assert len(asked) == 1

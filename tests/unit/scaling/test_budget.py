@@ -15,7 +15,7 @@ DEMANDS = st.lists(
     st.builds(
         Demand,
         key=st.just(""),
-        wanted=st.integers(0, 8),
+        desired=st.integers(0, 8),
         gpus_per_replica=st.sampled_from([0, 1, 1, 2, 4, 8]),
         current=st.integers(0, 8),
         floor=st.integers(0, 3),
@@ -25,7 +25,7 @@ DEMANDS = st.lists(
     max_size=8,
 ).map(
     lambda demands: [
-        Demand(f"{'ab'[i % 2]}/{i}", d.wanted, d.gpus_per_replica, d.current, d.floor, d.priority, d.need)
+        Demand(f"{'ab'[i % 2]}/{i}", d.desired, d.gpus_per_replica, d.current, d.floor, d.priority, d.need)
         for i, d in enumerate(demands)
     ]
 )
@@ -38,14 +38,14 @@ def counts(demands: Sequence[Demand], budget: Budget) -> list[int]:
 
 def one_by_one(demands: Sequence[Demand], budget: Budget) -> list[int]:
     """The rules of the module's docstring, replica by replica."""
-    granted = [0 if d.gpus_per_replica else d.wanted for d in demands]
+    granted = [0 if d.gpus_per_replica else d.desired for d in demands]
     left, quotas, stopped = budget.gpus, dict(budget.namespaces), False
-    floors = [min(d.floor, d.wanted) for d in demands]
+    floors = [min(d.floor, d.desired) for d in demands]
     stages = [([min(f, d.current) for f, d in zip(floors, demands, strict=True)], True, False), (floors, True, False)]
     if not budget.preempt:
-        held = [max(min(d.current, d.wanted), f) for f, d in zip(floors, demands, strict=True)]
+        held = [max(min(d.current, d.desired), f) for f, d in zip(floors, demands, strict=True)]
         stages.append((held, budget.fill, True))
-    stages.append(([d.wanted for d in demands], budget.fill, True))
+    stages.append(([d.desired for d in demands], budget.fill, True))
     for targets, fill, by_need in stages:
         for priority in sorted({d.priority for d in demands}, reverse=True):
             turns = {i for i, d in enumerate(demands) if d.priority == priority and d.gpus_per_replica}
@@ -99,15 +99,15 @@ def test_nobody_gets_more_than_wanted_nor_all_together_more_than_there_is(
     assert all(sum(g for key, g in held.items() if key.startswith(f"{name}/")) <= q for name, q in quotas.items())
     for demand in demands:
         grant = grants[demand.key]
-        assert 0 <= grant.replicas <= demand.wanted
-        assert (grant.cause == "none") == (grant.replicas == demand.wanted)
+        assert 0 <= grant.replicas <= demand.desired
+        assert (grant.cause == "none") == (grant.replicas == demand.desired)
 
 
 @given(DEMANDS, st.integers(0, 60), st.integers(0, 30), QUOTAS, st.booleans())
 def test_a_bigger_budget_that_fits_the_floors_gives_nobody_less(
     demands: list[Demand], spare: int, more: int, quotas: dict[str, int], preempt: bool
 ) -> None:
-    gpus = sum(min(d.floor, d.wanted) * d.gpus_per_replica for d in demands) + spare
+    gpus = sum(min(d.floor, d.desired) * d.gpus_per_replica for d in demands) + spare
     small = counts(demands, Budget(gpus, quotas, preempt=preempt))
     big = counts(demands, Budget(gpus + more, quotas, preempt=preempt))
     assert all(a <= b for a, b in zip(small, big, strict=True))
@@ -129,9 +129,9 @@ def test_the_order_of_the_demands_does_not_matter(demands: list[Demand], gpus: i
 
 @given(DEMANDS, st.integers(0, 60))
 def test_floors_come_before_all_wishes(demands: list[Demand], spare: int) -> None:
-    gpus = sum(min(d.floor, d.wanted) * d.gpus_per_replica for d in demands) + spare
+    gpus = sum(min(d.floor, d.desired) * d.gpus_per_replica for d in demands) + spare
     granted = counts(demands, Budget(gpus))
-    assert all(grant >= min(d.floor, d.wanted) for grant, d in zip(granted, demands, strict=True))
+    assert all(grant >= min(d.floor, d.desired) for grant, d in zip(granted, demands, strict=True))
 
 
 def test_within_a_priority_the_share_follows_need() -> None:
@@ -167,11 +167,11 @@ def test_each_says_why_it_got_less() -> None:
         ],
         Budget(41, {"q": 1}),
     )
-    assert grants["n/a"].say() == (
+    assert grants["n/a"].describe() == (
         "wants 8 (16 GPUs), granted 5: the site's budget of 41 GPUs is shared by priority and need"
     )
-    assert grants["n/b"].say() == "wants 15 (30 GPUs), granted 15"
-    assert grants["q/c"].say() == (
+    assert grants["n/b"].describe() == "wants 15 (30 GPUs), granted 15"
+    assert grants["q/c"].describe() == (
         "wants 2 (2 GPUs), granted 1: the quota of 1 GPU of namespace q is shared by priority and need"
     )
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halcyon.scaling.gpu_cost import Cost, Ledger, Look, Prices, Spent, Worked, cost, has_moved, is_news
+from halcyon.scaling.gpu_cost import Cost, GpuUsage, Ledger, Prices, ReportedWork, Spent, cost, has_changed, has_moved
 
 HOUR = 3600.0
 AT = 500_000 * HOUR
@@ -18,11 +18,11 @@ AT = 500_000 * HOUR
 
 def look(
     at: float, *, starting: int = 0, serving: int = 0, busy: float | None = None, most: int | None = None, **rows: float
-) -> Look:
-    return Look(AT + at, starting, serving, Worked(busy, rows), most)
+) -> GpuUsage:
+    return GpuUsage(AT + at, starting, serving, ReportedWork(busy, rows), most)
 
 
-def counted(*looks: Look) -> Ledger:
+def counted(*looks: GpuUsage) -> Ledger:
     ledger = Ledger()
     for one in looks:
         ledger = ledger.counted(one)
@@ -43,7 +43,7 @@ def test_time_is_counted_by_what_the_gpus_do() -> None:
     spent = counted(look(0), look(10, starting=2, serving=4, busy=0.75, most=16)).total
 
     assert (spent.starting, spent.busy, spent.idle, spent.unknown) == (20, 30, 10, 0)
-    assert (spent.most, spent.seconds, spent.gpus) == (160, 10, 60)
+    assert (spent.at_max_replicas, spent.seconds, spent.gpus) == (160, 10, 60)
 
 
 def test_what_nobody_tells_is_unknown_and_not_idle() -> None:
@@ -173,7 +173,7 @@ BASE = Cost(2, 6.0, 1.0, 0.5, 0.1, 0.6, 0.3)
 def test_a_reader_is_told_what_he_would_notice(change: dict[str, Any], news: bool, moved: bool) -> None:
     now = replace(BASE, **change)
 
-    assert (is_news(BASE, now), has_moved(BASE, now)) == (news, moved)
+    assert (has_changed(BASE, now), has_moved(BASE, now)) == (news, moved)
 
 
 @given(

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from halcyon.api.spec.defaults import ResolvedTargets
 from halcyon.api.spec.scaling import Behavior
-from halcyon.scaling.hpa.algorithm import SYNC_S, desired, milli
+from halcyon.scaling.hpa.algorithm import SYNC_INTERVAL_S, desired, milli
 from halcyon.scaling.hpa.behavior import HpaMemory
 from halcyon.scaling.hpa.metrics import RulesReading
 from halcyon.scaling.hpa.recommendation import Recommendation
@@ -134,7 +134,7 @@ def test_nothing_moves_where_every_metric_is_missing() -> None:
 def test_a_value_that_is_no_number_counts_as_missing(value: float) -> None:
     decision = decide(0.0, 4, value)
     assert decision.count == 4
-    assert decision.reasons.terms[0].proposal is None
+    assert decision.reasons.proposals[0].proposal is None
 
 
 def test_a_count_outside_the_bounds_goes_to_the_bound_at_once() -> None:
@@ -161,15 +161,15 @@ def test_a_count_that_could_not_be_written_leaves_no_trace_in_the_pace() -> None
 
 
 def test_the_sentence_has_the_numbers() -> None:
-    assert decide(0.0, 2, 78.0, 201.0, targets=BOTH, high=6).say() == (
+    assert decide(0.0, 2, 78.0, 201.0, targets=BOTH, high=6).describe() == (
         "4 replicas (2 before): queueDepth 78 at 10 per replica needs 8; gpuUtilization 201 at 80 per replica needs 3; "
         "queueDepth decides; the pace of scaling allows 4"
     )
-    assert decide(0.0, 1, 10.0).say() == (
+    assert decide(0.0, 1, 10.0).describe() == (
         "1 replica (unchanged): queueDepth 10 at 10 per replica is close enough to 1; limited by nothing"
     )
-    assert "queueDepth is not known (silent)" in decide(0.0, 1, None).say()
-    assert decide(0.0, 9, 0.0, high=5).say() == "5 replicas (9 before): maxReplicas is 5"
+    assert "queueDepth is not known (silent)" in decide(0.0, 1, None).describe()
+    assert decide(0.0, 9, 0.0, high=5).describe() == "5 replicas (9 before): maxReplicas is 5"
 
 
 values = st.one_of(st.none(), st.floats(0, 1e7))
@@ -208,7 +208,7 @@ def test_bounds_hold_and_only_known_values_move_the_count(
 ) -> None:
     current, memory = low, HpaMemory()
     for step, (queue, gpu) in enumerate(history):
-        now = step * SYNC_S
+        now = step * SYNC_INTERVAL_S
         arguments = {"targets": BOTH, "behavior": behavior, "low": low, "high": low + spread, "memory": memory}
         decision = decide(now, current, queue, gpu, **arguments)  # type: ignore[arg-type]
         assert decision == decide(now, current, queue, gpu, **arguments)  # type: ignore[arg-type]
@@ -217,7 +217,7 @@ def test_bounds_hold_and_only_known_values_move_the_count(
             assert decision.count == current
         if queue is None or gpu is None:
             assert decision.count >= current
-        assert decision.say()
+        assert decision.describe()
         current, memory = decision.count, decision.memory
 
 

@@ -1,8 +1,10 @@
+import math
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halcyon.scaling.histogram import Histogram
+from halcyon.scaling.histogram import Histogram, growth, quantile
 
 BOUNDS = (0.1, 0.2, 0.4, 0.8)
 histograms = st.tuples(*[st.integers(0, 50)] * 5).map(lambda counts: Histogram(BOUNDS, counts))
@@ -47,3 +49,21 @@ def test_what_is_no_histogram_is_refused() -> None:
         Histogram((0.2, 0.1), (1, 2, 3))
     with pytest.raises(ValueError, match="same bounds"):
         Histogram((0.1,), (1, 2)) + Histogram((0.2,), (1, 2))
+
+
+def test_growth_is_counted_between_two_readings_of_one_process() -> None:
+    assert growth((1, 2, 3), (1, 5, 3)) == (0, 3, 0)
+    assert growth((1, 2, 3), (1, 1, 9)) is None
+
+
+def test_a_quantile_keeps_the_unit_of_its_bounds() -> None:
+    assert quantile((10, 20), (1, 1, 0), 0.75) == 15.0
+    assert quantile((10, 20), (1, 1, 8), 0.5) == math.inf
+    assert quantile((10, 20), (0, 0, 0), 0.5) is None
+
+
+@given(histograms, st.floats(0.01, 1.0))
+def test_a_histogram_knows_no_quantile_above_its_last_bound(found: Histogram, share: float) -> None:
+    value = quantile(found.bounds_s, found.counts, share)
+    assert found.quantile(share) == (None if value == math.inf else value)
+    assert (found.least_bound(share) is None) == (value in {None, math.inf})

@@ -211,7 +211,7 @@ def test_a_good_schedule_has_no_problem() -> None:
     ],
 )
 def test_a_problem_names_the_value_the_reason_and_a_good_example(changes: dict[str, object], said: str) -> None:
-    assert [problem.say() for problem in problems([office(**changes)])] == [said]
+    assert [problem.describe() for problem in problems([office(**changes)])] == [said]
 
 
 def test_two_schedules_of_one_name_are_a_problem() -> None:

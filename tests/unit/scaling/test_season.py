@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halcyon.scaling.planner.forecast.seasonality import AHEAD, BIN_S, DAY, KEEP, Forecast, History, forecast
+from halcyon.scaling.planner.forecast.seasonality import AHEAD, BIN_S, DAY, MAX_BINS, Forecast, History, forecast
 from tests.drawn import draws
 
 Shape = Callable[[int], float]
@@ -212,7 +212,7 @@ def test_bins_that_nobody_saw_are_unknown_not_zero(gap: int) -> None:
 
 def test_after_a_gap_of_more_than_the_history_nothing_is_left() -> None:
     known = waves(2.5)
-    assert known.with_sample((known.open + KEEP + 2) * BIN_S, requests=1, seconds=1).bins == ()
+    assert known.with_sample((known.open + MAX_BINS + 2) * BIN_S, requests=1, seconds=1).bins == ()
 
 
 def test_nonsense_changes_nothing() -> None:
@@ -235,10 +235,10 @@ def test_a_clock_that_went_far_back_begins_a_new_history() -> None:
 
 
 def test_no_more_than_fifteen_days_are_kept() -> None:
-    known = history([1.0] * (KEEP + 3))
-    assert len(known.bins) == KEEP
+    known = history([1.0] * (MAX_BINS + 3))
+    assert len(known.bins) == MAX_BINS
     one_more = known.with_sample(known.open * BIN_S + 200, requests=200, seconds=200)
-    assert len(one_more.with_sample(known.open * BIN_S + 301, requests=1, seconds=1).bins) == KEEP
+    assert len(one_more.with_sample(known.open * BIN_S + 301, requests=1, seconds=1).bins) == MAX_BINS
 
 
 @draws(2)
@@ -257,7 +257,7 @@ def test_the_history_survives_json() -> None:
     assert restored.bins == known.bins
     assert (restored.open, restored.requests, restored.seconds) == (known.open, known.requests, known.seconds)
     assert ahead(restored) == ahead(known)
-    assert len(json.dumps(history([123.45] * KEEP).packed())) < 40_000
+    assert len(json.dumps(history([123.45] * MAX_BINS).packed())) < 40_000
 
 
 def test_an_empty_history_survives_json() -> None:
@@ -271,5 +271,5 @@ def test_a_packed_history_of_another_shape_is_refused() -> None:
 
 
 def test_a_forecast_says_itself() -> None:
-    said = Forecast(412.3, "day", 12.0, 31.0).say()
+    said = Forecast(412.3, "day", 12.0, 31.0).describe()
     assert said == '412.3 req/s expected by the day (off by 12 on average; "as it is now" is off by 31)'

@@ -17,21 +17,21 @@ from halcyon.control.desired.plan import ReconcilePlan as Reconciled
 from halcyon.control.objects.actuator import Actuator
 from halcyon.control.state.scope import PublishedScaling
 from halcyon.control.status import scaling as status_scaling
-from halcyon.scaling.hpa.recommendation import Reasons, RecommendationLimit, Term
+from halcyon.scaling.hpa.recommendation import Reasons, RecommendationLimit, SignalProposal
 from halcyon.scaling.planner.forecast.arrival_rate import ArrivalRate
 from halcyon.scaling.planner.forecast.seasonality import History
 from halcyon.scaling.planner.outputs import Plan, PlanLimit, PlannerMemory, PlanPart
 from halcyon.scaling.planner.plan import plan
 from halcyon.scaling.planner.reading import Objectives, PodReading, Reading
 from halcyon.scaling.policy.decision import (
-    RULES_SAY_UNTIL,
+    RULES_REASON,
     Change,
     Decision,
     ReplicaLimit,
     Signal,
     changes_from,
+    has_changed,
     has_moved,
-    is_news,
     limited,
     of_plan,
     of_rules,
@@ -53,7 +53,7 @@ def test_a_plan_becomes_a_verdict_with_what_each_signal_asks_for() -> None:
     terms = (PlanPart("rate", 4, "412 req/s needs 4"), PlanPart("backlog", 5, "120 waiting adds 1"))
     made = of_plan(planned(*terms, limits=(PlanLimit("max", 5, "maxReplicas is 5"),)), at=10.0, signals=SIGNALS)
 
-    assert (made.policy, made.current, made.desired, made.at, made.look_again_at) == ("Planner", 4, 5, 10.0, 12.0)
+    assert (made.policy, made.current, made.desired, made.at, made.next_decision_at) == ("Planner", 4, 5, 10.0, 12.0)
     assert made.why == "5 replicas: 412 req/s needs 4; 120 waiting adds 1; maxReplicas is 5"
     assert made.limited_by == ("max",)
     assert [(part.name, part.replicas) for part in made.parts] == [("rate", 4), ("backlog", 5)]
@@ -77,7 +77,7 @@ def test_a_verdict_that_is_kept_keeps_nothing_of_what_the_planner_remembers() ->
     assert {part.name for part in verdict.parts} == {"rate", "backlog"}
     assert not [held for held in reached(verdict) if isinstance(held, PlannerMemory | ArrivalRate | History)]
     assert [held for held in reached(made) if isinstance(held, PlannerMemory)]
-    assert verdict.why == made.say()
+    assert verdict.why == made.describe()
 
 
 def reached(value: object) -> list[object]:
@@ -104,8 +104,8 @@ def test_a_plan_that_knows_nothing_says_what_is_unknown() -> None:
     assert (made.unknown, made.limited_by, made.parts) == ("`waiting` is missing", ("unknown",), ())
 
 
-QUEUE = Term("queueDepth", 16, 120.0, 1.9, 8)
-NO_GPU = Term("gpuUtilization", 80, missing="no ready pod reports it")
+QUEUE = SignalProposal("queueDepth", 16, 120.0, 1.9, 8)
+NO_GPU = SignalProposal("gpuUtilization", 80, missing="no ready pod reports it")
 
 
 def test_the_rules_decision_becomes_a_verdict() -> None:
@@ -114,9 +114,9 @@ def test_the_rules_decision_becomes_a_verdict() -> None:
 
     assert (made.policy, made.current, made.desired, made.why) == ("Rules", 4, 6, "so")
     assert made.limited_by == ("max",)
-    assert [(part.name, part.replicas, part.why) for part in made.parts] == [("queueDepth", 8, QUEUE.say())]
+    assert [(part.name, part.replicas, part.why) for part in made.parts] == [("queueDepth", 8, QUEUE.describe())]
     assert [s.proposal for s in made.signals] == [8, None]
-    assert made.look_again_at == math.inf
+    assert made.next_decision_at == math.inf
 
 
 def test_a_signal_that_is_missing_is_no_obstacle_to_what_the_others_prove() -> None:
@@ -124,13 +124,13 @@ def test_a_signal_that_is_missing_is_no_obstacle_to_what_the_others_prove() -> N
     holds = Reasons(9, None, (QUEUE, NO_GPU), None, (RecommendationLimit("unknown", 9),))
 
     assert of_rules(8, rises, "so", at=10.0, policy="Rules", signals=()).unknown == ""
-    assert of_rules(9, holds, "so", at=10.0, policy="Rules", signals=()).unknown == NO_GPU.say()
+    assert of_rules(9, holds, "so", at=10.0, policy="Rules", signals=()).unknown == NO_GPU.describe()
 
 
 def test_who_stands_in_for_the_planner_says_so() -> None:
     made = of_rules(8, Reasons(4, 8, (QUEUE,), "queueDepth"), "so", at=10.0, policy="Planner", signals=())
 
-    assert (made.policy, made.why) == ("Planner", f"so; {RULES_SAY_UNTIL}")
+    assert (made.policy, made.why) == ("Planner", f"so; {RULES_REASON}")
 
 
 def test_the_lowest_ceiling_counts_and_says_what_was_wanted() -> None:
@@ -177,8 +177,8 @@ SHOWN = Decision(10.0, "Planner", 4, 5, "so", ("hold",), signals=SIGNALS)
     ("change", "news"),
     [
         ({}, False),
-        ({"at": 99.0, "said": "otherwise", "look_again_at": 101.0}, False),
-        ({"look_again_at": 11.0}, True),
+        ({"at": 99.0, "text": "otherwise", "next_decision_at": 101.0}, False),
+        ({"next_decision_at": 11.0}, True),
         ({"current": 5}, True),
         ({"desired": 6}, True),
         ({"desired": None}, True),
@@ -198,17 +198,17 @@ SHOWN = Decision(10.0, "Planner", 4, 5, "so", ("hold",), signals=SIGNALS)
     ],
 )
 def test_what_is_news_by_the_table(change: dict[str, Any], news: bool) -> None:
-    assert is_news(SHOWN, replace(SHOWN, **change)) is news
+    assert has_changed(SHOWN, replace(SHOWN, **change)) is news
 
 
 def test_the_first_verdict_is_news() -> None:
-    assert is_news(None, SHOWN)
+    assert has_changed(None, SHOWN)
 
 
 def test_the_seconds_that_a_silence_lasts_are_no_news() -> None:
     silent = replace(SHOWN, unknown="b-0 was last heard 11 s ago")
 
-    assert not is_news(silent, replace(silent, unknown="b-0 was last heard 12 s ago"))
+    assert not has_changed(silent, replace(silent, unknown="b-0 was last heard 12 s ago"))
 
 
 CHANGES = st.lists(

@@ -21,8 +21,14 @@ from halcyon.scaling.observations import (
 from halcyon.scaling.planner.reading import PodReading, Reading
 from halcyon.signals.clock import WallClock
 from halcyon.signals.merged_counters import MergedBatches
-from halcyon.signals.planner_reading import GPU_WINDOW_S, PACE_S, QUEUE_WINDOW_S, Gathered, SignalMemory
-from halcyon.signals.rows_per_request import shaped
+from halcyon.signals.planner_reading import (
+    GPU_WINDOW_S,
+    MAX_REPORT_DELAY_S,
+    QUEUE_WINDOW_S,
+    ReadingResult,
+    SignalMemory,
+)
+from halcyon.signals.rows_per_request import with_ratios
 
 _NAMED = 3
 
@@ -37,7 +43,7 @@ def plain_reading(
     balancers: AbstractSet[str] | None = None,
     revision: str = "",
     of_revision: AbstractSet[str] | None = None,
-) -> Gathered:
+) -> ReadingResult:
     """The planner's reading of one observation.
 
     Args:
@@ -63,8 +69,8 @@ def plain_reading(
     else:
         at = max(_counted_at(list(heard.values())), memory.counted_at)
         counts = {agent: _count(points, at) for agent, points in heard.items()}
-        refused = memory.refused.with_values({agent: points[-1].refused for agent, points in heard.items()})
-        memory = replace(memory, arrived=memory.arrived.with_values(counts), counted_at=at, refused=refused)
+        refused = memory.rejected.with_values({agent: points[-1].rejected for agent, points in heard.items()})
+        memory = replace(memory, arrived=memory.arrived.with_values(counts), counted_at=at, rejected=refused)
     pending = _filled([_pending(pod, now) for pod in ready.values()])
     if pending is None:
         unknown.append(f"most ready pods do not tell what waits in them: {_names(ready)}")
@@ -87,9 +93,9 @@ def plain_reading(
         revision=revision,
         rows_per_request=memory.rows_per_request,
         pods=judged,
-        refused=None if silence else memory.refused.total,
+        rejected=None if silence else memory.rejected.total,
     )
-    return Gathered(made, memory, tuple(unknown))
+    return ReadingResult(made, memory, tuple(unknown))
 
 
 def _is_heard(points: Sequence[BalancerPoint], now: float) -> bool:
@@ -112,7 +118,7 @@ def _counted_at(all_points: Sequence[Sequence[BalancerPoint]]) -> float:
 
 def _idle_until(points: Sequence[BalancerPoint]) -> float:
     """What it counted since then may be in its last record, and isn't confirmed."""
-    return points[-1].at if len(points) == 1 else max(points[-1].counted_at, points[-1].at - PACE_S)
+    return points[-1].at if len(points) == 1 else max(points[-1].counted_at, points[-1].at - MAX_REPORT_DELAY_S)
 
 
 def _count(points: Sequence[BalancerPoint], at: float) -> float:
@@ -205,8 +211,8 @@ def _with_pods(
     ratios = sorted((rows / requests, requests) for requests, rows in grown if requests > 0 and rows > 0)
     if not ratios:
         return memory
-    shape, odd, mean_rows = shaped(memory.shape, memory.odd, memory.rows_per_request, ratios)
-    return replace(memory, shape=shape, odd=odd, rows_per_request=mean_rows)
+    shape, odd, mean_rows = with_ratios(memory.shape, memory.implausible, memory.rows_per_request, ratios)
+    return replace(memory, shape=shape, implausible=odd, rows_per_request=mean_rows)
 
 
 def _answered(pod: PodObservation, now: float) -> tuple[float, float] | None:

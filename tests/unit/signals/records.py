@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from halcyon.api.documents.observation_report import BalancerSample, PodSample, Record
+from halcyon.api.documents.observation_report import AgentReport, BalancerSample, PodSample
 
 EPOCH = 1_763_700_000.0
 """What the agents' clocks say when the operator's monotonic one says 0."""
@@ -25,10 +25,10 @@ def record(
     balancer: BalancerSample | None = None,
     skew: float = 0.0,
     **rest: Any,
-) -> Record:
+) -> AgentReport:
     """A record made at `at`; `skew` is by how much the agent's clock is wrong, which moves its samples' times too."""
     samples = tuple(PodSample(**{**vars(pod), "at": pod.at + skew}) for pod in pods)
     seen = haproxy() if balancer is None else balancer
-    return Record(
+    return AgentReport(
         **{"namespace": "ns", "name": "m", "balancer": seen, **rest}, agent=agent, at=EPOCH + at + skew, pods=samples
     )

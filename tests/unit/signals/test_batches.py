@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from halcyon.api.documents.observation_report import MAX_SIZES, BatchStats, Record, RecordError
+from halcyon.api.documents.observation_report import MAX_SIZES, AgentReport, BatchStats, ReportError
 from halcyon.signals.observation_store import ObservationStore
-from halcyon.signals.validation import vet
+from halcyon.signals.validation import validate
 from tests.unit.signals.records import EPOCH, record, triton
 
 
@@ -20,7 +20,7 @@ def read(at: float, *sizes: tuple[Any, ...]) -> BatchStats:
 def test_good_ones_pass() -> None:
     for sizes in ([], [(1, 0, 0)], [(1, 3, 5), (65536, 2**53, 2**53)]):
         sent = record(0, triton(batches=read(0, *sizes)))
-        assert vet(sent).record == sent
+        assert validate(sent).report == sent
 
 
 @pytest.mark.parametrize(
@@ -47,16 +47,16 @@ def test_good_ones_pass() -> None:
     ],
 )
 def test_one_that_cannot_be_true_makes_the_table_unknown_and_nothing_else(sizes: list[tuple[Any, ...]]) -> None:
-    vetted = vet(record(0, triton(pending=3, batches=read(0, *sizes))))
-    assert vetted.absurd == 1
-    assert vetted.record.pods[0].batches is None
-    assert vetted.record.pods[0].pending == 3
+    vetted = validate(record(0, triton(pending=3, batches=read(0, *sizes))))
+    assert vetted.implausible == 1
+    assert vetted.report.pods[0].batches is None
+    assert vetted.report.pods[0].pending == 3
 
 
 @pytest.mark.parametrize("at", [math.nan, -1.0, "now", None])
 def test_a_table_without_its_time_is_no_record(at: Any) -> None:
-    with pytest.raises(RecordError):
-        vet(record(0, triton(batches=BatchStats(at, ()))))
+    with pytest.raises(ReportError):
+        validate(record(0, triton(batches=BatchStats(at, ()))))
 
 
 def known(hub: ObservationStore, now: float) -> Any:
@@ -68,7 +68,7 @@ def known(hub: ObservationStore, now: float) -> Any:
 def send(
     hub: ObservationStore, at: float, batches: BatchStats | None, *, agent: str = "a", late_s: float = 0.0
 ) -> None:
-    sent: Record = record(at, triton(at=at, batches=batches), agent=agent)
+    sent: AgentReport = record(at, triton(at=at, batches=batches), agent=agent)
     hub.receive(sent, at + late_s)
 
 

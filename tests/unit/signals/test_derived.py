@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from halcyon.api.documents.observation_report import MAX_SIZES, Batches, BatchStats
 from halcyon.scaling.observations import Observation, PodObservation, PodPoint, Value
-from halcyon.signals.busy_fraction import GAP_S, SPACING_S, STALE_S, WINDOW_S, BusyMemory
+from halcyon.signals.busy_fraction import MAX_AGE_S, MAX_GAP_S, MIN_SPACING_S, WINDOW_S, BusyMemory
 from halcyon.signals.observation_store import ObservationStore
 from tests.unit.signals.records import EPOCH, record, triton
 
@@ -69,7 +69,7 @@ def test_a_pod_that_nobody_has_seen_is_not_known() -> None:
     assert percent(BusyMemory(), 100) is None
 
 
-@pytest.mark.parametrize(("age_s", "known"), [(0.0, True), (STALE_S, True), (STALE_S + 0.1, False)])
+@pytest.mark.parametrize(("age_s", "known"), [(0.0, True), (MAX_AGE_S, True), (MAX_AGE_S + 0.1, False)])
 def test_it_is_known_for_a_while_after_the_read(age_s: float, *, known: bool) -> None:
     assert (percent(after(look(100, 0.0), look(105, 2.0)), 105 + age_s) is not None) is known
 
@@ -136,12 +136,12 @@ def test_counters_that_stand_while_executions_grow_or_are_not_known_are_no_idlen
     for at in range(106, 130):
         memory = memory.with_observation(look(at, 5.0, executions=at if known else None))
 
-    assert percent(memory, 105 + STALE_S) == 100.0
+    assert percent(memory, 105 + MAX_AGE_S) == 100.0
     assert percent(memory, 129) is None
 
 
 def test_what_happened_in_a_long_silence_says_nothing_of_now() -> None:
-    assert percent(after(look(100, 0.0), look(101 + GAP_S, 50.0)), 101 + GAP_S) is None
+    assert percent(after(look(100, 0.0), look(101 + MAX_GAP_S, 50.0)), 101 + MAX_GAP_S) is None
 
 
 def test_after_a_long_silence_what_grew_in_it_is_not_taken_for_work_of_the_last_seconds() -> None:
@@ -164,7 +164,7 @@ def test_pods_that_are_gone_or_tell_no_batches_are_forgotten() -> None:
 def test_a_second_look_at_the_same_moment_costs_nothing() -> None:
     memory = after(look(100, 0.0))
 
-    assert memory.with_observation(look(100 + SPACING_S / 2, 1.0)) is memory
+    assert memory.with_observation(look(100 + MIN_SPACING_S / 2, 1.0)) is memory
 
 
 def test_two_agents_with_rhythms_of_their_own_make_one_value() -> None:
@@ -204,5 +204,5 @@ def test_it_is_a_percentage_of_a_time_that_has_passed_whatever_is_read(
         found = memory.utilization("m", now=now, instances=instances)
         if found is not None:
             assert 0 <= found.value <= 100
-            assert now - STALE_S <= found.at <= now
-        assert all(len(pod.reads) <= 2 + (WINDOW_S + GAP_S) / SPACING_S for pod in memory.pods.values())
+            assert now - MAX_AGE_S <= found.at <= now
+        assert all(len(pod.reads) <= 2 + (WINDOW_S + MAX_GAP_S) / MIN_SPACING_S for pod in memory.pods.values())

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from halcyon.api.documents.observation_report import BalancerSample, PodSample
 from halcyon.scaling.observations import Observation, rate, total_rate
-from halcyon.signals.observation_store import EXPIRE_S, MAX_AGENTS, ObservationStore
-from halcyon.signals.store_state import MAX_LATE, POD_COUNTERS
+from halcyon.signals.observation_store import EXPIRE_TIMEOUT_S, MAX_AGENTS, ObservationStore
+from halcyon.signals.store_state import MAX_REJECTABLE, POD_COUNTERS
 from tests.unit.signals.records import EPOCH, haproxy, record, triton
 
 
@@ -165,7 +165,7 @@ def test_one_bad_sample_of_a_counter_adds_nothing() -> None:
     for second, refused in enumerate([500_000, 500_001, 7, 500_002, 900_000, 500_003, 250_000, 500_004, 500_004]):
         hub.receive(record(second, balancer=haproxy(refused=refused, requests=refused)), float(second))
     points = seen(hub, 8.0).balancers[0].points
-    assert points[-1].refused - points[0].refused == 4
+    assert points[-1].rejected - points[0].rejected == 4
 
 
 def test_more_refusals_than_requests_are_a_bad_sample() -> None:
@@ -173,7 +173,7 @@ def test_more_refusals_than_requests_are_a_bad_sample() -> None:
     for second in range(6):
         hub.receive(record(second, balancer=haproxy(refused=1000 * second, requests=10 * second)), float(second))
     points = seen(hub, 5.0).balancers[0].points
-    assert points[-1].refused - points[0].refused == 40
+    assert points[-1].rejected - points[0].rejected == 40
 
 
 def test_refusals_that_are_more_than_the_requests_are_no_debt_of_later_ones() -> None:
@@ -182,14 +182,14 @@ def test_refusals_that_are_more_than_the_requests_are_no_debt_of_later_ones() ->
         refused = 0 if second < 2 else 500_000
         hub.receive(record(second, balancer=haproxy(refused=refused, requests=10 * second)), float(second))
     points = seen(hub, 7.0).balancers[0].points
-    assert [point.refused for point in points] == [0, 0, 0, 20, 20, 20, 20, 20]
+    assert [point.rejected for point in points] == [0, 0, 0, 20, 20, 20, 20, 20]
 
 
 def refused_of(hub: ObservationStore, *said: BalancerSample) -> float:
     """Refused ones in all after these records, one a second and the last one twice."""
     for second, sample in enumerate((*said, said[-1])):
         hub.receive(record(second, balancer=sample), float(second))
-    return seen(hub, float(len(said))).balancers[0].points[-1].refused
+    return seen(hub, float(len(said))).balancers[0].points[-1].rejected
 
 
 @pytest.mark.parametrize("late_s", [1, 30, 3600])
@@ -213,7 +213,7 @@ def test_who_waited_before_the_first_record_is_refused_too() -> None:
 def test_of_those_that_came_before_no_more_are_refused_than_can_wait() -> None:
     hub = ObservationStore()
     served = [haproxy(requests=900_000 * second) for second in range(5)]
-    assert refused_of(hub, *served, haproxy(requests=3_600_000, refused=900_000)) == MAX_LATE
+    assert refused_of(hub, *served, haproxy(requests=3_600_000, refused=900_000)) == MAX_REJECTABLE
 
 
 JUMPS = [1, 2, 10**15, 10**15 + 1, 10**15 + 1]
@@ -224,7 +224,7 @@ def test_a_counter_that_jumps_beyond_reason_adds_nothing() -> None:
     for second, refused in enumerate(JUMPS):
         hub.receive(record(second, balancer=haproxy(refused=refused, requests=refused)), float(second))
     points = seen(hub, 4.0).balancers[0].points
-    assert points[-1].refused - points[0].refused == 2
+    assert points[-1].rejected - points[0].rejected == 2
 
 
 @pytest.mark.parametrize("counter", POD_COUNTERS)
@@ -324,7 +324,7 @@ def test_a_queue_before_a_ready_pod_is_no_news() -> None:
 def test_a_model_that_nobody_speaks_for_is_forgotten() -> None:
     hub = ObservationStore()
     hub.receive(record(0, triton()), 0.0)
-    hub.receive(record(0, name="other"), EXPIRE_S + 31)
+    hub.receive(record(0, name="other"), EXPIRE_TIMEOUT_S + 31)
     assert list(hub.models()) == [("ns", "other")]
 
 
@@ -395,13 +395,13 @@ def test_whatever_comes_rates_are_never_negative_and_unknown_never_becomes_zero(
         observation = seen(hub, now)
         for b in observation.balancers:
             assert list(b.points) == sorted(b.points, key=lambda p: p.at)
-            assert all(later.refused >= p.refused for p, later in zip(b.points, b.points[1:], strict=False))
+            assert all(later.rejected >= p.rejected for p, later in zip(b.points, b.points[1:], strict=False))
         for pod in observation.pods:
             assert all(p.at <= now for p in pod.points)
             rows = [p.rows for p in pod.points if p.rows is not None]
             assert rows == sorted(rows)
             assert pod.name in pending_known or all(p.pending is None for p in pod.points)
-        total = total_rate([b.points for b in observation.balancers], now, 15.0, lambda p: p.refused)
+        total = total_rate([b.points for b in observation.balancers], now, 15.0, lambda p: p.rejected)
         assert total is None or total >= 0
 
 
@@ -429,7 +429,7 @@ def test_the_order_in_which_agents_are_heard_does_not_matter(
 
 def test_whoever_wants_to_know_hears_of_every_record_that_was_taken_in() -> None:
     heard: list[tuple[str, str]] = []
-    hub = ObservationStore(on_record=lambda namespace, name, _: heard.append((namespace, name)))
+    hub = ObservationStore(on_report=lambda namespace, name, _: heard.append((namespace, name)))
     hub.receive(record(5), 5.0)
     hub.receive(record(6, name="other"), 6.0)
     hub.receive(record(7), 7.0)
@@ -441,7 +441,7 @@ def test_whoever_wants_to_know_hears_of_every_record_that_was_taken_in() -> None
 
 def test_a_record_is_in_the_picture_when_it_is_told_of() -> None:
     queued: list[float] = []
-    hub = ObservationStore(on_record=lambda *_: queued.append(seen(hub, 1.0).balancers[0].points[-1].queued))
+    hub = ObservationStore(on_report=lambda *_: queued.append(seen(hub, 1.0).balancers[0].points[-1].queued))
     hub.receive(record(1, balancer=haproxy(7)), 1.0)
 
     assert queued == [7]
@@ -449,7 +449,7 @@ def test_a_record_is_in_the_picture_when_it_is_told_of() -> None:
 
 def test_a_record_right_after_another_of_the_same_agent_confirms_it_and_that_not_without_end() -> None:
     confirmed: list[bool] = []
-    hub = ObservationStore(on_record=lambda _namespace, _name, confirms: confirmed.append(confirms))
+    hub = ObservationStore(on_report=lambda _namespace, _name, confirms: confirmed.append(confirms))
     for at in (0.0, 1.0, 1.2, 2.0, 2.3, 2.4, 2.5):
         hub.receive(record(at), at)
     hub.receive(record(2.6, agent="m-balancer-1"), 2.6)

@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from halcyon.api.documents.observation_report import Record, ReportedHistogram, SlotLatency
+from halcyon.api.documents.observation_report import AgentReport, ReportedHistogram, SlotLatency
 from halcyon.balancer.config import latency_buckets
-from halcyon.balancer.config.model import LineKey
+from halcyon.balancer.config.model import ServerKey
 from halcyon.balancer.runtime.runtime_api import HaproxyStats
 from halcyon.balancer.runtime.server_assignment import ServerState
 from halcyon.balancer.telemetry import sampler
 from halcyon.scaling.observations import FRESH_S
 from halcyon.signals.observation_store import ObservationStore
-from halcyon.signals.validation import vet
+from halcyon.signals.validation import validate
 from tests.unit.signals.records import haproxy, record
 
 SLOT_A, CLIENTS = 22, 6
@@ -24,32 +24,32 @@ SLOT_A, CLIENTS = 22, 6
 GOOD = SlotLatency("a", (1, 2), (3, 4, 5))
 
 
-def told(*slots: str) -> Record:
+def told(*slots: str) -> AgentReport:
     """What an agent tells of a HAProxy with these slots: 9 answers of slot a, 4 within a millisecond."""
     counted = latency_buckets.read({SLOT_A: 9, SLOT_A + 1: 40, SLOT_A + 2: 5})
     clients = latency_buckets.read_clients({CLIENTS: 3, CLIENTS + 1: 3, CLIENTS + 2: 2})
-    lines = {LineKey(slot, 1): ServerState("10.0.0.1", "ready", 0) for slot in slots}
-    reading = HaproxyStats(0.0, 1, "halcyon-0", lines=lines, latency=counted, clients=clients)
-    return sampler.record(
+    lines = {ServerKey(slot, 1): ServerState("10.0.0.1", "ready", 0) for slot in slots}
+    reading = HaproxyStats(0.0, 1, "halcyon-0", servers=lines, latency=counted, clients=clients)
+    return sampler.report(
         namespace="ns",
         name="m",
         agent="m-balancer-0",
         at=1.0,
         reading=reading,
         endpoints=(),
-        sightings={},
+        samples={},
         maintenance=frozenset(),
     )
 
 
-def sent(*slots: SlotLatency) -> Record:
+def sent(*slots: SlotLatency) -> AgentReport:
     return record(0, balancer=replace(haproxy(queued=3), latency=slots))
 
 
 def test_it_is_told_while_there_are_two_slots_and_arrives_as_it_was_counted() -> None:
-    made = Record.from_json(told("a", "b").to_json())
+    made = AgentReport.from_json(told("a", "b").to_json())
     hub = ObservationStore()
-    hub.receive(vet(made).record, 1.0)
+    hub.receive(validate(made).report, 1.0)
     observation = hub.observe("ns", "m", 1.0)
     assert observation is not None
     [balancer] = observation.balancers
@@ -67,24 +67,24 @@ def test_with_one_slot_nobody_has_anything_to_compare() -> None:
 
 
 def test_clients_answers_are_told_always_and_arrive_as_they_were_counted() -> None:
-    made = Record.from_json(told("a").to_json())
+    made = AgentReport.from_json(told("a").to_json())
     hub = ObservationStore()
-    hub.receive(vet(made).record, 1.0)
-    assert hub.answers("ns", "m", 2.0) == {
+    hub.receive(validate(made).report, 1.0)
+    assert hub.client_latencies("ns", "m", 2.0) == {
         "m-balancer-0": ReportedHistogram(latency_buckets.SHOWN_MS, (1, 2, *[0] * 13))
     }
-    assert hub.answers("ns", "m", 2.0 + 2 * FRESH_S) == {}
-    assert hub.answers("ns", "nobody", 2.0) == {}
+    assert hub.client_latencies("ns", "m", 2.0 + 2 * FRESH_S) == {}
+    assert hub.client_latencies("ns", "nobody", 2.0) == {}
 
 
 def test_an_agent_that_does_not_tell_them_is_heard_nevertheless() -> None:
     older = json.loads(sent().to_json())
     del older["balancer"]["clients"]
-    made = Record.from_json(json.dumps(older))
+    made = AgentReport.from_json(json.dumps(older))
     assert made == sent()
     hub = ObservationStore()
     hub.receive(made, 1.0)
-    assert hub.answers(made.namespace, made.name, 1.0) == {}
+    assert hub.client_latencies(made.namespace, made.name, 1.0) == {}
 
 
 def test_a_record_stays_small() -> None:
@@ -99,7 +99,7 @@ def test_a_record_stays_small() -> None:
 
 def test_what_can_be_true_passes() -> None:
     for slots in ((), (GOOD,), (GOOD, replace(GOOD, slot="b"))):
-        assert vet(sent(*slots)).record == sent(*slots)
+        assert validate(sent(*slots)).report == sent(*slots)
 
 
 @pytest.mark.parametrize(
@@ -124,9 +124,9 @@ def test_what_can_be_true_passes() -> None:
     ],
 )
 def test_one_that_cannot_be_true_makes_them_unknown_and_nothing_else(wrong: dict[str, Any]) -> None:
-    vetted = vet(sent(GOOD, replace(GOOD, **wrong)))
-    assert vetted.absurd == 1
-    assert vetted.record.balancer == haproxy(queued=3)
+    vetted = validate(sent(GOOD, replace(GOOD, **wrong)))
+    assert vetted.implausible == 1
+    assert vetted.report.balancer == haproxy(queued=3)
 
 
 @pytest.mark.parametrize(
@@ -141,12 +141,12 @@ def test_one_that_cannot_be_true_makes_them_unknown_and_nothing_else(wrong: dict
 )
 def test_clients_answers_that_cannot_be_true_are_unknown_and_nothing_else(wrong: dict[str, Any]) -> None:
     made = replace(haproxy(queued=3), clients=ReportedHistogram((1, 2), (3, 4, 5)))
-    assert vet(record(0, balancer=made)).record.balancer == made
+    assert validate(record(0, balancer=made)).report.balancer == made
     bad = replace(haproxy(queued=3), clients=replace(ReportedHistogram((1, 2), (3, 4, 5)), **wrong))
-    vetted = vet(record(0, balancer=bad))
-    assert vetted.absurd == 1
-    assert vetted.record.balancer == haproxy(queued=3)
+    vetted = validate(record(0, balancer=bad))
+    assert vetted.implausible == 1
+    assert vetted.report.balancer == haproxy(queued=3)
 
 
 def test_more_slots_than_there_can_be_are_not_believed() -> None:
-    assert vet(sent(GOOD, GOOD, GOOD)).record.balancer == haproxy(queued=3)
+    assert validate(sent(GOOD, GOOD, GOOD)).report.balancer == haproxy(queued=3)

@@ -15,10 +15,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halcyon.scaling.planner.forecast.seasonality import BIN_S, KEEP, History
+from halcyon.scaling.planner.forecast.seasonality import BIN_S, MAX_BINS, History
 from halcyon.signals.prometheus import arrival_history, dcgm
-from halcyon.signals.prometheus.client import PrometheusError, PrometheusSite, QueryRange, Rows, Unanswered
-from halcyon.signals.prometheus.dcgm import ACTIVE, STALE_S, UTIL, Utilisation
+from halcyon.signals.prometheus.client import PrometheusError, PrometheusSite, PrometheusUnavailable, QueryRange, Rows
+from halcyon.signals.prometheus.dcgm import ACTIVE, MAX_AGE_S, UTIL, Utilisation
 from halcyon.signals.prometheus.source import PollInterval, PrometheusSource
 
 NOW = 1_795_000_000.0
@@ -35,7 +35,7 @@ def rows(metric: str, value: str, *, age_s: float = 1.0, **labels: str) -> Rows:
 
 
 def told(*answers: Rows) -> Utilisation | None:
-    return dcgm.answered([row for answer in answers for row in answer]).pods.get(("ns", "m"))
+    return dcgm.parse([row for answer in answers for row in answer]).pods.get(("ns", "m"))
 
 
 def test_the_mean_of_several_gpus_is_as_old_as_the_oldest_of_them() -> None:
@@ -77,20 +77,20 @@ def test_a_share_a_little_above_one_is_one() -> None:
     ],
 )
 def test_what_cannot_be_true_is_left_out_and_counted(metric: str, value: str) -> None:
-    answer = dcgm.answered(rows(metric, value))
-    assert (answer.pods, answer.left_out) == ({}, 1)
+    answer = dcgm.parse(rows(metric, value))
+    assert (answer.pods, answer.ignored) == ({}, 1)
 
 
 def test_a_value_is_known_until_it_is_stale_and_not_without_its_time() -> None:
-    assert told(rows(UTIL, "30", age_s=STALE_S)) is not None
-    assert told(rows(UTIL, "30", age_s=STALE_S + 0.1)) is None
+    assert told(rows(UTIL, "30", age_s=MAX_AGE_S)) is not None
+    assert told(rows(UTIL, "30", age_s=MAX_AGE_S + 0.1)) is None
     assert told(rows(UTIL, "30")[:1]) is None
 
 
 def test_the_pod_is_the_exported_one_where_there_is_one() -> None:
-    plain = dcgm.answered(rows(UTIL, "30", exported_namespace="", exported_pod="", namespace="ns", pod="m"))
+    plain = dcgm.parse(rows(UTIL, "30", exported_namespace="", exported_pod="", namespace="ns", pod="m"))
     assert list(plain.pods) == [("ns", "m")]
-    half = dcgm.answered(rows(UTIL, "30", exported_namespace=""))
+    half = dcgm.parse(rows(UTIL, "30", exported_namespace=""))
     assert half.pods == {}
 
 
@@ -112,11 +112,11 @@ def test_whatever_comes_a_utilisation_is_a_percentage_and_young(
     found = told(*answers)
     if found is not None:
         assert 0 <= found.percent <= 100
-        assert 0 <= found.age_s <= STALE_S + 1e-6
+        assert 0 <= found.age_s <= MAX_AGE_S + 1e-6
 
 
 def test_the_question_asks_for_both_metrics_with_the_sites_matchers() -> None:
-    asked = dcgm.question('cluster="eu-1"')
+    asked = dcgm.query('cluster="eu-1"')
     for metric in (ACTIVE, UTIL):
         assert asked.count(f'{metric}{{cluster="eu-1"}}') == 2
 
@@ -144,23 +144,25 @@ def test_a_history_ends_with_the_newest_sample_and_knows_what_they_know(samples:
 
 
 def test_of_samples_too_far_apart_only_what_fits_beside_the_newest_is_kept() -> None:
-    found = arrival_history.history([(1000 * BIN_S, 1.0), ((1000 + KEEP) * BIN_S, 2.0), ((1001 + KEEP) * BIN_S, 3.0)])
+    found = arrival_history.history(
+        [(1000 * BIN_S, 1.0), ((1000 + MAX_BINS) * BIN_S, 2.0), ((1001 + MAX_BINS) * BIN_S, 3.0)]
+    )
     assert found is not None
-    assert (len(found.bins), found.bins[0], found.bins[-2:]) == (KEEP, None, (2.0, 3.0))
+    assert (len(found.bins), found.bins[0], found.bins[-2:]) == (MAX_BINS, None, (2.0, 3.0))
 
 
 def test_the_span_is_of_whole_bins_that_have_closed() -> None:
-    begin, end = arrival_history.span(1000 * BIN_S + 299)
-    assert (begin, end) == ((1000 - KEEP + 1) * BIN_S, 1000 * BIN_S)
+    begin, end = arrival_history.query_span(1000 * BIN_S + 299)
+    assert (begin, end) == ((1000 - MAX_BINS + 1) * BIN_S, 1000 * BIN_S)
 
 
 def test_a_template_keeps_every_dollar_that_is_no_name_of_ours() -> None:
-    asked = arrival_history.question('f{ns="$namespace",pod=~"^$name-.*$",x="$names"}', namespace="a", name="b")
+    asked = arrival_history.query('f{ns="$namespace",pod=~"^$name-.*$",x="$names"}', namespace="a", name="b")
     assert asked == 'f{ns="a",pod=~"^b-.*$",x="$names"}'
 
 
 def test_the_default_question_for_arrivals_takes_no_other_models_balancers() -> None:
-    asked = arrival_history.question(arrival_history.ARRIVALS, namespace="ns", name="m")
+    asked = arrival_history.query(arrival_history.ARRIVALS, namespace="ns", name="m")
     assert 'namespace="ns",pod=~"m-balancer-[a-z0-9]+-[a-z0-9]+"' in asked
 
 
@@ -175,7 +177,7 @@ class Clock:
 
 
 class Door:
-    """An `Ask` that waits for leave and then does as it was told."""
+    """A `QueryFunction` that waits for leave and then does as it was told."""
 
     def __init__(self) -> None:
         self.leave, self.entered = threading.Event(), threading.Event()
@@ -204,7 +206,7 @@ def failing(error: Exception) -> Callable[[], Rows]:
 
 
 def source(door: Door, clock: Clock, **pace: float) -> PrometheusSource:
-    return PrometheusSource(SITE, monotonic=clock, wall=lambda: NOW, ask=door, pace=PollInterval(**pace))
+    return PrometheusSource(SITE, monotonic=clock, wall=lambda: NOW, query=door, intervals=PollInterval(**pace))
 
 
 async def test_a_value_is_as_old_as_its_sample_and_goes_when_it_is_stale() -> None:
@@ -216,7 +218,7 @@ async def test_a_value_is_as_old_as_its_sample_and_goes_when_it_is_stale() -> No
     found = asked.gpu("ns", "m")
     assert found is not None
     assert (found.value, found.at, found.source, found.metric) == (30, 88, "prometheus", UTIL)
-    clock.now += STALE_S - 12
+    clock.now += MAX_AGE_S - 12
     assert asked.gpu("ns", "m") is not None
     clock.now += 0.1
     assert asked.gpu("ns", "m") is None
@@ -225,7 +227,7 @@ async def test_a_value_is_as_old_as_its_sample_and_goes_when_it_is_stale() -> No
 async def test_pauses_grow_while_it_fails_differ_and_are_short_again_afterwards() -> None:
     door, clock = Door(), Clock()
     asked = source(door, clock)
-    door.does = failing(Unanswered("nobody there"))
+    door.does = failing(PrometheusUnavailable("nobody there"))
     pauses = [await asked.poll() for _ in range(40)]
     assert 7.5 <= pauses[0] <= 12.5
     assert 15 <= pauses[1] <= 25
@@ -239,7 +241,7 @@ async def test_the_log_says_once_that_it_fails_and_once_that_it_answers_again(ca
     caplog.set_level("INFO")
     door, clock = Door(), Clock()
     asked = source(door, clock)
-    door.does = failing(Unanswered("nobody there"))
+    door.does = failing(PrometheusUnavailable("nobody there"))
     for _ in range(3):
         await asked.poll()
     door.does = list
@@ -252,9 +254,9 @@ async def test_the_log_says_once_that_it_fails_and_once_that_it_answers_again(ca
 async def test_while_nobody_answers_a_history_is_refused_at_once_and_is_not_none() -> None:
     door, clock = Door(), Clock()
     asked = source(door, clock)
-    door.does = failing(Unanswered("nobody there"))
+    door.does = failing(PrometheusUnavailable("nobody there"))
     await asked.poll()
-    with pytest.raises(Unanswered, match="nobody there"):
+    with pytest.raises(PrometheusUnavailable, match="nobody there"):
         await asked.history("ns", "m")
     assert door.asked == ["gpu"]
 
@@ -287,7 +289,7 @@ async def test_one_request_is_under_way_and_the_gpus_do_not_wait_for_all_histori
 
 async def test_an_answer_that_does_not_end_fails_the_poll_and_nothing_is_asked_beside_it() -> None:
     door, clock = Door(), Clock()
-    asked = source(door, clock, limit_s=0.02)
+    asked = source(door, clock, timeout_s=0.02)
     door.leave.clear()
     await asked.poll()
     assert "no answer within 0.02 s" in asked.status()

@@ -13,7 +13,7 @@ from halcyon.scaling.observations import mean_batch
 from halcyon.scaling.planner.reading import PodPhase, PodReading
 from halcyon.signals.clock import WallClock
 from halcyon.signals.observation_store import ObservationStore
-from halcyon.signals.planner_reading import OBSERVED_S, SignalMemory, reading
+from halcyon.signals.planner_reading import OBSERVATION_WINDOW_S, SignalMemory, reading
 from tests.unit.signals.plain_reading import plain_reading
 from tests.unit.signals.records import EPOCH, haproxy, record, triton
 
@@ -103,7 +103,7 @@ def test_the_quick_reading_is_the_plain_one(told: list[Step], later_s: float) ->
         now += later_s
         listed = tuple(PodReading(name, phase, EPOCH, EPOCH + 9) for name, phase in step.listed)
         of_revision = None if not step.revision else {name for name in PODS if step.revision in name}
-        observation, picture = hub.observe("ns", "m", now, window_s=OBSERVED_S), hub.look("ns", "m", now)
+        observation, picture = hub.observe("ns", "m", now, window_s=OBSERVATION_WINDOW_S), hub.snapshot("ns", "m", now)
         assert observation is not None
         assert picture is not None
         common: dict[str, Any] = {

@@ -12,7 +12,13 @@ from halcyon.scaling.observations import BalancerObservation, BalancerPoint, Obs
 from halcyon.scaling.planner.reading import PodReading, Reading
 from halcyon.signals.clock import WallClock
 from halcyon.signals.observation_store import ObservationStore
-from halcyon.signals.planner_reading import OBSERVED_S, PACE_S, Gathered, SignalMemory, reading
+from halcyon.signals.planner_reading import (
+    MAX_REPORT_DELAY_S,
+    OBSERVATION_WINDOW_S,
+    ReadingResult,
+    SignalMemory,
+    reading,
+)
 from tests.unit.signals.pictures import picture
 from tests.unit.signals.records import haproxy, record
 
@@ -53,7 +59,9 @@ def seen(*parts: BalancerObservation | PodObservation, at: float = NOW, **rest: 
     )
 
 
-def gather(observation: Observation, *, pods: Any = None, memory: SignalMemory | None = None, **rest: Any) -> Gathered:
+def gather(
+    observation: Observation, *, pods: Any = None, memory: SignalMemory | None = None, **rest: Any
+) -> ReadingResult:
     listed = kubernetes(*(pod.name for pod in observation.pods)) if pods is None else pods
     of = picture(observation)
     return reading(of, replicas=3, pods=listed, epoch=EPOCH, memory=memory or SignalMemory(), **rest)
@@ -82,7 +90,7 @@ def test_all_agents_and_pods_become_one_reading() -> None:
         gpu=140.0,
         batches=None,
         pods=kubernetes("p-0", "p-1"),
-        refused=0.0,
+        rejected=0.0,
     )
 
 
@@ -96,12 +104,14 @@ def test_arrivals_grow_with_each_balancer_and_do_not_jump_when_one_appears() -> 
 
 def test_refusals_grow_with_each_balancer_and_are_not_known_while_one_is_silent() -> None:
     made = gather(seen(balancer(refused=70.0)))
-    assert made.reading.refused == 0, "what was refused before anybody looked is past"
+    assert made.reading.rejected == 0, "what was refused before anybody looked is past"
     both = seen(balancer(refused=75.0), balancer("b-1", refused=1e6))
     made = gather(both, memory=made.memory)
-    assert made.reading.refused == 5
-    assert gather(both, memory=made.memory).memory.refused is made.memory.refused, "nothing new is made of nothing new"
-    assert gather(seen(balancer(refused=80.0), silent=(("b-1", 14.0),)), memory=made.memory).reading.refused is None
+    assert made.reading.rejected == 5
+    assert gather(both, memory=made.memory).memory.rejected is made.memory.rejected, (
+        "nothing new is made of nothing new"
+    )
+    assert gather(seen(balancer(refused=80.0), silent=(("b-1", 14.0),)), memory=made.memory).reading.rejected is None
 
 
 def test_a_balancer_that_fell_silent_while_its_pod_exists_makes_the_load_unknown() -> None:
@@ -173,7 +183,7 @@ def test_a_balancer_that_counts_nothing_holds_nobody_back() -> None:
     idle = spoken("idle", (NOW - 9, 5.0), (NOW - 4, 5.0))
     busy = spoken("busy", (NOW - 2, 100.0), (NOW - 1, 200.0), (NOW, 300.0))
     assert told(seen(idle, busy)).at == EPOCH.at(NOW - 1)
-    assert told(seen(idle)).at == EPOCH.at(NOW - 4 - PACE_S)
+    assert told(seen(idle)).at == EPOCH.at(NOW - 4 - MAX_REPORT_DELAY_S)
 
 
 def test_the_first_record_after_a_silence_is_not_enough() -> None:
@@ -196,7 +206,7 @@ def test_neither_the_time_nor_the_merged_count_ever_falls(records: list[tuple[st
         now += pause_s
         counts[agent] += more
         hub.receive(record(now, agent=agent, balancer=haproxy(requests=counts[agent])), now)
-        observation = hub.observe("ns", "m", now, window_s=OBSERVED_S)
+        observation = hub.observe("ns", "m", now, window_s=OBSERVATION_WINDOW_S)
         assert observation is not None
         made = gather(observation, pods=(), memory=memory)
         memory = made.memory
@@ -219,7 +229,7 @@ def test_a_steady_load_is_steady_however_late_and_however_close_its_records_come
         made += 1.4 if is_quick else pause_s
         now = max(now, made + (0.0 if is_quick else late_s))
         hub.receive(record(made, agent="b-0", balancer=haproxy(requests=round(1000 * made))), now)
-        picture_now = hub.look("ns", "m", now)
+        picture_now = hub.snapshot("ns", "m", now)
         assert picture_now is not None
         found = reading(picture_now, replicas=1, pods=(), epoch=EPOCH, memory=memory)
         memory = found.memory

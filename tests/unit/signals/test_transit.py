@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halcyon.signals.clock_offset import KEEP_S, MAX_LATE_S, ClockOffset
+from halcyon.signals.clock_offset import MAX_LATE_S, WINDOW_S, ClockOffset
 from tests.unit.signals.records import EPOCH
 
 
@@ -63,11 +63,11 @@ def test_a_clock_that_is_set_forward_is_believed_at_once_and_one_that_is_set_bac
     assert transit.made_at(EPOCH + 2 + 60, 2.0) == 2.0
     back = {at: at - transit.made_at(EPOCH + at + 59, float(at)) for at in range(3, 80)}
     assert back[3] == pytest.approx(1.0, abs=0.001)
-    assert [at for at, late_s in back.items() if late_s > 0.001] == list(range(3, 2 * int(KEEP_S)))
+    assert [at for at, late_s in back.items() if late_s > 0.001] == list(range(3, 2 * int(WINDOW_S)))
 
 
 def test_a_clock_that_runs_too_quickly_or_too_slowly_is_followed() -> None:
     for drift in (-1e-4, 1e-4):
         transit = ClockOffset()
         late = [at - transit.made_at(EPOCH + at * (1 + drift), float(at)) for at in range(3600)]
-        assert max(late) <= 2 * KEEP_S * 1e-4 + 1e-6
+        assert max(late) <= 2 * WINDOW_S * 1e-4 + 1e-6

@@ -3,17 +3,15 @@
 The agent does not read the ModelDeployment: neither its spec, so an invalid spec cannot reach it, nor the operator's
 version. Standard library only: the agent's memory is a budget.
 
-Operator and agents are not replaced at the same moment. A field that a later version adds has a default, which is the
-behaviour of agents without the field. A field that this version does not know is ignored.
+A field that a later version adds has a default, which is the behaviour of agents without the field (`codec`).
 """
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass
-from typing import Any, TypeVar
+from dataclasses import dataclass
 
-T = TypeVar("T")
+from halcyon.api.documents import codec
+from halcyon.api.documents.codec import NOT_A_DOCUMENT, UnknownVersionError, made
 
 PLAN_KEY = "plan.json"
 """Key of the ConfigMap's data that holds the plan."""
@@ -28,8 +26,6 @@ CLIENTS_FOLDER = "clients"
 """Folder with the certificate authorities of clients, in the same place."""
 KEYS_FOLDER = "keys"
 """Folder with the Secret of `traffic.apiKeys`, in the same place."""
-
-_BROKEN = (KeyError, TypeError, AttributeError, RecursionError, UnicodeDecodeError, json.JSONDecodeError)
 
 
 class PlanError(ValueError):
@@ -99,11 +95,8 @@ class BalancerPlan:
 
         Later fields are left out if they have the value that earlier agents assume.
         """
-        raw = {"version": PLAN_VERSION, **asdict(self)}
-        for name in _LATER:
-            if raw[name] == getattr(BalancerPlan, name):
-                del raw[name]
-        return json.dumps(raw, sort_keys=True, separators=(",", ":"))
+        unset = frozenset(name for name in _LATER if getattr(self, name) == getattr(BalancerPlan, name))
+        return codec.encoded(self, PLAN_VERSION, leave_out=unset, sort_keys=True)
 
     @classmethod
     def from_json(cls, text: str) -> BalancerPlan:
@@ -113,24 +106,17 @@ class BalancerPlan:
             PlanError: the text is not a plan, or has another version.
         """
         try:
-            raw: dict[str, Any] = json.loads(text)
-            version = raw.pop("version")
-            if version != PLAN_VERSION:
-                raise PlanError(f"plan has version {version}; this agent reads version {PLAN_VERSION}")
-            slots = tuple(_made(Slot, slot) for slot in raw.pop("slots"))
+            raw = codec.fields_of(text, PLAN_VERSION)
+            slots = tuple(made(Slot, slot) for slot in raw.pop("slots"))
             collector = raw.pop("collector")
-            return _made(
-                cls, {**raw, "slots": slots, "collector": _made(CollectorAddress, collector) if collector else None}
+            return made(
+                cls, {**raw, "slots": slots, "collector": made(CollectorAddress, collector) if collector else None}
             )
-        except _BROKEN as error:
-            raise PlanError(f"not a balancer plan: {error}") from error
+        except UnknownVersionError as error:
+            raise PlanError(f"plan has {error}; this agent reads version {PLAN_VERSION}") from error
+        except NOT_A_DOCUMENT as error:
+            raise PlanError(f"not a valid balancer plan: {error}") from error
 
 
 _LATER = ("source_share", "sequences", "sticky_header", "max_request_bytes", "access_log")
 """Fields that were added after the first version."""
-
-
-def _made(kind: type[T], raw: dict[str, Any]) -> T:
-    """Return an instance built from the fields that this version knows."""
-    known = kind.__dataclass_fields__  # type: ignore[attr-defined]  # only dataclasses are given
-    return kind(**{name: value for name, value in raw.items() if name in known})

@@ -178,7 +178,7 @@ def _whole(low: int, high: int) -> _Check[int]:
 def _matching(pattern: re.Pattern[str], good: str) -> _Check[str]:
     def check(value: object, where: str) -> str:
         if not isinstance(value, str) or not pattern.fullmatch(value):
-            raise _wrong(where, value, f"text that matches {pattern.pattern}, for example {good}")
+            raise _wrong(where, value, f"a string that matches {pattern.pattern}, for example {good}")
         return value
 
     return check
@@ -240,7 +240,7 @@ def _version_policy(value: object, where: str) -> VersionPolicy:
 
 def _parameters(value: object, where: str) -> dict[str, str]:
     if not isinstance(value, dict):
-        raise _wrong(where, value, "an object of texts")
+        raise _wrong(where, value, "an object of strings")
     return {key: _text(entry, f"{where}[{key}]") for key, entry in value.items()}
 
 

@@ -3,20 +3,20 @@
 Counters are cumulative since the start of their process and may restart at zero; the reader takes differences. None
 means "not known", which is never zero. Standard library only: the agent's memory is a budget.
 
-Agents and operator are not replaced at the same moment. A field that a later version adds has a default, so that
-reports of older agents can be read. A field that this version does not know is ignored, so that an operator that was
-rolled back can still read reports.
+A field that a later version adds has a default, so that reports of older agents can be read. A field that this version
+does not know is ignored, so that an operator that was rolled back can still read reports (`codec`).
 """
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
-T = TypeVar("T")
-RECORD_VERSION = 1
+from halcyon.api.documents import codec
+from halcyon.api.documents.codec import NOT_A_DOCUMENT, UnknownVersionError, made
+
+REPORT_VERSION = 1
 
 PodState = Literal["starting", "ready", "draining", "maintenance", "unreachable"]
 """starting: not ready in its EndpointSlice. ready: receives requests. draining: terminating. maintenance: taken out by
@@ -28,10 +28,7 @@ STREAM_PATH = "/collector/v1/stream"
 """WebSocket on every operator replica; one text message per report, `Authorization: Bearer TOKEN` on the upgrade."""
 
 
-_BROKEN = (KeyError, TypeError, AttributeError, RecursionError, UnicodeDecodeError, json.JSONDecodeError)
-
-
-class RecordError(ValueError):
+class ReportError(ValueError):
     """The document is not a report that this version understands."""
 
 
@@ -82,13 +79,13 @@ class BalancerSample:
     """Requests from it that servers are computing now."""
     requests: int
     """Counter: inference requests that reached it, including rejected ones."""
-    refused: int
+    rejected: int
     """Counter: requests that it rejected (queue full, no response expected in time, no server in time, waited too long)."""
     errors: int
     """Counter: responses lost on the way (connection to a server failed or broke)."""
     held: int = 0
     """Requests that wait in it now because no server is up."""
-    trouble: str = ""
+    problem: str = ""
     """Reason, in a sentence, why it does not do everything that its plan requires; empty if it does."""
     latency: tuple[SlotLatency, ...] = ()
     """Reported while there are two slots, which is while two revisions are compared."""
@@ -132,7 +129,7 @@ class PodSample:
 
 
 @dataclass(frozen=True)
-class Record:
+class AgentReport:
     """The observations of one agent at one time."""
 
     namespace: str
@@ -151,30 +148,29 @@ class Record:
 
     def to_json(self) -> str:
         """Return the report on one line."""
-        return json.dumps({"version": RECORD_VERSION, **asdict(self)}, separators=(",", ":"))
+        return codec.encoded(self, REPORT_VERSION)
 
     @classmethod
-    def from_json(cls, text: str | bytes) -> Record:
+    def from_json(cls, text: str | bytes) -> AgentReport:
         """Return the report in `text`.
 
         Raises:
-            RecordError: the text is not a report, or has another version.
+            ReportError: the text is not a report, or has another version.
         """
         try:
-            raw: dict[str, Any] = json.loads(text)
-            version = raw.pop("version")
-            if version != RECORD_VERSION:
-                raise RecordError(f"record has version {version}; this operator reads version {RECORD_VERSION}")
+            raw = codec.fields_of(text, REPORT_VERSION)
             balancer = raw.pop("balancer")
             pods = tuple(_pod(pod) for pod in raw.pop("pods"))
-            return _made(cls, {**raw, "balancer": _balancer(balancer) if balancer else None, "pods": pods})
-        except _BROKEN as error:
-            raise RecordError(f"not a record: {error}") from error
+            return made(cls, {**raw, "balancer": _balancer(balancer) if balancer else None, "pods": pods})
+        except UnknownVersionError as error:
+            raise ReportError(f"report has {error}; this operator reads version {REPORT_VERSION}") from error
+        except NOT_A_DOCUMENT as error:
+            raise ReportError(f"not a valid report: {error}") from error
 
 
 def _balancer(raw: dict[str, Any]) -> BalancerSample:
     told = raw.get("latency") or ()
-    latency = (_made(SlotLatency, {name: _row(value) for name, value in slot.items()}) for slot in told)
+    latency = (made(SlotLatency, {name: _row(value) for name, value in slot.items()}) for slot in told)
     clients = raw.get("clients")
     if clients is not None:
         bounds_ms = _row(clients["bounds_ms"])
@@ -182,7 +178,7 @@ def _balancer(raw: dict[str, Any]) -> BalancerSample:
         clients = ReportedHistogram(
             _shared(bounds_ms) if isinstance(bounds_ms, tuple) else bounds_ms, _row(clients["counts"])
         )
-    return _made(BalancerSample, {**raw, "latency": tuple(latency), "clients": clients})
+    return made(BalancerSample, {**raw, "latency": tuple(latency), "clients": clients})
 
 
 @lru_cache(maxsize=64)
@@ -197,11 +193,5 @@ def _row(value: Any) -> Any:
 def _pod(raw: dict[str, Any]) -> PodSample:
     batches = raw.get("batches")
     if batches is not None:
-        batches = _made(BatchStats, {**batches, "sizes": tuple(tuple(size) for size in batches["sizes"])})
-    return _made(PodSample, {**raw, "versions": tuple(raw["versions"]), "batches": batches})
-
-
-def _made(kind: type[T], raw: dict[str, Any]) -> T:
-    """Return an instance built from the fields that this version knows."""
-    known = kind.__dataclass_fields__  # type: ignore[attr-defined]  # only dataclasses are given
-    return kind(**{name: value for name, value in raw.items() if name in known})
+        batches = made(BatchStats, {**batches, "sizes": tuple(tuple(size) for size in batches["sizes"])})
+    return made(PodSample, {**raw, "versions": tuple(raw["versions"]), "batches": batches})

@@ -15,7 +15,7 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Final, Literal, cast, get_args
 
-PodNews = Literal["ready", "unready", "leaving"]
+PodChange = Literal["ready", "unready", "leaving"]
 """ready, unready: the pod's Ready condition has changed. leaving: the pod is being terminated, which cannot be undone."""
 
 MAX_BYTES: Final = 2048
@@ -33,7 +33,7 @@ class Notice:
     slot: str
     address: str
     """IP address of the pod; empty if it has none, which is only allowed for one that is leaving."""
-    news: PodNews
+    change: PodChange
 
     def to_json(self) -> str:
         """Return the notice on one line."""
@@ -48,21 +48,21 @@ class Notice:
         """
         try:
             found = json.loads(text[: MAX_BYTES + 1])
-            values = {name: found[name] for name in ("pod", "slot", "address", "news")}
+            values = {name: found[name] for name in ("pod", "slot", "address", "change")}
         except (ValueError, KeyError, TypeError, RecursionError) as error:
-            raise NoticeError(f"not a notice: {error!r}") from error
+            raise NoticeError(f"not a valid notice: {error!r}") from error
         for name, value in values.items():
             if not isinstance(value, str):
-                raise NoticeError(f"{name} is {value!r}; it must be a text")
-        if values["news"] not in get_args(PodNews):
-            raise NoticeError(f"news is {values['news']!r}; it must be one of {', '.join(get_args(PodNews))}")
+                raise NoticeError(f"{name} is {value!r}; it must be a string")
+        if values["change"] not in get_args(PodChange):
+            raise NoticeError(f"change is {values['change']!r}; it must be one of {', '.join(get_args(PodChange))}")
         if not values["pod"] or not values["slot"]:
             raise NoticeError("pod and slot must not be empty; for example digits-server-a-5d7c-x2b4q and a")
-        if values["address"] or values["news"] == "ready":
+        if values["address"] or values["change"] == "ready":
             try:
                 ipaddress.ip_address(values["address"])
             except ValueError as error:
                 raise NoticeError(
-                    f"address is {values['address']!r}; it must be an IP address, such as 10.0.0.7"
+                    f"address is {values['address']!r}; it must be an IP address, for example 10.0.0.7"
                 ) from error
-        return cls(values["pod"], values["slot"], values["address"], cast("PodNews", values["news"]))
+        return cls(values["pod"], values["slot"], values["address"], cast("PodChange", values["change"]))

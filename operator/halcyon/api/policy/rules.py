@@ -15,6 +15,7 @@ from typing import Any, Final, Literal
 from halcyon.api.policy import python_rules as findings
 from halcyon.api.policy.python_rules import PolicySubject
 from halcyon.api.policy.site_policy import SitePolicy
+from halcyon.api.resource_limit import ResourceLimit
 from halcyon.api.types import ApiModel
 
 
@@ -76,7 +77,7 @@ def most_replicas(asked: PolicySubject) -> int | None:
         return None
     found = [limits.replicas]
     if limits.gpus_per_model is not None and gpus:
-        found.append(limits.gpus_per_model // gpus)
+        found.append(ResourceLimit(limits.gpus_per_model).replicas(gpus))
     return min((n for n in found if n is not None), default=None)
 
 
@@ -145,97 +146,104 @@ policy itself."""
 
 
 _OLD_CEL = "variables.image == '' || (variables.tritonVersion != '' && variables.tritonVersion >= LIMIT) ? [] : [variables.image]"
-_PULLED = "leave it out for the site's own image"
+_PULLED = "remove it to use the site's default image"
 
 RULES: Final = (
     PolicyRule(
         "images.registries",
         _foreign("variables.image", "variables.imageName"),
         findings.foreign,
-        "spec.runtime.image is {found}, and this site takes images from {limit}; " + _PULLED,
+        "spec.runtime.image is {found}, which this site does not allow (allowed registries: {limit}); " + _PULLED,
     ),
     PolicyRule(
         "images.pinned",
         "[variables.image, variables.modelImage].filter(i, i != '' && !i.contains('@') && (LIMIT != 'Tag' || "
         "!i.matches(':[A-Za-z0-9_][A-Za-z0-9_.-]*$') || i.endsWith(':latest')))",
         findings.loose,
-        "spec.runtime.image or spec.model.source.image.reference is {found}, and this site takes images by {limit} (a tag other than "
-        "latest, or a digest); for example tritonserver@sha256: and 64 hexadecimal digits",
+        "spec.runtime.image or spec.model.source.image.reference is {found}, but this site requires "
+        "image references by {limit} (a tag other than latest, or a digest); for example "
+        "tritonserver@sha256: and 64 hexadecimal digits",
     ),
     PolicyRule(
         "triton.refuseBelow",
         _OLD_CEL,
         findings.old,
-        "spec.runtime.image is {found}, and this site takes Triton {limit} or newer, by a tag like 26.07-py3 or by a digest that is on "
-        "the site's list (sitePolicy.triton.digests); " + _PULLED,
+        "spec.runtime.image is {found}, but this site requires Triton {limit} or newer, with a tag "
+        "such as 26.07-py3 or a digest listed in sitePolicy.triton.digests; " + _PULLED,
     ),
     PolicyRule(
         "triton.warnBelow",
         _OLD_CEL,
         findings.old,
-        "spec.runtime.image is {found}, and this site asks for Triton {limit} or newer, by a tag like 26.07-py3 or by a digest that is "
-        "on the site's list (sitePolicy.triton.digests); " + _PULLED,
+        "spec.runtime.image is {found}, but this site recommends Triton {limit} or newer, with a tag "
+        "such as 26.07-py3 or a digest listed in sitePolicy.triton.digests; " + _PULLED,
         action="Warn",
     ),
     PolicyRule(
         "models.sources",
         "object.spec.model.source.filter(k, !(k in LIMIT))",
         findings.sources,
-        "spec.model.source is of the kind {found}, and this site allows {limit}; for example source: {{persistentVolumeClaim: "
-        "{{claimName: models}}}}",
+        "spec.model.source is of kind {found}, which this site does not allow (allowed: {limit}); "
+        "for example source: {{persistentVolumeClaim: {{claimName: models}}}}",
     ),
     PolicyRule(
         "models.urls",
         "variables.url == '' || LIMIT.exists(a, (variables.url + '/').startsWith(a.replace('{namespace}', request.namespace) + '/')) "
         "? [] : [variables.url]",
         findings.urls,
-        "spec.model.source.uri.url is {found}, and this site takes models from {limit} ({{namespace}}: the ModelDeployment's own); put the "
-        "model there",
+        "spec.model.source.uri.url is {found}, which this site does not allow (allowed prefixes: "
+        "{limit}; {{namespace}} is the ModelDeployment's namespace); move the model there",
     ),
     PolicyRule(
         "models.endpoints",
         "variables.endpoint == '' || variables.endpoint in LIMIT ? [] : [variables.endpoint]",
         findings.endpoints,
-        "spec.model.source.uri.endpoint is {found}, and this site allows {limit}; leave it out for AWS' own",
+        "spec.model.source.uri.endpoint is {found}, which this site does not allow (allowed: "
+        "{limit}); remove it to use AWS S3",
     ),
     PolicyRule(
         "models.images",
         _foreign("variables.modelImage", "variables.modelImageName"),
         findings.foreign_model,
-        "spec.model.source.image.reference is {found}, and this site takes models in images from {limit}; push it there",
+        "spec.model.source.image.reference is {found}, which this site does not allow (allowed "
+        "registries: {limit}); push the image there",
     ),
     PolicyRule(
         "models.backends",
         "has(object.spec.model.backend) && !(object.spec.model.backend in LIMIT) ? [object.spec.model.backend] : []",
         lambda asked, limit: findings.outside(asked.spec.model.backend, limit),
-        "spec.model.backend is {found}, and this site allows {limit}; convert the model, for example to ONNX (backend: onnxruntime)",
+        "spec.model.backend is {found}, which this site does not allow (allowed: {limit}); convert "
+        "the model, for example to ONNX (backend: onnxruntime)",
     ),
     PolicyRule(
         "models.secrets",
         "variables.secretNames.filter(s, !LIMIT.exists(a, a.endsWith('*') ? s.startsWith(a.substring(0, a.size() - 1)) : s == a))",
         findings.secrets,
-        "spec names the Secrets {found}, and this site allows {limit}; give the Secret such a name",
+        "spec refers to the Secrets {found}, which this site does not allow (allowed: {limit}); rename the Secret",
     ),
     PolicyRule(
         "pods.priorityClasses",
         "object.spec.?runtime.?placement.?priorityClassName.hasValue() && "
         "!(object.spec.runtime.placement.priorityClassName in LIMIT) ? [object.spec.runtime.placement.priorityClassName] : []",
         lambda asked, limit: findings.outside(asked.spec.runtime.placement.priority_class_name, limit),
-        "spec.runtime.placement.priorityClassName is {found}, and this site allows {limit}; leave it out for the cluster's default",
+        "spec.runtime.placement.priorityClassName is {found}, which this site does not allow "
+        "(allowed: {limit}); remove it to use the cluster's default",
     ),
     PolicyRule(
         "pods.runtimeClasses",
         "object.spec.?runtime.?placement.?runtimeClassName.hasValue() && "
         "!(object.spec.runtime.placement.runtimeClassName in LIMIT) ? [object.spec.runtime.placement.runtimeClassName] : []",
         lambda asked, limit: findings.outside(asked.spec.runtime.placement.runtime_class_name, limit),
-        "spec.runtime.placement.runtimeClassName is {found}, and this site allows {limit}; leave it out for the nodes' default",
+        "spec.runtime.placement.runtimeClassName is {found}, which this site does not allow "
+        "(allowed: {limit}); remove it to use the nodes' default",
     ),
     PolicyRule(
         "pods.nodeSelectors",
         "variables.nodeSelector.filter(k, !(k in LIMIT || (k + '=' + variables.nodeSelector[k]) in LIMIT))"
         ".map(k, k + '=' + variables.nodeSelector[k])",
         findings.selectors,
-        "spec.runtime.placement.nodeSelector has {found}, and this site allows {limit}; leave the others out",
+        "spec.runtime.placement.nodeSelector has {found}, which this site does not allow (allowed: "
+        "{limit}); remove the others",
     ),
     PolicyRule(
         "pods.tolerations",
@@ -243,28 +251,31 @@ RULES: Final = (
         "(t.key + '=' + t.?value.orValue('')) in LIMIT)))"
         ".map(t, t.?operator.orValue('Equal') == 'Exists' ? t.key : t.key + '=' + t.?value.orValue(''))",
         findings.tolerations,
-        "spec.runtime.placement.tolerations has {found}, and this site allows {limit}; leave the others out",
+        "spec.runtime.placement.tolerations has {found}, which this site does not allow (allowed: "
+        "{limit}); remove the others",
     ),
     PolicyRule(
         "limits.replicas",
         "variables.replicas > LIMIT ? [string(variables.replicas)] : []",
         lambda asked, limit: findings.more(findings.replicas(asked.spec), limit),
-        "spec.scaling.maxReplicas (spec.replicas where there is no scaling) is {found}, and this site allows {limit}; for example "
-        "maxReplicas: {limit}",
+        "spec.scaling.maxReplicas (spec.replicas if scaling is not set) is {found}, but this site "
+        "allows at most {limit}; for example maxReplicas: {limit}",
     ),
     PolicyRule(
         "limits.gpusPerModel",
         "variables.gpus > LIMIT ? [string(variables.gpus)] : []",
         lambda asked, limit: findings.more(asked.spec.runtime.gpu.count * findings.replicas(asked.spec), limit),
-        "spec.runtime.gpu.count times the most replicas is {found} GPUs, and this site allows a model {limit}; lower "
-        "spec.scaling.maxReplicas (spec.replicas where there is no scaling) or spec.runtime.gpu.count, for example maxReplicas: 1",
+        "spec.runtime.gpu.count times the maximum replicas is {found} GPUs, but this site allows at "
+        "most {limit} for one model; lower spec.scaling.maxReplicas (spec.replicas if scaling is not "
+        "set) or spec.runtime.gpu.count, for example maxReplicas: 1",
     ),
     PolicyRule(
         "traffic.serviceTypes",
         "object.spec.?traffic.?service.?type.orValue('ClusterIP') in LIMIT "
         "? [] : [object.spec.?traffic.?service.?type.orValue('ClusterIP')]",
         lambda asked, limit: findings.outside(asked.spec.traffic.service.type, limit),
-        "spec.traffic.service.type is {found}, and this site allows {limit}; for example type: ClusterIP",
+        "spec.traffic.service.type is {found}, which this site does not allow (allowed: {limit}); "
+        "for example type: ClusterIP",
     ),
     PolicyRule(
         "traffic.gateways",
@@ -272,15 +283,17 @@ RULES: Final = (
         "? [object.spec.traffic.gateway.?namespace.orValue(request.namespace) + '/' + object.spec.traffic.gateway.name]"
         ".filter(g, !LIMIT.exists(a, a.replace('{namespace}', request.namespace) == g)) : []",
         findings.gateways,
-        "spec.traffic.gateway is {found}, and this site allows {limit} ({{namespace}}: the ModelDeployment's own); name one of these",
+        "spec.traffic.gateway is {found}, which this site does not allow (allowed: {limit}; "
+        "{{namespace}} is the ModelDeployment's namespace); use one of these",
     ),
     PolicyRule(
         "traffic.hostnames",
         "variables.hostnames.filter(h, !LIMIT.exists(a, a.replace('{namespace}', request.namespace) == h || "
         "(a.startsWith('*.') && h.endsWith(a.replace('{namespace}', request.namespace).substring(1)))))",
         findings.hostnames,
-        "spec.traffic.gateway is reached by the hostnames {found} (* where none is named), and this site allows {limit} ({{namespace}}: "
-        "the ModelDeployment's own); name such ones in http.hostnames and grpc.hostnames",
+        "spec.traffic.gateway has the hostnames {found} (* if none is set), which this site does not "
+        "allow (allowed: {limit}; {{namespace}} is the ModelDeployment's namespace); set allowed "
+        "ones in http.hostnames and grpc.hostnames",
     ),
 )
 """Every limit that one object can exceed, in the order in which violations are reported."""

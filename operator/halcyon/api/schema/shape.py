@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, Literal
 
-from halcyon.api.schema.crd import JsonSchema, schema
+from halcyon.api.schema.structural_schema import JsonSchema, schema
 from halcyon.api.spec import Spec
 from halcyon.api.status import Status
 
@@ -24,7 +24,7 @@ _Kind = Literal["object", "array", "string", "integer", "boolean"]
 _SAID: dict[_Kind, str] = {
     "object": 'an object, for example {"name": "a"}',
     "array": 'a list, for example ["a"]',
-    "string": 'a text, for example "a"',
+    "string": 'a string, for example "a"',
     "integer": "a whole number, for example 1",
     "boolean": "true or false",
 }
@@ -80,7 +80,7 @@ def _shown(value: object) -> str:
     try:
         shown = json.dumps(value, default=str, ensure_ascii=False)
     except RecursionError:
-        return "nested beyond reading"
+        return "(nested too deeply)"
     return shown if len(shown) <= _SHOWN else shown[: _SHOWN - 3] + "..."
 
 

@@ -45,8 +45,11 @@ class Spec(Documented):
         Rule(
             cel="!has(self.scaling) || !has(self.scaling.targets.gpuUtilization) || self.runtime.gpu.count > 0",
             check=lambda m: m.scaling is None or m.scaling.targets.gpu_utilization is None or m.runtime.gpu.count > 0,
-            message="spec.scaling.targets.gpuUtilization is set and spec.runtime.gpu.count is {runtime.gpu.count}: there is no "
-            "GPU to measure; set gpu: {{count: 1}} or remove the target",
+            message=(
+                "spec.scaling.targets.gpuUtilization is set but spec.runtime.gpu.count is "
+                "{runtime.gpu.count}, so there is no GPU to measure; set gpu: {{count: 1}} or remove the "
+                "target"
+            ),
         ),
         *routing_mode.RULES,
     )

@@ -66,20 +66,25 @@ def ignored(spec: Spec) -> tuple[str, ...]:
     found = routing_mode.ignored(spec.traffic)
     if spec.rollout.canary is not None and spec.rollout.strategy != "Canary":
         found.append(
-            f"spec.rollout.canary: the strategy {spec.rollout.strategy} knows no steps; strategy: Canary follows it"
+            f"spec.rollout.canary: ignored with strategy {spec.rollout.strategy}; set strategy: Canary to use it"
         )
     if spec.rollout.on_failure == "Stay" and spec.rollout.strategy == "Canary":
-        found.append("spec.rollout.onFailure: a canary that fails always goes; onFailure: Rollback says so")
+        found.append(
+            "spec.rollout.onFailure: ignored with strategy Canary, which always rolls a failed canary "
+            "back; set onFailure: Rollback"
+        )
     if scaling is None:
         return tuple(found)
     if policy(spec) == "Planner":
         if scaling.behavior is not None:
-            found.append("spec.scaling.behavior: the policy Planner has a pace of its own; policy: Rules follows it")
+            found.append(
+                "spec.scaling.behavior: ignored with policy Planner, which paces itself; set policy: Rules to use it"
+            )
         return tuple(found)
     if scaling.targets.latency is not None:
-        found.append("spec.scaling.targets.latency: the policy Rules knows no latency; policy: Planner follows it")
+        found.append("spec.scaling.targets.latency: ignored with policy Rules; set policy: Planner to use it")
     if scaling.schedules:
-        found.append("spec.scaling.schedules: the policy Rules knows no schedules; policy: Planner follows them")
+        found.append("spec.scaling.schedules: ignored with policy Rules; set policy: Planner to use it")
     return tuple(found)
 
 
@@ -93,8 +98,11 @@ def mismatched(spec: Spec) -> tuple[str, ...]:
         "spec.scaling.targets.latency": spec.scaling.targets.latency if spec.scaling else None,
     }
     return tuple(
-        f"spec.batching.maxQueueDelay is {delay} and {field} is {limit}: a request may wait that long for others to fill its batch, "
-        f"before it is computed at all; write a delay well below {limit}, for example maxQueueDelay: 1ms"
+        (
+            f"spec.batching.maxQueueDelay is {delay} but {field} is {limit}: a request may wait the whole "
+            f"delay for its batch to fill before it is computed; set a delay well below {limit}, for "
+            "example maxQueueDelay: 1ms"
+        )
         for field, limit in limits.items()
         if limit is not None and duration_us(delay) >= duration_us(limit)
     )

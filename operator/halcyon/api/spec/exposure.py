@@ -28,8 +28,11 @@ class Service(Documented):
         Rule(
             cel="!has(self.sourceRanges) || self.type == 'LoadBalancer'",
             check=lambda m: m.source_ranges is None or m.type == "LoadBalancer",
-            message="spec.traffic.service.sourceRanges is set and spec.traffic.service.type is {type}: only a load balancer "
-            "knows ranges; set type: LoadBalancer or remove sourceRanges",
+            message=(
+                "spec.traffic.service.sourceRanges is set but spec.traffic.service.type is {type}: source "
+                "ranges apply only to Services of type LoadBalancer; set type: LoadBalancer or remove "
+                "sourceRanges"
+            ),
         ),
     )
 

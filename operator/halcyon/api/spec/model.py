@@ -89,19 +89,26 @@ class UriSource(Documented):
         Rule(
             cel="self.url.startsWith('s3://') || !(has(self.endpoint) || has(self.region))",
             check=lambda m: m.url.startswith("s3://") or not (m.endpoint or m.region),
-            message="spec.model.source.uri: endpoint and region go with s3:// alone, and url is {url}; leave them out",
+            message=(
+                "spec.model.source.uri has endpoint or region, which apply only to s3:// URLs, but url is "
+                "{url}; remove them"
+            ),
         ),
         Rule(
             cel="!self.url.startsWith('s3://') || !(has(self.path) || has(self.sha256))",
             check=lambda m: not m.url.startswith("s3://") or not (m.path or m.sha256),
-            message="spec.model.source.uri: path and sha256 go with an archive, and url is {url}; write the folder into url, for example "
-            "s3://models/vision/resnet50",
+            message=(
+                "spec.model.source.uri has path or sha256, which apply only to archives, but url is {url}; "
+                "remove them and put the folder into url, for example s3://models/vision/resnet50"
+            ),
         ),
         Rule(
             cel="!self.url.startsWith('http://') || has(self.sha256)",
             check=lambda m: not m.url.startswith("http://") or m.sha256 is not None,
-            message="spec.model.source.uri.url is {url}, and over http:// anybody on the way may change what comes; say sha256 (64 "
-            "hexadecimal digits, by sha256sum), or use https://",
+            message=(
+                "spec.model.source.uri.url is {url} but sha256 is not set: a download over http:// can be "
+                "modified in transit; set sha256 (64 hexadecimal digits, from sha256sum) or use https://"
+            ),
         ),
     )
 

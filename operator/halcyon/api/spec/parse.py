@@ -37,7 +37,8 @@ def parse(name: str, spec: Mapping[str, Any]) -> Spec:
         text = json.dumps(spec)
     except RecursionError:
         raise SpecError(
-            "spec is nested beyond reading; spec.model.source.configMap.name is as deep as most go"
+            "spec is nested too deeply to be read; spec.model.source.configMap.name is about as deep as "
+            "a valid spec gets"
         ) from None
     try:
         return Spec.model_validate_json(text, strict=True)

@@ -34,7 +34,7 @@ class Canary(Documented):
         Rule(
             cel="!has(self.steps) || self.steps.map(s, s.weight).isSorted()",
             check=lambda m: [s.weight for s in m.steps or ()] == sorted(s.weight for s in m.steps or ()),
-            message="the weights of spec.rollout.canary.steps must rise; for example 5, 25 and 50",
+            message="the weights of spec.rollout.canary.steps must increase; for example 5, 25 and 50",
         ),
     )
 

@@ -15,32 +15,44 @@ RULES: Final = (
     Rule(
         cel="self.traffic.balancer == 'HAProxy' || !has(self.scaling) || self.scaling.minReplicas > 0",
         check=lambda m: m.traffic.balancer == "HAProxy" or m.scaling is None or m.scaling.min_replicas > 0,
-        message="spec.scaling.minReplicas is {scaling.minReplicas} and spec.traffic.balancer is {traffic.balancer}: without a "
-        "balancer nobody holds the requests that wake a model; write minReplicas: 1 or balancer: HAProxy",
+        message=(
+            "spec.scaling.minReplicas is {scaling.minReplicas} but spec.traffic.balancer is "
+            "{traffic.balancer}: only HAProxy balancers hold requests while a model scales up from zero; "
+            "set minReplicas: 1 or balancer: HAProxy"
+        ),
     ),
     Rule(
         cel="self.traffic.balancer != 'Service' || self.rollout.strategy != 'Canary'",
         check=lambda m: m.traffic.balancer != "Service" or m.rollout.strategy != "Canary",
-        message="spec.rollout.strategy is {rollout.strategy} and spec.traffic.balancer is {traffic.balancer}: a Service gives no "
-        "revision a share of the requests; write strategy: Auto or balancer: HAProxy",
+        message=(
+            "spec.rollout.strategy is {rollout.strategy} but spec.traffic.balancer is "
+            "{traffic.balancer}: a Service cannot split traffic between revisions; set strategy: Auto or "
+            "balancer: HAProxy"
+        ),
     ),
     Rule(
         cel="self.traffic.balancer == 'HAProxy' || !has(self.traffic.stickiness)",
         check=lambda m: m.traffic.balancer == "HAProxy" or m.traffic.stickiness is None,
-        message="spec.traffic.stickiness is set and spec.traffic.balancer is {traffic.balancer}: only a balancer reads headers; write "
-        "balancer: HAProxy or remove stickiness",
+        message=(
+            "spec.traffic.stickiness is set but spec.traffic.balancer is {traffic.balancer}: only "
+            "HAProxy balancers route by header; set balancer: HAProxy or remove stickiness"
+        ),
     ),
     Rule(
         cel="self.traffic.balancer != 'Gateway' || has(self.traffic.gateway)",
         check=lambda m: m.traffic.balancer != "Gateway" or m.traffic.gateway is not None,
-        message="spec.traffic.balancer is {traffic.balancer} and spec.traffic.gateway is not set: name the Gateway, for example "
-        "gateway: {{name: edge, namespace: infra}}",
+        message=(
+            "spec.traffic.balancer is {traffic.balancer} but spec.traffic.gateway is not set; set the "
+            "Gateway, for example gateway: {{name: edge, namespace: infra}}"
+        ),
     ),
     Rule(
         cel="self.traffic.balancer != 'Service' || !has(self.traffic.gateway)",
         check=lambda m: m.traffic.balancer != "Service" or m.traffic.gateway is None,
-        message="spec.traffic.gateway is set and spec.traffic.balancer is {traffic.balancer}; write balancer: Gateway, or HAProxy to keep "
-        "balancers behind the Gateway",
+        message=(
+            "spec.traffic.gateway is set but spec.traffic.balancer is {traffic.balancer}; set balancer: "
+            "Gateway, or balancer: HAProxy to keep balancers behind the Gateway"
+        ),
     ),
 )
 """Rules over the whole spec."""
@@ -70,6 +82,6 @@ def ignored(traffic: Any) -> list[str]:  # a Traffic; that module imports this o
         if name not in kept and getattr(traffic, name) != fields[name].get_default(call_default_factory=True)
     ]
     return [
-        f"spec.traffic.{name}: there is no balancer to follow it while balancer is {traffic.balancer}; balancer: HAProxy has one"
+        (f"spec.traffic.{name}: ignored with balancer {traffic.balancer}; set balancer: HAProxy to use it")
         for name in named
     ]

@@ -69,8 +69,10 @@ class EnvVar(Documented):
         Rule(
             cel="!(" + " || ".join(f"self.name.startsWith('{p}')" for p in _FORBIDDEN_ENV[1:-3].split("|")) + ")",
             check=lambda m: not m.name.startswith(tuple(_FORBIDDEN_ENV[1:-3].split("|"))),
-            message="spec.runtime.env: {name} is reserved: names must not start with LD_, NVIDIA_, CUDA_, KUBERNETES_, "
-            "AIP_ or PYTHON; use for example MODEL_MODE",
+            message=(
+                "spec.runtime.env: {name} is a reserved name; names must not start with LD_, NVIDIA_, CUDA_, "
+                "KUBERNETES_, AIP_ or PYTHON; for example MODEL_MODE"
+            ),
         ),
     )
 
@@ -98,8 +100,10 @@ class Toleration(Documented):
         Rule(
             cel="self.operator != 'Exists' || !has(self.value)",
             check=lambda m: m.operator != "Exists" or m.value is None,
-            message="spec.runtime.placement.tolerations: {key} has operator Exists and a value; "
-            "leave the value out, or use operator Equal",
+            message=(
+                "spec.runtime.placement.tolerations: {key} has operator Exists and a value; remove the "
+                "value, or set operator: Equal"
+            ),
         ),
     )
 
@@ -152,7 +156,10 @@ class Runtime(Documented):
             cel="!has(self.resources.memory) || "
             "quantity(self.sharedMemory).compareTo(quantity(self.resources.memory)) < 0",
             check=lambda m: m.resources.memory is None or quantity(m.shared_memory) < quantity(m.resources.memory),
-            message="spec.runtime.sharedMemory is {sharedMemory}; it counts against spec.runtime.resources.memory, which is "
-            "{resources.memory}, and must be smaller; for example resources: {{memory: 4Gi}}, sharedMemory: 1Gi",
+            message=(
+                "spec.runtime.sharedMemory is {sharedMemory}; it counts towards "
+                "spec.runtime.resources.memory, which is {resources.memory}, and must be smaller; for "
+                "example resources: {{memory: 4Gi}}, sharedMemory: 1Gi"
+            ),
         ),
     )

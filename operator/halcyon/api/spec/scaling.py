@@ -88,8 +88,10 @@ class Schedule(Documented):
         Rule(
             cel="has(self.minReplicas) || has(self.maxReplicas)",
             check=lambda m: m.min_replicas is not None or m.max_replicas is not None,
-            message="schedule {name} in spec.scaling.schedules changes nothing; give it minReplicas, maxReplicas or both, for "
-            "example minReplicas: 4",
+            message=(
+                "schedule {name} in spec.scaling.schedules has no effect; set minReplicas, maxReplicas or "
+                "both, for example minReplicas: 4"
+            ),
         ),
         Rule(
             cel="!has(self.minReplicas) || !has(self.maxReplicas) || self.minReplicas <= self.maxReplicas",
@@ -140,13 +142,17 @@ class Scaling(Documented):
         Rule(
             cel="self.minReplicas == 0 || !has(self.idleAfter)",
             check=lambda m: m.min_replicas == 0 or m.idle_after is None,
-            message="spec.scaling.idleAfter is {idleAfter}, and spec.scaling.minReplicas is {minReplicas}: a replica always "
-            "stays; write minReplicas: 0 or leave idleAfter out",
+            message=(
+                "spec.scaling.idleAfter is {idleAfter} but spec.scaling.minReplicas is {minReplicas}, so the "
+                "model never scales to zero; set minReplicas: 0 or remove idleAfter"
+            ),
         ),
         Rule(
             cel="self.minReplicas > 0 || !has(self.policy) || self.policy == 'Planner'",
             check=lambda m: m.min_replicas > 0 or m.policy in {None, "Planner"},
-            message="spec.scaling.minReplicas is {minReplicas}, which the policy {policy} can't do: an HPA never goes to 0; write "
-            "minReplicas: 1 or policy: Planner",
+            message=(
+                "spec.scaling.minReplicas is {minReplicas} but spec.scaling.policy is {policy}, which cannot "
+                "scale to zero because it follows the HPA's rules; set minReplicas: 1 or policy: Planner"
+            ),
         ),
     )

@@ -69,13 +69,17 @@ class Traffic(Documented):
         Rule(
             cel="self.balancer == 'HAProxy' || !has(self.apiKeys)",
             check=lambda m: m.balancer == "HAProxy" or m.api_keys is None,
-            message="spec.traffic.apiKeys is set and spec.traffic.balancer is {balancer}: only the balancer asks for keys; write "
-            "balancer: HAProxy or remove apiKeys",
+            message=(
+                "spec.traffic.apiKeys is set but spec.traffic.balancer is {balancer}: only HAProxy balancers "
+                "check API keys; set balancer: HAProxy or remove apiKeys"
+            ),
         ),
         Rule(
             cel="self.balancer == 'HAProxy' || !has(self.tls)",
             check=lambda m: m.balancer == "HAProxy" or m.tls is None,
-            message="spec.traffic.tls is set and spec.traffic.balancer is {balancer}: only the balancer speaks TLS; write balancer: "
-            "HAProxy or remove tls",
+            message=(
+                "spec.traffic.tls is set but spec.traffic.balancer is {balancer}: only HAProxy balancers "
+                "terminate TLS; set balancer: HAProxy or remove tls"
+            ),
         ),
     )

@@ -23,11 +23,11 @@ from halcyon.balancer.discovery.kube_watch import ApiServerAccess, KubeError, Wa
 from halcyon.balancer.discovery.pod_notices import NoticedEndpoints
 from halcyon.balancer.log import log
 from halcyon.balancer.runtime.controller import HaproxyController
-from halcyon.balancer.runtime.rate_feedback import Pacing
+from halcyon.balancer.runtime.rate_feedback import RateFeedback
 from halcyon.balancer.runtime.runtime_api import HaproxyError, RuntimeSocket
-from halcyon.balancer.telemetry import dead_backend, metrics_page, sampler
-from halcyon.balancer.telemetry.arrival_surge import CONFIRM_S, ArrivalSurge
-from halcyon.balancer.telemetry.dead_backend import Outcomes
+from halcyon.balancer.telemetry import metrics_page, sampler
+from halcyon.balancer.telemetry.arrival_surge import CONFIRM_INTERVAL_S, ArrivalSurge
+from halcyon.balancer.telemetry.dead_backend import DeadBackends
 from halcyon.balancer.telemetry.report_stream import ReportStream
 from halcyon.balancer.telemetry.triton_client import TritonClient
 
@@ -41,18 +41,18 @@ if TYPE_CHECKING:
     from halcyon.balancer.runtime.server_assignment import Endpoint
     from halcyon.balancer.telemetry.sampler import ScrapedPod
 
-TURN_S = 2.0
+PASS_INTERVAL_S = 2.0
 """Maximum time between two passes of the controller; each sample of the pods triggers one too."""
-STORM_S = 0.05
+MIN_PASS_INTERVAL_S = 0.05
 """Minimum time between two passes triggered by endpoints or a plan: a single change takes effect at once, a burst together."""
-KNOCK_S = 0.15
+HELD_POLL_INTERVAL_S = 0.15
 """Interval at which HAProxy is polled for held requests while no server is in use, so that they are reported at once."""
-URGENT_S = 1.0
+MIN_URGENT_INTERVAL_S = 1.0
 """Minimum time between two urgent reports."""
-LOOK_S = 1.0
-SUSPECT_LOOK_S = 0.5
-_ANSWER_S = 5.0
-REFUSED_S = 10.0
+SAMPLE_INTERVAL_S = 1.0
+SUSPECT_SAMPLE_INTERVAL_S = 0.5
+_RESPONSE_TIMEOUT_S = 5.0
+FORBIDDEN_TIMEOUT_S = 10.0
 """If the plan or the endpoints are missing and forbidden for this long, the agent exits; the pod status has the reason."""
 
 
@@ -66,24 +66,24 @@ class Agent:
         self._access = access
         self._plan_copy = run_dir / "plan.json"
         self._runtime = RuntimeSocket(str(run_dir / "haproxy.sock"), str(run_dir / "master.sock"), settings.ports)
-        self._pilot = HaproxyController(self._runtime, settings.config, listen(settings), files=files(settings))
+        self._controller = HaproxyController(self._runtime, settings.config, listen(settings), files=files(settings))
         self._plan: BalancerPlan | None = None
         self._slices: Mapping[str, Mapping[str, Any]] | None = None
         self._listed: tuple[Endpoint, ...] | None = None
         self._noticed = NoticedEndpoints()
-        self._took_over = False
-        self._maintenance: frozenset[str] = frozenset()
-        self._sightings: dict[str, ScrapedPod] = {}
+        self._has_adopted = False
+        self._dead = DeadBackends()
+        self._samples: dict[str, ScrapedPod] = {}
         self._wake = asyncio.Event()
         self._replan = asyncio.Event()
-        self._uplink: ReportStream | None = None
-        self._pacing = Pacing(self._pilot.variables)
+        self._stream: ReportStream | None = None
+        self._feedback = RateFeedback(self._controller.variables)
         self._surge = ArrivalSurge()
-        self._came = 0
-        self._told_at = float("-inf")
+        self._held_total = 0
+        self._reported_at = float("-inf")
         self._plan_errors = 0
         self._leaving_until = float("-inf")
-        self._refusals: dict[str, str] = {}
+        self._denials: dict[str, str] = {}
 
     async def run(self, stop: asyncio.Event) -> None:
         """Work until `stop` is set.
@@ -93,10 +93,18 @@ class Agent:
         """
         server = await probes.serve(self, host=self._settings.host, port=self._settings.port)
         self._read_copy()
-        connector = aiohttp.TCPConnector(limit=sampler.MAX_AT_ONCE + 4, keepalive_timeout=30, use_dns_cache=False)
+        connector = aiohttp.TCPConnector(
+            limit=sampler.MAX_CONCURRENT_READS + 4, keepalive_timeout=30, use_dns_cache=False
+        )
         try:
             async with aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar()) as session:
-                loops = [self._watch_plan(session), self._by_plan(session), self._turns(), self._rights(), _until(stop)]
+                loops = [
+                    self._watch_plan(session),
+                    self._follow_plan(session),
+                    self._run_passes(),
+                    self._check_permissions(),
+                    _until(stop),
+                ]
                 tasks = [asyncio.ensure_future(loop) for loop in loops]
                 try:
                     await _first(tasks)
@@ -116,18 +124,20 @@ class Agent:
 
     def healthy(self) -> str | None:
         """Return None once there is a configuration and HAProxy may start, else the reason."""
-        return None if self._pilot.written else "; ".join(["no plan yet", *self._refusals.values()])
+        return (
+            None if self._controller.written else "; ".join(["the plan has not been read yet", *self._denials.values()])
+        )
 
     def ready(self) -> str | None:
         """Return None if ready: HAProxy responds and runs a plan, and endpoints came from the API server or a previous agent."""
         if self._is_leaving():
             return "draining"
-        if self._pilot.is_shut:
-            return self._pilot.trouble or "HAProxy takes over its first certificate"
-        if not self._pilot.answered_within(_ANSWER_S):
-            return "HAProxy does not answer"
-        if self._endpoints is None and not self._took_over:
-            return "; ".join(["EndpointSlices are not known yet", *self._refusals.values()])
+        if self._controller.is_shut:
+            return self._controller.problem or "HAProxy is loading its first certificate"
+        if not self._controller.answered_within(_RESPONSE_TIMEOUT_S):
+            return "HAProxy does not respond"
+        if self._endpoints is None and not self._has_adopted:
+            return "; ".join(["EndpointSlices have not been read yet", *self._denials.values()])
         return None
 
     @property
@@ -136,24 +146,24 @@ class Agent:
         return self._noticed.amend(self._listed, time.monotonic())
 
     @property
-    def _trouble(self) -> str:
+    def _problems(self) -> str:
         """Problems of this balancer, in sentences; empty if there are none."""
-        return "; ".join(filter(None, [self._pilot.trouble, *self._refusals.values()]))
+        return "; ".join(filter(None, [self._controller.problem, *self._denials.values()]))
 
     def metrics(self) -> str:
         """Return the page of `metrics_page`; HAProxy has its own exporter."""
         return metrics_page.page(
             metrics_page.PageInput(
-                reading=self._pilot.reading,
+                reading=self._controller.reading,
                 endpoints=self._endpoints,
-                sightings=self._sightings,
-                maintenance=self._maintenance,
-                unplaced=len(self._pilot.unplaced),
-                reloads=self._pilot.reloads,
+                samples=self._samples,
+                maintenance=self._dead.pods,
+                unplaced=len(self._controller.unplaced),
+                reloads=self._controller.reloads,
                 plan_errors=self._plan_errors,
-                in_trouble=bool(self._trouble),
-                expires=self._pilot.expires,
-                uplinks=self._uplink.connected if self._uplink else 0,
+                has_problem=bool(self._problems),
+                expires=self._controller.expires,
+                streams=self._stream.connected if self._stream else 0,
                 process=metrics_page.process(),
             )
         )
@@ -171,10 +181,10 @@ class Agent:
         self._wake.set()
         await asyncio.sleep(delay_s)
         with contextlib.suppress(HaproxyError):
-            while (await self._runtime.knocks()).held:
+            while (await self._runtime.held_requests()).held:
                 if time.monotonic() >= until:
                     break
-                await asyncio.sleep(KNOCK_S)
+                await asyncio.sleep(HELD_POLL_INTERVAL_S)
         self._leaving_until = time.monotonic() + self._settings.stop_within_s
 
     def _is_leaving(self) -> bool:
@@ -187,7 +197,7 @@ class Agent:
             text = kept.get(self._settings.plan)
             # A ConfigMap that is gone changes nothing: the last accepted plan stays in force.
             if text is not None:
-                self._accept(text, keep=True)
+                self._accept_plan(text, keep=True)
 
         await Watch(
             session,
@@ -196,46 +206,46 @@ class Agent:
             params={"fieldSelector": f"metadata.name={self._settings.plan}"},
             project=lambda item: (item.get("data") or {}).get(PLAN_KEY),
             on_change=take,
-            on_refusal=self._hear("the plan"),
+            on_denied=self._denial_callback("the plan"),
         ).run()
 
-    def _hear(self, what: str) -> Callable[[str], None]:
-        """Return a callback for the API server's reason why `what` can't be read; an empty text clears it."""
+    def _denial_callback(self, resource: str) -> Callable[[str], None]:
+        """Return a callback for the API server's reason why `resource` can't be read; an empty text clears it."""
 
-        def hear(text: str) -> None:
-            self._refusals.pop(what, None)
+        def on_denied(text: str) -> None:
+            self._denials.pop(resource, None)
             if text:
-                self._refusals[what] = f"{what} can't be read: {text}; Role {self._settings.plan} is to grant it"
+                self._denials[resource] = f"{resource} can't be read: {text}; Role {self._settings.plan} must grant it"
             self._wake.set()
 
-        return hear
+        return on_denied
 
-    async def _rights(self) -> None:
+    async def _check_permissions(self) -> None:
         """Fail if nothing can be read at startup; an agent that has a plan and endpoints keeps working."""
         clock = asyncio.get_running_loop().time
-        since = clock()
+        known_at = clock()
         while True:
-            knows = self._plan is not None and (self._endpoints is not None or self._took_over)
-            if knows or not self._refusals:
-                since = clock()
-            elif clock() - since > REFUSED_S:
-                raise KubeError("; ".join(self._refusals.values()))
+            is_known = self._plan is not None and (self._endpoints is not None or self._has_adopted)
+            if is_known or not self._denials:
+                known_at = clock()
+            elif clock() - known_at > FORBIDDEN_TIMEOUT_S:
+                raise KubeError("; ".join(self._denials.values()))
             await asyncio.sleep(1)
 
     def _read_copy(self) -> None:
         # A container that restarts while the API server is unavailable still finds its plan.
         if self._plan_copy.exists():
-            self._accept(self._plan_copy.read_text(), keep=False)
+            self._accept_plan(self._plan_copy.read_text(), keep=False)
 
-    def _accept(self, text: str, *, keep: bool) -> None:
+    def _accept_plan(self, text: str, *, keep: bool) -> None:
         try:
             plan = BalancerPlan.from_json(text)
             if plan == self._plan:
                 return
-            self._pilot.accept(plan)
+            self._controller.accept(plan)
         except (PlanError, ConfigError) as error:
             self._plan_errors += 1
-            log("error", "the plan is refused; the last good one stays in force", error=str(error))
+            log("error", "the plan is invalid; the last valid one stays in force", error=str(error))
             return
         if keep:
             self._plan_copy.write_text(text)
@@ -243,27 +253,27 @@ class Agent:
         self._replan.set()
         self._wake.set()
 
-    async def _by_plan(self, session: aiohttp.ClientSession) -> None:
+    async def _follow_plan(self, session: aiohttp.ClientSession) -> None:
         """Restart the tasks that depend on the plan whenever a change of it affects them."""
         tasks: list[asyncio.Future[None]] = []
-        begun: tuple[object, ...] = ()
+        current: tuple[object, ...] = ()
         try:
             while True:
                 plan = self._plan
                 self._replan.clear()
                 if plan is not None:
                     services = {slot.service: slot.name for slot in plan.slots}
-                    wants = (plan.namespace, plan.name, plan.model, plan.collector, tuple(services.items()))
-                    if wants != begun:
+                    inputs = (plan.namespace, plan.name, plan.model, plan.collector, tuple(services.items()))
+                    if inputs != current:
                         await _end(tasks)
                         tasks = [
                             asyncio.ensure_future(self._watch_slices(session, plan.namespace, services)),
-                            asyncio.ensure_future(self._looks(session, plan)),
+                            asyncio.ensure_future(self._sample_pods(session, plan)),
                         ]
-                        self._uplink = None
+                        self._stream = None
                         if plan.collector is not None:
                             tasks.append(asyncio.ensure_future(self._report(plan.collector)))
-                        begun = wants
+                        current = inputs
                 waiting = asyncio.ensure_future(_until(self._replan))
                 try:
                     await _first([*tasks, waiting])
@@ -284,117 +294,106 @@ class Agent:
             params={"labelSelector": f"{endpoint_slices.SERVICE_LABEL} in ({','.join(sorted(services))})"},
             project=lambda item: endpoint_slices.of_slice(item, slots=services),
             on_change=take,
-            on_refusal=self._hear("endpoints"),
+            on_denied=self._denial_callback("endpoints"),
         ).run()
 
     async def _report(self, collector: CollectorAddress) -> None:
         def take(notice: Notice) -> None:
-            self._noticed.hear(notice, time.monotonic())
+            self._noticed.add(notice, time.monotonic())
             self._wake.set()
 
-        uplink = ReportStream(collector, self._settings.secrets / "halcyon/token", on_notice=take)
-        self._uplink = uplink
+        stream = ReportStream(collector, self._settings.secrets / "halcyon/token", on_notice=take)
+        self._stream = stream
         try:
-            await uplink.run()
+            await stream.run()
         except (OSError, ValueError) as error:
-            log("error", "the collector's certificate authority can't be read; nothing is reported", error=str(error))
+            log("error", "the CA certificate of the collector can't be read; no reports are sent", error=str(error))
             await asyncio.Event().wait()
 
-    async def _turns(self) -> None:
+    async def _run_passes(self) -> None:
         while True:
             self._wake.clear()
-            self._pilot.variables.want({STOPPING: int(self._is_leaving())})
-            await self._pilot.turn(self._endpoints, out=self._maintenance)
-            if self._pilot.reading is not None:
-                self._took_over = self._took_over or self._pilot.in_use > 0
-            await asyncio.sleep(STORM_S)
-            await (self._woken(TURN_S) if self._pilot.in_use else self._woken_or_asked())
+            self._controller.variables.set({STOPPING: int(self._is_leaving())})
+            await self._controller.run_pass(self._endpoints, out=self._dead.pods)
+            if self._controller.reading is not None:
+                self._has_adopted = self._has_adopted or self._controller.in_use > 0
+            await asyncio.sleep(MIN_PASS_INTERVAL_S)
+            await (self._wait(PASS_INTERVAL_S) if self._controller.in_use else self._wait_polling_held())
 
-    async def _woken(self, limit_s: float) -> None:
+    async def _wait(self, limit_s: float) -> None:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(limit_s):
                 await self._wake.wait()
 
-    async def _woken_or_asked(self) -> None:
+    async def _wait_polling_held(self) -> None:
         """Return when the next pass is due; report requests that find no server at once. Each poll costs HAProxy microseconds."""
         clock = asyncio.get_running_loop().time
-        until = clock() + TURN_S
+        until = clock() + PASS_INTERVAL_S
         while clock() < until and not self._wake.is_set():
-            await self._woken(KNOCK_S)
+            await self._wait(HELD_POLL_INTERVAL_S)
             try:
-                came = (await self._runtime.knocks()).came
+                held_total = (await self._runtime.held_requests()).total
             except HaproxyError:
                 return
-            if self._pilot.reading is None:
+            if self._controller.reading is None:
                 return
             # A lower count: another process, and all requests that it counts are new.
-            knocked, self._came = came != self._came and came > 0, came
-            if knocked and clock() - self._told_at >= URGENT_S:
-                self._told_at = clock()
-                await self._pilot.turn(self._endpoints, out=self._maintenance)
-                self._offer(urgent=True)
+            is_new, self._held_total = held_total != self._held_total and held_total > 0, held_total
+            if is_new and clock() - self._reported_at >= MIN_URGENT_INTERVAL_S:
+                self._reported_at = clock()
+                await self._controller.run_pass(self._endpoints, out=self._dead.pods)
+                self._publish(urgent=True)
 
-    async def _looks(self, session: aiohttp.ClientSession, plan: BalancerPlan) -> None:
+    async def _sample_pods(self, session: aiohttp.ClientSession, plan: BalancerPlan) -> None:
         client = TritonClient(session, plan.model, self._settings.ports.server_http, self._settings.metrics_port)
-        eyes = sampler.PodSampler(client, time.time)
+        pod_sampler = sampler.PodSampler(client, time.time)
         clock = asyncio.get_running_loop().time
-        before: dict[str, Outcomes] = {}
-        last_s: float | None = None
+        # Counters of another plan's pods are not compared with; pods that were taken out stay out.
+        self._dead = DeadBackends(self._dead.pods)
         next_s = clock()
         while True:
             known = self._endpoints or ()
-            self._sightings = await eyes.look(known)
-            after = {
-                pod: Outcomes(seen.metrics.succeeded, seen.metrics.backend_failed)
-                for pod, seen in self._sightings.items()
-                if seen.metrics is not None
-            }
-            self._maintenance &= {endpoint.pod for endpoint in known}
-            serving = {e.pod for e in known if e.serving and not e.terminating} - self._maintenance
-            verdict = dead_backend.judge(before, after, serving=serving, last_s=last_s, now=clock())
-            if verdict.dead is not None:
+            self._samples = await pod_sampler.sample(known)
+            ejection = self._dead.look(known, self._samples, clock())
+            if ejection.dead is not None:
                 log(
                     "warning",
-                    "a pod's backend answers nothing but failures; it gets no more requests",
-                    pod=verdict.dead,
+                    "the backend of a pod fails every request; the pod gets no more requests",
+                    pod=ejection.dead,
                 )
-                self._maintenance |= {verdict.dead}
-                last_s = clock()
-            # A pod that didn't respond this time is compared with its previous response.
-            before = {pod: outcomes for pod, outcomes in {**before, **after}.items() if pod in self._sightings}
             # A report describes one moment: HAProxy is read right after the pods.
-            await self._pilot.turn(self._endpoints, out=self._maintenance)
-            await self._pacing.look(self._pilot.reading, servers=self._pilot.in_use, now=clock())
-            self._offer(urgent=False)
-            next_s = max(next_s + (SUSPECT_LOOK_S if verdict.suspects else LOOK_S), clock())
-            if self._surges(clock()):
-                await asyncio.sleep(CONFIRM_S)
-                await self._pilot.turn(self._endpoints, out=self._maintenance)
-                self._offer(urgent=True)
+            await self._controller.run_pass(self._endpoints, out=self._dead.pods)
+            await self._feedback.update(self._controller.reading, servers=self._controller.in_use, now=clock())
+            self._publish(urgent=False)
+            next_s = max(next_s + (SUSPECT_SAMPLE_INTERVAL_S if ejection.suspects else SAMPLE_INTERVAL_S), clock())
+            if self._is_surge(clock()):
+                await asyncio.sleep(CONFIRM_INTERVAL_S)
+                await self._controller.run_pass(self._endpoints, out=self._dead.pods)
+                self._publish(urgent=True)
             await asyncio.sleep(next_s - clock())
 
-    def _surges(self, now: float) -> bool:
+    def _is_surge(self, now: float) -> bool:
         """Return True if arrivals grew by more than chance explains; HAProxy is read again soon to confirm it."""
-        reading = self._pilot.reading
-        return reading is not None and self._surge.look(reading.requests, process=reading.process, now=now)
+        reading = self._controller.reading
+        return reading is not None and self._surge.add(reading.requests, process=reading.process, now=now)
 
-    def _offer(self, *, urgent: bool) -> None:
+    def _publish(self, *, urgent: bool) -> None:
         # Before the endpoints are known, a report would claim that there are no pods.
-        if self._uplink is None or self._plan is None or self._endpoints is None:
+        if self._stream is None or self._plan is None or self._endpoints is None:
             return
-        reading = self._pilot.reading
-        record = sampler.record(
+        reading = self._controller.reading
+        report = sampler.report(
             namespace=self._plan.namespace,
             name=self._plan.name,
             agent=self._settings.pod,
             at=time.time() if reading is None else reading.at,
             reading=reading,
             endpoints=self._endpoints,
-            sightings=self._sightings,
-            maintenance=self._maintenance,
-            trouble=self._trouble,
+            samples=self._samples,
+            maintenance=self._dead.pods,
+            problem=self._problems,
         )
-        self._uplink.offer(record, urgent=urgent)
+        self._stream.publish(report, urgent=urgent)
 
 
 async def _until(event: asyncio.Event) -> None:

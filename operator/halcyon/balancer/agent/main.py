@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from halcyon.balancer.discovery.kube_watch import ApiServerAccess
 
 _TERMINATION_LOG = Path("/dev/termination-log")
-LAST_WORK_S = 2.0
+EXIT_TIMEOUT_S = 2.0
 """Maximum time from SIGTERM to exit. A native sidecar receives SIGTERM after HAProxy has ended."""
 
 
@@ -34,9 +34,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=Path("/run/halcyon"),
         help="directory shared with HAProxy (default: %(default)s)",
     )
-    parser.add_argument("--certificate-secret", default="", metavar="NAME", help="Secret with the certificate of TLS")
-    parser.add_argument("--clients-secret", default="", metavar="NAME", help="Secret with the authority of clients")
-    parser.add_argument("--keys-secret", default="", metavar="NAME", help="Secret with the API keys of clients")
+    parser.add_argument(
+        "--certificate-secret", default="", metavar="NAME", help="Secret with the TLS certificate and key"
+    )
+    parser.add_argument(
+        "--clients-secret", default="", metavar="NAME", help="Secret with the CA certificates of clients"
+    )
+    parser.add_argument("--keys-secret", default="", metavar="NAME", help="Secret with the clients' API keys")
     parser.add_argument("--port", type=int, default=9100, help="port of the probes (default: %(default)s)")
 
 
@@ -71,7 +75,7 @@ def run_agent(chosen: AgentSettings) -> int:
     try:
         asyncio.run(_run(chosen, access))
     except KubeError as error:
-        log("error", "the agent can't work", error=str(error))
+        log("error", "the agent can't continue", error=str(error))
         if _TERMINATION_LOG.exists():
             # For the pod's status, where the operator reads it.
             _TERMINATION_LOG.write_text(str(error))
@@ -82,32 +86,34 @@ def run_agent(chosen: AgentSettings) -> int:
 async def _run(chosen: AgentSettings, access: ApiServerAccess) -> None:
     from halcyon.balancer.agent.agent import Agent  # noqa: PLC0415 - same as above
 
-    stop, told = asyncio.Event(), asyncio.Event()
+    stop, signalled = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, told.set)
+        loop.add_signal_handler(number, signalled.set)
     agent = Agent(chosen, access)
 
     async def end() -> None:
-        await told.wait()
+        await signalled.wait()
         try:
-            async with asyncio.timeout(LAST_WORK_S):
+            async with asyncio.timeout(EXIT_TIMEOUT_S):
                 await agent.haproxy_is_gone()
         except TimeoutError:
             pass
         stop.set()
 
     ending = asyncio.ensure_future(end())
-    log("info", "the agent works", plan=f"{chosen.namespace}/{chosen.plan}")
+    log("info", "the agent has started", plan=f"{chosen.namespace}/{chosen.plan}")
     try:
         await agent.run(stop)
     finally:
         ending.cancel()
-    log("info", "the agent ends")
+    log("info", "the agent has stopped")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run `halcyon agent`; return the exit status."""
-    parser = argparse.ArgumentParser(prog="halcyon agent", description="Drives the HAProxy beside it.")
+    parser = argparse.ArgumentParser(
+        prog="halcyon agent", description="Configures and monitors the HAProxy in the same pod."
+    )
     add_arguments(parser)
     return run_agent(settings(parser.parse_args(argv)))

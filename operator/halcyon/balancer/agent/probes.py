@@ -12,7 +12,7 @@ from urllib.parse import parse_qs, urlsplit
 from halcyon.balancer.telemetry.metrics_page import CONTENT_TYPE
 
 MAX_DRAIN_S = 60.0
-_REQUEST_S = 5.0
+_REQUEST_TIMEOUT_S = 5.0
 _MAX_BYTES = 8192
 
 
@@ -41,13 +41,13 @@ async def serve(health: Health, *, host: str | None, port: int) -> asyncio.Serve
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            async with asyncio.timeout(_REQUEST_S):
+            async with asyncio.timeout(_REQUEST_TIMEOUT_S):
                 head = await reader.readuntil(b"\r\n\r\n")
             status, body = await _answer(health, head)
             content = body.encode()
-            told = f"Content-Type: {CONTENT_TYPE}\r\nContent-Length: {len(content)}\r\nConnection: close"
+            headers = f"Content-Type: {CONTENT_TYPE}\r\nContent-Length: {len(content)}\r\nConnection: close"
             sent = b"" if head.startswith(b"HEAD ") else content
-            writer.write(f"HTTP/1.1 {status}\r\n{told}\r\n\r\n".encode() + sent)
+            writer.write(f"HTTP/1.1 {status}\r\n{headers}\r\n\r\n".encode() + sent)
             await writer.drain()
         except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             pass  # the client went away, or sent no request
@@ -60,22 +60,22 @@ async def serve(health: Health, *, host: str | None, port: int) -> asyncio.Serve
 async def _answer(health: Health, head: bytes) -> tuple[str, str]:
     words = head.split(b"\r\n", 1)[0].decode("latin-1").split(" ")
     if len(words) != 3:
-        return "400 Bad Request", "not HTTP\n"
+        return "400 Bad Request", "the request is not HTTP\n"
     target = urlsplit(words[1])
     # HEAD is allowed only for paths without side effects.
     if words[0] not in ({"GET"} if target.path == "/drain" else {"GET", "HEAD"}):
         return "405 Method Not Allowed", "use GET\n"
     if target.path == "/healthz":
-        return _verdict(health.healthy())
+        return _probe_response(health.healthy())
     if target.path == "/readyz":
-        return _verdict(health.ready())
+        return _probe_response(health.ready())
     if target.path == "/metrics":
         return "200 OK", health.metrics()
     if target.path == "/drain":
         try:
             delay_s = float(parse_qs(target.query).get("delay", ["10"])[0])
         except ValueError:
-            return "400 Bad Request", "delay is a number of seconds, for example /drain?delay=10\n"
+            return "400 Bad Request", "delay must be a number of seconds, for example /drain?delay=10\n"
         if not 0 <= delay_s <= MAX_DRAIN_S:
             return "400 Bad Request", f"delay must be from 0 to {MAX_DRAIN_S:g} seconds\n"
         await health.drain(delay_s)
@@ -83,5 +83,5 @@ async def _answer(health: Health, head: bytes) -> tuple[str, str]:
     return "404 Not Found", "not found\n"
 
 
-def _verdict(why_not: str | None) -> tuple[str, str]:
+def _probe_response(why_not: str | None) -> tuple[str, str]:
     return ("200 OK", "ok\n") if why_not is None else ("503 Service Unavailable", why_not + "\n")

@@ -24,10 +24,10 @@ OFF: Final = "None"
 _LOG_LEVELS = {"All": "", "Errors": " err"}
 """End of the `log` line by `traffic.accessLog`."""
 _ID = "x-request-id"
-_WAY = "halcyon-way"
+_HOP_HEADER = "halcyon-way"
 # An escaped byte of the path is six characters; all else is less than a thousand. What is longer would be cut off.
-_PATH_BYTES = 1024
-_LINE_BYTES = 8192
+_MAX_PATH_BYTES = 1024
+_MAX_LINE_BYTES = 8192
 _FIELDS: Final = {
     "time": '"%[date(0,ms),ms_utime(%Y-%m-%dT%H:%M:%S.%3NZ)]"',
     "id": "%[var(txn.log_id,null)]",
@@ -48,7 +48,7 @@ _FIELDS: Final = {
 """Fields of a line. A variable that is not set is null: a request that no pod answered has no pod."""
 
 
-def arrive(out: Writer, plan: BalancerPlan, protocol: Protocol) -> None:
+def arrival_rules(out: Writer, plan: BalancerPlan, protocol: Protocol) -> None:
     """Add the first rules of a client-facing front end: every request gets an id, whatever becomes of it.
 
     Raises:
@@ -57,27 +57,27 @@ def arrive(out: Writer, plan: BalancerPlan, protocol: Protocol) -> None:
     if plan.access_log == OFF:
         return
     if plan.access_log not in _LOG_LEVELS:
-        raise ConfigError(f"access_log is {plan.access_log!r}; this agent knows {', '.join([OFF, *_LOG_LEVELS])}")
-    out.add("log stdout len $most format raw local0" + _LOG_LEVELS[plan.access_log], most=_LINE_BYTES)
+        raise ConfigError(f"access_log is {plan.access_log!r}; this agent supports {', '.join([OFF, *_LOG_LEVELS])}")
+    out.add("log stdout len $most format raw local0" + _LOG_LEVELS[plan.access_log], most=_MAX_LINE_BYTES)
     out.add(f"log-format '{_line(_FIELDS)}'", protocol=protocol)
     # An invalid HTTP request has no variables, not even their defaults.
     known = {name: value if "var(" not in value else "null" for name, value in _FIELDS.items()}
     out.add(f"error-log-format '{_line(known)}'", protocol=protocol)
     # Connections without a request, such as port checks.
     out.add("option dontlognull")
-    sane = f"{{ req.fhdr({_ID}) -m reg ^[A-Za-z0-9._~+/=:-]{{1,128}}$ }}"
-    out.add(f"http-request set-var(txn.id) req.fhdr({_ID}) if {sane}")
+    harmless = f"{{ req.fhdr({_ID}) -m reg ^[A-Za-z0-9._~+/=:-]{{1,128}}$ }}"
+    out.add(f"http-request set-var(txn.id) req.fhdr({_ID}) if {harmless}")
     out.add("http-request set-var(txn.id) uuid() if !{ var(txn.id) -m found }")
     out.add(f"http-request set-header {_ID} %[var(txn.id)]")
     out.add("http-request set-var(txn.log_at) date(0,ms)")
     out.add("""http-request set-var-fmt(txn.log_id) '"%[var(txn.id)]"'""")
     out.add(
         """http-request set-var-fmt(txn.log_path) '"%[path,bytes(0,$most),json(utf8ps)]"'""",
-        most=_PATH_BYTES,
+        most=_MAX_PATH_BYTES,
     )
     out.add(f"http-after-response set-header {_ID} %[var(txn.id)] if {{ var(txn.id) -m found }}")
-    out.add(f"http-response set-var(txn.way) res.hdr({_WAY})")
-    out.add(f"http-response del-header {_WAY}")
+    out.add(f"http-response set-var(txn.way) res.hdr({_HOP_HEADER})")
+    out.add(f"http-response del-header {_HOP_HEADER}")
     way = "if { var(txn.way) -m found }"
     out.add(f"""http-response set-var-fmt(txn.log_pod) '"%[var(txn.way),field(1,;)]"' {way}""")
     for number, name in enumerate(("service", "retries"), 2):
@@ -100,7 +100,7 @@ def _line(fields: Mapping[str, str]) -> str:
     return "{" + ",".join(f'"{name}":{value}' for name, value in fields.items()) + "}"
 
 
-def tell_the_client(out: Writer, plan: BalancerPlan, variable: str) -> None:
+def client_rule(out: Writer, plan: BalancerPlan, variable: str) -> None:
     """Add a client-facing front end's rule that logs the client's name from this variable; it has only harmless characters."""
     if plan.access_log != OFF:
         out.add(
@@ -108,8 +108,8 @@ def tell_the_client(out: Writer, plan: BalancerPlan, variable: str) -> None:
         )
 
 
-def tell_the_way(out: Writer, plan: BalancerPlan) -> None:
+def hop_header_rule(out: Writer, plan: BalancerPlan) -> None:
     """Add the rule of a slot's back end that passes on the pod, the time and the retries."""
     if plan.access_log != OFF:
         way = "%[bc_dst];%[res.timer.hdr];%[txn.conn_retries]"
-        out.add(f"http-response set-header {_WAY} '{way}'")
+        out.add(f"http-response set-header {_HOP_HEADER} '{way}'")

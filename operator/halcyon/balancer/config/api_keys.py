@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 MIN_CHARACTERS = 16
 _KEY = re.compile(r"[!-~]{16,512}")
 _NAME = re.compile(r"[-._a-zA-Z0-9]{1,253}")
-_NOBODY = (401, 16, "an API key is needed: Authorization: Bearer KEY, or x-api-key: KEY")
+_NO_KEY = (401, 16, "an API key is required: send Authorization: Bearer KEY, or x-api-key: KEY")
 
 
-def arrive(out: Writer, plan: BalancerPlan, listen: Listen, protocol: Protocol) -> None:
+def authentication_rules(out: Writer, plan: BalancerPlan, listen: Listen, protocol: Protocol) -> None:
     """Add the rules of a client-facing front end, before any that reveal something about the model. Pods receive no key."""
     if listen.keys is None:
         return
@@ -36,8 +36,8 @@ def arrive(out: Writer, plan: BalancerPlan, listen: Listen, protocol: Protocol) 
     out.add(
         f"http-request set-var(txn.client) req.fhdr(x-api-key),{known} if !{{ var(txn.client) -m found }}", file=file
     )
-    access_log.tell_the_client(out, plan, "txn.client")
-    error_responses.reject(out, protocol, _NOBODY, "!{ var(txn.client) -m found }")
+    access_log.client_rule(out, plan, "txn.client")
+    error_responses.reject(out, protocol, _NO_KEY, "!{ var(txn.client) -m found }")
     for header in ("authorization", "x-api-key"):
         out.add(f"http-request del-header {header}")
 
@@ -48,11 +48,11 @@ def digests(keys: Mapping[str, bytes]) -> tuple[str, list[str]]:
     Args:
         keys: key by client name, as in the Secret.
     """
-    lines, wrong = [], []
+    lines, problems = [], []
     for name, content in sorted(keys.items()):
         key = content.decode("ascii", errors="replace").strip()
         if not _NAME.fullmatch(name) or not _KEY.fullmatch(key):
-            wrong.append(f"{name} is no key of {MIN_CHARACTERS} to 512 visible ASCII characters")
+            problems.append(f"{name} is not a valid key: it must have {MIN_CHARACTERS} to 512 visible ASCII characters")
             continue
         lines.append(f"{hashlib.sha256(key.encode()).hexdigest().upper()} {name}\n")
-    return "".join(lines), wrong
+    return "".join(lines), problems

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from halcyon.balancer.config import error_responses
 from halcyon.balancer.config.grpc_streams import IS_STREAM
-from halcyon.balancer.config.retries import BODY_MS, MAX_BYTES
+from halcyon.balancer.config.retries import BODY_TIMEOUT_MS, MAX_BYTES
 
 if TYPE_CHECKING:
     from halcyon.api.documents.balancer_plan import BalancerPlan
@@ -25,36 +25,40 @@ if TYPE_CHECKING:
 
 _PREFIX = 5
 """Bytes in front of a gRPC message: whether it is compressed, and its length."""
-_LARGE = (413, 8, "the request is larger than $most bytes, the limit for model $model")
-_UNSAID = (411, 8, "a body of $bytes bytes or more needs Content-Length")
+_TOO_LARGE = (413, 8, "the request is larger than $most bytes, the limit for model $model")
+_NO_LENGTH = (411, 8, "a body of $bytes bytes or more requires Content-Length")
 
 
-def at_once(out: Writer, plan: BalancerPlan, protocol: Protocol) -> None:
+def length_rules(out: Writer, plan: BalancerPlan, protocol: Protocol) -> None:
     """Add a client-facing front end's rules before anything is counted."""
     most = plan.max_request_bytes
     if not most:
         return
-    large = "{ req.body_size gt $room }" + (f" !{IS_STREAM}" if protocol == "grpc" else "")
-    room = most + (_PREFIX if protocol == "grpc" else 0)
-    error_responses.reject(out, protocol, _LARGE, large, most=most, model=plan.model, room=room)
+    large = "{ req.body_size gt $limit }" + (f" !{IS_STREAM}" if protocol == "grpc" else "")
+    limit = most + (_PREFIX if protocol == "grpc" else 0)
+    error_responses.reject(out, protocol, _TOO_LARGE, large, most=most, model=plan.model, limit=limit)
 
 
-def by_its_bytes(out: Writer, plan: BalancerPlan, protocol: Protocol) -> None:
+def byte_rules(out: Writer, plan: BalancerPlan, protocol: Protocol) -> None:
     """Add a client-facing front end's rules behind those that wait for the first part of a body; they use its acl `infers`."""
     most = plan.max_request_bytes
     if not most:
         return
     # No earlier rule waits for requests of a stateful model, or for requests that aren't inference.
-    whom = (f"if !{IS_STREAM}" if protocol == "grpc" else "") if plan.sequences else "if !infers"
-    out.add(f"http-request wait-for-body time $ms at-least $bytes {whom}".rstrip(), ms=BODY_MS, bytes=MAX_BYTES)
-    looked = min(most, MAX_BYTES - 1)
+    condition = (f"if !{IS_STREAM}" if protocol == "grpc" else "") if plan.sequences else "if !infers"
+    out.add(
+        f"http-request wait-for-body time $ms at-least $bytes {condition}".rstrip(), ms=BODY_TIMEOUT_MS, bytes=MAX_BYTES
+    )
+    counted = min(most, MAX_BYTES - 1)
     if protocol == "http":
-        unsaid = "{ req.body_size gt $looked } !{ req.fhdr(content-length) -m found }"
-        why = _LARGE if most < MAX_BYTES else _UNSAID
-        error_responses.reject(out, protocol, why, unsaid, most=most, model=plan.model, looked=looked, bytes=MAX_BYTES)
+        without_length = "{ req.body_size gt $counted } !{ req.fhdr(content-length) -m found }"
+        reason = _TOO_LARGE if most < MAX_BYTES else _NO_LENGTH
+        error_responses.reject(
+            out, protocol, reason, without_length, most=most, model=plan.model, counted=counted, bytes=MAX_BYTES
+        )
         return
     # The last four bytes in front of a message are its length. For most requests, only the first condition is evaluated.
-    announced = "{ req.body_size gt $looked } { req.body,bytes(1,4),be2dec(,4),add(0) gt $most } !" + IS_STREAM
+    announced = "{ req.body_size gt $counted } { req.body,bytes(1,4),be2dec(,4),add(0) gt $most } !" + IS_STREAM
     # This variable keeps it from being counted as rejected, which would request another replica.
-    out.add(f"http-request set-var(txn.answered) bool(true) if {announced}", most=most, looked=looked)
-    error_responses.reject(out, protocol, _LARGE, "{ var(txn.answered) -m found }", most=most, model=plan.model)
+    out.add(f"http-request set-var(txn.answered) bool(true) if {announced}", most=most, counted=counted)
+    error_responses.reject(out, protocol, _TOO_LARGE, "{ var(txn.answered) -m found }", most=most, model=plan.model)

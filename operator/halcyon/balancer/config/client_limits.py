@@ -21,7 +21,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Literal
 
 from halcyon.balancer.config import error_responses
-from halcyon.balancer.config.memory_budget import MAX_REQUESTS, METRICS_CONNECTIONS, STREAMS_PER_CHANNEL, Room
+from halcyon.balancer.config.memory_budget import (
+    MAX_METRICS_CONNECTIONS,
+    MAX_REQUESTS,
+    STREAMS_PER_CHANNEL,
+    HaproxyLimits,
+)
 
 if TYPE_CHECKING:
     from halcyon.api.documents.balancer_plan import BalancerPlan
@@ -37,25 +42,25 @@ _SOURCE: Final = "src,ipmask(32,64)"
 """The owner of an IPv6 network has 2^64 addresses."""
 
 
-def prologue(out: Writer, room: Room) -> None:
+def prologue(out: Writer, room: HaproxyLimits) -> None:
     """Add lines to `global`."""
     out.add("maxconn $connections", connections=room.connections)
     out.add("tune.buffers.limit $buffers", buffers=room.buffers)
     out.add("tune.stick-counters 4")
 
 
-def tables(out: Writer, room: Room) -> None:
+def tables(out: Writer, room: HaproxyLimits) -> None:
     """Add the tables of connections and requests. Each has room for all sources at once, or some would go uncounted."""
     for frontend in ("http", "grpc", "metrics"):
         out.section("backend connections_$name", name=frontend)
-        out.add("stick-table type ipv6 size $most expire 10s store conn_cur", most=2 * _most(room, frontend))
+        out.add("stick-table type ipv6 size $most expire 10s store conn_cur", most=2 * _max_connections(room, frontend))
     out.section("backend $table", table=_BY_SOURCE)
     out.add("stick-table type ipv6 size $most expire 10s store conn_cur", most=2 * MAX_REQUESTS)
 
 
-def of_connections(out: Writer, room: Room, frontend: Frontend) -> None:
+def connection_rules(out: Writer, room: HaproxyLimits, frontend: Frontend) -> None:
     """Add the first rules of a front end."""
-    most = _most(room, frontend)
+    most = _max_connections(room, frontend)
     out.add("maxconn $most", most=most)
     # The default is `maxconn`: the kernel would drop the first packets of a larger burst.
     out.add("backlog 4096")
@@ -68,12 +73,12 @@ def of_connections(out: Writer, room: Room, frontend: Frontend) -> None:
         )
 
 
-def is_short(room: Room) -> str:
+def few_connections_left(room: HaproxyLimits) -> str:
     """Return the condition for few connections being left, in HTTP/1.1's front end: requests then close their connection."""
     return f"{{ fe_conn gt {room.http // 2} }}"
 
 
-def count(out: Writer, table: str) -> None:
+def counting_rules(out: Writer, table: str) -> None:
     """Add the rules of a client-facing front end that count all requests in this table, before any that respond or wait."""
     out.add("http-request track-sc0 int(1) table $table", table=table)
     out.add(
@@ -90,15 +95,15 @@ def count(out: Writer, table: str) -> None:
     )
 
 
-def of_requests(out: Writer, plan: BalancerPlan, protocol: Protocol) -> None:
+def request_rules(out: Writer, plan: BalancerPlan, protocol: Protocol) -> None:
     """Add the rules of a client-facing front end before any that wait for a body; the requests that they reject count as demand."""
     condition = (
         f"{{ sc_conn_cur(3) gt {MAX_REQUESTS // 4} }}"
         f" or {{ sc_conn_cur(3) gt {MAX_REQUESTS // 16} }} {{ sc_conn_cur(0) gt {MAX_REQUESTS * 7 // 8} }}"
         f" or {_CROWDED} {{ sc_conn_cur(0) gt {MAX_REQUESTS} }}"
     )
-    error_responses.refuse(out, plan, protocol, "too many", condition)
+    error_responses.reject_retryable(out, plan, protocol, "too many", condition)
 
 
-def _most(room: Room, frontend: Frontend) -> int:
-    return {"http": room.http, "grpc": room.grpc, "metrics": METRICS_CONNECTIONS}[frontend]
+def _max_connections(room: HaproxyLimits, frontend: Frontend) -> int:
+    return {"http": room.http, "grpc": room.grpc, "metrics": MAX_METRICS_CONNECTIONS}[frontend]

@@ -14,48 +14,68 @@ if TYPE_CHECKING:
 
 Protocol = Literal["http", "grpc"]
 PROTOCOLS: Final[tuple[Protocol, ...]] = ("http", "grpc")
-Why = Literal["too many", "too many wait", "too many of one", "too late", "no server"]
+OverloadReason = Literal["too many", "too many wait", "too many of one", "too late", "no server"]
 
-_WHY: dict[Why, tuple[int, int, str]] = {
-    "too many": (429, 8, "this balancer, or this source, has too many requests for model $model under way; try later"),
-    "too many wait": (429, 8, "$waiting requests for model $model wait already, the limit of this balancer; try later"),
-    "too many of one": (429, 8, "$own requests of this source for model $model wait already, its share; try later"),
-    "too late": (429, 8, "too many requests for model $model wait to answer this one within its time; try later"),
-    "no server": (503, 14, "no server for model $model was up in time; try later"),
+_OVERLOAD_RESPONSES: dict[OverloadReason, tuple[int, int, str]] = {
+    "too many": (
+        429,
+        8,
+        "this balancer, or this source, has too many requests for model $model in progress; retry later",
+    ),
+    "too many wait": (
+        429,
+        8,
+        "$waiting requests for model $model are queued already, the limit of this balancer; retry later",
+    ),
+    "too many of one": (
+        429,
+        8,
+        "$own requests of this source for model $model are queued already, its share of the limit; retry later",
+    ),
+    "too late": (
+        429,
+        8,
+        "too many requests for model $model are queued to answer this one before its deadline; retry later",
+    ),
+    "no server": (503, 14, "no server for model $model became ready in time; retry later"),
 }
 _ERRORS = (
-    (408, 4, "the request did not come in time"),
-    (502, 14, "the server broke off; the request may have run"),
-    (503, 14, "no server had room in time"),
-    (504, 4, "the server did not answer in time"),
+    (408, 4, "the request was not received in time"),
+    (502, 14, "the server closed the connection; the request may have been executed"),
+    (503, 14, "no server had free capacity in time"),
+    (504, 4, "the server did not respond in time"),
 )
 
 
-def refuse(out: Writer, plan: BalancerPlan, protocol: Protocol, why: Why, condition: str, *, own: int = 0) -> None:
+def reject_retryable(
+    out: Writer, plan: BalancerPlan, protocol: Protocol, reason: OverloadReason, condition: str, *, own: int = 0
+) -> None:
     """Add a rule that rejects a request if `condition` is true, and sends when to retry.
 
     The condition is a constant; `$waiting` in it stands for the limit on all queued requests, `$own` for that of one source.
     """
-    status, code, message = _WHY[why]
+    status, code, message = _OVERLOAD_RESPONSES[reason]
     if protocol == "http":
-        told = f"""status {status} content-type application/json hdr Retry-After 1 string '{{"error":"{message}"}}'"""
+        response = (
+            f"""status {status} content-type application/json hdr Retry-After 1 string '{{"error":"{message}"}}'"""
+        )
     else:
-        told = f'status 200 hdr grpc-status {code} hdr grpc-retry-pushback-ms 1000 hdr grpc-message "{message}"'
-    out.add(f"http-request return {told} if {condition}", waiting=plan.queue_limit, model=plan.model, own=own)
+        response = f'status 200 hdr grpc-status {code} hdr grpc-retry-pushback-ms 1000 hdr grpc-message "{message}"'
+    out.add(f"http-request return {response} if {condition}", waiting=plan.queue_limit, model=plan.model, own=own)
 
 
-def reject(out: Writer, protocol: Protocol, why: tuple[int, int, str], condition: str, **values: int | str) -> None:
+def reject(out: Writer, protocol: Protocol, reason: tuple[int, int, str], condition: str, **values: int | str) -> None:
     """Add a rule that responds with this HTTP or gRPC status and this message if `condition` is true; a retry would be useless.
 
     Message and condition are constants; `$name` in them stands for one of `values`.
     """
-    status, code, message = why
+    status, code, message = reason
     if protocol == "http":
         how = " hdr WWW-Authenticate Bearer" if status == 401 else ""
-        told = f"""status {status} content-type application/json{how} string '{{"error":"{message}"}}'"""
+        response = f"""status {status} content-type application/json{how} string '{{"error":"{message}"}}'"""
     else:
-        told = f'status 200 hdr grpc-status {code} hdr grpc-retry-pushback-ms -1 hdr grpc-message "{message}"'
-    out.add(f"http-request return {told} if {condition}", **values)
+        response = f'status 200 hdr grpc-status {code} hdr grpc-retry-pushback-ms -1 hdr grpc-message "{message}"'
+    out.add(f"http-request return {response} if {condition}", **values)
 
 
 def errors(out: Writer, protocol: Protocol) -> None:

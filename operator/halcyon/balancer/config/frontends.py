@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from halcyon.balancer.config.model import Listen
     from halcyon.balancer.config.writer import Writer
 
-_SPEAKS: dict[Protocol, tuple[str, str]] = {"http": ("", " alpn http/1.1"), "grpc": (" proto h2", " alpn h2")}
+_PROTOCOL_OPTIONS: dict[Protocol, tuple[str, str]] = {"http": ("", " alpn http/1.1"), "grpc": (" proto h2", " alpn h2")}
 """Options of a plain port, and the additional ones of a TLS port."""
 
 
@@ -21,7 +21,7 @@ def bind(out: Writer, listen: Listen, port: int, options: str, **values: str) ->
 def bind_clients(out: Writer, listen: Listen, protocol: Protocol) -> None:
     """Add the client-facing port of a protocol."""
     port = listen.ports.http if protocol == "http" else listen.ports.grpc
-    plain, encrypted = _SPEAKS[protocol]
+    plain, encrypted = _PROTOCOL_OPTIONS[protocol]
     if listen.tls is None:
         bind(out, listen, port, plain)
     elif not listen.tls.certificate:

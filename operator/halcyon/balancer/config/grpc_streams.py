@@ -30,7 +30,7 @@ def prologue(out: Writer, *, lua: str) -> None:
     out.add("lua-load $file", file=lua)
 
 
-def way(out: Writer, *, path: str, end_path: str, longest_ms: int) -> None:
+def sections(out: Writer, *, path: str, end_path: str, longest_ms: int) -> None:
     """Add all sections but the last front end, and the first lines of that.
 
     Args:

@@ -26,14 +26,14 @@ from halcyon.balancer.config import (
     queueing,
     stickiness,
 )
-from halcyon.balancer.config.model import LineKey
+from halcyon.balancer.config.model import ServerKey
 from halcyon.balancer.config.writer import ConfigError, Writer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from halcyon.api.documents.balancer_plan import BalancerPlan, Slot
-    from halcyon.balancer.config.memory_budget import Room
+    from halcyon.balancer.config.memory_budget import HaproxyLimits
     from halcyon.balancer.config.model import Listen, Ports
 
 LUA = {name: Path(__file__).with_name(name).read_text() for name in ("hold.lua", "streams.lua")}
@@ -50,7 +50,7 @@ UNUSED_PORT = 1
 _WINDOW_BYTES = 30000
 
 
-def render(plan: BalancerPlan, *, listen: Listen, placed: Mapping[LineKey, str] | None = None) -> str:
+def render(plan: BalancerPlan, *, listen: Listen, placed: Mapping[ServerKey, str] | None = None) -> str:
     """Return the text of haproxy.cfg.
 
     Args:
@@ -62,9 +62,11 @@ def render(plan: BalancerPlan, *, listen: Listen, placed: Mapping[LineKey, str] 
         ConfigError: a value of the plan is not allowed in the file; the text names it and a good example.
     """
     if not plan.slots or sum(slot.weight for slot in plan.slots) < 1:
-        raise ConfigError(f"slots of {plan.name} have no weight in all; at least one must have a weight from 1 to 256")
+        raise ConfigError(
+            f"the slots of {plan.name} have a total weight of 0; at least one must have a weight from 1 to 256"
+        )
     if len({slot.name for slot in plan.slots}) < len(plan.slots):
-        raise ConfigError(f"slots of {plan.name} have the same name twice; names are `a` and `b`")
+        raise ConfigError(f"the slots of {plan.name} have the same name; the names must be `a` and `b`")
     body = _body(plan, listen, {})
     out = Writer()
     out.section("global")
@@ -82,14 +84,14 @@ def _digest(body: str) -> str:
     return "halcyon-" + hashlib.sha256(("".join(LUA.values()) + body).encode()).hexdigest()[:16]
 
 
-def _body(plan: BalancerPlan, listen: Listen, placed: Mapping[LineKey, str]) -> str:
+def _body(plan: BalancerPlan, listen: Listen, placed: Mapping[ServerKey, str]) -> str:
     out = Writer()
-    room = memory_budget.room(plan, tls=listen.tls is not None)
+    room = memory_budget.haproxy_limits(plan, tls=listen.tls is not None)
     _global(out, plan, listen)
     _defaults(out, plan)
     out.section("frontend metrics")
     frontends.bind(out, listen, listen.ports.metrics, "")
-    client_limits.of_connections(out, room, "metrics")
+    client_limits.connection_rules(out, room, "metrics")
     out.add("http-request use-service prometheus-exporter if { path -m str /metrics } METH_GET")
     out.add("http-request return status 404")
     queueing.tables(out, plan)
@@ -97,7 +99,7 @@ def _body(plan: BalancerPlan, listen: Listen, placed: Mapping[LineKey, str]) -> 
     _frontend_http(out, plan, listen, room)
     _frontend_grpc(out, plan, listen, room)
     for protocol in error_responses.PROTOCOLS:
-        queueing.waiting_room(out, plan, protocol, path=listen.beside(f"wait-{protocol}.sock"))
+        queueing.held_request_sections(out, plan, protocol, path=listen.beside(f"wait-{protocol}.sock"))
     _streams(out, plan, listen)
     for slot in plan.slots:
         _backends(out, plan, slot, listen.ports, placed)
@@ -107,7 +109,7 @@ def _body(plan: BalancerPlan, listen: Listen, placed: Mapping[LineKey, str]) -> 
 def _global(out: Writer, plan: BalancerPlan, listen: Listen) -> None:
     # One thread: it carries 40,000 requests a second, its queue bound is exact, and each thread costs memory.
     out.add("nbthread 1")
-    client_limits.prologue(out, memory_budget.room(plan, tls=listen.tls is not None))
+    client_limits.prologue(out, memory_budget.haproxy_limits(plan, tls=listen.tls is not None))
     out.add("stats socket $file mode 600 level admin expose-fd listeners", file=listen.socket_path)
     out.add("stats timeout 10s")
     # After a reload, the old worker finishes its requests. (In a pod that ends it has less time: the kubelet's grace period.)
@@ -146,13 +148,13 @@ def _defaults(out: Writer, plan: BalancerPlan) -> None:
     out.add("timeout http-keep-alive 5m")
 
 
-def _frontend_http(out: Writer, plan: BalancerPlan, listen: Listen, room: Room) -> None:
+def _frontend_http(out: Writer, plan: BalancerPlan, listen: Listen, room: HaproxyLimits) -> None:
     out.section("frontend http")
     frontends.bind_clients(out, listen, "http")
-    client_limits.of_connections(out, room, "http")
-    access_log.arrive(out, plan, "http")
-    client_limits.count(out, queueing.COUNTERS)
-    api_keys.arrive(out, plan, listen, "http")
+    client_limits.connection_rules(out, room, "http")
+    access_log.arrival_rules(out, plan, "http")
+    client_limits.counting_rules(out, queueing.COUNTERS)
+    api_keys.authentication_rules(out, plan, listen, "http")
     # Exact comparison with the undecoded path: any other spelling is not found.
     out.add("acl reads path -m str /v2 /v2/health/live /v2/health/ready")
     of_the_model = "/v2/models/$model /v2/models/$model/ready /v2/models/$model/config /v2/models/$model/stats"
@@ -167,7 +169,7 @@ def _frontend_http(out: Writer, plan: BalancerPlan, listen: Listen, room: Room) 
         "acl calls path -m reg ^/v2/models/$model_re/versions/[0-9]{1,18}/(infer|generate|generate_stream)$",
         model_re=plan.model,
     )
-    latency_buckets.infers(out, "if calls")
+    latency_buckets.inference_rules(out, "if calls")
     out.add("http-request return status 404 content-type application/json " + _NOT_OPEN + " unless infers or reads")
     out.add("http-request return status 405 content-type application/json " + _USE_GET + " if !infers !METH_GET")
     out.add("http-request return status 405 content-type application/json " + _USE_POST + " if infers !{ method POST }")
@@ -177,11 +179,11 @@ def _frontend_http(out: Writer, plan: BalancerPlan, listen: Listen, room: Room) 
     out.add("http-request set-uri %[path]")
     out.add("http-request del-header upgrade")
     # For errors and held requests, too. gRPC clients get a GOAWAY when the process stops.
-    last = f"{{ var({STOPPING}) -m int gt 0 }} or {client_limits.is_short(room)}"
+    last = f"{{ var({STOPPING}) -m int gt 0 }} or {client_limits.few_connections_left(room)}"
     out.add(f"http-after-response set-header connection close if {last}")
-    stickiness.statistics_if(out, "!infers { path -m end /stats }")
-    queueing.arrive(out, plan, "http")
-    latency_buckets.rules_of_clients(out)
+    stickiness.statistics_rule(out, "!infers { path -m end /stats }")
+    queueing.arrival_rules(out, plan, "http")
+    latency_buckets.client_response_rules(out)
     error_responses.errors(out, "http")
 
 
@@ -197,41 +199,43 @@ _GRPC_READS = (
 )
 
 
-def _frontend_grpc(out: Writer, plan: BalancerPlan, listen: Listen, room: Room) -> None:
+def _frontend_grpc(out: Writer, plan: BalancerPlan, listen: Listen, room: HaproxyLimits) -> None:
     out.section("frontend grpc")
     frontends.bind_clients(out, listen, "grpc")
-    client_limits.of_connections(out, room, "grpc")
-    access_log.arrive(out, plan, "grpc")
-    client_limits.count(out, queueing.COUNTERS)
-    api_keys.arrive(out, plan, listen, "grpc")
+    client_limits.connection_rules(out, room, "grpc")
+    access_log.arrival_rules(out, plan, "grpc")
+    client_limits.counting_rules(out, queueing.COUNTERS)
+    api_keys.authentication_rules(out, plan, listen, "grpc")
     out.add("http-request return status 405 hdr Allow POST unless { method POST }")
     # With the query: no gRPC method has one, so none needs to be removed.
     out.add("acl reads pathq -m str " + " ".join(_GRPC + method for method in _GRPC_READS))
     out.add("acl reads pathq -m str /grpc.health.v1.Health/Check")
-    latency_buckets.infers(out, f"if {{ pathq -m str {_GRPC}ModelInfer {_GRPC}ModelStreamInfer }}")
+    latency_buckets.inference_rules(out, f"if {{ pathq -m str {_GRPC}ModelInfer {_GRPC}ModelStreamInfer }}")
     unimplemented = f'hdr grpc-status 12 hdr grpc-message "{_SERVES}"'
     out.add(f"http-request return status 200 {unimplemented} unless infers or reads")
     # Its HTTP/1.1 hop must not see a host in front of the path.
     out.add(f"http-request set-uri %[path] if {grpc_streams.IS_STREAM}")
-    stickiness.statistics_if(out, "!infers { path -m end /ModelStatistics }")
-    queueing.arrive(out, plan, "grpc")
-    latency_buckets.rules_of_clients(out)
+    stickiness.statistics_rule(out, "!infers { path -m end /ModelStatistics }")
+    queueing.arrival_rules(out, plan, "grpc")
+    latency_buckets.client_response_rules(out)
     error_responses.errors(out, "grpc")
 
 
 def _streams(out: Writer, plan: BalancerPlan, listen: Listen) -> None:
     longest_ms = queueing.longest_ms(plan)
-    grpc_streams.way(out, path=listen.beside("stream.sock"), end_path=listen.beside("in.sock"), longest_ms=longest_ms)
-    queueing.stream_in(out, plan)
+    grpc_streams.sections(
+        out, path=listen.beside("stream.sock"), end_path=listen.beside("in.sock"), longest_ms=longest_ms
+    )
+    queueing.stream_rules(out, plan)
     error_responses.errors(out, "grpc")
 
 
-def _backends(out: Writer, plan: BalancerPlan, slot: Slot, ports: Ports, placed: Mapping[LineKey, str]) -> None:
+def _backends(out: Writer, plan: BalancerPlan, slot: Slot, ports: Ports, placed: Mapping[ServerKey, str]) -> None:
     out.section("backend http_$slot", slot=slot.name)
     stickiness.balance(out, plan, slot)
     error_responses.errors(out, "http")
-    access_log.tell_the_way(out, plan)
-    latency_buckets.rules(out, slot.name)
+    access_log.hop_header_rule(out, plan)
+    latency_buckets.response_rules(out, slot.name)
     out.add("option httpchk")
     out.add("http-check send meth GET uri /v2/models/$model/ready", model=plan.model)
     out.add("http-check expect status 200")
@@ -245,15 +249,15 @@ def _backends(out: Writer, plan: BalancerPlan, slot: Slot, ports: Ports, placed:
     out.section("backend grpc_$slot", slot=slot.name)
     stickiness.balance(out, plan, slot)
     error_responses.errors(out, "grpc")
-    access_log.tell_the_way(out, plan)
-    latency_buckets.rules(out, slot.name)
+    access_log.hop_header_rule(out, plan)
+    latency_buckets.response_rules(out, slot.name)
     out.add("default-server proto h2 maxconn $most", most=plan.max_connections)
     _servers(out, slot, ports.server_grpc, placed, " track http_$slot/s$number")
 
 
-def _servers(out: Writer, slot: Slot, port: int, placed: Mapping[LineKey, str], options: str) -> None:
+def _servers(out: Writer, slot: Slot, port: int, placed: Mapping[ServerKey, str], options: str) -> None:
     for number in range(1, slot.capacity + 1):
-        address = placed.get(LineKey(slot.name, number))
+        address = placed.get(ServerKey(slot.name, number))
         end = "" if address else " disabled"
         out.add(
             "server s$number $address:$port" + options + end,

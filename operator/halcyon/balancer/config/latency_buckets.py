@@ -60,40 +60,40 @@ class Latency:
     @property
     def counts(self) -> tuple[int, ...]:
         """Responses between successive bounds, and last those above all: one more than there are bounds."""
-        whole = (0, *self._below, max((self.answered, *self._below)))
-        return tuple(high - low for low, high in pairwise(whole))
+        below = (0, *self._below, max((self.answered, *self._below)))
+        return tuple(high - low for low, high in pairwise(below))
 
     @property
     def _below(self) -> tuple[int, ...]:
         # A row's counters are read one after the other, while responses arrive.
         least = 0
-        found = []
+        below = []
         for slower in self.slower:
             least = max(least, self.answered - slower)
-            found.append(least)
-        return tuple(found)
+            below.append(least)
+        return tuple(below)
 
 
-def rules(out: Writer, slot: str) -> None:
+def response_rules(out: Writer, slot: str) -> None:
     """Add the last `http-response` rules of a slot's back end, for inference requests; no rule behind them is evaluated."""
     out.add(f"http-response allow if !{{ var({_INFERS}) -m found }}")
     # A streaming response counts when its first message arrives: the queue advances then.
     _count(out, "res.timer.hdr", _first(slot), BOUNDS_MS)
 
 
-def infers(out: Writer, condition: str = "") -> None:
-    """Add rules of a front end that mark a request as inference if it meets the condition, or always; they define the acl `infers`."""
+def inference_rules(out: Writer, condition: str = "") -> None:
+    """Add rules of a front end that mark a request as inference if it meets the condition, or always; they define the acl `inference_rules`."""
     # Many rules use it: reading a variable costs a quarter of a comparison of the path.
     out.add(f"http-request set-var({_INFERS}) bool(true) {condition}".rstrip())
     out.add(f"acl infers var({_INFERS}) -m found")
 
 
-def arrive(out: Writer) -> None:
+def arrival_rules(out: Writer) -> None:
     """Add the first rule of a client-facing front end for inference requests."""
     out.add("http-request set-var(txn.came_at) date(0,ms) if infers")
 
 
-def rules_of_clients(out: Writer) -> None:
+def client_response_rules(out: Writer) -> None:
     """Add the last `http-response` rules of a client-facing front end, for responses of servers, also behind a hop."""
     out.add("http-response allow if !{ var(txn.came_at) -m found }")
     # HAProxy's own timers leave out the time a request was held.
@@ -114,12 +114,12 @@ def _count(out: Writer, took_ms: str, first: int, bounds_ms: tuple[int, ...]) ->
 
 def read(counters: Mapping[int, int]) -> dict[str, Latency]:
     """Return the latency of each slot from a row's counters by number; missing ones are 0."""
-    return {slot: _of(counters, _first(slot), BOUNDS_MS) for slot in SLOTS}
+    return {slot: _latency(counters, _first(slot), BOUNDS_MS) for slot in SLOTS}
 
 
 def read_clients(counters: Mapping[int, int]) -> Latency:
     """Return the latency of clients from a row's counters by number; missing ones are 0."""
-    return _of(counters, _CLIENTS, SHOWN_MS)
+    return _latency(counters, _CLIENTS, SHOWN_MS)
 
 
 def _first(slot: str) -> int:
@@ -127,6 +127,6 @@ def _first(slot: str) -> int:
     return _FIRST + (SLOTS.index(slot) if slot in SLOTS else 0) * _PER_SLOT
 
 
-def _of(counters: Mapping[int, int], first: int, bounds_ms: tuple[int, ...]) -> Latency:
+def _latency(counters: Mapping[int, int], first: int, bounds_ms: tuple[int, ...]) -> Latency:
     values = [counters.get(number, 0) for number in range(first, first + 2 + len(bounds_ms))]
     return Latency(bounds_ms, values[0], values[1], tuple(values[2:]))

@@ -9,7 +9,7 @@ each buffer, because HTTP/2 decodes the headers of a request into a buffer befor
 
 Rules (`client_limits`) limit connections and requests. HAProxy itself limits the buffers (`tune.buffers.limit`), and reads nothing new
 while none is free, so requests that it has already go on. That is the last resort. A connection in the middle of a head has one buffer,
-a waiting request has two. The limit is above what one source can hold that way (`Room.lone_source`).
+a waiting request has two. The limit is above what one source can hold that way (`HaproxyLimits.lone_source`).
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ MAX_REQUESTS: Final = 3072
 """Maximum concurrent requests: incoming, waiting or being answered; those behind a hop count twice."""
 MAX_STREAMS: Final = 1024
 """Maximum concurrent `ModelStreamInfer`; more are queued, as for a busy server."""
-METRICS_CONNECTIONS: Final = 100
+MAX_METRICS_CONNECTIONS: Final = 100
 """Maximum connections to HAProxy's own exporter."""
 
 # KiB: docs/decisions/0039-room-for-other-clients.md has the measurements.
 _PROCESS = 24 * 1024
-_LINE = 10
+_SERVER = 10
 _HTTP, _GRPC = 6, 12
 _TLS = 39
 _REQUEST = 6
@@ -45,7 +45,7 @@ _MARGIN = 32 * 1024
 
 
 @dataclass(frozen=True)
-class Room:
+class HaproxyLimits:
     """Limits of one HAProxy."""
 
     http: int
@@ -59,7 +59,7 @@ class Room:
     def connections(self) -> int:
         """Connections of the process: more than all front ends together can have, so that none takes another's share."""
         # A stream takes two through the process itself. Held requests share theirs.
-        return self.http + self.grpc + METRICS_CONNECTIONS + 2 * MAX_STREAMS + MAX_REQUESTS // 16
+        return self.http + self.grpc + MAX_METRICS_CONNECTIONS + 2 * MAX_STREAMS + MAX_REQUESTS // 16
 
     @property
     def lone_source(self) -> int:
@@ -67,7 +67,7 @@ class Room:
         return (self.http + self.grpc + 2 * MAX_REQUESTS) * 3 // 4
 
 
-def room(plan: BalancerPlan, *, tls: bool, limit_mib: int = HAPROXY_MEMORY_MIB) -> Room:
+def haproxy_limits(plan: BalancerPlan, *, tls: bool, limit_mib: int = HAPROXY_MEMORY_MIB) -> HaproxyLimits:
     """Return the limits that fit the memory limit.
 
     Args:
@@ -76,14 +76,14 @@ def room(plan: BalancerPlan, *, tls: bool, limit_mib: int = HAPROXY_MEMORY_MIB) 
         limit_mib: memory of HAProxy's container.
     """
     http, grpc = (1800, 700) if tls else (4000, 1000)
-    each = _TLS if tls else 0
+    tls_kib = _TLS if tls else 0
     fixed = (
-        2 * (_PROCESS + sum(slot.capacity for slot in plan.slots) * _LINE)
-        + http * (_HTTP + each)
-        + grpc * (_GRPC + each)
-        + METRICS_CONNECTIONS * _HTTP
+        2 * (_PROCESS + sum(slot.capacity for slot in plan.slots) * _SERVER)
+        + http * (_HTTP + tls_kib)
+        + grpc * (_GRPC + tls_kib)
+        + MAX_METRICS_CONNECTIONS * _HTTP
         + 2 * MAX_STREAMS * _HTTP
         + (MAX_REQUESTS + STREAMS_PER_CHANNEL) * _REQUEST
         + _MARGIN
     )
-    return Room(http, grpc, (limit_mib * 1024 - fixed) // (BUFFER_BYTES // 1024 + _REQUEST))
+    return HaproxyLimits(http, grpc, (limit_mib * 1024 - fixed) // (BUFFER_BYTES // 1024 + _REQUEST))

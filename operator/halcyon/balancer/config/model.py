@@ -61,7 +61,7 @@ class Listen:
 
 
 @dataclass(frozen=True, order=True)
-class LineKey:
+class ServerKey:
     """Key of one server, in both protocols: `s3` of `http_a` and `grpc_a` is slot `a`, number 3."""
 
     slot: str

@@ -47,7 +47,7 @@ SOURCES = "sources"
 SERVICE = "proc.service"
 """Milliseconds that a server takes for one request, its own queue included."""
 
-_LEFT = "halcyon-left-ms"
+_TIME_LEFT_HEADER = "halcyon-left-ms"
 _UNITS = (
     ("H", "mul(3600000)"),
     ("M", "mul(60000)"),
@@ -57,7 +57,7 @@ _UNITS = (
     ("n", "div(1000000)"),
 )
 """Units of `grpc-timeout`, with the conversion to milliseconds."""
-_OWN = "!{ var(txn.answered) -m found }"
+_NOT_BY_SERVER = "!{ var(txn.answered) -m found }"
 _BY_SERVER = 2
 """Value of `txn.answered` for a server's response; 1 is a response of HAProxy's own that must not count as rejected."""
 
@@ -71,7 +71,7 @@ def prologue(out: Writer, plan: BalancerPlan, *, lua: str) -> None:
     """Add lines to `global`."""
     out.add("set-var $rate int(0)".replace("$rate", RATE))
     out.add("set-var $service int(0)".replace("$service", SERVICE))
-    out.add("lua-load $file $bound $slots", file=lua, bound=plan.queue_limit, slots=len(_taking(plan)))
+    out.add("lua-load $file $limit $slots", file=lua, limit=plan.queue_limit, slots=len(_weighted_slots(plan)))
 
 
 def tables(out: Writer, plan: BalancerPlan) -> None:
@@ -84,18 +84,18 @@ def tables(out: Writer, plan: BalancerPlan) -> None:
     stickiness.tables(out, plan)
 
 
-def arrive(out: Writer, plan: BalancerPlan, protocol: Protocol) -> None:
+def arrival_rules(out: Writer, plan: BalancerPlan, protocol: Protocol) -> None:
     """Add the rules of a client-facing front end, behind its own ones; they use its acl `infers`."""
-    body_limits.at_once(out, plan, protocol)
+    body_limits.length_rules(out, plan, protocol)
     out.add("http-request sc-inc-gpc(0,0) if infers")
-    latency_buckets.arrive(out)
+    latency_buckets.arrival_rules(out)
     out.add("acl counted var(txn.came_at) -m found")
-    client_limits.of_requests(out, plan, protocol)
+    client_limits.request_rules(out, plan, protocol)
     retries.rules(out, plan, protocol)
-    body_limits.by_its_bytes(out, plan, protocol)
-    for slot in _taking(plan):
+    body_limits.byte_rules(out, plan, protocol)
+    for slot in _weighted_slots(plan):
         out.add(f"acl up nbsrv({protocol}_$slot) gt 0", slot=slot.name)
-    _look_at_the_queue(out, plan)
+    _queue_length_rules(out, plan)
     # Most requests find a server at once: they evaluate no later rule of this front end.
     out.add("http-request allow if !infers")
     out.add("http-request allow if up { var(txn.waiting) -m int eq 0 }")
@@ -111,8 +111,12 @@ def arrive(out: Writer, plan: BalancerPlan, protocol: Protocol) -> None:
         # The owner of an IPv6 network has 2^64 addresses.
         out.add("http-request track-sc1 src,ipmask(32,64) table $table if waits", table=SOURCES)
         own = max(1, plan.queue_limit * plan.source_share // 100)
-        error_responses.refuse(out, plan, protocol, "too many of one", "waits { sc1_conn_cur gt $own }", own=own)
-    error_responses.refuse(out, plan, protocol, "too many wait", "waits up { var(txn.waiting) -m int ge $waiting }")
+        error_responses.reject_retryable(
+            out, plan, protocol, "too many of one", "waits { sc1_conn_cur gt $own }", own=own
+        )
+    error_responses.reject_retryable(
+        out, plan, protocol, "too many wait", "waits up { var(txn.waiting) -m int ge $waiting }"
+    )
     # The requests ahead of it in the queue, and the time in a server, must fit in four fifths: rate and time are means, and a response
     # that is just too late has cost as much as one in time. If none are queued, a server has free capacity: it may go.
     out.add(
@@ -120,7 +124,7 @@ def arrive(out: Writer, plan: BalancerPlan, protocol: Protocol) -> None:
         f"if waits up {{ var({RATE}) -m int gt 0 }}"
     )
     late = "waits { var(txn.room) -m found } { var(txn.waiting),sub(txn.room) -m int ge 0 }"
-    error_responses.refuse(out, plan, protocol, "too late", late)
+    error_responses.reject_retryable(out, plan, protocol, "too late", late)
     if protocol == "http":
         out.add("use_backend wait_http if waits !up")
     else:
@@ -129,7 +133,7 @@ def arrive(out: Writer, plan: BalancerPlan, protocol: Protocol) -> None:
     _count_answers(out, protocol)
 
 
-def waiting_room(out: Writer, plan: BalancerPlan, protocol: Protocol, *, path: str) -> None:
+def held_request_sections(out: Writer, plan: BalancerPlan, protocol: Protocol, *, path: str) -> None:
     """Add the sections where requests are held for the first server: the entry, the waiting room, and the path to a successor."""
     if protocol == "http":
         _hop(out, plan, protocol, name="wait", path=path)
@@ -138,11 +142,11 @@ def waiting_room(out: Writer, plan: BalancerPlan, protocol: Protocol, *, path: s
     # The client-facing front end has counted the request; its outcome is counted here.
     out.add("http-request track-sc0 int(1) table $table", table=COUNTERS)
     # Convert the header's text to a number.
-    out.add(f"http-request set-var(txn.left_ms) req.fhdr({_LEFT}),add(0)")
-    out.add(f"http-request del-header {_LEFT}")
-    _look_at_the_queue(out, plan)
+    out.add(f"http-request set-var(txn.left_ms) req.fhdr({_TIME_LEFT_HEADER}),add(0)")
+    out.add(f"http-request del-header {_TIME_LEFT_HEADER}")
+    _queue_length_rules(out, plan)
     # Only inference comes here, with the part of the body that its client has sent.
-    latency_buckets.infers(out)
+    latency_buckets.inference_rules(out)
     out.add("acl counted always_true")
     retries.rules(out, plan, protocol)
     _hold(out, plan, protocol, "")
@@ -152,17 +156,17 @@ def waiting_room(out: Writer, plan: BalancerPlan, protocol: Protocol, *, path: s
     _hop(out, plan, protocol, name="next", path=path)
 
 
-def stream_in(out: Writer, plan: BalancerPlan) -> None:
+def stream_rules(out: Writer, plan: BalancerPlan) -> None:
     """Add the rules of the front end from which streams go to servers. They were counted on arrival; their outcome is counted here."""
     out.add("http-request track-sc0 int(1) table $table", table=COUNTERS)
-    latency_buckets.infers(out)
+    latency_buckets.inference_rules(out)
     out.add("acl counted always_true")
     out.add("http-request disable-l7-retry")
     _to_slots(out, plan, "grpc")
     _count_answers(out, "grpc")
 
 
-def _taking(plan: BalancerPlan) -> tuple[Slot, ...]:
+def _weighted_slots(plan: BalancerPlan) -> tuple[Slot, ...]:
     return tuple(slot for slot in plan.slots if slot.weight)
 
 
@@ -176,20 +180,20 @@ def _hop(out: Writer, plan: BalancerPlan, protocol: Protocol, *, name: Literal["
     out.add("retries 0")
     error_responses.errors(out, protocol)
     out.add("timeout server $ms", ms=longest_ms(plan))
-    out.add(f"http-request set-header {_LEFT} %[var(txn.left_ms)]")
+    out.add(f"http-request set-header {_TIME_LEFT_HEADER} %[var(txn.left_ms)]")
     # An idle connection of a process to itself would keep it from ending after a reload.
     out.add("server room unix@$file proto h2 pool-max-conn 0", file=path)
 
 
 def _hold(out: Writer, plan: BalancerPlan, protocol: Protocol, condition: str) -> None:
-    backends = {f"slot_{letter}": slot.name for letter, slot in zip("abcdefgh", _taking(plan), strict=False)}
+    backends = {f"slot_{letter}": slot.name for letter, slot in zip("abcdefgh", _weighted_slots(plan), strict=False)}
     out.add("http-request lua.hold" + "".join(f" {protocol}_${place}" for place in backends) + condition, **backends)
-    error_responses.refuse(out, plan, protocol, "too many wait", "{ var(txn.held) -m str full }")
-    error_responses.refuse(out, plan, protocol, "no server", "{ var(txn.held) -m str late }")
+    error_responses.reject_retryable(out, plan, protocol, "too many wait", "{ var(txn.held) -m str full }")
+    error_responses.reject_retryable(out, plan, protocol, "no server", "{ var(txn.held) -m str late }")
     out.add(f"use_backend next_{protocol} if {{ var(txn.held) -m str next }}")
 
 
-def _look_at_the_queue(out: Writer, plan: BalancerPlan) -> None:
+def _queue_length_rules(out: Writer, plan: BalancerPlan) -> None:
     first = True
     for slot in plan.slots:
         for protocol in PROTOCOLS:
@@ -206,11 +210,11 @@ def _choose(out: Writer, plan: BalancerPlan, protocol: Protocol) -> None:
 
 def _to_slots(out: Writer, plan: BalancerPlan, protocol: Protocol) -> None:
     """Add the choice of a slot by weight; a slot without a server leaves its share to the others."""
-    stickiness.known(out, plan, protocol)
-    *others, last = _taking(plan)
+    stickiness.known_value_rules(out, plan, protocol)
+    *others, last = _weighted_slots(plan)
     left = sum(slot.weight for slot in plan.slots)
     for slot in others:
-        for lot in stickiness.lots(plan):
+        for lot in stickiness.share_conditions(plan):
             out.add(
                 f"use_backend {protocol}_$slot if {lot} {{ nbsrv({protocol}_$slot) gt 0 }}",
                 slot=slot.name,
@@ -235,14 +239,14 @@ def _count_answers(out: Writer, protocol: Protocol) -> None:
     out.add(f"http-after-response allow if {{ var(txn.answered) -m int eq {_BY_SERVER} }}")
     # What wasn't counted on arrival is no demand. A 503 with a server's id is a failed connection; without one, the request never left
     # the queue.
-    out.add(f"http-after-response sc-inc-gpc(1,0) if {{ status 429 }} {_OWN} counted")
+    out.add(f"http-after-response sc-inc-gpc(1,0) if {{ status 429 }} {_NOT_BY_SERVER} counted")
     if protocol == "grpc":
         refusal = "{ status 200 } { res.hdr(grpc-status) -m str 8 14 }"
-        out.add(f"http-after-response sc-inc-gpc(1,0) if {refusal} {_OWN} counted")
-    out.add(f"http-after-response sc-inc-gpc(1,0) if {{ status 503 }} !{{ srv_id -m found }} {_OWN} counted")
-    out.add(f"http-after-response sc-inc-gpc(2,0) if {{ status 503 }} {{ srv_id -m found }} {_OWN} counted")
-    out.add(f"http-after-response sc-inc-gpc(2,0) if {{ status 502 504 }} {_OWN} counted")
+        out.add(f"http-after-response sc-inc-gpc(1,0) if {refusal} {_NOT_BY_SERVER} counted")
+    out.add(f"http-after-response sc-inc-gpc(1,0) if {{ status 503 }} !{{ srv_id -m found }} {_NOT_BY_SERVER} counted")
+    out.add(f"http-after-response sc-inc-gpc(2,0) if {{ status 503 }} {{ srv_id -m found }} {_NOT_BY_SERVER} counted")
+    out.add(f"http-after-response sc-inc-gpc(2,0) if {{ status 502 504 }} {_NOT_BY_SERVER} counted")
     if protocol == "grpc":
         # A client that receives an HTTP status other than 200 loses the message, so failures are sent as gRPC statuses.
-        out.add(f"http-after-response set-status 200 if {{ status 408 502:504 }} {_OWN}")
+        out.add(f"http-after-response set-status 200 if {{ status 408 502:504 }} {_NOT_BY_SERVER}")
         out.add("http-after-response set-header content-type application/grpc if { res.hdr(grpc-status) -m found }")

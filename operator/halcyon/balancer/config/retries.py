@@ -29,7 +29,7 @@ ONCE: Final = "proc.once"
 """1 while no request may be retried after its response failed."""
 MAX_BYTES = 24576
 """Less than a stream's window and than a buffer with its headers, so that the wait for this much always ends."""
-BODY_MS = 30000
+BODY_TIMEOUT_MS = 30000
 """Maximum time of that wait."""
 
 
@@ -43,4 +43,4 @@ def rules(out: Writer, plan: BalancerPlan, protocol: Protocol) -> None:
     if protocol == "grpc":
         out.add(f"http-request disable-l7-retry if {IS_STREAM}")
         one = f" !{IS_STREAM}"
-    out.add(f"http-request wait-for-body time $ms at-least $bytes if infers{one}", ms=BODY_MS, bytes=MAX_BYTES)
+    out.add(f"http-request wait-for-body time $ms at-least $bytes if infers{one}", ms=BODY_TIMEOUT_MS, bytes=MAX_BYTES)

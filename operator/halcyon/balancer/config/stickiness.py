@@ -55,12 +55,12 @@ def balance(out: Writer, plan: BalancerPlan, slot: Slot) -> None:
     out.add(f"stick on {_VALUE} table sticky_$slot", header=plan.sticky_header, slot=slot.name)
 
 
-def statistics_if(out: Writer, condition: str) -> None:
+def statistics_rule(out: Writer, condition: str) -> None:
     """Add the rule of a client-facing front end that marks a request for statistics if `condition` is true."""
     out.add(f"http-request set-var({_STATISTICS}) bool(true) if {condition}")
 
 
-def known(out: Writer, plan: BalancerPlan, protocol: Protocol) -> None:
+def known_value_rules(out: Writer, plan: BalancerPlan, protocol: Protocol) -> None:
     """Add the rules of a front end from which requests go to slots, before those that choose one by its weight."""
     if not plan.sticky_header or len(plan.slots) < 2:
         return
@@ -74,7 +74,7 @@ def known(out: Writer, plan: BalancerPlan, protocol: Protocol) -> None:
         )
 
 
-def lots(plan: BalancerPlan) -> tuple[str, ...]:
+def share_conditions(plan: BalancerPlan) -> tuple[str, ...]:
     """Return conditions in `$left`, `$weight` and `$header`, any of which gives a slot its share: `weight` of `left`."""
     drawn = "{ rand($left) lt $weight }"
     if not plan.sticky_header:

@@ -1,11 +1,12 @@
--- A stream of gRPC whose server is gone in the middle of it ends with status 14, UNAVAILABLE: so its client knows to begin another.
+-- Ends a gRPC stream with status 14, UNAVAILABLE, if its server went away before it ended, so that the client opens another.
 --
--- HAProxy itself can only reset such a stream, which clients take for CANCELLED. So streams pass a hop of HTTP/1.1 (`streams.py`), where
--- an answer ends with a last chunk and its trailers; `filter lua.streams` writes them where the connection ends without.
+-- HAProxy itself can only reset such a stream, which clients read as CANCELLED. So streams pass through a hop of HTTP/1.1
+-- (`grpc_streams.py`), where a response ends with a last chunk and its trailers. `filter lua.streams` writes them if the connection
+-- ends without them.
 
--- Longest trailers that are recognised as an answer's end.
-local TAIL = 8192
-local BROKEN_OFF = "0\r\ngrpc-status: 14\r\ngrpc-message: the server of this stream is gone; begin another\r\n\r\n"
+-- Maximum size of trailers that are recognised as the end of a response.
+local MAX_TAIL_BYTES = 8192
+local UNAVAILABLE = "0\r\ngrpc-status: 14\r\ngrpc-message: the server of this stream is gone; open another\r\n\r\n"
 
 local broken = 0
 
@@ -33,8 +34,8 @@ function Streams:read(data)
             self.head = nil
         end
     end
-    if #data < TAIL then
-        data = (self.tail .. data):sub(-TAIL)
+    if #data < MAX_TAIL_BYTES then
+        data = (self.tail .. data):sub(-MAX_TAIL_BYTES)
     end
     self.tail = data
 end
@@ -42,7 +43,7 @@ end
 function Streams:tcp_payload(_, channel)
     local ends = not channel:may_recv()
     if not channel:is_resp() then
-        -- A client closes before the answer is over only if it wants no more of it.
+        -- A client closes before the end of the response only if it doesn't need the rest.
         self.left = self.left or ends
         return
     end
@@ -51,7 +52,7 @@ function Streams:tcp_payload(_, channel)
     end
     if ends and self.chunked and not self.left and not self.ended and not is_over(self.tail) then
         broken = broken + 1
-        channel:append(BROKEN_OFF)
+        channel:append(UNAVAILABLE)
     end
     self.ended = self.ended or ends
 end
@@ -60,6 +61,6 @@ core.register_filter("streams", Streams, function(class)
     return class
 end)
 
-core.register_cli({ "show", "broken" }, "show broken : streams whose server went away in the middle of them", function(applet)
+core.register_cli({ "show", "broken" }, "show broken : streams whose server went away before they ended", function(applet)
     applet:send(string.format("broken=%d\n", broken))
 end)

@@ -53,7 +53,7 @@ class Writer:
 
 def _checked(field: str, value: int | str) -> str:
     if isinstance(value, bool) or not isinstance(value, int | str):
-        raise ConfigError(f"{field} is {value!r}; a number or a name is needed")
+        raise ConfigError(f"{field} is {value!r}; it must be a number or a name, for example 60000 or digits-v2")
     if isinstance(value, int):
         if not 0 <= value <= _MAX_NUMBER:
             raise ConfigError(f"{field} is {value}; it must be from 0 to {_MAX_NUMBER}, for example 60000")
@@ -79,5 +79,5 @@ def _address(value: str) -> str:
     except ValueError as error:
         raise ConfigError(f"address is {value!r}; it must be an IP address, for example 10.0.0.7") from error
     if address.version == 6 and address.scope_id is not None:
-        raise ConfigError(f"address is {value!r}; an address with a zone can't be a server's")
+        raise ConfigError(f"address is {value!r}; the address of a server must not have a zone")
     return f"[{address}]" if address.version == 6 else str(address)

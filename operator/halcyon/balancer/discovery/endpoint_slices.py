@@ -58,19 +58,19 @@ def merge(slices: Iterable[Iterable[Endpoint]]) -> tuple[Endpoint, ...]:
     A pod is briefly in two slices when the controller moves it, and in one of each address family on dual-stack clusters.
     The IPv4 address is kept. If the slices disagree, the pod is out of service.
     """
-    found: dict[tuple[str, str], Endpoint] = {}
+    merged: dict[tuple[str, str], Endpoint] = {}
     for endpoint in (e for group in slices for e in group):
         key = (endpoint.slot, endpoint.pod)
-        other = found.get(key)
+        other = merged.get(key)
         if other is None:
-            found[key] = endpoint
+            merged[key] = endpoint
             continue
         first = min(other, endpoint, key=lambda e: (":" in e.address, e.address))
-        found[key] = Endpoint(
+        merged[key] = Endpoint(
             slot=first.slot,
             pod=first.pod,
             address=first.address,
             serving=other.serving and endpoint.serving,
             terminating=other.terminating or endpoint.terminating,
         )
-    return tuple(found[key] for key in sorted(found))
+    return tuple(merged[key] for key in sorted(merged))

@@ -29,16 +29,16 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 
-WATCH_S = 290
+WATCH_TIMEOUT_S = 290
 """Watch timeout that is requested from the API server."""
-SILENCE_S = 100.0
+SILENCE_TIMEOUT_S = 100.0
 """Bookmarks come about once a minute; a stream that is silent for longer is dead."""
-REQUEST_S = 10.0
-_FIRST_PAUSE_S = 0.5
+REQUEST_TIMEOUT_S = 10.0
+_MIN_PAUSE_S = 0.5
 _MAX_PAUSE_S = 15.0
-_STEADY_S = 10.0
-_MAX_LINE = 4 * 2**20
-_SAID_BYTES = 1000
+_MIN_STEADY_S = 10.0
+_MAX_LINE_BYTES = 4 * 2**20
+_MAX_ERROR_BYTES = 1000
 
 
 class KubeError(OSError):
@@ -100,9 +100,9 @@ class Watch(Generic[_T]):
         params: Mapping[str, str],
         project: Callable[[Mapping[str, Any]], _T],
         on_change: Callable[[Mapping[str, _T]], None],
-        on_refusal: Callable[[str], None] = lambda _: None,
-        silence_s: float = SILENCE_S,
-        first_pause_s: float = _FIRST_PAUSE_S,
+        on_denied: Callable[[str], None] = lambda _: None,
+        silence_s: float = SILENCE_TIMEOUT_S,
+        first_pause_s: float = _MIN_PAUSE_S,
     ) -> None:
         """Prepare the watch; nothing runs before `run`.
 
@@ -113,7 +113,7 @@ class Watch(Generic[_T]):
             params: selectors.
             project: what to keep of one object. Objects that it can't read are skipped.
             on_change: called with everything that is kept, by name, after the list and after each change.
-            on_refusal: called with the API server's message if a permission is missing, and with an empty text once it is granted.
+            on_denied: called with the API server's message if a permission is missing, and with an empty text once it is granted.
             silence_s: a stream without a byte for this many seconds counts as dead.
             first_pause_s: pause after the first failure; each further one doubles it.
         """
@@ -123,12 +123,12 @@ class Watch(Generic[_T]):
         self._params = dict(params)
         self._project = project
         self._on_change = on_change
-        self._on_refusal = on_refusal
+        self._on_denied = on_denied
         self._silence_s = silence_s
         self._first_pause_s = first_pause_s
         self._kept: dict[str, _T] = {}
-        self._told = False
-        self._refusals: dict[str, str] = {}
+        self._is_logged = False
+        self._denials: dict[str, str] = {}
         self._unreadable: dict[str, str] = {}
         self._tls: tuple[float, ssl.SSLContext | bool] | None = None
 
@@ -141,44 +141,44 @@ class Watch(Generic[_T]):
                 if version is None:
                     version = await self._list()
                 began = asyncio.get_running_loop().time()
-                version, some = await self._watch(version)
+                version, has_events = await self._watch(version)
                 # A watch that ends at once each time must not become a busy loop.
-                steady = some or asyncio.get_running_loop().time() - began > _STEADY_S
-                pause_s = 0.0 if steady else self._longer(pause_s)
+                steady = has_events or asyncio.get_running_loop().time() - began > _MIN_STEADY_S
+                pause_s = 0.0 if steady else self._next_pause_s(pause_s)
             except _Gone:
                 version = None
-                pause_s = self._longer(pause_s)
+                pause_s = self._next_pause_s(pause_s)
             except AccessDenied as error:
                 # Without the permission to watch, list again and again: late is better than never.
                 version = None
-                pause_s = self._longer(pause_s)
-                self._tell("the API server says no; what is known stays", error)
+                pause_s = self._next_pause_s(pause_s)
+                self._log_failure("the API server denied access; the last known state stays in use", error)
             except (KubeError, aiohttp.ClientError, OSError) as error:
-                pause_s = self._longer(pause_s)
-                self._tell("the API server does not answer; what is known stays", error)
+                pause_s = self._next_pause_s(pause_s)
+                self._log_failure("the API server does not respond; the last known state stays in use", error)
             if pause_s:
                 await asyncio.sleep(random.uniform(pause_s / 2, pause_s))  # noqa: S311 - spreads load, keeps no secret
 
-    def _tell(self, what: str, error: Exception) -> None:
+    def _log_failure(self, message: str, error: Exception) -> None:
         """Log a failure once per outage: an agent logs little."""
-        if not self._told:
-            log("warning", what, path=self._path, error=str(error))
-            self._told = True
+        if not self._is_logged:
+            log("warning", message, path=self._path, error=str(error))
+            self._is_logged = True
 
-    def _answered(self, verb: str) -> None:
-        if self._refusals.pop(verb, None) is not None:
-            self._on_refusal("; ".join(self._refusals.values()))
-        if self._told and not self._refusals:
-            log("info", "the API server answers again", path=self._path)
-            self._told = False
+    def _recovered(self, verb: str) -> None:
+        if self._denials.pop(verb, None) is not None:
+            self._on_denied("; ".join(self._denials.values()))
+        if self._is_logged and not self._denials:
+            log("info", "the API server responds again", path=self._path)
+            self._is_logged = False
 
-    def _refuse(self, verb: str, text: str) -> None:
-        if self._refusals.get(verb) != text:
-            self._refusals[verb] = text
-            self._on_refusal("; ".join(self._refusals.values()))
+    def _deny(self, verb: str, text: str) -> None:
+        if self._denials.get(verb) != text:
+            self._denials[verb] = text
+            self._on_denied("; ".join(self._denials.values()))
 
     async def _list(self) -> str:
-        timeout = aiohttp.ClientTimeout(total=REQUEST_S)
+        timeout = aiohttp.ClientTimeout(total=REQUEST_TIMEOUT_S)
         async with self._get(self._params, timeout) as response:
             await self._check(response, "list")
             document = _load(await response.read())
@@ -195,10 +195,10 @@ class Watch(Generic[_T]):
             "watch": "1",
             "resourceVersion": version,
             "allowWatchBookmarks": "true",
-            "timeoutSeconds": str(WATCH_S),
+            "timeoutSeconds": str(WATCH_TIMEOUT_S),
         }
-        some = False
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=REQUEST_S, sock_read=self._silence_s)
+        has_events = False
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=REQUEST_TIMEOUT_S, sock_read=self._silence_s)
         try:
             async with self._get(params, timeout) as response:
                 await self._check(response, "watch")
@@ -210,14 +210,14 @@ class Watch(Generic[_T]):
                         del buffer[: end + 1]
                         if line.strip():
                             version = self._event(_load(line))
-                            some = True
-                    if len(buffer) > _MAX_LINE:
+                            has_events = True
+                    if len(buffer) > _MAX_LINE_BYTES:
                         raise _Gone
         except TimeoutError:
-            log("info", "a watch was silent; opened again", path=self._path)
+            log("info", "a watch received nothing for too long; it is reopened", path=self._path)
         except aiohttp.ClientPayloadError:
             pass  # the server closed it in the middle: resume the watch
-        return version, some
+        return version, has_events
 
     def _event(self, event: Mapping[str, Any]) -> str:
         kind, item = event.get("type"), event.get("object") or {}
@@ -245,7 +245,7 @@ class Watch(Generic[_T]):
                 self._unreadable[name] = repr(error)
                 log(
                     "warning",
-                    "an object isn't of the form that is read; it is passed over",
+                    "an object has an unexpected form; it is skipped",
                     object=name,
                     error=repr(error),
                 )
@@ -270,29 +270,29 @@ class Watch(Generic[_T]):
             self._tls = (changed, self._access.tls())
         return self._tls[1]
 
-    def _longer(self, pause_s: float) -> float:
+    def _next_pause_s(self, pause_s: float) -> float:
         return min(max(2 * pause_s, self._first_pause_s), _MAX_PAUSE_S)
 
     async def _check(self, response: aiohttp.ClientResponse, verb: str) -> None:
         if response.status == 410:
             raise _Gone
         if response.status == 200:
-            self._answered(verb)
+            self._recovered(verb)
             return
-        said = (await response.content.read(_SAID_BYTES)).decode(errors="replace")
+        body = (await response.content.read(_MAX_ERROR_BYTES)).decode(errors="replace")
         if response.status == 403:
-            text = _message(said)
-            self._refuse(verb, text)
+            text = _message(body)
+            self._deny(verb, text)
             raise AccessDenied(text)
-        raise KubeError(f"{self._path} answers {response.status}: {said}")
+        raise KubeError(f"GET {self._path} returned {response.status}: {body}")
 
 
-def _message(said: str) -> str:
+def _message(body: str) -> str:
     """Return the message of a Status, else the text as it is."""
     try:
-        return str(json.loads(said)["message"])
+        return str(json.loads(body)["message"])
     except (ValueError, KeyError, TypeError):
-        return said
+        return body
 
 
 def _load(text: bytes) -> dict[str, Any]:
@@ -301,5 +301,5 @@ def _load(text: bytes) -> dict[str, Any]:
     except ValueError as error:
         raise _Gone from error
     if not isinstance(document, dict) or ("items" not in document and "object" not in document):
-        raise KubeError(f"not a list and not an event: {text[:200]!r}")
+        raise KubeError(f"the response is neither a list nor an event: {text[:200]!r}")
     return document

@@ -1,6 +1,6 @@
 """EndpointSlices, amended by the operator's newer notices about pods. Pure.
 
-    notice     | until the slices agree, at most `HELD_S`, the pod counts as    | then
+    notice     | until the slices agree, at most `MAX_HELD_S`, the pod counts as    | then
     ready      | serving, even if missing or not serving in the slices          | as in the slices
     unready    | not serving                                                    | as in the slices
     leaving    | terminating, for as long as the slices list it                 |
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
     from halcyon.api.documents.pod_notice import Notice
 
-HELD_S: Final = 10.0
+MAX_HELD_S: Final = 10.0
 """Longer than the EndpointSlice controller takes: 1 s if a slice has just changed, and 2 s the next time."""
 
 
 @dataclass(frozen=True)
-class _Heard:
+class _ReceivedNotice:
     notice: Notice
     at: float
 
@@ -35,46 +35,46 @@ class NoticedEndpoints:
 
     def __init__(self) -> None:
         """Start without notices."""
-        self._heard: dict[str, _Heard] = {}
+        self._notices: dict[str, _ReceivedNotice] = {}
 
-    def hear(self, notice: Notice, now: float) -> None:
+    def add(self, notice: Notice, now: float) -> None:
         """Add a notice; `now` is monotonic, in seconds."""
-        before = self._heard.get(notice.pod)
+        before = self._notices.get(notice.pod)
         # A late notice from another stream must not bring back a leaving pod.
-        if before is None or before.notice.news != "leaving":
-            self._heard[notice.pod] = _Heard(notice, now)
+        if before is None or before.notice.change != "leaving":
+            self._notices[notice.pod] = _ReceivedNotice(notice, now)
 
-    def amend(self, told: tuple[Endpoint, ...] | None, now: float) -> tuple[Endpoint, ...] | None:
+    def amend(self, endpoints: tuple[Endpoint, ...] | None, now: float) -> tuple[Endpoint, ...] | None:
         """Return the slices' endpoints with the notices applied, or None while the slices are unknown."""
-        if told is None or not self._heard:
-            return told
-        listed = {endpoint.pod: endpoint for endpoint in told}
-        self._heard = {
-            pod: heard
-            for pod, heard in self._heard.items()
-            if _lasts(heard, listed.get(pod), held=now - heard.at < HELD_S)
+        if endpoints is None or not self._notices:
+            return endpoints
+        listed = {endpoint.pod: endpoint for endpoint in endpoints}
+        self._notices = {
+            pod: received
+            for pod, received in self._notices.items()
+            if _still_applies(received, listed.get(pod), held=now - received.at < MAX_HELD_S)
         }
         return tuple(sorted(self._amended(listed), key=lambda e: (e.slot, e.pod)))
 
     def _amended(self, listed: dict[str, Endpoint]) -> Iterable[Endpoint]:
         for pod, endpoint in listed.items():
-            heard = self._heard.get(pod)
-            if heard is None:
+            received = self._notices.get(pod)
+            if received is None:
                 yield endpoint
-            elif heard.notice.news == "leaving":
+            elif received.notice.change == "leaving":
                 yield replace(endpoint, terminating=True)
             else:
-                yield replace(endpoint, serving=heard.notice.news == "ready")
-        for pod, heard in self._heard.items():
-            if pod not in listed and heard.notice.news == "ready":
-                yield Endpoint(heard.notice.slot, pod, heard.notice.address, serving=True, terminating=False)
+                yield replace(endpoint, serving=received.notice.change == "ready")
+        for pod, received in self._notices.items():
+            if pod not in listed and received.notice.change == "ready":
+                yield Endpoint(received.notice.slot, pod, received.notice.address, serving=True, terminating=False)
 
 
-def _lasts(heard: _Heard, listed: Endpoint | None, *, held: bool) -> bool:
+def _still_applies(received: _ReceivedNotice, listed: Endpoint | None, *, held: bool) -> bool:
     """Return True if the notice still adds something to the slices."""
-    if heard.notice.news == "leaving":
+    if received.notice.change == "leaving":
         return held if listed is None else not listed.terminating
     if listed is None:
         return held
-    agrees = listed.terminating or listed.serving == (heard.notice.news == "ready")
+    agrees = listed.terminating or listed.serving == (received.notice.change == "ready")
     return held and not agrees

@@ -27,15 +27,15 @@ if TYPE_CHECKING:
     from halcyon.api.documents.balancer_plan import BalancerPlan
     from halcyon.balancer.config.model import Listen
     from halcyon.balancer.runtime.runtime_api import HaproxyStats, RuntimeSocket
-    from halcyon.balancer.runtime.server_assignment import Endpoint, Line
+    from halcyon.balancer.runtime.server_assignment import AssignedServer, Endpoint
     from halcyon.balancer.secrets.mounted_secrets import MountedSecrets
 
-RETRY_S = 30.0
+RETRY_INTERVAL_S = 30.0
 """Delay before a configuration that HAProxy refused is tried again."""
 
 
 @dataclass(frozen=True)
-class _Wanted:
+class _DesiredConfig:
     plan: BalancerPlan
     listen: Listen
     digest: str
@@ -67,14 +67,14 @@ class HaproxyController:
         self._listen = listen
         self._files = files
         self._clock = clock
-        self._wanted: _Wanted | None = None
-        self._serving: _Wanted | None = None
-        self._roomier: tuple[_Wanted, str, _Wanted | None] | None = None
-        self._refused: tuple[str, float] | None = None
-        self._refusal = ""
-        self._lines: tuple[Line, ...] | None = None
+        self._desired: _DesiredConfig | None = None
+        self._serving: _DesiredConfig | None = None
+        self._surplus: tuple[_DesiredConfig, str, _DesiredConfig | None] | None = None
+        self._rejected: tuple[str, float] | None = None
+        self._rejection = ""
+        self._servers: tuple[AssignedServer, ...] | None = None
         self._written = ""
-        self._turn_lock = asyncio.Lock()
+        self._pass_lock = asyncio.Lock()
         self.variables = Variables(runtime)
         """Variables that HAProxy's rules read; each pass writes the changed ones."""
         self._answered_at = float("-inf")
@@ -92,7 +92,7 @@ class HaproxyController:
     @property
     def in_use(self) -> int:
         """Number of servers that take requests."""
-        return sum(line.state == "ready" for line in self._lines or ())
+        return sum(server.state == "ready" for server in self._servers or ())
 
     def answered_within(self, limit_s: float) -> bool:
         """Return True if HAProxy responded within the last `limit_s` seconds."""
@@ -104,7 +104,7 @@ class HaproxyController:
         Raises:
             ConfigError: the plan can't be rendered as a configuration. The previous one stays.
         """
-        self._wanted = _Wanted(plan, self._listen, haproxy_cfg.digest(plan, listen=self._listen))
+        self._desired = _DesiredConfig(plan, self._listen, haproxy_cfg.digest(plan, listen=self._listen))
 
     @property
     def is_shut(self) -> bool:
@@ -112,78 +112,78 @@ class HaproxyController:
         return self._serving is not None and self._serving.listen.tls == TlsFiles()
 
     @property
-    def trouble(self) -> str:
+    def problem(self) -> str:
         """Why HAProxy doesn't do everything that is configured; empty if it does."""
-        return (self._files.trouble if self._files is not None else "") or self._refusal
+        return (self._files.problems if self._files is not None else "") or self._rejection
 
     @property
     def expires(self) -> Mapping[str, float]:
         """Expiry of the certificate in use by Secret key, in seconds since the epoch; empty without certificates."""
         return self._files.expires if self._files is not None else {}
 
-    async def turn(self, endpoints: tuple[Endpoint, ...] | None, *, out: AbstractSet[str] = frozenset()) -> None:
+    async def run_pass(self, endpoints: tuple[Endpoint, ...] | None, *, out: AbstractSet[str] = frozenset()) -> None:
         """Run one pass towards the desired state.
 
         Args:
             endpoints: every pod; None while unknown, and then no server is added or removed.
             out: pods that must take no request.
         """
-        async with self._turn_lock:
-            self._look_at_files()
-            wanted = self._wanted
-            if wanted is None:
+        async with self._pass_lock:
+            self._refresh_files()
+            desired = self._desired
+            if desired is None:
                 return
             try:
                 reading = await self._runtime.read()
                 self._answered_at = self._clock()
             except HaproxyError:
                 reading = None
-            if self._lines is None:
-                self._lines = server_assignment.adopt(reading.lines, now=self._clock()) if reading else ()
+            if self._servers is None:
+                self._servers = server_assignment.adopt(reading.servers, now=self._clock()) if reading else ()
             if reading is None:
                 self._serving = None
-                self._lines = server_assignment.resize(self._lines, _capacities(wanted.plan))
-            elif reading.config == wanted.digest:
-                self._serving, self._refusal = wanted, ""
-            elif (roomier := self._as_roomy(wanted, reading)) is not None:
-                self._serving, self._refusal = roomier, ""
+                self._servers = server_assignment.resize(self._servers, _capacities(desired.plan))
+            elif reading.config == desired.digest:
+                self._serving, self._rejection = desired, ""
+            elif (surplus := self._with_surplus(desired, reading)) is not None:
+                self._serving, self._rejection = surplus, ""
             else:
-                reading = await self._reload(reading, wanted)
+                reading = await self._reload(reading, desired)
             try:
-                await self._place(reading, endpoints, out, wanted)
+                await self._place(reading, endpoints, out, desired)
             except HaproxyError as error:
-                log("warning", "a change of HAProxy's servers failed; trying again", error=str(error))
+                log("warning", "a change of HAProxy's servers failed; it will be retried", error=str(error))
             if reading is not None:
-                await self.variables.tell(reading.process)
+                await self.variables.write(reading.process)
             self.reading = reading
 
-    def _look_at_files(self) -> None:
+    def _refresh_files(self) -> None:
         if self._files is None:
             return
-        self._files.look()
+        self._files.refresh()
         listen = replace(self._listen, tls=self._files.tls, keys=self._files.keys)
         if listen != self._listen:
             self._listen = listen
-            if self._wanted is not None:
-                self.accept(self._wanted.plan)
+            if self._desired is not None:
+                self.accept(self._desired.plan)
 
-    def _as_roomy(self, wanted: _Wanted, reading: HaproxyStats) -> _Wanted | None:
+    def _with_surplus(self, desired: _DesiredConfig, reading: HaproxyStats) -> _DesiredConfig | None:
         """Return the desired configuration with HAProxy's surplus servers if that is what HAProxy runs, else None.
 
         Servers left over by a smaller capacity wait for the next reload: a reload just for them would come while their pods leave.
         """
-        known = self._roomier
-        if known is None or known[0] is not wanted or known[1] != reading.config:
-            known = self._roomier = (wanted, reading.config, _with_lines(wanted, reading))
+        known = self._surplus
+        if known is None or known[0] is not desired or known[1] != reading.config:
+            known = self._surplus = (desired, reading.config, _with_surplus_servers(desired, reading))
         return known[2]
 
-    async def _reload(self, reading: HaproxyStats, wanted: _Wanted) -> HaproxyStats:
+    async def _reload(self, reading: HaproxyStats, desired: _DesiredConfig) -> HaproxyStats:
         now = self._clock()
-        if self._refused and self._refused[0] == wanted.digest and now < self._refused[1]:
+        if self._rejected and self._rejected[0] == desired.digest and now < self._rejected[1]:
             return reading
-        lines = server_assignment.resize(self._lines or (), _capacities(wanted.plan))
+        servers = server_assignment.resize(self._servers or (), _capacities(desired.plan))
         before = self._written or self._read_config()
-        self._write(wanted, lines)
+        self._write(desired, servers)
         try:
             await self._runtime.reload()
             # From here on, the runtime socket belongs to the new worker.
@@ -191,16 +191,16 @@ class HaproxyController:
         except HaproxyError as error:
             # If the master doesn't respond yet, the next pass tries again.
             if isinstance(error, RefusedError):
-                self._refused = (wanted.digest, now + RETRY_S)
-                self._refusal = str(error)
-            log("error", "HAProxy did not take its new configuration; the former one stays", error=str(error))
-            self._lines = server_assignment.adopt(reading.lines, now=now)
+                self._rejected = (desired.digest, now + RETRY_INTERVAL_S)
+                self._rejection = str(error)
+            log("error", "HAProxy did not load its new configuration; the previous one stays in use", error=str(error))
+            self._servers = server_assignment.adopt(reading.servers, now=now)
             if before:
                 self._store(before)
             return reading
-        self._lines, self._serving, self._refused, self._refusal = lines, wanted, None, ""
+        self._servers, self._serving, self._rejected, self._rejection = servers, desired, None, ""
         self.reloads += 1
-        log("info", "HAProxy runs a new configuration", config=wanted.digest, process=reading.process)
+        log("info", "HAProxy runs a new configuration", config=desired.digest, process=reading.process)
         return reading
 
     async def _place(
@@ -208,36 +208,36 @@ class HaproxyController:
         reading: HaproxyStats | None,
         endpoints: tuple[Endpoint, ...] | None,
         out: AbstractSet[str],
-        wanted: _Wanted,
+        desired: _DesiredConfig,
     ) -> None:
         # Whose configuration the file may hold: the running one, or the one to start. None if a previous agent left it.
-        owner = self._serving if reading else wanted
-        lines = self._lines or ()
+        owner = self._serving if reading else desired
+        servers = self._servers or ()
         if endpoints is None:
             if owner:
-                self._write(owner, lines)
+                self._write(owner, servers)
             return
         placement = server_assignment.place(
-            lines,
+            servers,
             endpoints,
-            reading.lines if reading else {},
+            reading.servers if reading else {},
             now=self._clock(),
-            drain_s=(owner or wanted).plan.drain_ms / 1000,
-            keep=bool((owner or wanted).plan.sticky_header),
+            drain_s=(owner or desired).plan.drain_ms / 1000,
+            keep=bool((owner or desired).plan.sticky_header),
             out=out,
         )
         if placement.unplaced and placement.unplaced != self.unplaced:
             names = [endpoint.pod for endpoint in placement.unplaced]
-            log("warning", "no free server line for ready pods; the plan's capacity is too small", pods=names)
-        self._lines, self.unplaced = placement.lines, placement.unplaced
+            log("warning", "no free HAProxy server for ready pods; the plan's capacity is too small", pods=names)
+        self._servers, self.unplaced = placement.servers, placement.unplaced
         # The file first: if HAProxy restarts in between, it starts with the newer state.
         if owner:
-            self._write(owner, placement.lines)
+            self._write(owner, placement.servers)
         if placement.commands:
             await self._runtime.apply(placement.commands)
 
-    def _write(self, owner: _Wanted, lines: tuple[Line, ...]) -> None:
-        placed = {line.key: line.address for line in lines if line.state == "ready"}
+    def _write(self, owner: _DesiredConfig, servers: tuple[AssignedServer, ...]) -> None:
+        placed = {server.key: server.address for server in servers if server.state == "ready"}
         text = haproxy_cfg.render(owner.plan, listen=owner.listen, placed=placed)
         if text != self._written:
             self._store(text)
@@ -259,14 +259,14 @@ def _replace(path: Path, text: str) -> None:
     aside.replace(path)
 
 
-def _with_lines(wanted: _Wanted, reading: HaproxyStats) -> _Wanted | None:
-    there = Counter(key.slot for key in reading.lines)
-    planned = tuple(replace(slot, capacity=max(slot.capacity, there[slot.name])) for slot in wanted.plan.slots)
-    if planned == wanted.plan.slots:
+def _with_surplus_servers(desired: _DesiredConfig, reading: HaproxyStats) -> _DesiredConfig | None:
+    running = Counter(key.slot for key in reading.servers)
+    planned = tuple(replace(slot, capacity=max(slot.capacity, running[slot.name])) for slot in desired.plan.slots)
+    if planned == desired.plan.slots:
         return None
-    plan = replace(wanted.plan, slots=planned)
-    digest = haproxy_cfg.digest(plan, listen=wanted.listen)
-    return _Wanted(plan, wanted.listen, digest) if digest == reading.config else None
+    plan = replace(desired.plan, slots=planned)
+    digest = haproxy_cfg.digest(plan, listen=desired.listen)
+    return _DesiredConfig(plan, desired.listen, digest) if digest == reading.config else None
 
 
 def _capacities(plan: BalancerPlan) -> dict[str, int]:

@@ -24,26 +24,26 @@ class Variables:
     """Variables of one HAProxy."""
 
     def __init__(self, runtime: RuntimeSocket) -> None:
-        """Write nothing before `tell`; all values are 0 until `want` sets others."""
+        """Write nothing before `write`; all values are 0 until `set` sets others."""
         self._runtime = runtime
-        self._wanted = dict.fromkeys((RATE, SERVICE, STOPPING, ONCE), 0)
-        self._known: dict[str, int] = {}
+        self._desired = dict.fromkeys((RATE, SERVICE, STOPPING, ONCE), 0)
+        self._written: dict[str, int] = {}
         self._process: int | None = None
 
-    def want(self, values: Mapping[str, int]) -> None:
-        """Set the values that the next `tell` writes."""
-        self._wanted |= values
+    def set(self, values: Mapping[str, int]) -> None:
+        """Set the values that the next `write` writes to HAProxy."""
+        self._desired |= values
 
-    async def tell(self, process: int) -> None:
+    async def write(self, process: int) -> None:
         """Write the values that this process doesn't have yet. A failure is logged, and the next call tries again."""
         if process != self._process:
-            self._process, self._known = process, {}
-        news = {name: value for name, value in self._wanted.items() if self._known.get(name) != value}
-        if not news:
+            self._process, self._written = process, {}
+        changed = {name: value for name, value in self._desired.items() if self._written.get(name) != value}
+        if not changed:
             return
         try:
-            await self._runtime.set(news)
+            await self._runtime.set(changed)
         except HaproxyError as error:
-            log("warning", "HAProxy did not take its variables; trying again", error=str(error))
+            log("warning", "HAProxy's variables could not be set; they will be retried", error=str(error))
             return
-        self._known |= news
+        self._written |= changed

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from halcyon.balancer.runtime.runtime_api import HaproxyStats
 
 
-class Pacing:
+class RateFeedback:
     """Feedback loop of one HAProxy."""
 
     def __init__(self, variables: Variables) -> None:
@@ -27,9 +27,9 @@ class Pacing:
         self._variables = variables
         self._meter = ServiceRateMeter()
         self._budget = RetryBudget()
-        self._once = False
+        self._forbids_retries = False
 
-    async def look(self, reading: HaproxyStats | None, *, servers: int, now: float) -> None:
+    async def update(self, reading: HaproxyStats | None, *, servers: int, now: float) -> None:
         """Measure, and write changed values to HAProxy. Once a second is enough.
 
         Args:
@@ -39,15 +39,17 @@ class Pacing:
         """
         if reading is None:
             return
-        pace = self._meter.look(reading, servers=servers, now=now)
-        rate_mrps, service_ms = (round(pace.rate_rps * 1000), round(pace.service_s * 1000)) if pace else (0, 0)
-        once = not self._budget.allows(reading, now=now)
-        if once != self._once:
-            share = f"{MAX_SHARE:.0%} of the requests failed on the way"
-            if once:
-                log("warning", f"more than {share}; they are not sent to another server any more")
+        service_rate = self._meter.add(reading, servers=servers, now=now)
+        rate_mrps, service_ms = (
+            (round(service_rate.rate_rps * 1000), round(service_rate.service_s * 1000)) if service_rate else (0, 0)
+        )
+        forbids_retries = not self._budget.allows(reading, now=now)
+        if forbids_retries != self._forbids_retries:
+            share = f"{MAX_SHARE:.0%} of the requests lost their connection to a server"
+            if forbids_retries:
+                log("warning", f"more than {share}; they are no longer retried on another server")
             else:
-                log("info", f"no more than {share}; they are sent to another server again")
-        self._once = once
-        self._variables.want({RATE: rate_mrps, SERVICE: service_ms, ONCE: int(once)})
-        await self._variables.tell(reading.process)
+                log("info", f"no more than {share}; they are retried on another server again")
+        self._forbids_retries = forbids_retries
+        self._variables.set({RATE: rate_mrps, SERVICE: service_ms, ONCE: int(forbids_retries)})
+        await self._variables.write(reading.process)

@@ -17,7 +17,7 @@ WINDOW_S = 10.0
 
 
 @dataclass(frozen=True)
-class _Look:
+class _Counts:
     at: float
     requests: int
     failed: int
@@ -31,7 +31,7 @@ class RetryBudget:
 
     def __init__(self) -> None:
         """Start with no sample, and retries allowed."""
-        self._looks: deque[_Look] = deque()
+        self._samples: deque[_Counts] = deque()
         self._process: int | None = None
 
     def allows(self, reading: HaproxyStats, *, now: float) -> bool:
@@ -41,15 +41,17 @@ class RetryBudget:
             reading: HAProxy's counters. A new process starts from scratch.
             now: monotonic, in seconds.
         """
-        look = _Look(now, reading.requests, reading.repeated + reading.errors)
-        last = self._looks[-1] if self._looks else None
+        counts = _Counts(now, reading.requests, reading.retried + reading.errors)
+        last = self._samples[-1] if self._samples else None
         # The counters have 32 bits.
-        if reading.process != self._process or (last and (look.requests < last.requests or look.failed < last.failed)):
-            self._looks.clear()
+        if reading.process != self._process or (
+            last and (counts.requests < last.requests or counts.failed < last.failed)
+        ):
+            self._samples.clear()
             self._process = reading.process
-        self._looks.append(look)
-        while now - self._looks[0].at > WINDOW_S:
-            self._looks.popleft()
-        requests = look.requests - self._looks[0].requests
-        failed = look.failed - self._looks[0].failed
+        self._samples.append(counts)
+        while now - self._samples[0].at > WINDOW_S:
+            self._samples.popleft()
+        requests = counts.requests - self._samples[0].requests
+        failed = counts.failed - self._samples[0].failed
         return failed <= max(MIN_RETRIES, MAX_SHARE * requests)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from halcyon.balancer.config import latency_buckets
 from halcyon.balancer.config.error_responses import PROTOCOLS
-from halcyon.balancer.config.model import LineKey, Ports
+from halcyon.balancer.config.model import Ports, ServerKey
 from halcyon.balancer.config.queueing import COUNTERS
 from halcyon.balancer.runtime.server_assignment import AdminState, Command, ServerState
 
@@ -53,7 +53,7 @@ class HaproxyStats:
     """Process id. A different one means that all state and counters were lost."""
     config: str
     """Digest of the running configuration, as made by `haproxy_cfg.digest`."""
-    lines: Mapping[LineKey, ServerState] = field(default_factory=dict)
+    servers: Mapping[ServerKey, ServerState] = field(default_factory=dict)
     queued: int = 0
     """Requests queued until a server has free capacity, both protocols."""
     held: int = 0
@@ -61,7 +61,7 @@ class HaproxyStats:
     inflight: int = 0
     """Requests in progress on servers."""
     requests: int = 0
-    refused: int = 0
+    rejected: int = 0
     errors: int = 0
     answered: int = 0
     """Responses of servers, including their own failures. A stream counts as of its first response."""
@@ -71,9 +71,9 @@ class HaproxyStats:
     """The same by slot, as latency histograms."""
     clients: Latency | None = None
     """Latency of those as clients see it, from the arrival of the request."""
-    came: int = 0
+    held_total: int = 0
     """All requests that were ever held for the first server."""
-    repeated: int = 0
+    retried: int = 0
     """Requests that were retried, or that needed more than one connection attempt."""
     broken: int = 0
     """Streams cut because their server went away, or because they outlasted its drain."""
@@ -85,7 +85,7 @@ class HeldRequests:
 
     held: int
     """Requests held now."""
-    came: int
+    total: int
     """Counter of all held requests of this process."""
 
 
@@ -96,56 +96,56 @@ def parse(answers: Sequence[str], *, at: float) -> HaproxyStats:
         HaproxyError: an answer doesn't have HAProxy 3.0's format.
     """
     try:
-        info, state, stat, table, knocks, streams = answers
-        told = dict(row.split(": ", 1) for row in info.splitlines() if ": " in row)
+        info, state, stat, table, held_text, streams = answers
+        fields = dict(row.split(": ", 1) for row in info.splitlines() if ": " in row)
         sessions, queued = _stat(stat)
         counts = {int(index): int(count) for index, count in _GPC.findall(table)}
-        requests, refused, errors, repeated = (counts.get(index, 0) for index in range(4))
-        slots, knocked = latency_buckets.read(counts), parse_knocks(knocks)
+        requests, rejected, errors, retried = (counts.get(index, 0) for index in range(4))
+        slots, held = latency_buckets.read(counts), parse_held(held_text)
         return HaproxyStats(
             at=at,
-            process=int(told["Pid"]),
-            config=told.get("description", ""),
-            lines=_lines(state, sessions),
+            process=int(fields["Pid"]),
+            config=fields.get("description", ""),
+            servers=_lines(state, sessions),
             queued=queued,
-            held=knocked.held,
-            came=knocked.came,
+            held=held.held,
+            held_total=held.total,
             inflight=sum(sessions.values()),
             requests=requests,
-            refused=refused,
+            rejected=rejected,
             errors=errors,
             answered=sum(slot.answered for slot in slots.values()),
             service_ms=sum(slot.total_ms for slot in slots.values()),
             latency=slots,
             clients=latency_buckets.read_clients(counts),
-            repeated=repeated,
+            retried=retried,
             broken=_broken(streams),
         )
     except (ValueError, IndexError, KeyError) as error:
-        raise HaproxyError(f"HAProxy's answer can't be read: {error!r}") from error
+        raise HaproxyError(f"HAProxy's response can't be parsed: {error!r}") from error
 
 
-def parse_knocks(answer: str) -> HeldRequests:
+def parse_held(answer: str) -> HeldRequests:
     """Parse the answer to `show held`.
 
     Raises:
         HaproxyError: the answer has another format.
     """
-    found = _HELD.search(answer)
-    if not found:
-        raise HaproxyError(f"HAProxy's answer can't be read: {answer[:80]!r} where held=0 came=0 was expected")
-    return HeldRequests(int(found[1]), int(found[2]))
+    match = _HELD.search(answer)
+    if not match:
+        raise HaproxyError(f"HAProxy's response can't be parsed: {answer[:80]!r}; expected, for example, held=0 came=0")
+    return HeldRequests(int(match[1]), int(match[2]))
 
 
 def _broken(answer: str) -> int:
-    found = _BROKEN.search(answer)
-    if not found:
-        raise HaproxyError(f"HAProxy's answer can't be read: {answer[:80]!r} where broken=0 was expected")
-    return int(found[1])
+    match = _BROKEN.search(answer)
+    if not match:
+        raise HaproxyError(f"HAProxy's response can't be parsed: {answer[:80]!r}; expected, for example, broken=0")
+    return int(match[1])
 
 
-def _stat(text: str) -> tuple[dict[tuple[str, LineKey], int], int]:
-    sessions: dict[tuple[str, LineKey], int] = {}
+def _stat(text: str) -> tuple[dict[tuple[str, ServerKey], int], int]:
+    sessions: dict[tuple[str, ServerKey], int] = {}
     queued = 0
     for row in text.splitlines():
         columns = row.split(",", _SCUR + 1)
@@ -154,26 +154,26 @@ def _stat(text: str) -> tuple[dict[tuple[str, LineKey], int], int]:
             continue
         queued += int(columns[_QCUR])
         if server := _SERVER.fullmatch(columns[1]):
-            sessions[backend[1], LineKey(backend[2], int(server[1]))] = int(columns[_SCUR])
+            sessions[backend[1], ServerKey(backend[2], int(server[1]))] = int(columns[_SCUR])
     return sessions, queued
 
 
-def _lines(text: str, sessions: Mapping[tuple[str, LineKey], int]) -> dict[LineKey, ServerState]:
-    by_protocol: dict[LineKey, list[tuple[str, AdminState]]] = {}
+def _lines(text: str, sessions: Mapping[tuple[str, ServerKey], int]) -> dict[ServerKey, ServerState]:
+    by_protocol: dict[ServerKey, list[tuple[str, AdminState]]] = {}
     for row in text.splitlines():
         columns = row.split(" ", 7)
         if len(columns) < 8 or not (backend := _BACKEND.fullmatch(columns[1])):
             continue
         if server := _SERVER.fullmatch(columns[3]):
-            key = LineKey(backend[2], int(server[1]))
+            key = ServerKey(backend[2], int(server[1]))
             by_protocol.setdefault(key, []).append((columns[4], _admin(int(columns[6]))))
     return {
         key: ServerState(
-            address=seen[0][0] if len({address for address, _ in seen}) == 1 else "",
-            admin=seen[0][1] if len({admin for _, admin in seen}) == 1 else "mixed",
+            address=states[0][0] if len({address for address, _ in states}) == 1 else "",
+            admin=states[0][1] if len({admin for _, admin in states}) == 1 else "mixed",
             sessions=sum(sessions.get((protocol, key), 0) for protocol in PROTOCOLS),
         )
-        for key, seen in by_protocol.items()
+        for key, states in by_protocol.items()
     }
 
 
@@ -184,7 +184,7 @@ def _admin(bits: int) -> AdminState:
     return "drain" if bits & _FORCED_DRAIN else "ready"
 
 
-_REFUSED_PAUSE_S = 0.02
+_CONNECT_RETRY_INTERVAL_S = 0.02
 
 
 @dataclass(frozen=True)
@@ -203,19 +203,19 @@ class RuntimeSocket:
         Raises:
             HaproxyError: HAProxy does not respond.
         """
-        asked = time.time()
+        sent_at = time.time()
         # Answers end with an empty line, and no answer contains one.
-        answers = (await self._ask(self.path, _SHOW, self.timeout_s)).strip("\n").split("\n\n")
+        answers = (await self._request(self.path, _SHOW, self.timeout_s)).strip("\n").split("\n\n")
         # The answers were made somewhere in between, and on a busy machine either side may have waited.
-        return parse([answer.lstrip("\n") for answer in answers], at=(asked + time.time()) / 2)
+        return parse([answer.lstrip("\n") for answer in answers], at=(sent_at + time.time()) / 2)
 
-    async def knocks(self) -> HeldRequests:
+    async def held_requests(self) -> HeldRequests:
         """Return the held requests: a small part of `read`, for frequent polling.
 
         Raises:
             HaproxyError: HAProxy does not respond.
         """
-        return parse_knocks(await self._ask(self.path, "show held", self.timeout_s))
+        return parse_held(await self._request(self.path, "show held", self.timeout_s))
 
     async def set(self, variables: Mapping[str, int]) -> None:
         """Set process variables.
@@ -224,9 +224,9 @@ class RuntimeSocket:
             HaproxyError: HAProxy does not respond, or has no such variable.
         """
         commands = ";".join(["experimental-mode on", *(f"set var {name} int({to})" for name, to in variables.items())])
-        said = await self._ask(self.path, commands, self.timeout_s)
-        if said.strip():
-            raise RefusedError(f"HAProxy refused {commands!r}: {said.strip()}")
+        response = await self._request(self.path, commands, self.timeout_s)
+        if response.strip():
+            raise RefusedError(f"HAProxy rejected {commands!r}: {response.strip()}")
 
     async def apply(self, commands: Iterable[Command]) -> None:
         """Run `commands` in their order.
@@ -234,14 +234,18 @@ class RuntimeSocket:
         Raises:
             HaproxyError: HAProxy does not respond, or refuses one; those before it have taken effect.
         """
-        lines = [line for command in commands for line in self._text(command)]
+        lines = [line for command in commands for line in self._command_lines(command)]
         for start in range(0, len(lines), 64):
             chunk = lines[start : start + 64]
-            answer = await self._ask(self.path, ";".join(chunk), self.timeout_s)
-            for said in filter(None, (part.strip() for part in answer.split("\n"))):
+            answer = await self._request(self.path, ";".join(chunk), self.timeout_s)
+            for response in filter(None, (part.strip() for part in answer.split("\n"))):
                 # Success is silent, except that a changed address is confirmed.
-                if "changed from" not in said and "no need to change" not in said and "nothing changed" not in said:
-                    raise RefusedError(f"HAProxy refused one of {chunk}: {said}")
+                if (
+                    "changed from" not in response
+                    and "no need to change" not in response
+                    and "nothing changed" not in response
+                ):
+                    raise RefusedError(f"HAProxy rejected one of {chunk}: {response}")
 
     async def reload(self) -> None:
         """Start a new worker with the configuration in the file; the old worker finishes its requests.
@@ -252,11 +256,11 @@ class RuntimeSocket:
             RefusedError: the new worker did not start; the old one keeps running.
             HaproxyError: the master does not respond.
         """
-        answer = await self._ask(self.master_path, "reload", self.reload_timeout_s, refused_for_s=self.timeout_s)
+        answer = await self._request(self.master_path, "reload", self.reload_timeout_s, refused_for_s=self.timeout_s)
         if not answer.startswith("Success=1"):
             raise RefusedError(f"HAProxy did not reload: {answer.strip()[-1000:]}")
 
-    def _text(self, command: Command) -> list[str]:
+    def _command_lines(self, command: Command) -> list[str]:
         key = command.key
         servers = [(f"{protocol}_{key.slot}/s{key.number}", protocol) for protocol in PROTOCOLS]
         if command.verb == "cut":
@@ -269,17 +273,17 @@ class RuntimeSocket:
         return [f"set server {server} {_VERBS[command.verb]}" for server, _ in order]
 
     @staticmethod
-    async def _ask(path: str, question: str, timeout_s: float, *, refused_for_s: float = 0.0) -> str:
+    async def _request(path: str, commands: str, timeout_s: float, *, refused_for_s: float = 0.0) -> str:
         try:
             async with asyncio.timeout(timeout_s):
                 reader, writer = await _connect(path, refused_for_s)
                 try:
-                    writer.write(question.encode() + b"\n")
+                    writer.write(commands.encode() + b"\n")
                     return (await reader.read(-1)).decode()
                 finally:
                     writer.close()
         except (OSError, UnicodeDecodeError) as error:
-            raise HaproxyError(f"HAProxy does not answer at {path}: {error!r}") from error
+            raise HaproxyError(f"HAProxy does not respond at {path}: {error!r}") from error
 
 
 async def _connect(path: str, refused_for_s: float) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
@@ -292,4 +296,4 @@ async def _connect(path: str, refused_for_s: float) -> tuple[asyncio.StreamReade
         except ConnectionRefusedError:
             if loop.time() >= until:
                 raise
-        await asyncio.sleep(_REFUSED_PAUSE_S)
+        await asyncio.sleep(_CONNECT_RETRY_INTERVAL_S)

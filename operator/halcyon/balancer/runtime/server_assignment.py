@@ -16,17 +16,17 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
-from halcyon.balancer.config.model import LineKey
+from halcyon.balancer.config.model import ServerKey
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from collections.abc import Set as AbstractSet
 
-LineState = Literal["free", "ready", "draining", "closing"]
+AssignmentState = Literal["free", "ready", "draining", "closing"]
 AdminState = Literal["ready", "drain", "maint", "mixed"]
 """mixed: the two protocols disagree, as happens for a moment between two commands."""
 
-ADMIN: dict[LineState, Literal["ready", "drain", "maint"]] = {
+ADMIN_STATES: dict[AssignmentState, Literal["ready", "drain", "maint"]] = {
     "free": "maint",
     "ready": "ready",
     "draining": "drain",
@@ -47,11 +47,11 @@ class Endpoint:
 
 
 @dataclass(frozen=True)
-class Line:
+class AssignedServer:
     """Desired state of one HAProxy server."""
 
-    key: LineKey
-    state: LineState = "free"
+    key: ServerKey
+    state: AssignmentState = "free"
     address: str = ""
     """Address of the pod; empty if free."""
     since: float = 0.0
@@ -72,7 +72,7 @@ class ServerState:
 class Command:
     """One change of a server, in both protocols."""
 
-    key: LineKey
+    key: ServerKey
     verb: Literal["address", "ready", "drain", "maint", "cut"]
     """address: set it. ready, drain, maint: set the state. cut: end its sessions."""
     address: str = ""
@@ -82,38 +82,45 @@ class Command:
 class Assignment:
     """The result of one step."""
 
-    lines: tuple[Line, ...]
+    servers: tuple[AssignedServer, ...]
     commands: tuple[Command, ...]
     unplaced: tuple[Endpoint, ...]
     """Ready pods without a free server: the plan's capacity is too small."""
 
 
-def adopt(observed: Mapping[LineKey, ServerState], *, now: float) -> tuple[Line, ...]:
+def adopt(observed: Mapping[ServerKey, ServerState], *, now: float) -> tuple[AssignedServer, ...]:
     """Return the servers of a HAProxy that ran before this agent; those in use keep their pods."""
-    states: dict[AdminState, LineState] = {"ready": "ready", "drain": "draining", "maint": "free", "mixed": "draining"}
-    lines = []
+    states: dict[AdminState, AssignmentState] = {
+        "ready": "ready",
+        "drain": "draining",
+        "maint": "free",
+        "mixed": "draining",
+    }
+    servers = []
     for key, seen in sorted(observed.items()):
         state = states[seen.admin]
         if state == "free" and seen.sessions:
             state = "closing"
-        lines.append(Line(key, state, "" if state == "free" else seen.address, now if state != "free" else 0.0))
-    return tuple(lines)
+        servers.append(
+            AssignedServer(key, state, "" if state == "free" else seen.address, now if state != "free" else 0.0)
+        )
+    return tuple(servers)
 
 
-def resize(lines: Iterable[Line], capacities: Mapping[str, int]) -> tuple[Line, ...]:
+def resize(servers: Iterable[AssignedServer], capacities: Mapping[str, int]) -> tuple[AssignedServer, ...]:
     """Return the servers of a new configuration, for the process that a reload starts: it has no session, so draining ones are free.
 
     A pod beyond the new capacity loses its server; the next step assigns another.
     """
-    ready = {line.key: line for line in lines if line.state == "ready"}
-    keys = (LineKey(slot, number) for slot, most in sorted(capacities.items()) for number in range(1, most + 1))
-    return tuple(ready.get(key, Line(key)) for key in keys)
+    ready = {server.key: server for server in servers if server.state == "ready"}
+    keys = (ServerKey(slot, number) for slot, most in sorted(capacities.items()) for number in range(1, most + 1))
+    return tuple(ready.get(key, AssignedServer(key)) for key in keys)
 
 
 def place(
-    lines: Iterable[Line],
+    servers: Iterable[AssignedServer],
     endpoints: Iterable[Endpoint],
-    observed: Mapping[LineKey, ServerState],
+    observed: Mapping[ServerKey, ServerState],
     *,
     now: float,
     drain_s: float,
@@ -123,7 +130,7 @@ def place(
     """Run one step towards the endpoints.
 
     Args:
-        lines: current assignment, with every server of the configuration.
+        servers: current assignment, with every server of the configuration.
         endpoints: every pod of the slots.
         observed: the same servers as HAProxy has them. A server missing here gets no command.
         now: monotonic, in seconds.
@@ -135,74 +142,76 @@ def place(
         The assignment, the commands that bring HAProxy there, and pods without a server. Once the commands have taken effect, a
         second call returns no command.
     """
-    wanted = {
+    serving = {
         (e.slot, e.address): e for e in endpoints if e.serving and not e.terminating and e.pod not in out and e.address
     }
-    stepped = [_step(line, wanted, observed.get(line.key), now=now, drain_s=drain_s, keep=keep) for line in lines]
-    held = {(line.key.slot, line.address) for line in stepped if line.state in {"ready", "closing"}}
-    waiting = sorted((e for at, e in wanted.items() if at not in held), key=lambda e: (e.slot, e.pod))
+    stepped = [
+        _step(server, serving, observed.get(server.key), now=now, drain_s=drain_s, keep=keep) for server in servers
+    ]
+    assigned = {(server.key.slot, server.address) for server in stepped if server.state in {"ready", "closing"}}
+    unassigned = sorted((e for at, e in serving.items() if at not in assigned), key=lambda e: (e.slot, e.pod))
     free = sorted(
-        (i for i, line in enumerate(stepped) if line.state == "free" and not _sessions(observed.get(line.key))),
+        (i for i, server in enumerate(stepped) if server.state == "free" and not _sessions(observed.get(server.key))),
         key=lambda i: (stepped[i].since, stepped[i].key),
     )
     unplaced = []
-    for endpoint in waiting:
+    for endpoint in unassigned:
         at = next((i for i in free if stepped[i].key.slot == endpoint.slot), None)
         if at is None:
             unplaced.append(endpoint)
             continue
         free.remove(at)
-        stepped[at] = Line(stepped[at].key, "ready", endpoint.address, now)
-    commands = tuple(c for line in stepped for c in _commands(line, observed.get(line.key)))
+        stepped[at] = AssignedServer(stepped[at].key, "ready", endpoint.address, now)
+    commands = tuple(c for server in stepped for c in _commands(server, observed.get(server.key)))
     return Assignment(tuple(stepped), commands, tuple(unplaced))
 
 
 def _step(
-    line: Line,
-    wanted: Mapping[tuple[str, str], Endpoint],
+    server: AssignedServer,
+    serving: Mapping[tuple[str, str], Endpoint],
     seen: ServerState | None,
     *,
     now: float,
     drain_s: float,
     keep: bool,
-) -> Line:
-    if line.state == "free":
-        return line
-    is_wanted = (line.key.slot, line.address) in wanted
+) -> AssignedServer:
+    if server.state == "free":
+        return server
+    is_serving = (server.key.slot, server.address) in serving
     # Sessions count only for this very address: after a restart of HAProxy the server may have another one.
-    sessions = seen.sessions if seen is not None and seen.address == line.address else 0
-    if line.state == "ready":
-        return line if is_wanted else replace(line, state="draining", since=now)
-    if line.state == "draining" and is_wanted:
-        return replace(line, state="ready", since=now)
+    sessions = seen.sessions if seen is not None and seen.address == server.address else 0
+    if server.state == "ready":
+        return server if is_serving else replace(server, state="draining", since=now)
+    if server.state == "draining" and is_serving:
+        return replace(server, state="ready", since=now)
     # A session can start between the reading and the drain, so one reading after the drain is needed.
-    settled = seen is not None and (seen.address != line.address or seen.admin != "ready")
-    is_due = now - line.since >= drain_s
-    if not sessions and settled and (is_due or not keep or line.state == "closing"):
-        return Line(line.key, since=now)
-    if line.state == "draining" and is_due:
-        return replace(line, state="closing", since=now)
-    return line
+    settled = seen is not None and (seen.address != server.address or seen.admin != "ready")
+    is_due = now - server.since >= drain_s
+    if not sessions and settled and (is_due or not keep or server.state == "closing"):
+        return AssignedServer(server.key, since=now)
+    if server.state == "draining" and is_due:
+        return replace(server, state="closing", since=now)
+    return server
 
 
 def _sessions(seen: ServerState | None) -> int:
     return seen.sessions if seen is not None else 0
 
 
-def _commands(line: Line, seen: ServerState | None) -> list[Command]:
+def _commands(server: AssignedServer, seen: ServerState | None) -> list[Command]:
     if seen is None:
         return []
-    admin = ADMIN[line.state]
+    admin = ADMIN_STATES[server.state]
     commands = []
-    if line.state != "free" and seen.address != line.address:
+    if server.state != "free" and seen.address != server.address:
         if seen.admin != "maint":
-            commands.append(Command(line.key, "maint"))
-        if line.state != "ready" or seen.sessions:
+            commands.append(Command(server.key, "maint"))
+        if server.state != "ready" or seen.sessions:
             return commands
-        commands += [Command(line.key, "address", line.address), Command(line.key, "ready")]
+        commands += [Command(server.key, "address", server.address), Command(server.key, "ready")]
         return commands
     if seen.admin != admin:
-        commands.append(Command(line.key, admin))
-    if line.state == "closing" and seen.sessions:
-        commands.append(Command(line.key, "cut"))
+        commands.append(Command(server.key, admin))
+    if server.state == "closing" and seen.sessions:
+        commands.append(Command(server.key, "cut"))
     return commands

@@ -5,7 +5,7 @@
     no                                                    | demand: nothing about the servers
 
 Responses given while other requests are queued measure the servers' pace, whatever the model, its batches and its hardware. The pace
-is kept per server, so that it stays valid as servers come and go, and forgotten `KNOWN_FOR_S` after the last such time. An old pace
+is kept per server, so that it stays valid as servers come and go, and forgotten `MAX_AGE_S` after the last such time. An old pace
 would reject requests that could be answered now, and a new one is measured as soon as requests are queued again.
 """
 
@@ -25,7 +25,7 @@ MIN_REQUESTS = 20
 """Responses needed for a pace; after `MAX_WINDOW_S`, `MIN_ANSWERS` are enough."""
 MIN_ANSWERS = 5
 """Fewer responses than this in `MAX_WINDOW_S` give no rate."""
-KNOWN_FOR_S = 10.0
+MAX_AGE_S = 10.0
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class ServiceRate:
 
 
 @dataclass(frozen=True)
-class _Stretch:
+class _QueuedInterval:
     """Time between two samples in which requests were queued."""
 
     until: float
@@ -55,9 +55,9 @@ class ServiceRateMeter:
     def __init__(self) -> None:
         """Start with no sample."""
         self._last: tuple[float, HaproxyStats] | None = None
-        self._stretches: deque[_Stretch] = deque()
+        self._intervals: deque[_QueuedInterval] = deque()
 
-    def look(self, reading: HaproxyStats, *, servers: int, now: float) -> ServiceRate | None:
+    def add(self, reading: HaproxyStats, *, servers: int, now: float) -> ServiceRate | None:
         """Add a sample, and return the pace, or None if unknown.
 
         Args:
@@ -67,30 +67,32 @@ class ServiceRateMeter:
         """
         last, self._last = self._last, (now, reading)
         if last is not None and last[1].process != reading.process:
-            self._stretches.clear()
+            self._intervals.clear()
         elif last is not None:
-            self._add(last[1], reading, lasted_s=now - last[0], servers=servers, now=now)
-        while self._stretches and now - self._stretches[0].until > MAX_WINDOW_S + KNOWN_FOR_S:
-            self._stretches.popleft()
-        return self._pace(servers, now)
+            self._add_interval(last[1], reading, lasted_s=now - last[0], servers=servers, now=now)
+        while self._intervals and now - self._intervals[0].until > MAX_WINDOW_S + MAX_AGE_S:
+            self._intervals.popleft()
+        return self._rate(servers, now)
 
-    def _add(self, before: HaproxyStats, after: HaproxyStats, *, lasted_s: float, servers: int, now: float) -> None:
+    def _add_interval(
+        self, before: HaproxyStats, after: HaproxyStats, *, lasted_s: float, servers: int, now: float
+    ) -> None:
         answered, service_ms = after.answered - before.answered, after.service_ms - before.service_ms
         # The counters have 32 bits; a negative difference means that one wrapped around.
         if before.queued and after.queued and servers and lasted_s > 0 and answered >= 0 and service_ms >= 0:
-            self._stretches.append(_Stretch(now, lasted_s, answered, service_ms, servers))
+            self._intervals.append(_QueuedInterval(now, lasted_s, answered, service_ms, servers))
 
-    def _pace(self, servers: int, now: float) -> ServiceRate | None:
-        if not self._stretches or now - self._stretches[-1].until > KNOWN_FOR_S:
+    def _rate(self, servers: int, now: float) -> ServiceRate | None:
+        if not self._intervals or now - self._intervals[-1].until > MAX_AGE_S:
             return None
         server_s, lasted_s, answered, service_ms = 0.0, 0.0, 0, 0
-        for stretch in reversed(self._stretches):
+        for interval in reversed(self._intervals):
             if lasted_s >= MAX_WINDOW_S or (lasted_s >= WINDOW_S and answered >= MIN_REQUESTS):
                 break
-            server_s += stretch.lasted_s * stretch.servers
-            lasted_s += stretch.lasted_s
-            answered += stretch.answered
-            service_ms += stretch.service_ms
+            server_s += interval.lasted_s * interval.servers
+            lasted_s += interval.lasted_s
+            answered += interval.answered
+            service_ms += interval.service_ms
         enough = answered >= MIN_REQUESTS or (lasted_s >= MAX_WINDOW_S and answered >= MIN_ANSWERS)
         if not enough or not servers:
             return None

@@ -20,9 +20,9 @@ from halcyon.api.timestamps import rfc3339
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-SOON_S = 14 * 86400.0
+MAX_WARNING_S = 14 * 86400.0
 """A certificate is reported this long before it expires,"""
-SOON_SHARE = 0.2
+WARNING_SHARE = 0.2
 """or this share of its lifetime if that is less: one that is valid for a day is renewed in its last hours."""
 _CERTIFICATE = re.compile(r"-----BEGIN CERTIFICATE-----\n.+?-----END CERTIFICATE-----\n", re.DOTALL)
 _SEQUENCE, _VERSION, _UTC_TIME, _GENERALIZED_TIME = 0x30, 0xA0, 0x17, 0x18
@@ -40,14 +40,14 @@ class Validity:
         """Return True if it has expired, so that clients reject it."""
         return now > self.ends
 
-    def say(self, now: float) -> str:
+    def describe(self, now: float) -> str:
         """Return what is wrong with it or soon will be; empty if nothing is."""
         if now < self.begins:
             return f"is not valid before {rfc3339(self.begins)}"
         left_s = self.ends - now
         if left_s < 0:
             return f"expired {_days(-left_s, 'less than a day')} ago, on {rfc3339(self.ends)}"
-        if left_s < min(SOON_S, SOON_SHARE * (self.ends - self.begins)):
+        if left_s < min(MAX_WARNING_S, WARNING_SHARE * (self.ends - self.begins)):
             return f"expires in {_days(left_s, 'less than a day')}, on {rfc3339(self.ends)}"
         return ""
 
@@ -61,15 +61,15 @@ def of_pem(text: str) -> tuple[Validity, ...]:
     return tuple(_of_der(ssl.PEM_cert_to_DER_cert(found[0])) for found in _CERTIFICATE.finditer(text))
 
 
-def say(key: str, certificates: Iterable[Validity], now: float) -> str:
+def describe(key: str, certificates: Iterable[Validity], now: float) -> str:
     """Return what is wrong with the certificates under a Secret's key or soon will be; empty if nothing is."""
     every = tuple(certificates)
-    said = []
+    problems = []
     for number, certificate in enumerate(every, 1):
-        if wrong := certificate.say(now):
+        if problem := certificate.describe(now):
             which = key if len(every) == 1 else f"certificate {number} of {len(every)} in {key}"
-            said.append(f"{which} {wrong}")
-    return f"{'; '.join(said)}; put a new one into the Secret" if said else ""
+            problems.append(f"{which} {problem}")
+    return f"{'; '.join(problems)}; put a new certificate into the Secret" if problems else ""
 
 
 def _of_der(der: bytes) -> Validity:
@@ -81,14 +81,14 @@ def _of_der(der: bytes) -> Validity:
             first = next(fields)
         begins, ends = (_time(*part) for part in _parts(first[1]))
     except (StopIteration, IndexError, ValueError) as error:
-        raise ValueError(f"a certificate can't be read: {error!r}") from error
+        raise ValueError(f"a certificate can't be parsed: {error!r}") from error
     return Validity(begins, ends)
 
 
 def _inside(der: bytes) -> bytes:
     tag, content = next(_parts(der))
     if tag != _SEQUENCE:
-        raise ValueError(f"tag {tag:#x} where a sequence was expected")
+        raise ValueError(f"found tag {tag:#x}, expected a sequence")
     return content
 
 
@@ -103,7 +103,7 @@ def _parts(der: bytes) -> Iterator[tuple[int, bytes]]:
             length = int.from_bytes(der[at : at + more], "big")
             at += more
         if at + length > len(der):
-            raise ValueError("it ends in the middle")
+            raise ValueError("it is truncated")
         yield tag, der[at : at + length]
         at += length
 
@@ -114,7 +114,7 @@ def _time(tag: int, content: bytes) -> float:
         # Two-digit years from 50 on belong to the last century.
         text = ("19" if text[:2] >= "50" else "20") + text
     elif tag != _GENERALIZED_TIME:
-        raise ValueError(f"tag {tag:#x} where a time was expected")
+        raise ValueError(f"found tag {tag:#x}, expected a time")
     return datetime.strptime(text, "%Y%m%d%H%M%SZ").replace(tzinfo=UTC).timestamp()
 
 

@@ -60,7 +60,7 @@ class MountedSecrets:
     def __init__(
         self, secrets: SecretNames, *, mounted: Path, config: Path, wall: Callable[[], float] = time.time
     ) -> None:
-        """Adopt the files that a previous agent left; the Secrets are read by `look`.
+        """Adopt the files that a previous agent left; the Secrets are read by `refresh`.
 
         Args:
             secrets: their names, for messages.
@@ -81,7 +81,7 @@ class MountedSecrets:
         self._expiring: dict[str, str] = {}
         self._seen: dict[str, Mapping[str, bytes]] = {}
         self._links: dict[str, str] = {}
-        self._troubles: dict[str, str] = {}
+        self._problems: dict[str, str] = {}
 
     @property
     def tls(self) -> TlsFiles | None:
@@ -98,9 +98,9 @@ class MountedSecrets:
         return self._served.get(KEYS_FOLDER)
 
     @property
-    def trouble(self) -> str:
+    def problems(self) -> str:
         """What is wrong with the Secrets or soon will be; empty if nothing is."""
-        return "; ".join([*self._troubles.values(), *self._expiring.values()])
+        return "; ".join([*self._problems.values(), *self._expiring.values()])
 
     @property
     def expires(self) -> Mapping[str, float]:
@@ -110,33 +110,33 @@ class MountedSecrets:
             keys[folder]: min(one.ends for one in served) for folder, served in self._certificates.items() if served
         }
 
-    def look(self) -> None:
+    def refresh(self) -> None:
         """Read the Secrets, and apply their changes."""
         for kind in self._kinds:
-            self._look_at(kind)
-            self._look_at_the_clock(kind)
+            self._refresh_kind(kind)
+            self._check_expiry(kind)
 
-    def _look_at(self, kind: _Kind) -> None:
-        contents = self._news(kind)
+    def _refresh_kind(self, kind: _Kind) -> None:
+        contents = self._changed_contents(kind)
         if contents is None:
             return
         try:
-            text, wrong = kind.make(contents, self._run_dir)
-            self._refuse_expired(kind, text)
+            text, problem = kind.make(contents, self._run_dir)
+            self._reject_expired(kind, text)
         except SecretError as error:
-            last = "the last good one is served" if self._served[kind.folder] else "no connection is taken"
-            text, wrong = None, f"{error}; {last}"
-        self._troubles.pop(kind.folder, None)
-        if wrong:
-            self._troubles[kind.folder] = f"Secret {kind.secret}: {wrong}"
-            log("error", "a Secret is not as it should be", secret=kind.secret, error=wrong)
+            last = "the last valid one stays in use" if self._served[kind.folder] else "no connection is accepted"
+            text, problem = None, f"{error}; {last}"
+        self._problems.pop(kind.folder, None)
+        if problem:
+            self._problems[kind.folder] = f"Secret {kind.secret}: {problem}"
+            log("error", "a Secret is invalid", secret=kind.secret, error=problem)
         if text is not None:
             self._served[kind.folder] = self._store(kind, text)
             if kind.certificates:
                 self._certificates[kind.folder] = _validities(text)
-            log("info", "HAProxy's file of a Secret", secret=kind.secret, file=self._served[kind.folder])
+            log("info", "wrote HAProxy's file of a Secret", secret=kind.secret, file=self._served[kind.folder])
 
-    def _refuse_expired(self, kind: _Kind, text: str) -> None:
+    def _reject_expired(self, kind: _Kind, text: str) -> None:
         """Refuse to replace a valid certificate by an expired one.
 
         Raises:
@@ -144,15 +144,15 @@ class MountedSecrets:
         """
         if not kind.certificates:
             return
-        now, news, served = self._wall(), _validities(text), self._certificates[kind.folder]
-        if _is_usable(kind, served, now) and news and not _is_usable(kind, news, now):
-            raise SecretError(certificate_expiry.say(kind.certificates, news, now))
+        now, new, served = self._wall(), _validities(text), self._certificates[kind.folder]
+        if _is_usable(kind, served, now) and new and not _is_usable(kind, new, now):
+            raise SecretError(certificate_expiry.describe(kind.certificates, new, now))
 
-    def _look_at_the_clock(self, kind: _Kind) -> None:
-        said = certificate_expiry.say(kind.certificates, self._certificates.get(kind.folder, ()), self._wall())
-        text = f"Secret {kind.secret}, as it is served: {said}" if said else ""
+    def _check_expiry(self, kind: _Kind) -> None:
+        problem = certificate_expiry.describe(kind.certificates, self._certificates.get(kind.folder, ()), self._wall())
+        text = f"Secret {kind.secret}, as in use: {problem}" if problem else ""
         if text and text != self._expiring.get(kind.folder):
-            log("warning", "a certificate is not valid for long", secret=kind.secret, certificate=said)
+            log("warning", "a certificate in use is invalid or expires soon", secret=kind.secret, certificate=problem)
         if text:
             self._expiring[kind.folder] = text
         else:
@@ -163,7 +163,7 @@ class MountedSecrets:
         name = self._served[kind.folder]
         return _validities(_read(self._run_dir / name).decode("ascii", errors="replace")) if name else ()
 
-    def _news(self, kind: _Kind) -> Mapping[str, bytes] | None:
+    def _changed_contents(self, kind: _Kind) -> Mapping[str, bytes] | None:
         """Return the content of the mounted Secret by key; None if unchanged."""
         folder = self._mounted / kind.folder
         link = _link(folder)
@@ -192,8 +192,8 @@ class MountedSecrets:
 
     def _in_use(self, kind: _Kind) -> str:
         text = self._config.read_text() if self._config.exists() else ""
-        found = re.search(rf"\b{kind.folder}-[0-9a-f]{{16}}\.{kind.ending}\b", text)
-        return found[0] if found and (self._run_dir / found[0]).exists() else ""
+        match = re.search(rf"\b{kind.folder}-[0-9a-f]{{16}}\.{kind.ending}\b", text)
+        return match[0] if match and (self._run_dir / match[0]).exists() else ""
 
 
 @dataclass(frozen=True)
@@ -214,7 +214,7 @@ def _validities(text: str) -> tuple[Validity, ...]:
     try:
         return certificate_expiry.of_pem(text)
     except ValueError as error:
-        log("warning", "it isn't known when a certificate expires", error=str(error))
+        log("warning", "the expiry of a certificate can't be determined", error=str(error))
         return ()
 
 
@@ -237,17 +237,17 @@ def _pair(contents: Mapping[str, bytes], run_dir: Path) -> tuple[str, str]:
         # An encrypted key gets a wrong password, so that OpenSSL doesn't prompt for one.
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(aside, password=lambda: "-")
     except (ssl.SSLError, OSError, ValueError) as error:
-        raise SecretError(f"tls.crt and tls.key are no certificate and its key: {_words(error)}") from error
+        raise SecretError(f"tls.crt and tls.key are not a certificate and its key: {_words(error)}") from error
     finally:
         aside.unlink()
     return chain + key, ""
 
 
 def _keys(contents: Mapping[str, bytes], _: Path) -> tuple[str, str]:
-    text, wrong = api_keys.digests(contents)
+    text, problems = api_keys.digests(contents)
     if not text:
-        wrong = [*wrong, "there is no API key, so no request is taken"]
-    return text, "; ".join(wrong)
+        problems = [*problems, "there is no valid API key, so every request is rejected"]
+    return text, "; ".join(problems)
 
 
 def _authorities(contents: Mapping[str, bytes], _: Path) -> tuple[str, str]:
@@ -256,20 +256,20 @@ def _authorities(contents: Mapping[str, bytes], _: Path) -> tuple[str, str]:
     try:
         context.load_verify_locations(cadata=text)
     except (ssl.SSLError, ValueError) as error:
-        raise SecretError(f"ca.crt is no certificate: {_words(error)}") from error
+        raise SecretError(f"ca.crt is not a certificate: {_words(error)}") from error
     if not context.get_ca_certs():
-        raise SecretError("ca.crt holds no certificate of an authority")
+        raise SecretError("ca.crt contains no CA certificate")
     return text, ""
 
 
 def _blocks(key: str, content: bytes) -> str:
     """Return the PEM blocks, without any text between them."""
     if not content:
-        raise SecretError(f"there is no {key}; kubectl describe secret shows what there is")
+        raise SecretError(f"key {key} is missing; kubectl describe secret lists the keys")
     text = content.decode("ascii", errors="replace").replace("\r\n", "\n").rstrip("\n") + "\n"
     blocks = "".join(found[0] for found in _BLOCK.finditer(text))
     if not blocks:
-        raise SecretError(f"{key} is no PEM; it must begin with -----BEGIN")
+        raise SecretError(f"{key} is not PEM; it must begin with -----BEGIN")
     return blocks
 
 

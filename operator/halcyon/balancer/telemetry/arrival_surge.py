@@ -1,14 +1,14 @@
 """Detection of a surge: arrivals since the last sample that exceed what chance explains, and so justify an early second sample.
 
 Operator replicas count growth only after a later reading has confirmed it, so that a single bad value has no effect. With one sample
-per second, a step is confirmed a second after it was seen; with an early second sample, after `CONFIRM_S`. Pure.
+per second, a step is confirmed a second after it was seen; with an early second sample, after `CONFIRM_INTERVAL_S`. Pure.
 """
 
 from __future__ import annotations
 
 import math
 
-CONFIRM_S = 0.2
+CONFIRM_INTERVAL_S = 0.2
 """Time between the sample that saw a surge and the one that confirms it."""
 MIN_ARRIVALS = 5
 """Fewer requests in one sample are no surge."""
@@ -16,9 +16,9 @@ _SIGMAS = 3.5
 """Standard errors above the mean, as the planner requires for a short window (`scaling.planner.forecast.arrival_rate`)."""
 _MEAN_S = 3.0
 """Time constant of the mean."""
-_IN_A_ROW = 3
+_MAX_IN_A_ROW = 3
 """A step takes two samples: the one in which it began, and the first full one."""
-_REST_S = 5.0
+_MIN_REST_S = 5.0
 """Pause after that many in a row: the load bursts all the time or keeps rising, and one early sample per pause shows as much."""
 
 
@@ -32,9 +32,9 @@ class ArrivalSurge:
         self._requests = 0
         self._rate = 0.0
         self._row = 0
-        self._told_at = -math.inf
+        self._confirmed_at = -math.inf
 
-    def look(self, requests: int, *, process: object, now: float) -> bool:
+    def add(self, requests: int, *, process: object, now: float) -> bool:
         """Add a sample, and return True if it should be confirmed by another.
 
         Args:
@@ -57,8 +57,8 @@ class ArrivalSurge:
         if new < MIN_ARRIVALS or new - usual <= _SIGMAS * math.sqrt(max(usual, 1.0)):
             self._row = 0
             return False
-        if self._row >= _IN_A_ROW and now - self._told_at < _REST_S:
+        if self._row >= _MAX_IN_A_ROW and now - self._confirmed_at < _MIN_REST_S:
             return False
         self._row += 1
-        self._told_at = now
+        self._confirmed_at = now
         return True

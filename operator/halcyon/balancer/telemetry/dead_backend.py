@@ -20,10 +20,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
     from collections.abc import Set as AbstractSet
 
-INTERVAL_S = 30.0
+    from halcyon.balancer.runtime.server_assignment import Endpoint
+    from halcyon.balancer.telemetry.sampler import ScrapedPod
+
+EJECTION_INTERVAL_S = 30.0
 """Minimum time between two pods that are taken out."""
 
 
@@ -45,6 +48,43 @@ class Ejection:
     """Pods with failures since the last sample: sample again soon."""
 
 
+class DeadBackends:
+    """The pods of one model that were taken out, and the counters of the last sample.
+
+    The agent takes such pods out of its balancer. Without a balancer a reconcile evicts them.
+    """
+
+    def __init__(self, pods: frozenset[str] = frozenset()) -> None:
+        self.pods = pods
+        """Pods that were taken out and still exist."""
+        self._outcomes: dict[str, Outcomes] = {}
+        self._last_s: float | None = None
+
+    def look(self, endpoints: Iterable[Endpoint], seen: Mapping[str, ScrapedPod], now: float) -> Ejection:
+        """Judge a new sample of the pods; a pod that is found dead is one of `pods` from now on.
+
+        Args:
+            endpoints: all pods.
+            seen: what was read of them.
+            now: monotonic, in seconds.
+        """
+        listed = tuple(endpoints)
+        after = {
+            pod: Outcomes(found.metrics.succeeded, found.metrics.backend_failed)
+            for pod, found in seen.items()
+            if found.metrics is not None
+        }
+        self.pods &= {endpoint.pod for endpoint in listed}
+        serving = {e.pod for e in listed if e.serving and not e.terminating} - self.pods
+        verdict = judge(self._outcomes, after, serving=serving, last_s=self._last_s, now=now)
+        if verdict.dead is not None:
+            self.pods |= {verdict.dead}
+            self._last_s = now
+        # A pod that didn't respond this time is compared with its previous response.
+        self._outcomes = {pod: one for pod, one in {**self._outcomes, **after}.items() if pod in seen}
+        return verdict
+
+
 def judge(
     before: Mapping[str, Outcomes],
     after: Mapping[str, Outcomes],
@@ -52,7 +92,7 @@ def judge(
     serving: AbstractSet[str],
     last_s: float | None,
     now: float,
-    interval_s: float = INTERVAL_S,
+    interval_s: float = EJECTION_INTERVAL_S,
 ) -> Ejection:
     """Compare two samples of the same pods.
 

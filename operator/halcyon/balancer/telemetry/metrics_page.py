@@ -35,15 +35,15 @@ class PageInput:
     reading: HaproxyStats | None
     """None if HAProxy does not respond."""
     endpoints: tuple[Endpoint, ...] | None
-    sightings: Mapping[str, ScrapedPod]
+    samples: Mapping[str, ScrapedPod]
     maintenance: AbstractSet[str]
     unplaced: int
     reloads: int
     plan_errors: int
-    in_trouble: bool
+    has_problem: bool
     expires: Mapping[str, float]
     """Expiry of the certificate in use by Secret key, in seconds since the epoch."""
-    uplinks: int
+    streams: int
     process: Mapping[str, float]
     """Value by name of a `process_` metric."""
 
@@ -81,40 +81,40 @@ def _samples(view: PageInput) -> dict[str, list[Sample]]:
         "haproxy_up": float(reading is not None),
         "reloads_total": view.reloads,
         "plan_errors_total": view.plan_errors,
-        "degraded": float(view.in_trouble),
-        "uplinks": view.uplinks,
+        "degraded": float(view.has_problem),
+        "uplinks": view.streams,
     }
-    found: dict[str, list[Sample]] = {}
+    families: dict[str, list[Sample]] = {}
     if reading is not None:
         plain |= {
             "requests_total": reading.requests,
-            "rejected_total": reading.refused,
+            "rejected_total": reading.rejected,
             "errors_total": reading.errors,
-            "retries_total": reading.repeated,
+            "retries_total": reading.retried,
             "broken_streams_total": reading.broken,
-            "held_requests_total": reading.came,
+            "held_requests_total": reading.held_total,
             "held": reading.held,
             "queued": reading.queued,
             "inflight": reading.inflight,
         }
-        found["halcyon_agent_response_duration_seconds"] = [
+        families["halcyon_agent_response_duration_seconds"] = [
             sample
             for slot, latency in sorted(reading.latency.items())
             for sample in _histogram((("slot", slot),), latency)
         ]
         if reading.clients is not None:
-            found["halcyon_agent_request_duration_seconds"] = list(_histogram((), reading.clients))
-        found["halcyon_agent_pod_inflight"] = list(_inflight(reading, view.endpoints or ()))
-        found["halcyon_agent_plan_info"] = [((("digest", reading.config),), "", 1)]
-    found["halcyon_agent_pod_state"] = [
-        ((("pod", e.pod), ("slot", e.slot), ("state", state(e, view.sightings.get(e.pod), view.maintenance))), "", 1)
+            families["halcyon_agent_request_duration_seconds"] = list(_histogram((), reading.clients))
+        families["halcyon_agent_pod_inflight"] = list(_inflight(reading, view.endpoints or ()))
+        families["halcyon_agent_plan_info"] = [((("digest", reading.config),), "", 1)]
+    families["halcyon_agent_pod_state"] = [
+        ((("pod", e.pod), ("slot", e.slot), ("state", state(e, view.samples.get(e.pod), view.maintenance))), "", 1)
         for e in view.endpoints or ()
     ]
-    found["halcyon_agent_certificate_expires_timestamp_seconds"] = [
+    families["halcyon_agent_certificate_expires_timestamp_seconds"] = [
         ((("key", key),), "", at) for key, at in sorted(view.expires.items())
     ]
-    found |= {PREFIX + name: [((), "", value)] for name, value in plain.items()}
-    return found | {name: [((), "", value)] for name, value in view.process.items()}
+    families |= {PREFIX + name: [((), "", value)] for name, value in plain.items()}
+    return families | {name: [((), "", value)] for name, value in view.process.items()}
 
 
 def _histogram(labels: Labels, latency: Latency) -> Iterator[Sample]:
@@ -126,7 +126,11 @@ def _histogram(labels: Labels, latency: Latency) -> Iterator[Sample]:
 
 
 def _inflight(reading: HaproxyStats, endpoints: Iterable[Endpoint]) -> Iterator[Sample]:
-    at = {(key.slot, line.address): line.sessions for key, line in reading.lines.items() if line.admin != "maint"}
+    at = {
+        (key.slot, server.address): server.sessions
+        for key, server in reading.servers.items()
+        if server.admin != "maint"
+    }
     for endpoint in endpoints:
         # A pod without a server gets no request from this balancer.
         yield (("pod", endpoint.pod), ("slot", endpoint.slot)), "", at.get((endpoint.slot, endpoint.address), 0)

@@ -29,29 +29,29 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from halcyon.api.documents.balancer_plan import CollectorAddress
-    from halcyon.api.documents.observation_report import Record
+    from halcyon.api.documents.observation_report import AgentReport
 
-RESOLVE_S = 2.0
+RESOLVE_INTERVAL_S = 2.0
 """Interval of name lookups while all streams are open."""
-SEARCH_INTERVAL_S, SEARCH_S = 0.5, 10.0
+SEARCH_INTERVAL_S, SEARCH_TIMEOUT_S = 0.5, 10.0
 """Interval of lookups after a stream was lost, and for how long: a replica's successor may have another address. All agents query
 the name server four times as often then, so this is limited; an address that is not there by then is found at the usual interval."""
 MAX_REPLICAS = 8
-_CONNECT_S = 5.0
-_HEARTBEAT_S = 10.0
+_CONNECT_TIMEOUT_S = 5.0
+_HEARTBEAT_INTERVAL_S = 10.0
 
 
 @dataclass(frozen=True)
 class SendInterval:
     """How often a stream sends, in seconds."""
 
-    least_s: float = 0.9
+    min_s: float = 0.9
     """Less than the second between two samples: a late one would otherwise delay all after it."""
-    most_s: float = 4.5
+    max_s: float = 4.5
     """Operator replicas expect a report every 5 s; half a second is for delays on the way."""
-    first_pause_s: float = 0.1
+    min_pause_s: float = 0.1
     """Rough span over which agents are spread that all lose a replica at the same moment."""
-    longest_pause_s: float = 1.0
+    max_pause_s: float = 1.0
     """A replica that is back has all its agents within this time."""
 
 
@@ -59,24 +59,24 @@ class _Mailbox:
     """The newest report, and whether it is urgent."""
 
     def __init__(self) -> None:
-        self.record: Record | None = None
+        self.report: AgentReport | None = None
         self.is_sent = False
-        self.urgent = False
-        self.ahead: Record | None = None
+        self.is_urgent = False
+        self.before_urgent: AgentReport | None = None
         """The unsent report before an urgent one: growth is the difference between the two."""
         self.changed = asyncio.Event()
 
-    def put(self, record: Record, *, urgent: bool) -> None:
+    def put(self, report: AgentReport, *, urgent: bool) -> None:
         if urgent and not self.is_sent:
-            self.ahead = self.record
-        self.record, self.is_sent = record, False
-        self.urgent = self.urgent or urgent
+            self.before_urgent = self.report
+        self.report, self.is_sent = report, False
+        self.is_urgent = self.is_urgent or urgent
         self.changed.set()
 
-    def take(self) -> list[Record]:
+    def take(self) -> list[AgentReport]:
         """Return the reports to send now, oldest first."""
-        taken = [record for record in (self.ahead, self.record) if record is not None]
-        self.ahead, self.urgent, self.is_sent = None, False, True
+        taken = [report for report in (self.before_urgent, self.report) if report is not None]
+        self.before_urgent, self.is_urgent, self.is_sent = None, False, True
         return taken
 
 
@@ -88,7 +88,7 @@ class ReportStream:
         collector: CollectorAddress,
         token_path: Path,
         *,
-        pace: SendInterval = SendInterval(),
+        intervals: SendInterval = SendInterval(),
         on_notice: Callable[[Notice], None] = lambda _: None,
         resolve: Callable[[str, int], Awaitable[list[str]]] | None = None,
     ) -> None:
@@ -97,29 +97,29 @@ class ReportStream:
         Args:
             collector: name, port and CA of the operator.
             token_path: file of the bearer token; it rotates, so it is read for each connection.
-            pace: intervals.
+            intervals: how often to send, and pauses between connection attempts.
             on_notice: called with each notice, whichever replica sent it.
             resolve: resolves name and port to addresses. Default: DNS.
         """
         self._collector = collector
         self._token_path = token_path
-        self._pace = pace
+        self._intervals = intervals
         self._on_notice = on_notice
         self._resolve = resolve or _lookup
-        self._boxes: dict[str, _Mailbox] = {}
+        self._mailboxes: dict[str, _Mailbox] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._last: Record | None = None
+        self._last: AgentReport | None = None
         self._lost = asyncio.Event()
         self._lost_at = float("-inf")
         """When the last open stream ended, by the loop's clock."""
         self.connected = 0
         """Number of open streams."""
 
-    def offer(self, record: Record, *, urgent: bool = False) -> None:
+    def publish(self, report: AgentReport, *, urgent: bool = False) -> None:
         """Publish this report as the current one. Never blocks, never fails."""
-        self._last = record
-        for box in self._boxes.values():
-            box.put(record, urgent=urgent)
+        self._last = report
+        for box in self._mailboxes.values():
+            box.put(report, urgent=urgent)
 
     async def run(self) -> None:
         """Follow the name and keep one connection per address until cancelled."""
@@ -128,119 +128,125 @@ class ReportStream:
         async with aiohttp.ClientSession(connector=connector) as session:
             try:
                 while True:
-                    await self._follow(session, tls)
-                    await self._rest()
+                    await self._resolve_replicas(session, tls)
+                    await self._wait()
             finally:
                 for task in self._tasks.values():
                     task.cancel()
                 await asyncio.gather(*self._tasks.values(), return_exceptions=True)
 
-    async def _rest(self) -> None:
+    async def _wait(self) -> None:
         """Wait until the next lookup: soon if a stream was lost, and at a random moment for each agent."""
         self._lost.clear()
         clock = asyncio.get_running_loop().time
-        if clock() - self._lost_at < SEARCH_S:
+        if clock() - self._lost_at < SEARCH_TIMEOUT_S:
             await asyncio.sleep(SEARCH_INTERVAL_S * random.uniform(0.75, 1.25))  # noqa: S311 - spreads load, keeps no secret
             return
         try:
-            async with asyncio.timeout(RESOLVE_S):
+            async with asyncio.timeout(RESOLVE_INTERVAL_S):
                 await self._lost.wait()
         except TimeoutError:
             return
         await asyncio.sleep(random.uniform(0.0, SEARCH_INTERVAL_S))  # noqa: S311 - the same
 
-    async def _follow(self, session: aiohttp.ClientSession, tls: ssl.SSLContext) -> None:
+    async def _resolve_replicas(self, session: aiohttp.ClientSession, tls: ssl.SSLContext) -> None:
         try:
             addresses = (await self._resolve(self._collector.host, self._collector.port))[:MAX_REPLICAS]
         except OSError as error:
             log("warning", "the collector's name can't be resolved", host=self._collector.host, error=str(error))
             return
-        for address in self._boxes.keys() - set(addresses):
+        for address in self._mailboxes.keys() - set(addresses):
             self._tasks.pop(address).cancel()
-            del self._boxes[address]
+            del self._mailboxes[address]
         for address in addresses:
-            if address not in self._boxes:
-                box = self._boxes[address] = _Mailbox()
+            if address not in self._mailboxes:
+                box = self._mailboxes[address] = _Mailbox()
                 if self._last is not None:
                     box.put(self._last, urgent=False)
-                self._tasks[address] = asyncio.create_task(self._keep(session, tls, address, box))
+                self._tasks[address] = asyncio.create_task(self._keep_connected(session, tls, address, box))
 
-    async def _keep(self, session: aiohttp.ClientSession, tls: ssl.SSLContext, address: str, box: _Mailbox) -> None:
+    async def _keep_connected(
+        self, session: aiohttp.ClientSession, tls: ssl.SSLContext, address: str, box: _Mailbox
+    ) -> None:
         host = f"[{address}]" if ":" in address else address
         url = f"wss://{host}:{self._collector.port}{STREAM_PATH}"
         clock = asyncio.get_running_loop().time
-        pause_s = self._pace.first_pause_s
-        told = False
+        pause_s = self._intervals.min_pause_s
+        is_logged = False
         while True:
             opened_at: float | None = None
             try:
                 headers = {"Authorization": f"Bearer {self._token_path.read_text().strip()}"}
-                async with asyncio.timeout(_CONNECT_S):
+                async with asyncio.timeout(_CONNECT_TIMEOUT_S):
                     ws = await session.ws_connect(
                         url,
                         headers=headers,
                         ssl=tls,
                         server_hostname=self._collector.server_name,
-                        heartbeat=_HEARTBEAT_S,
+                        heartbeat=_HEARTBEAT_INTERVAL_S,
                         max_msg_size=65536,
                     )
                 async with ws:
-                    told, opened_at = False, clock()
-                    await self._talk(ws, box)
+                    is_logged, opened_at = False, clock()
+                    await self._exchange(ws, box)
             except (aiohttp.ClientError, OSError) as error:
-                if not told:
-                    log("warning", "an operator replica does not take records", url=url, error=repr(error))
-                    told = True
+                if not is_logged:
+                    log("warning", "an operator replica does not accept reports", url=url, error=repr(error))
+                    is_logged = True
             if opened_at is not None:
                 self._lost_at = clock()
                 self._lost.set()
                 # A stream that closes as soon as it opens was refused; a refused agent must not retry ten times a second.
-                if self._lost_at - opened_at >= self._pace.longest_pause_s:
-                    pause_s = self._pace.first_pause_s
+                if self._lost_at - opened_at >= self._intervals.max_pause_s:
+                    pause_s = self._intervals.min_pause_s
             await asyncio.sleep(random.uniform(pause_s / 2, pause_s))  # noqa: S311 - spreads load, keeps no secret
-            pause_s = min(2 * pause_s, self._pace.longest_pause_s)
+            pause_s = min(2 * pause_s, self._intervals.max_pause_s)
 
-    async def _talk(self, ws: aiohttp.ClientWebSocketResponse, box: _Mailbox) -> None:
+    async def _exchange(self, ws: aiohttp.ClientWebSocketResponse, box: _Mailbox) -> None:
         self.connected += 1
         sender = asyncio.create_task(self._send(ws, box))
         try:
             # Reading also answers pings and detects the end.
             async for message in ws:
-                self._hear(message)
+                self._receive(message)
         finally:
             self.connected -= 1
             sender.cancel()
             await asyncio.gather(sender, return_exceptions=True)
 
-    def _hear(self, message: aiohttp.WSMessage) -> None:
+    def _receive(self, message: aiohttp.WSMessage) -> None:
         if message.type is not aiohttp.WSMsgType.TEXT:
             return
         try:
             notice = Notice.from_json(message.data)
         except NoticeError as error:
-            log("warning", "a notice of the operator can't be read; EndpointSlices tell the same", error=str(error))
+            log(
+                "warning",
+                "a notice of the operator can't be parsed; the EndpointSlices have the same change",
+                error=str(error),
+            )
         else:
             self._on_notice(notice)
 
     async def _send(self, ws: aiohttp.ClientWebSocketResponse, box: _Mailbox) -> None:
         clock = asyncio.get_running_loop().time
-        sent: Record | None = None
+        sent: AgentReport | None = None
         sent_at = float("-inf")
         try:
             while True:
-                record = box.record
+                report = box.report
                 waited = clock() - sent_at
-                is_new = record is not None and (sent is None or without_times(record) != without_times(sent))
-                due_s = 0.0 if box.urgent else (self._pace.least_s if is_new else self._pace.most_s) - waited
-                if record is not None and due_s <= 0:
+                is_new = report is not None and (sent is None or without_times(report) != without_times(sent))
+                due_s = 0.0 if box.is_urgent else (self._intervals.min_s if is_new else self._intervals.max_s) - waited
+                if report is not None and due_s <= 0:
                     # An urgent report doesn't move the schedule: the next sample's report is sent when it would have been.
-                    sent_at = sent_at if box.urgent else clock()
+                    sent_at = sent_at if box.is_urgent else clock()
                     for sent in box.take():
                         await ws.send_str(replace(sent, sent=time.time()).to_json())
                     continue
                 box.changed.clear()
                 try:
-                    async with asyncio.timeout(due_s if record is not None else None):
+                    async with asyncio.timeout(due_s if report is not None else None):
                         await box.changed.wait()
                 except TimeoutError:
                     continue
@@ -249,5 +255,5 @@ class ReportStream:
 
 
 async def _lookup(host: str, port: int) -> list[str]:
-    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return sorted({str(info[4][0]) for info in found})
+    infos = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return sorted({str(info[4][0]) for info in infos})

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from halcyon.api.documents.observation_report import (
+    AgentReport,
     BalancerSample,
     BatchStats,
     PodSample,
     PodState,
-    Record,
     ReportedHistogram,
     SlotLatency,
 )
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from halcyon.balancer.runtime.server_assignment import Endpoint
     from halcyon.balancer.telemetry.triton_client import TritonClient
 
-MAX_AT_ONCE = 16
+MAX_CONCURRENT_READS = 16
 """Maximum number of pods that are read at the same time."""
 BATCHES_INTERVAL_S = 5.0
 """Minimum time between two reads of a pod's batch statistics: the time a batch takes changes over minutes, not seconds."""
@@ -60,43 +60,45 @@ class PodSampler:
         self._client = client
         self._clock = clock
         self._known: dict[str, Index] = {}
-        self._asked: dict[str, float] = {}
+        self._requested_at: dict[str, float] = {}
         """Last request of each pod's batch statistics."""
         self._batches: dict[str, BatchStats] = {}
-        self._places = asyncio.Semaphore(MAX_AT_ONCE)
+        self._concurrency = asyncio.Semaphore(MAX_CONCURRENT_READS)
 
-    async def look(self, endpoints: Iterable[Endpoint]) -> dict[str, ScrapedPod]:
+    async def sample(self, endpoints: Iterable[Endpoint]) -> dict[str, ScrapedPod]:
         """Sample each pod; return the samples by pod name. A pod that does not respond has a sample without metrics."""
         pods = list(endpoints)
         due = self._due(pods)
-        seen = await asyncio.gather(*(self._look(endpoint, with_batches=endpoint.pod in due) for endpoint in pods))
+        samples = await asyncio.gather(*(self._sample(endpoint, with_batches=endpoint.pod in due) for endpoint in pods))
         self._known = {
-            pod.pod: sighting.index
-            for pod, sighting in zip(pods, seen, strict=True)
-            if pod.serving and sighting.index is not None and sighting.index.versions
+            pod.pod: sample.index
+            for pod, sample in zip(pods, samples, strict=True)
+            if pod.serving and sample.index is not None and sample.index.versions
         }
-        told = self._told(pods)
-        return {pod.pod: replace(sighting, batches=told.get(pod.pod)) for pod, sighting in zip(pods, seen, strict=True)}
+        batches = self._reported_batches(pods)
+        return {
+            pod.pod: replace(sample, batches=batches.get(pod.pod)) for pod, sample in zip(pods, samples, strict=True)
+        }
 
     def _due(self, pods: Iterable[Endpoint]) -> set[str]:
         """Return the ready pods whose batch statistics are read in this sample, those read longest ago."""
         now = self._clock()
         serving = [pod.pod for pod in pods if pod.serving and not pod.terminating]
-        self._asked = {pod: at for pod, at in self._asked.items() if pod in set(serving)}
+        self._requested_at = {pod: at for pod, at in self._requested_at.items() if pod in set(serving)}
         # If the clock was set back, a pod is read now, not never.
-        due = [pod for pod in serving if not 0 <= now - self._asked.get(pod, float("-inf")) < BATCHES_INTERVAL_S]
-        due = sorted(due, key=lambda pod: self._asked.get(pod, float("-inf")))[:MAX_WITH_BATCHES]
-        self._asked.update(dict.fromkeys(due, now))
+        due = [pod for pod in serving if not 0 <= now - self._requested_at.get(pod, float("-inf")) < BATCHES_INTERVAL_S]
+        due = sorted(due, key=lambda pod: self._requested_at.get(pod, float("-inf")))[:MAX_WITH_BATCHES]
+        self._requested_at.update(dict.fromkeys(due, now))
         return set(due)
 
-    def _told(self, pods: Iterable[Endpoint]) -> dict[str, BatchStats]:
+    def _reported_batches(self, pods: Iterable[Endpoint]) -> dict[str, BatchStats]:
         """Return the batch statistics of the report, by pod."""
         self._batches = {pod.pod: self._batches[pod.pod] for pod in pods if pod.pod in self._batches}
         newest = sorted(self._batches, key=lambda pod: self._batches[pod].at, reverse=True)[:MAX_WITH_BATCHES]
         return {pod: self._batches[pod] for pod in newest}
 
-    async def _look(self, endpoint: Endpoint, *, with_batches: bool) -> ScrapedPod:
-        async with self._places:
+    async def _sample(self, endpoint: Endpoint, *, with_batches: bool) -> ScrapedPod:
+        async with self._concurrency:
             at = self._clock()
             index = self._known.get(endpoint.pod) if endpoint.serving else None
             if with_batches:
@@ -126,7 +128,7 @@ class PodSampler:
         self._batches[endpoint.pod] = BatchStats(at, sizes)
 
 
-def record(
+def report(
     *,
     namespace: str,
     name: str,
@@ -134,10 +136,10 @@ def record(
     at: float,
     reading: HaproxyStats | None,
     endpoints: Iterable[Endpoint],
-    sightings: Mapping[str, ScrapedPod],
+    samples: Mapping[str, ScrapedPod],
     maintenance: AbstractSet[str],
-    trouble: str = "",
-) -> Record:
+    problem: str = "",
+) -> AgentReport:
     """Build the report of one moment. Pods without a sample are included with unknown values."""
     balancer = None
     if reading is not None:
@@ -145,27 +147,27 @@ def record(
             queued=reading.queued + reading.held,
             inflight=reading.inflight,
             requests=reading.requests,
-            refused=reading.refused,
+            rejected=reading.rejected,
             errors=reading.errors,
             held=reading.held,
-            trouble=trouble,
+            problem=problem,
             latency=_latency(reading),
             clients=None
             if reading.clients is None
             else ReportedHistogram(reading.clients.bounds_ms, reading.clients.counts),
         )
-    pods = tuple(_pod(endpoint, sightings.get(endpoint.pod), at, maintenance) for endpoint in endpoints)
-    return Record(namespace=namespace, name=name, agent=agent, at=at, balancer=balancer, pods=pods)
+    pods = tuple(_pod(endpoint, samples.get(endpoint.pod), at, maintenance) for endpoint in endpoints)
+    return AgentReport(namespace=namespace, name=name, agent=agent, at=at, balancer=balancer, pods=pods)
 
 
 def _latency(reading: HaproxyStats) -> tuple[SlotLatency, ...]:
     """Return the latency of both slots; empty if there is only one, as most of the time: there is nothing to compare then."""
-    slots = {key.slot for key in reading.lines}
+    slots = {key.slot for key in reading.servers}
     if len(slots) < 2:
         return ()
     return tuple(
-        SlotLatency(slot, found.bounds_ms, found.counts)
-        for slot, found in sorted(reading.latency.items())
+        SlotLatency(slot, latency.bounds_ms, latency.counts)
+        for slot, latency in sorted(reading.latency.items())
         if slot in slots
     )
 
@@ -207,9 +209,9 @@ def state(endpoint: Endpoint, seen: ScrapedPod | None, maintenance: AbstractSet[
     return "unreachable" if seen is not None and seen.metrics is None else "ready"
 
 
-def without_times(record: Record) -> Record:
+def without_times(report: AgentReport) -> AgentReport:
     """Return the report with every time set to 0 and without batches, to detect changes.
 
     No batch runs without changing the other counters, and which pods' batches a report includes is not a change.
     """
-    return replace(record, at=0.0, pods=tuple(replace(pod, at=0.0, batches=None) for pod in record.pods))
+    return replace(report, at=0.0, pods=tuple(replace(pod, at=0.0, batches=None) for pod in report.pods))

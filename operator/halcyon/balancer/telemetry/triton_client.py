@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from halcyon.api.documents.observation_report import Batches
 
-TIMEOUT_S = 0.8
+READ_TIMEOUT_S = 0.8
 MAX_PAGE_BYTES = 4 * 2**20
 MAX_ERROR_CHARS = 2000
 _LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)\s*=\s*"((?:[^"\\]|\\.)*)"')
@@ -112,9 +112,9 @@ def _sample(line: str) -> tuple[str, dict[str, str], float] | None:
     rest = line[len(name) :]
     if end >= 0:
         at = end + 1 + len(line[end + 1 :]) - len(line[end + 1 :].lstrip())
-        while found := _LABEL.match(line, at):
-            labels[found[1]] = _ESCAPE.sub(lambda m: "\n" if m[1] == "n" else m[1], found[2])
-            at = found.end()
+        while label := _LABEL.match(line, at):
+            labels[label[1]] = _ESCAPE.sub(lambda m: "\n" if m[1] == "n" else m[1], label[2])
+            at = label.end()
             while at < len(line) and line[at] in ", \t":
                 at += 1
         if line[at : at + 1] != "}":
@@ -135,7 +135,7 @@ def parse_index(document: Any, model: str, *, pod: str) -> Index:
         TritonError: the document is no index.
     """
     if not isinstance(document, list):
-        raise TritonError("the repository index is no list")
+        raise TritonError("the repository index is not a list")
     versions: list[str] = []
     errors: list[str] = []
     for entry in document:
@@ -144,7 +144,7 @@ def parse_index(document: Any, model: str, *, pod: str) -> Index:
         if not entry.get("state"):
             # Triton's port opens after all models are loaded, so this model isn't waiting to be loaded.
             errors.append(
-                "Triton's index lists the model without a state: it refused its configuration; "
+                "Triton's index lists the model without a state: Triton rejected its configuration; "
                 f"see the log of container triton in pod {pod}"
             )
             continue
@@ -179,7 +179,7 @@ def parse_batches(document: Any, model: str, *, pod: str) -> Batches:
                 sums[rows][0] += executions
                 sums[rows][1] += spent_ns
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-        raise TritonError(f"the statistics of pod {pod} can't be read: {error!r}") from error
+        raise TritonError(f"the statistics of pod {pod} can't be parsed: {error!r}") from error
     most = sorted(sums, key=lambda rows: (-sums[rows][0], rows))[:MAX_SIZES]
     return tuple((rows, sums[rows][0], sums[rows][1] // 1000) for rows in sorted(most))
 
@@ -204,7 +204,7 @@ class TritonClient:
             TritonError: the pod does not respond in time.
         """
         headers = _CLOSE if last else {}
-        body = await self._ask("GET", _url(address, self.metrics_port, "/metrics"), headers)
+        body = await self._request("GET", _url(address, self.metrics_port, "/metrics"), headers)
         return parse_metrics(body.decode(errors="replace"), self.model)
 
     async def index(self, address: str, *, pod: str) -> Index:
@@ -214,7 +214,7 @@ class TritonClient:
             TritonError: the pod does not respond in time.
         """
         url = _url(address, self.http_port, "/v2/repository/index")
-        body = await self._ask("POST", url, _CLOSE)
+        body = await self._request("POST", url, _CLOSE)
         try:
             return parse_index(json.loads(body), self.model, pod=pod)
         except ValueError as error:
@@ -227,15 +227,15 @@ class TritonClient:
             TritonError: the pod does not respond in time.
         """
         url = _url(address, self.http_port, f"/v2/models/{self.model}/stats")
-        body = await self._ask("GET", url, _CLOSE)
+        body = await self._request("GET", url, _CLOSE)
         try:
             return parse_batches(json.loads(body), self.model, pod=pod)
         except (ValueError, RecursionError) as error:
             raise TritonError(f"{url}: {error}") from error
 
-    async def _ask(self, method: str, url: str, headers: Mapping[str, str]) -> bytes:
+    async def _request(self, method: str, url: str, headers: Mapping[str, str]) -> bytes:
         try:
-            timeout = aiohttp.ClientTimeout(total=TIMEOUT_S)
+            timeout = aiohttp.ClientTimeout(total=READ_TIMEOUT_S)
             async with self.session.request(method, url, headers=headers, timeout=timeout) as response:
                 if response.status != 200:
                     raise TritonError(f"{url} answers {response.status}")
@@ -244,7 +244,7 @@ class TritonClient:
                     body += await response.content.read(MAX_PAGE_BYTES - len(body))
                 return body
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise TritonError(f"{url} does not answer: {error!r}") from error
+            raise TritonError(f"{url} does not respond: {error!r}") from error
 
 
 _CLOSE: Mapping[str, str] = {"Connection": "close"}

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from typing import Protocol
 
 from halcyon.api.spec import Spec
 from halcyon.api.spec.parse import parse
@@ -42,6 +43,13 @@ class _InForce:
     """Whether `text` was parsed. It is parsed on the first use: most texts change again before they are used."""
 
 
+class SpecsInForce(Protocol):
+    """The specs in force, by model."""
+
+    def get(self, key: Key, /) -> Spec | None:
+        """Return the spec in force, None if none is known."""
+
+
 class AcceptedSpecs:
     """The specs in force. A digest is checked once per change of its input, and each text is parsed once."""
 
@@ -51,13 +59,13 @@ class AcceptedSpecs:
         self._maps = caches.children[kinds.CONFIG_MAP]
         self._records = caches.children[kinds.CONTROLLER_REVISION]
         self._in_force: dict[Key, _InForce] = {}
-        self._stale = set(caches.resources.keys())
+        self._stale = set(caches.resources.all_keys())
         """Models with a change since they were last checked."""
         self._resources.listeners.append(self._resource_changed)
         self._maps.listeners.append(self._map_changed)
         self._records.listeners.append(self._record_changed)
 
-    def __call__(self, key: Key) -> Spec | None:
+    def get(self, key: Key) -> Spec | None:
         """Return the spec in force, None if none is known. Its replicas are not meaningful."""
         if key in self._stale:
             self._look(key, self._maps.get(Key(key.namespace, names.balancer(key.name))))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from halcyon.api.policy.python_rules import PolicySubject, replicas, secret_names
 from halcyon.api.policy.rules import most_replicas, refusals, warnings
+from halcyon.api.resource_limit import ResourceLimit
 from halcyon.api.spec import Spec
 from halcyon.control.state.scope import Scope
 
@@ -27,7 +28,7 @@ def most(view: Scope, spec: Spec) -> int | None:
     found = [most_replicas(_asked(view, spec))]
     limit, gpus = _gpus_of_namespace(view), spec.runtime.gpu.count
     if limit is not None and gpus:
-        found.append(max(limit - view.gpus.elsewhere, 0) // gpus)
+        found.append(ResourceLimit(limit, view.gpus.elsewhere).replicas(gpus))
     return min((n for n in found if n is not None), default=None)
 
 
@@ -51,7 +52,7 @@ def _gpus_of_namespace(view: Scope) -> int | None:
 def _too_many_gpus(view: Scope, spec: Spec) -> list[str]:
     limit, wanted = _gpus_of_namespace(view), spec.runtime.gpu.count * replicas(spec)
     # GPUs that it already has are not taken away, even if the limit was lowered.
-    if limit is None or wanted <= view.gpus.held or wanted + view.gpus.elsewhere <= limit:
+    if limit is None or ResourceLimit(limit, view.gpus.elsewhere).allows(wanted, held=view.gpus.held):
         return []
     said = (
         f"spec.runtime.gpu.count times the most replicas is {wanted} GPUs, the other ModelDeployments of namespace "

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from halcyon.api.spec import Spec, defaults, routing_mode
@@ -59,7 +59,7 @@ class _Ruled:
 
     def is_good(self, now: float, current: int) -> bool:
         """Return whether it is still valid: recent, made with all signals, and replicas weren't written by another writer."""
-        if now - self.at >= algorithm.SYNC_S or self.verdict.unknown:
+        if now - self.at >= algorithm.SYNC_INTERVAL_S or self.verdict.unknown:
             return False
         return current in {self.verdict.current, self.verdict.desired}
 
@@ -93,19 +93,23 @@ class _Model:
 class Decider:
     """Decisions of all models, and the memory they need."""
 
-    sensing: ModelSignals
-    kept: MutableMapping[Key, Saved] = field(default_factory=dict)
-    """Memories saved by an earlier process, of models that this process has not planned for yet."""
+    signals: ModelSignals
     histories: HistoryBackfill | None = None
     """Import of past arrivals; None if the site has no Prometheus."""
 
+    _saved: dict[Key, Saved] = field(default_factory=dict)
+    """Memories saved by an earlier process, of models that this process has not planned for yet."""
     _models: dict[Key, _Model] = field(default_factory=dict)
     _epoch: WallClock = field(init=False)
     """Clock of the times in the planner's memories."""
 
     def __post_init__(self) -> None:
         """Take over the clock of the signals."""
-        self._epoch = self.sensing.epoch
+        self._epoch = self.signals.epoch
+
+    def restore(self, saved: Mapping[Key, Saved]) -> None:
+        """Take over memories that an earlier process has saved, for models that this process has not planned for yet."""
+        self._saved = dict(saved)
 
     def decide(self, key: Key, spec: Spec, actuator: Actuator, now: float) -> Decision:
         """Decide for a model that has `scaling`; `now` is monotonic."""
@@ -151,31 +155,31 @@ class Decider:
             return None
         aims = objectives(spec, largest_seen=model.aimed.largest)
         replica = replica_of(aims, line, model.rows)
-        return Known(aims, replica, memory.arrivals.spread.value, memory.margin.value)
+        return Known(aims, replica, memory.arrivals.spread.value, memory.headroom.value)
 
     def learn(self, key: Key, history: History) -> None:
         """Replace the past that the planner knows of a model; everything else that it has learnt stays."""
         model = self._models[key]
         if model.memory is not None:
-            model.memory = model.memory.having(history=history)
+            model.memory = model.memory.with_changes(history=history)
 
     def forget(self, key: Key) -> None:
         """Drop a model that was deleted or is no longer autoscaled."""
         self._models.pop(key, None)
-        self.kept.pop(key, None)
+        self._saved.pop(key, None)
         if self.histories is not None:
             self.histories.forget(key)
 
     def _planned(self, key: Key, model: _Model, spec: Spec, now: float) -> Decision:
-        if self._epoch is not self.sensing.epoch:
+        if self._epoch is not self.signals.epoch:
             self._follow_clock()
         at = self._epoch.at(now)
-        sensed = self.sensing.for_planner(key, spec)
+        sensed = self.signals.for_planner(key, spec)
         if sensed is None:
-            current = self.sensing.caches.replicas(key)
+            current = self.signals.caches.replicas(key)
             why = "no balancer's agent has spoken yet"
             said = f"{decisions.counted(current)}: {why}; the count stays"
-            return Decision(at, "Planner", current, current, said, ("unknown",), unknown=why, heard=False)
+            return Decision(at, "Planner", current, current, said, ("unknown",), unknown=why, has_reports=False)
         gathered, read = sensed.gathered, sensed.gathered.reading
         aims = _aims(model, spec, _open(model, spec, at), read.batches)
         before = self._restored(key) if model.memory is None else model.memory
@@ -186,8 +190,8 @@ class Decider:
             if made.desired is not None:
                 # The planner continues from the rules' decision, so that the hand-over doesn't change replicas.
                 hold = replace(planned.memory.hold, needs=((at, made.desired),), held=made.desired)
-                model.memory = planned.memory.having(hold=hold)
-            return replace(made, look_again_at=planned.look_again_at)
+                model.memory = planned.memory.with_changes(hold=hold)
+            return replace(made, next_decision_at=planned.next_decision_at)
         model.ruled = None
         rate = _rate_signal(read, planned)
         planned = bounded(planned, aims, lambda others: plan(at, others, read, before))
@@ -196,14 +200,14 @@ class Decider:
             # The planner only knows that data is missing; which agent was silent is known here.
             why = "; ".join(gathered.unknown)
             made = replace(
-                made, unknown=why, said=f"{decisions.counted(planned.count)}: {why}; the last good count stays"
+                made, unknown=why, text=f"{decisions.counted(planned.count)}: {why}; the last good count stays"
             )
         return made
 
     def _restored(self, key: Key) -> PlannerMemory:
         """Return the memory that an earlier process has saved of this very model, else an empty one."""
-        saved, memory = self.kept.pop(key, None), PlannerMemory()
-        if saved is not None and saved.uid == self.sensing.uid(key):
+        saved, memory = self._saved.pop(key, None), PlannerMemory()
+        if saved is not None and saved.uid == self.signals.uid(key):
             restored = saved.restored()
             for problem in restored.problems:
                 log.warning("a part of the planner's memory begins anew", extra={"key": str(key), "why": problem})
@@ -216,22 +220,22 @@ class Decider:
         self, key: Key, model: _Model, spec: Spec, now: float, limits: tuple[int, int] | None = None
     ) -> Decision:
         """Decide by the HPA's rules, within `limits` (default: those of the spec)."""
-        current = self.sensing.caches.replicas(key)
+        current = self.signals.caches.replicas(key)
         ruled = model.ruled
         if spec.scaling is None:
             raise ValueError(f"{key} has no spec.scaling, so nothing is decided")
         low, high = limits or (spec.scaling.min_replicas, spec.scaling.max_replicas)
         if ruled is not None and ruled.is_good(now, current) and low <= (ruled.verdict.desired or 0) <= high:
             return ruled.verdict
-        found = self.sensing.by_rules(key, spec)
+        found = self.signals.by_rules(key, spec)
         policy = defaults.policy(spec)
-        at = self.sensing.epoch.at(now)
+        at = self.signals.epoch.at(now)
         read, signals = found.read, found.signals
         if isinstance(read, Missing):
             said = f"{decisions.counted(current)}: {read.reason}; the count stays"
             why = read.reason
             return Decision(
-                at, policy, current, current, said, ("unknown",), signals=signals, unknown=why, heard=found.heard
+                at, policy, current, current, said, ("unknown",), signals=signals, unknown=why, has_reports=found.heard
             )
         planned = policy == "Planner"
         decision = algorithm.desired(
@@ -246,29 +250,29 @@ class Decider:
             memory=HpaMemory() if ruled is None else ruled.written,
         )
         made = decisions.of_rules(
-            decision.count, decision.reasons, decision.say(), at=at, policy=policy, signals=signals
+            decision.count, decision.reasons, decision.describe(), at=at, policy=policy, signals=signals
         )
         model.ruled = _Ruled(now, made, decision.memory, decision.unwritten)
         return made
 
     def _left_to_the_hpa(self, key: Key, spec: Spec, now: float) -> Decision:
         """Return what the signals ask of the HPA, computed as the HPA does from the metrics it is served."""
-        found = self.sensing.by_rules(key, spec)
+        found = self.signals.by_rules(key, spec)
         return decisions.of_hpa(
-            self.sensing.caches.replicas(key),
+            self.signals.caches.replicas(key),
             () if isinstance(found.read, Missing) else algorithm.asked(found.read, defaults.targets(spec)),
-            at=self.sensing.epoch.at(now),
+            at=self.signals.epoch.at(now),
             signals=found.signals,
-            heard=found.heard,
+            has_reports=found.heard,
         )
 
     def _follow_clock(self) -> None:
         """Shift all memories after the wall clock was set: a step of time is neither a silence nor a burst of requests."""
-        by_s = self.sensing.epoch.offset_s - self._epoch.offset_s
+        by_s = self.signals.epoch.offset_s - self._epoch.offset_s
         for model in self._models.values():
             if model.memory is not None:
                 model.memory = shifted(model.memory, by_s)
-        self._epoch = self.sensing.epoch
+        self._epoch = self.signals.epoch
 
 
 def _open(model: _Model, spec: Spec, at: float) -> InForce | None:
@@ -306,4 +310,4 @@ def _rate_signal(read: Reading, planned: Plan) -> Signal:
     if rate is None:
         return Signal("requestRate", missing="it is known from the second reading on")
     # The rate's own part is the first.
-    return Signal("requestRate", rate, None, planned.terms[0].replicas if planned.terms else None, read.at)
+    return Signal("requestRate", rate, None, planned.parts[0].replicas if planned.parts else None, read.at)

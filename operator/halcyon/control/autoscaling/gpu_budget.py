@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+from halcyon.api.resource_limit import ResourceLimit
 from halcyon.kube.kinds import Key
 from halcyon.scaling.gpu_budget import Budget, Demand, Grant, allocate
 from halcyon.scaling.policy.decision import ReplicaLimit
@@ -48,13 +49,13 @@ class GpuBudget:
             self._demands[key] = demand
             self._stale = True
         allowed = max(self._granted.get(key, 0), current)
-        if wanted > allowed and wanted * gpus <= self._free:
-            allowed = wanted
+        if ResourceLimit(self.gpus, self.gpus - self._free).allows(wanted * gpus, held=allowed * gpus):
+            allowed = max(wanted, allowed)
         self._granted[key] = min(wanted, allowed)
         self._free -= self._held(key)
         if wanted <= allowed:
             return None
-        return ReplicaLimit("budget", allowed, Grant(str(key), allowed, wanted, gpus, "site", self.gpus).say())
+        return ReplicaLimit("budget", allowed, Grant(str(key), allowed, wanted, gpus, "site", self.gpus).describe())
 
     def known(self) -> set[Key]:
         """Return the models that have a demand."""
@@ -74,7 +75,7 @@ class GpuBudget:
         self._stale = False
         before = self._granted
         grants = allocate((self._lasting(key) for key in self._demands), Budget(self.gpus, preempt=False, fill=True))
-        self._granted = {key: min(grants[str(key)].replicas, asked.wanted) for key, asked in self._demands.items()}
+        self._granted = {key: min(grants[str(key)].replicas, asked.desired) for key, asked in self._demands.items()}
         self._free = self.gpus - sum(self._held(key) for key in self._granted)
         return [key for key, count in self._granted.items() if count > before[key]]
 
@@ -82,8 +83,8 @@ class GpuBudget:
         """Return the demand with what it holds as its floor, or one replica if it holds none: floors come before any growth."""
         demand = self._demands[key]
         held = max(demand.current, self._granted[key])
-        wanted = max(demand.wanted, held)
-        return replace(demand, wanted=wanted, current=held, floor=min(wanted, max(held, 1)))
+        wanted = max(demand.desired, held)
+        return replace(demand, desired=wanted, current=held, floor=min(wanted, max(held, 1)))
 
     def _held(self, key: Key) -> int:
         """Return the GPUs held by a model: a grant may be written at any moment, and running pods hold theirs until they end."""

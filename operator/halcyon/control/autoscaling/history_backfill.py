@@ -20,9 +20,10 @@ import logging
 import math
 from collections.abc import Awaitable, Callable
 
+from halcyon.kube.clock import Clock
 from halcyon.kube.kinds import Key
-from halcyon.scaling.planner.forecast.seasonality import BIN_S, KEEP, History
-from halcyon.signals.prometheus.client import PrometheusError, Unanswered
+from halcyon.scaling.planner.forecast.seasonality import BIN_S, MAX_BINS, History
+from halcyon.signals.prometheus.client import PrometheusError, PrometheusUnavailable
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +51,7 @@ def _grounded(past: History, ours: History) -> History:
         return past
     bins = _closed_bins(past) | known
     end = max(past.open, ours.open)
-    begin = max(min(bins), end - KEEP)
+    begin = max(min(bins), end - MAX_BINS)
     return History.of([bins.get(number) for number in range(begin, end)], end=end * BIN_S)
 
 
@@ -78,7 +79,7 @@ def _closed_bins(history: History) -> dict[int, float]:
 class HistoryBackfill:
     """Queue of models whose past is needed, and the task that queries for it. All methods belong to one event loop."""
 
-    def __init__(self, ask: Ask, *, clock: Callable[[], float]) -> None:
+    def __init__(self, ask: Ask, *, clock: Clock) -> None:
         """Start with an empty queue. `clock`: monotonic, in seconds."""
         self._ask, self._clock = ask, clock
         self._due: dict[Key, float] = {}
@@ -103,7 +104,7 @@ class HistoryBackfill:
         """
         while True:
             key = min(self._due, key=lambda one: self._due[one], default=None)
-            wait_s = None if key is None else self._due[key] - self._clock()
+            wait_s = None if key is None else self._due[key] - self._clock.monotonic()
             if key is None or wait_s is None or wait_s > 0:
                 self._news.clear()
                 with contextlib.suppress(TimeoutError):
@@ -112,13 +113,13 @@ class HistoryBackfill:
                 continue
             try:
                 past = await self._ask(key.namespace, key.name)
-            except Unanswered:
+            except PrometheusUnavailable:
                 await asyncio.sleep(RETRY_S)
                 continue
             except PrometheusError as error:
                 log.warning("no history of %s: %s", key, error)
                 if key in self._due:
-                    self._due[key] = self._clock() + REFUSED_S
+                    self._due[key] = self._clock.monotonic() + REFUSED_S
                 continue
             if self._due.pop(key, None) is None or past is None:
                 continue

@@ -27,10 +27,11 @@ from halcyon.control.state.lookups import ready_balancers, servers
 from halcyon.control.state.scope import Signals
 from halcyon.kube import kinds
 from halcyon.kube.client import Object
+from halcyon.kube.clock import Clock
 from halcyon.kube.kinds import Key
 from halcyon.render import names
 from halcyon.scaling.frozen import immutable
-from halcyon.scaling.gpu_cost import Worked
+from halcyon.scaling.gpu_cost import ReportedWork
 from halcyon.scaling.hpa import metrics
 from halcyon.scaling.observations import Missing, Observation, Value, fresh, mean_batch
 from halcyon.scaling.planner.reading import PodReading
@@ -39,7 +40,7 @@ from halcyon.signals import busy_fraction, gpu_work
 from halcyon.signals.busy_fraction import BusyMemory
 from halcyon.signals.clock import WallClock
 from halcyon.signals.observation_store import ObservationStore
-from halcyon.signals.planner_reading import OBSERVED_S, Gathered, SignalMemory, reading
+from halcyon.signals.planner_reading import OBSERVATION_WINDOW_S, ReadingResult, SignalMemory, reading
 from halcyon.signals.prometheus import source as prometheus
 from halcyon.signals.prometheus.source import Sampled
 
@@ -65,7 +66,7 @@ class _Utilization:
 class PlannerInput:
     """The planner's reading, and its signals as they are published."""
 
-    gathered: Gathered
+    gathered: ReadingResult
     signals: tuple[Signal, ...]
 
 
@@ -135,10 +136,7 @@ class ModelSignals:
 
     caches: ClusterState
     hub: ObservationStore
-    clock: Callable[[], float]
-    """Monotonic, in seconds."""
-    wall: Callable[[], float]
-    """Seconds since the epoch."""
+    clock: Clock
     sampled: Callable[[str, str], Sampled | None] | None = None
     """Lookup of GPU utilisation by namespace and name of a pod, in the site's Prometheus; None if the site has no Prometheus."""
 
@@ -146,12 +144,12 @@ class ModelSignals:
 
     def __post_init__(self) -> None:
         """Compare the two clocks."""
-        self.epoch = WallClock.of(monotonic_s=self.clock(), wall_s=self.wall())
+        self.epoch = WallClock.of(monotonic_s=self.clock.monotonic(), wall_s=self.clock.wall())
         self._deployments = self.caches.children[kinds.DEPLOYMENT]
 
     def check_clocks(self) -> None:
         """Compare the clocks again, in case the wall clock was set."""
-        self.epoch = self.epoch.checked(monotonic_s=self.clock(), wall_s=self.wall())
+        self.epoch = self.epoch.checked(monotonic_s=self.clock.monotonic(), wall_s=self.clock.wall())
 
     def uid(self, key: Key) -> str:
         """Return the uid of the ModelDeployment; empty if there is none."""
@@ -159,7 +157,7 @@ class ModelSignals:
 
     def is_heard(self, key: Key) -> bool:
         """Return whether any agent has reported on the model."""
-        return self.hub.knows(key.namespace, key.name)
+        return self.hub.has_model(key.namespace, key.name)
 
     def by_rules(self, key: Key, spec: Spec | None) -> RulesInput:
         """Return the input of the policy Rules."""
@@ -173,7 +171,7 @@ class ModelSignals:
         A pod that was ready when first seen, but later than its `startupTimeout` allows, was ready before. It has only become
         ready again, so that time is not taken for its start.
         """
-        picture = self.hub.look(key.namespace, key.name, self.clock())
+        picture = self.hub.snapshot(key.namespace, key.name, self.clock.monotonic())
         if picture is None:
             return None
         model = self._model(key)
@@ -192,7 +190,7 @@ class ModelSignals:
         source, seen_at = _AGENTS, gathered.reading.at
         if gathered.reading.gpu is None and spec.runtime.gpu.count:
             ready = [str(pod.name) for pod in gathered.reading.pods if pod.phase == "ready"]
-            observation = self.hub.observe(key.namespace, key.name, picture.at, window_s=OBSERVED_S)
+            observation = self.hub.observe(key.namespace, key.name, picture.at, window_s=OBSERVATION_WINDOW_S)
             if observation is not None and (told := self._utilization(key, spec, observation, ready)) is not None:
                 total = sum(told.values) * len(ready) / len(told.values)
                 gathered = replace(gathered, reading=replace(gathered.reading, gpu=total))
@@ -201,9 +199,9 @@ class ModelSignals:
         model.means = model.means.with_values(picture.at, read.waiting, read.gpu, source)
         return PlannerInput(gathered, _shown(model.means, spec, gathered, source, seen_at))
 
-    def facts(self, key: Key) -> Signals | None:
+    def reported(self, key: Key) -> Signals | None:
         """Return what a reconcile needs besides the scaling: load errors, versions, dead pods, the mean batch."""
-        observation = self.hub.observe(key.namespace, key.name, self.clock(), window_s=_RULES_WINDOW_S)
+        observation = self.hub.observe(key.namespace, key.name, self.clock.monotonic(), window_s=_RULES_WINDOW_S)
         if observation is None:
             return None
         return Signals(
@@ -213,22 +211,22 @@ class ModelSignals:
             mean_batch=mean_batch(observation, BATCH_WINDOW_S),
         )
 
-    def worked(self, key: Key, spec: Spec) -> Worked | None:
+    def worked(self, key: Key, spec: Spec) -> ReportedWork | None:
         """Return how busy the GPUs of ready pods are, and each pod's computed rows; None if no agent has reported on the model."""
-        picture = self.hub.look(key.namespace, key.name, self.clock())
+        picture = self.hub.snapshot(key.namespace, key.name, self.clock.monotonic())
         if picture is None:
             return None
-        told = gpu_work.told(picture)
+        told = gpu_work.reported_work(picture)
         values: Sequence[float] = told.gpus
         if not values or 2 * len(values) < len(told.ready):
-            observation = self.hub.observe(key.namespace, key.name, picture.at, window_s=OBSERVED_S)
+            observation = self.hub.observe(key.namespace, key.name, picture.at, window_s=OBSERVATION_WINDOW_S)
             instead = None if observation is None else self._utilization(key, spec, observation, told.ready)
             values = () if instead is None else instead.values
-        return Worked(min(sum(values) / len(values) / 100, 1.0) if values else None, told.rows)
+        return ReportedWork(min(sum(values) / len(values) / 100, 1.0) if values else None, told.rows)
 
     def mean_batch(self, key: Key) -> float | None:
-        """Return the mean batch, as in `facts`."""
-        return self.hub.mean_batch(key.namespace, key.name, self.clock(), BATCH_WINDOW_S)
+        """Return the mean batch, as in `reported`."""
+        return self.hub.mean_batch(key.namespace, key.name, self.clock.monotonic(), BATCH_WINDOW_S)
 
     def _signals(
         self, read: metrics.RulesReading | Missing, source: str, targets: ResolvedTargets
@@ -255,7 +253,7 @@ class ModelSignals:
         """Return the two values, the observation they come from, and the source of GPU utilisation."""
         if spec is None:
             return Missing(f"there is no ModelDeployment {key} whose spec was accepted"), None, _AGENTS
-        observation = self.hub.observe(key.namespace, key.name, self.clock(), window_s=_RULES_WINDOW_S)
+        observation = self.hub.observe(key.namespace, key.name, self.clock.monotonic(), window_s=_RULES_WINDOW_S)
         if observation is None:
             return Missing("no balancer's agent has spoken yet"), None, _AGENTS
         resource = self.caches.resources.get(key)
@@ -337,7 +335,7 @@ class ModelSignals:
         return str(labels.get(names.REVISION_LABEL, ""))
 
 
-def _shown(means: _Means, spec: Spec, gathered: Gathered, source: str, gpu_at: float | None) -> tuple[Signal, ...]:
+def _shown(means: _Means, spec: Spec, gathered: ReadingResult, source: str, gpu_at: float | None) -> tuple[Signal, ...]:
     """Return queueDepth, and gpuUtilization if pods have GPUs, as means of about 15 s: single values are too erratic to read."""
     read = gathered.reading
     targets = spec.scaling.targets if spec.scaling else Targets()

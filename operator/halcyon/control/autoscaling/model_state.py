@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import deque
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from halcyon.control.objects.actuator import Actuator
@@ -48,7 +49,7 @@ class ModelState:
     rival: str = ""
     """A sentence that names another writer of the replicas; empty if there is none."""
     shown: PublishedDecision | None = None
-    changes: deque[Change] = field(default_factory=lambda: deque(maxlen=decision.KEPT))
+    changes: deque[Change] = field(default_factory=lambda: deque(maxlen=decision.MAX_CHANGES))
     """Newest first."""
     raised: int = 0
     """Number of increases of the desired replicas while this operator replica led."""
@@ -71,7 +72,7 @@ class ModelState:
             told.rival,
         ):
             return True
-        told.moved = min(now, told.moved) if decision.is_news(before, made) else math.inf
+        told.moved = min(now, told.moved) if decision.has_changed(before, made) else math.inf
         return now - told.at >= every_s and now - told.moved >= MOVED_FOR_S
 
     def may_be_decided(self, now: float, spacing_s: float) -> bool:
@@ -85,3 +86,8 @@ class ModelState:
     def asked(self, made: Decision) -> int | None:
         """Return the desired replicas of a decision; if an HPA decides, the replicas that it has written."""
         return made.current if made.desired is None and self.actuator is Actuator.HPA else made.desired
+
+
+def ages_s(models: Mapping[Key, ModelState], now: float) -> Iterator[float]:
+    """Yield the age of each model's decision in seconds, for those that have one."""
+    return (now - model.decided for model in models.values() if model.verdict is not None)

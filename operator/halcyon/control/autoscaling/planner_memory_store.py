@@ -24,6 +24,7 @@ from typing import Any
 from halcyon.api.types import GROUP
 from halcyon.kube import errors
 from halcyon.kube.client import Kube
+from halcyon.kube.clock import Clock
 from halcyon.kube.kinds import CONFIG_MAP, Key
 from halcyon.scaling.planner.outputs import PlannerMemory
 from halcyon.scaling.planner.serialization import MAX_BYTES, Restored, packed, resumed, unpacked
@@ -287,22 +288,25 @@ class PlannerMemoryStore:
         self,
         client: Kube,
         namespace: str,
-        clock: Callable[[], float],
-        wall: Callable[[], float],
+        clock: Clock,
         *,
+        cost: Callable[[Key], object] = lambda _: None,
         config_maps: str = CONFIG_MAPS,
     ) -> None:
-        """Start empty. `namespace`: the operator's own. `clock`: monotonic, `wall`: since the epoch, both in seconds.
+        """Start empty.
 
-        `config_maps`: prefix of the ConfigMaps' names.
+        Args:
+            client: of the API server.
+            namespace: the operator's own.
+            clock: of this process.
+            cost: returns the JSON value to store with a model's memory.
+            config_maps: prefix of the ConfigMaps' names.
         """
-        self._clock, self._wall = clock, wall
+        self._clock, self._cost = clock, cost
         self._shards = Shards(client, namespace, config_maps)
         self._loaded = False
         self._entries: dict[Key, Saved] = {}
         self._offered: dict[Key, tuple[str, PlannerMemory]] = {}
-        self.cost: Callable[[Key], object] = lambda _: None
-        """Function that returns the JSON value to store with a model's memory."""
 
     async def load(self, *, within_s: float = 15.0) -> Mapping[Key, Saved]:
         """Return the stored memories of all models. Call it before the first plan: an offered memory replaces the stored one.
@@ -310,13 +314,13 @@ class PlannerMemoryStore:
         Raises:
             ApiError, Unreachable: they could not be read within `within_s`. `run` won't write before they were read.
         """
-        end = self._clock() + within_s
+        end = self._clock.monotonic() + within_s
         while not self._loaded:
             try:
                 self._entries = await self._shards.read()
                 self._loaded = True
             except (errors.ApiError, errors.Unreachable) as error:
-                if self._clock() + READ_RETRY_INTERVAL_S > end:
+                if self._clock.monotonic() + READ_RETRY_INTERVAL_S > end:
                     raise
                 log.warning(
                     "cannot read planners' memories", extra={"error": str(error), "retry_s": READ_RETRY_INTERVAL_S}
@@ -339,14 +343,14 @@ class PlannerMemoryStore:
         """Save as many models as time allows, those with the newest requests first. The others stay as last saved."""
         if not self._loaded:
             return
-        end = self._clock() + within_s
+        end = self._clock.monotonic() + within_s
         changed = sorted(filter(self._changed, self._offered), key=lambda k: self._offered[k][1].arrivals.last_at or 0)
         left = len(changed)
         try:
             async with asyncio.timeout(within_s):
                 for key in reversed(changed):
                     # The other half is for the writes, without which packing would be useless.
-                    if self._clock() > end - within_s / 2:
+                    if self._clock.monotonic() > end - within_s / 2:
                         break
                     self._pack(key)
                     left -= 1
@@ -384,6 +388,6 @@ class PlannerMemoryStore:
     def _pack(self, key: Key) -> None:
         uid, memory = self._offered[key]
         try:
-            self._entries[key] = saved(uid, memory, at=self._wall(), cost=self.cost(key))
+            self._entries[key] = saved(uid, memory, at=self._clock.wall(), cost=self._cost(key))
         except Exception:  # one model's odd memory must cost neither the others theirs nor the leader its lead
             log.exception("cannot pack a planner's memory", extra={"key": str(key)})

@@ -13,18 +13,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-import time
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import aiohttp
 
-from halcyon.api.spec import Spec, routing_mode
+from halcyon.api.spec import routing_mode
 from halcyon.balancer.runtime.server_assignment import Endpoint
-from halcyon.balancer.telemetry import dead_backend, sampler
-from halcyon.balancer.telemetry.dead_backend import Outcomes
-from halcyon.balancer.telemetry.sampler import PodSampler, ScrapedPod
+from halcyon.balancer.telemetry import sampler
+from halcyon.balancer.telemetry.dead_backend import DeadBackends
+from halcyon.balancer.telemetry.sampler import PodSampler
 from halcyon.balancer.telemetry.triton_client import TritonClient
+from halcyon.control.acceptance.accepted_specs import SpecsInForce
 from halcyon.control.autoscaling.decider import SCRAPE
 from halcyon.control.autoscaling.poll_schedule import PollSchedule
 from halcyon.control.autoscaling.scraped_demand import ScrapedDemand
@@ -32,11 +31,12 @@ from halcyon.control.objects import pods
 from halcyon.control.state.cluster_state import ClusterState
 from halcyon.control.state.lookups import balancers
 from halcyon.kube.client import Object
+from halcyon.kube.clock import Clock
 from halcyon.kube.kinds import Key
 from halcyon.render import names
 from halcyon.render.model_overlay import model_name
 from halcyon.signals.observation_store import ObservationStore
-from halcyon.signals.validation import vet
+from halcyon.signals.validation import validate
 
 log = logging.getLogger(__name__)
 
@@ -53,9 +53,8 @@ class _Read:
     model: str
     eyes: PodSampler
     demand: ScrapedDemand = field(default_factory=ScrapedDemand)
-    outcomes: dict[str, Outcomes] = field(default_factory=dict)
-    taken_out_at: float | None = None
-    dead: frozenset[str] = frozenset()
+    dead: DeadBackends = field(default_factory=DeadBackends)
+    """Pods with a dead backend: they still get requests here, so a reconcile evicts them."""
 
 
 @dataclass
@@ -64,10 +63,8 @@ class PodScraper:
 
     caches: ClusterState
     hub: ObservationStore
-    spec_of: Callable[[Key], Spec | None]
-    """The spec in force."""
-    clock: Callable[[], float]
-    """Monotonic, in seconds."""
+    specs: SpecsInForce
+    clock: Clock
     http_port: int = names.HTTP_PORT
     metrics_port: int = names.METRICS_PORT
 
@@ -83,7 +80,7 @@ class PodScraper:
             listed = -math.inf
             async with asyncio.TaskGroup() as looks:
                 while True:
-                    now = self.clock()
+                    now = self.clock.monotonic()
                     if now - listed >= EVERY_S:
                         listed = now
                         self._list(session)
@@ -109,8 +106,8 @@ class PodScraper:
 
     def _wanted(self) -> list[tuple[Key, str]]:
         found = []
-        for key in self.caches.resources.keys():  # noqa: SIM118  # an informer is no dict
-            spec = self.spec_of(key)
+        for key in self.caches.resources.all_keys():
+            spec = self.specs.get(key)
             if spec is not None and routing_mode.is_direct(spec) and not balancers(self.caches, key):
                 found.append((key, model_name(key.name, spec)))
         return found
@@ -119,43 +116,28 @@ class PodScraper:
         known = self._reads.get(key)
         if known is None or known.model != model:
             client = TritonClient(session, model, self.http_port, self.metrics_port)
-            known = _Read(model, PodSampler(client, time.time))
+            known = _Read(model, PodSampler(client, self.clock.wall))
         return known
 
     async def _look(self, key: Key, read: _Read) -> None:
         endpoints = [e for pod in self.caches.pods.find(key.namespace, key.name) if (e := endpoint(pod)) is not None]
-        sightings = await read.eyes.look(endpoints)
-        self._find_dead(key, read, endpoints, sightings)
-        record = sampler.record(
+        sightings = await read.eyes.sample(endpoints)
+        dead = read.dead.look(endpoints, sightings, self.clock.monotonic()).dead
+        if dead is not None:
+            log.warning("a pod's backend answers nothing but failures", extra={"key": str(key), "pod": dead})
+        record = sampler.report(
             namespace=key.namespace,
             name=key.name,
             agent=SCRAPE,
-            at=time.time(),
+            at=self.clock.wall(),
             reading=None,
             endpoints=endpoints,
-            sightings=sightings,
-            maintenance=read.dead,
+            samples=sightings,
+            maintenance=read.dead.pods,
         )
         # A pod can report anything about itself.
-        believed = vet(record).record
-        self.hub.receive(replace(believed, balancer=read.demand.sample(believed.pods)), self.clock())
-
-    def _find_dead(self, key: Key, read: _Read, endpoints: list[Endpoint], seen: dict[str, ScrapedPod]) -> None:
-        """Find pods with a dead backend: they still get requests here, so a reconcile evicts them."""
-        after = {
-            pod: Outcomes(s.metrics.succeeded, s.metrics.backend_failed)
-            for pod, s in seen.items()
-            if s.metrics is not None
-        }
-        read.dead &= frozenset(e.pod for e in endpoints)
-        serving = {e.pod for e in endpoints if e.serving and not e.terminating} - read.dead
-        now = self.clock()
-        verdict = dead_backend.judge(read.outcomes, after, serving=serving, last_s=read.taken_out_at, now=now)
-        if verdict.dead is not None:
-            log.warning("a pod's backend answers nothing but failures", extra={"key": str(key), "pod": verdict.dead})
-            read.dead |= {verdict.dead}
-            read.taken_out_at = now
-        read.outcomes = {pod: o for pod, o in {**read.outcomes, **after}.items() if pod in seen}
+        believed = validate(record).report
+        self.hub.receive(replace(believed, balancer=read.demand.sample(believed.pods)), self.clock.monotonic())
 
 
 def endpoint(pod: Object) -> Endpoint | None:

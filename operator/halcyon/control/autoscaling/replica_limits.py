@@ -6,15 +6,17 @@ Out of scope: how quotas are read (`resource_quotas`), how the budget is shared 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 from halcyon.api.spec import Spec
+from halcyon.control.acceptance.accepted_specs import SpecsInForce
 from halcyon.control.autoscaling.gpu_budget import GpuBudget
 from halcyon.control.objects import pods, resource_quotas
 from halcyon.control.state.cluster_state import QUOTA_WORD, ClusterState
 from halcyon.control.state.lookups import gpus_each, servers
+from halcyon.kube.clock import Clock
 from halcyon.kube.kinds import Key
 from halcyon.scaling.policy.decision import Decision, ReplicaLimit, limited
 
@@ -53,10 +55,8 @@ class ReplicaLimits:
     """The limits, applied to decisions."""
 
     caches: ClusterState
-    spec_of: Callable[[Key], Spec | None]
-    """The spec in force."""
-    clock: Callable[[], float]
-    """Monotonic, in seconds."""
+    specs: SpecsInForce
+    clock: Clock
     budget: GpuBudget | None = None
     """The site's GPU budget; None if there is none."""
 
@@ -90,7 +90,7 @@ class ReplicaLimits:
         """Share the budget again; return the models that may have more. Models that aren't in `decided` keep what they have."""
         if self.budget is None:
             return ()
-        there = set(self.caches.resources.keys())
+        there = set(self.caches.resources.all_keys())
         for key in self.budget.known() - there:
             self.budget.forget(key)
         for key in there:
@@ -101,7 +101,7 @@ class ReplicaLimits:
 
     def _gpus(self, key: Key) -> int | None:
         """Return the GPUs of one replica by the spec in force; if none is known, by its Deployment's pods."""
-        spec = self.spec_of(key)
+        spec = self.specs.get(key)
         return gpus_each(self.caches, key) if spec is None else spec.runtime.gpu.count
 
     def _budgeted(self, key: Key, spec: Spec, wanted: int, current: int) -> ReplicaLimit | None:
@@ -116,7 +116,7 @@ class ReplicaLimits:
         deployment = servers(self.caches, key) if there else None
         if deployment is None:
             return None
-        present, now = self._present(key), self.clock()
+        present, now = self._present(key), self.clock.monotonic()
         template, promised = deployment["spec"]["template"]["spec"], self._promised(key, now)
         room = resource_quotas.room(there, template, present=present, promised=promised)
         if room is None:
@@ -134,7 +134,7 @@ class ReplicaLimits:
         """Remember a grant, so that it isn't given twice: two models may decide on one quota before the pods of either exist."""
         if made.desired is None or not self.caches.quotas.find(key.namespace, QUOTA_WORD):
             return
-        now = self.clock()
+        now = self.clock.monotonic()
         granted = self._granted.setdefault(key.namespace, {})
         for other in [other for other, known in granted.items() if now - known.at >= PROMISE_S]:
             del granted[other]

@@ -56,7 +56,7 @@ class ScrapedDemand:
         serving = [pod for pod in pods if pod.state in _SERVING]
         if 2 * sum(_look(pod) is not None for pod in serving) < len(serving):
             return None
-        return BalancerSample(queued=0, inflight=round(inflight), requests=self.requests, refused=0, errors=0)
+        return BalancerSample(queued=0, inflight=round(inflight), requests=self.requests, rejected=0, errors=0)
 
 
 def _look(pod: PodSample) -> _Seen | None:

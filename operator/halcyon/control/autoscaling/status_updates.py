@@ -15,7 +15,9 @@ from halcyon.control.autoscaling.model_state import ModelState, PublishedDecisio
 from halcyon.control.autoscaling.scale_writer import ScaleWriter
 from halcyon.control.state.cluster_state import ClusterState
 from halcyon.control.state.scope import PublishedScaling, Signals
+from halcyon.kube.clock import Clock
 from halcyon.kube.kinds import Key
+from halcyon.kube.leader_election import Leadership
 from halcyon.kube.tracing import Tracer
 from halcyon.kube.work_queue import Priority
 from halcyon.scaling.policy import decision
@@ -23,7 +25,7 @@ from halcyon.scaling.policy.decision import Change, Decision
 
 STATUS_INTERVAL_S = 10.0
 """Minimum interval between two updates of values alone, without a change of replicas."""
-SHOWN_EVERY_LATE_S = 30.0
+LATE_STATUS_INTERVAL_S = 30.0
 """The same while statuses are late: in a large fleet, most of them would only update values."""
 SETTLED_S = 15.0
 """Age below which a process may not have received its agents' reports yet, so that missing data isn't published."""
@@ -34,13 +36,12 @@ class StatusUpdates:
     """Requests for status updates. Only the leader publishes, and only what it has decided itself."""
 
     caches: ClusterState
-    sensing: ModelSignals
+    signals: ModelSignals
     writer: ScaleWriter
     enqueue: Callable[[Key, Priority], None]
     """Queues a model for a reconcile."""
-    leads: Callable[[], bool]
-    clock: Callable[[], float]
-    """Monotonic, in seconds."""
+    leadership: Leadership
+    clock: Clock
     tracer: Tracer
 
     _batches: dict[Key, float | None] = field(default_factory=dict)
@@ -49,26 +50,26 @@ class StatusUpdates:
 
     def __post_init__(self) -> None:
         """Start the settling time."""
-        self._began = self.clock()
+        self._began = self.clock.monotonic()
 
     @property
-    def every_s(self) -> float:
+    def interval_s(self) -> float:
         """Return the minimum interval between two updates of values alone."""
-        return SHOWN_EVERY_LATE_S if self.writer.statuses_are_late else STATUS_INTERVAL_S
+        return LATE_STATUS_INTERVAL_S if self.writer.statuses_are_late else STATUS_INTERVAL_S
 
     # Requested by a reconcile
 
-    def facts(self, key: Key) -> Signals | None:
+    def reported(self, key: Key) -> Signals | None:
         """Return what is known of a model besides its scaling; the mean batch as last published."""
-        found = self.sensing.facts(key)
+        found = self.signals.reported(key)
         return None if found is None else replace(found, mean_batch=self._batches.get(key))
 
-    def shown(self, model: ModelState) -> PublishedScaling:
+    def published(self, model: ModelState) -> PublishedScaling:
         """Return a model's scaling as last published."""
         # A new leader publishes what it has decided as a standby, and the changes published by the previous leader.
         made = model.verdict if model.shown is None else model.shown.verdict
         changes = model.changes if model.shown is not None else self._changes_before(model.key)
-        is_young = self.clock() - self._began < SETTLED_S
+        is_young = self.clock.monotonic() - self._began < SETTLED_S
         return PublishedScaling(
             verdict=made,
             changes=tuple(changes),
@@ -84,14 +85,14 @@ class StatusUpdates:
         # If replicas are only held, nothing was decided.
         if asked is not None and asked != before and not (made.unknown and made.desired is not None):
             self._remember(model, made, before, asked)
-        if model.is_news(made, model.rival, now, self.every_s):
+        if model.is_news(made, model.rival, now, self.interval_s):
             model.shown = PublishedDecision(now, made, model.rival)
             if self.writer.goes_first(model):
                 model.untold = True  # until the replicas are written
             else:
                 self.enqueue(model.key, Priority.CHANGE if self.writer.wanted(model) is None else Priority.COUNT)
 
-    def not_waiting(self, model: ModelState) -> None:
+    def write_ended(self, model: ModelState) -> None:
         """Request the status update that had to wait for the write to /scale, which has ended."""
         if model.untold:
             model.untold = False
@@ -99,31 +100,31 @@ class StatusUpdates:
 
     def settle(self, models: Iterable[ModelState]) -> None:
         """Publish, once after `SETTLED_S`, which models have sent no reports."""
-        if self._settled or self.clock() - self._began < SETTLED_S:
+        if self._settled or self.clock.monotonic() - self._began < SETTLED_S:
             return
         self._settled = True
         for model in models:
-            if model.verdict is not None and model.verdict.unknown and self.leads():
+            if model.verdict is not None and model.verdict.unknown and self.leadership.is_leader:
                 self.enqueue(model.key, Priority.CHANGE)
 
-    async def show_batches(self, slice_s: float) -> None:
+    async def publish_batches(self, slice_s: float) -> None:
         """Request a status update for models whose mean batch has moved; yields to other tasks every `slice_s`."""
-        began = self.clock()
-        for namespace, name in self.sensing.hub.models():
-            if self.clock() - began > slice_s:
+        began = self.clock.monotonic()
+        for namespace, name in self.signals.hub.models():
+            if self.clock.monotonic() - began > slice_s:
                 await asyncio.sleep(0)
-                began = self.clock()
-            if not self.leads():
+                began = self.clock.monotonic()
+            if not self.leadership.is_leader:
                 return
             key = Key(namespace, name)
             if self.caches.resources.get(key) is None:
                 continue  # it was deleted, and its balancers are about to end
-            now = self.sensing.mean_batch(key)
+            now = self.signals.mean_batch(key)
             if decision.has_moved(self._batches.get(key), now):
                 self._batches[key] = now
                 self.enqueue(key, Priority.CHANGE)
 
-    def gone(self, key: Key) -> None:
+    def forget(self, key: Key) -> None:
         """Drop a deleted model."""
         self._batches.pop(key, None)
 
@@ -131,7 +132,7 @@ class StatusUpdates:
         """Return the desired replicas until now, as the status showed them."""
         if model.shown is None:
             model.changes.extend(self._changes_before(model.key))
-            before = self.caches.desired_told(model.key)
+            before = self.caches.published_desired(model.key)
         elif made.desired is None and model.shown.verdict.desired is not None:
             before = (
                 None  # from now on the HPA decides: a desired value that it hasn't followed is no change of its own

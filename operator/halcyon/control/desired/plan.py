@@ -23,7 +23,7 @@ from halcyon.control.desired.external_hpa import ExternalHpa, autoscaler
 from halcyon.control.objects import child_names, pods
 from halcyon.control.objects.actuator import Actuator
 from halcyon.control.rollout import refresh, rollout, sequence_models
-from halcyon.control.rollout.rollout import RolloutPlan
+from halcyon.control.rollout.rollout_plan import RolloutPlan
 from halcyon.control.rollout.slot_allocation import SlotAllocation
 from halcyon.control.state.ownership import is_ours, own, server_counts
 from halcyon.control.state.scope import Scope

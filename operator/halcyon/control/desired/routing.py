@@ -19,7 +19,7 @@ from halcyon.api.documents.balancer_plan import BalancerPlan
 from halcyon.api.spec import Spec, routing_mode
 from halcyon.control.acceptance import accepted_spec_digest
 from halcyon.control.objects import child_names
-from halcyon.control.rollout.rollout import RolloutPlan
+from halcyon.control.rollout.rollout_plan import RolloutPlan
 from halcyon.control.rollout.rollout_record import RolloutRecord
 from halcyon.control.state.ownership import own
 from halcyon.control.state.scope import Scope

@@ -11,6 +11,7 @@ from typing import Literal
 from halcyon.api.timestamps import epoch_seconds
 from halcyon.control.objects import pods
 from halcyon.kube.client import Object
+from halcyon.kube.pod_times import condition
 
 State = Literal[
     "pending", "pulling", "fetching", "loading", "warming", "ready", "unready", "draining", "failed", "ended"
@@ -60,7 +61,7 @@ def stage(pod: Object) -> Stage:
         return Stage("ready")
     if (found := pods.trouble([pod])) is not None:
         return Stage("failed", str(found.reason), found.message)
-    if pods.condition(pod, "PodScheduled").get("status") != "True":
+    if condition(pod, "PodScheduled").get("status") != "True":
         return Stage("pending")
     return _starting(pod)
 
@@ -77,7 +78,7 @@ def _starting(pod: Object) -> Stage:
     state = server["state"]
     if "running" not in state:
         return Stage("pulling", "", _waiting(state))
-    ready = pods.condition(pod, "Ready")
+    ready = condition(pod, "Ready")
     began, changed = epoch_seconds(state["running"].get("startedAt")), epoch_seconds(ready.get("lastTransitionTime"))
     # A pod's Ready is False from its creation on: a change after the start is one from True.
     if began is not None and changed is not None and changed - began > 1:

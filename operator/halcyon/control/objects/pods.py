@@ -11,6 +11,7 @@ from typing import Any
 from halcyon.api.conditions import Reason
 from halcyon.api.timestamps import epoch_seconds
 from halcyon.kube.client import Object
+from halcyon.kube.pod_times import condition, created_at, ready_at, start_began_at
 from halcyon.render import names
 from halcyon.scaling.planner.reading import PodReading
 
@@ -105,7 +106,7 @@ def reading(pod: Object, ready_at: float | None) -> PodReading | None:
     no         no      no              no      no                     starting
     """
     meta = pod["metadata"]
-    created = placed_at(pod) or created_at(pod) or 0.0
+    created = start_began_at(pod) or 0.0
     if meta["deletionTimestamp"] is not None:
         return PodReading(meta["name"], "draining", created, ready_at)
     if not is_live(pod):
@@ -120,7 +121,7 @@ def reading(pod: Object, ready_at: float | None) -> PodReading | None:
 
 def ready_since(pod: Object) -> float | None:
     """Return when the pod last became ready, in seconds since the epoch; None if it isn't ready."""
-    return epoch_seconds(condition(pod, "Ready").get("lastTransitionTime")) if is_ready(pod) else None
+    return ready_at(pod) if is_ready(pod) else None
 
 
 def lacking(said: str) -> list[str]:
@@ -135,17 +136,6 @@ def unschedulable_since(pod: Object) -> float | None:
     return epoch_seconds(condition(pod, "PodScheduled").get("lastTransitionTime")) or created_at(pod)
 
 
-def placed_at(pod: Object) -> float | None:
-    """Return when the pod was scheduled, in seconds since the epoch; None if it has no node, or the time is unknown."""
-    told = condition(pod, "PodScheduled")
-    return epoch_seconds(told.get("lastTransitionTime")) if told.get("status") == "True" else None
-
-
-def created_at(pod: Object) -> float | None:
-    """Return when the pod was created, in seconds since the epoch."""
-    return epoch_seconds(pod["metadata"].get("creationTimestamp"))
-
-
 def priority(pod: Object) -> int:
     """Return the priority that the API server resolved from the pod's PriorityClass; 0 if it has none."""
     return int((pod.get("spec") or {}).get("priority") or 0)
@@ -154,11 +144,6 @@ def priority(pod: Object) -> int:
 def revision(pod: Object) -> str:
     """Return the key of the pod's revision."""
     return str(pod["metadata"]["labels"].get(names.REVISION_LABEL, ""))
-
-
-def condition(pod: Object, wanted: str) -> Mapping[str, Any]:
-    """Return the pod's condition of this type; empty if it has none."""
-    return next((c for c in pod["status"]["conditions"] if c["type"] == wanted), {})
 
 
 _PULL = {"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "RegistryUnavailable"}
@@ -170,7 +155,7 @@ def trouble(pods: Iterable[Object]) -> PodFailure | None:
     order = [
         Reason.MODEL_CONFIG_INVALID,
         Reason.MODEL_SOURCE_NOT_FOUND,
-        Reason.MODEL_STORE_FAILED,
+        Reason.MODEL_DOWNLOAD_FAILED,
         Reason.IMAGE_PULL_FAILED,
         Reason.CONTAINER_FAILED,
         Reason.UNSCHEDULABLE,
@@ -188,7 +173,7 @@ def _troubles(pod: Object) -> list[PodFailure]:
         ended = status["state"].get("terminated") or status["lastState"].get("terminated") or {}
         if waiting.get("reason") in _PULL:
             found.append(PodFailure(Reason.IMAGE_PULL_FAILED, _pull(status, waiting), name))
-        elif status["name"] == "fetch" and ended.get("exitCode"):
+        elif status["name"] == names.FETCHER and ended.get("exitCode"):
             found.append(_fetch(ended, name))
         elif waiting.get("reason") in {"CreateContainerConfigError", "CreateContainerError"}:
             found.append(PodFailure(Reason.CONTAINER_FAILED, f"{status['name']}: {_create(waiting)}", name))
@@ -226,7 +211,7 @@ def _fetch(ended: Mapping[str, Any], pod: str) -> PodFailure:
         return PodFailure(Reason.CONTAINER_FAILED, what.strip(), pod)
     known = {
         "ModelSourceNotFound": Reason.MODEL_SOURCE_NOT_FOUND,
-        "ModelStoreFailed": Reason.MODEL_STORE_FAILED,
+        "ModelDownloadFailed": Reason.MODEL_DOWNLOAD_FAILED,
         "ModelConfigInvalid": Reason.MODEL_CONFIG_INVALID,
         "ModelConfigConflict": Reason.MODEL_CONFIG_INVALID,
     }

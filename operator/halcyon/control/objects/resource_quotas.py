@@ -7,12 +7,12 @@ for its scopes: k8s.io/kubernetes/pkg/quota/v1/evaluator/core.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
+from halcyon.api.resource_limit import ResourceLimit
 from halcyon.api.types import quantity
 from halcyon.kube.client import Object
 
@@ -118,7 +118,7 @@ def _free(hard: object, used: object, each: Decimal | None, taken: Decimal) -> i
     if not each:
         return None
     try:
-        return max(math.floor((quantity(str(hard)) - quantity(str(used)) - taken) / each), 0)
+        return ResourceLimit(quantity(str(hard)), quantity(str(used)) + taken).replicas(each)
     except ValueError:
         return None
 

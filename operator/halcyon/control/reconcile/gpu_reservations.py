@@ -24,6 +24,7 @@ from dataclasses import dataclass, field, replace
 from halcyon.api.conditions import Reason
 from halcyon.api.policy.python_rules import replicas
 from halcyon.api.spec import Spec
+from halcyon.control.acceptance.accepted_specs import SpecsInForce
 from halcyon.control.desired.plan import ReconcilePlan, is_servers
 from halcyon.control.state.cluster_state import ClusterState
 from halcyon.control.state.lookups import held_gpus, servers
@@ -53,8 +54,7 @@ class GpuReservations:
     """The reservations of all models."""
 
     caches: ClusterState
-    spec_of: Callable[[Key], Spec | None]
-    """The spec in force."""
+    specs: SpecsInForce
     enqueue: Callable[[Key], None]
     limited: bool
     """Whether the site has a limit at all. If not, nothing is counted."""
@@ -63,7 +63,7 @@ class GpuReservations:
     """Shares by namespace; None until they are first needed."""
     _refused: set[Key] = field(default_factory=set)
 
-    def __call__(self, key: Key) -> Gpus:
+    def gpus(self, key: Key) -> Gpus:
         """Return the GPUs that this ModelDeployment may have, and those that all others of its namespace may have."""
         if not self.limited:
             return Gpus()
@@ -98,7 +98,7 @@ class GpuReservations:
         if self.limited:
             self._put(key, replace(self._share(key), asked=0))
 
-    def gone(self, key: Key) -> None:
+    def deleted(self, key: Key) -> None:
         """Record that the ModelDeployment was deleted. GPUs of its Deployments are free once the garbage collector has deleted these."""
         if not self.limited:
             return
@@ -125,14 +125,14 @@ class GpuReservations:
     def _of(self, namespace: str) -> dict[Key, _Share]:
         if self._shares is None:
             self._shares = {}
-            for key in self.caches.resources.keys():  # noqa: SIM118  # an informer is no dict
-                self._shares.setdefault(key.namespace, {})[key] = _Share(granted=self._found(key))
+            for key in self.caches.resources.all_keys():
+                self._shares.setdefault(key.namespace, {})[key] = _Share(granted=self._earlier(key))
         return self._shares.setdefault(namespace, {})
 
-    def _found(self, key: Key) -> int:
+    def _earlier(self, key: Key) -> int:
         """Return the share of a model that this process hasn't planned yet, from the state that an earlier process has left."""
         there = held_gpus(self.caches, key)
-        spec = self.spec_of(key)
+        spec = self.specs.get(key)
         if spec is None:
             return there
         deployed = servers(self.caches, key)

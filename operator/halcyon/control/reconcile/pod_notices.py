@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from halcyon.api.documents.pod_notice import Notice, PodNews
+from halcyon.api.documents.pod_notice import Notice, PodChange
 from halcyon.control.objects import pods
 from halcyon.render import names
 
@@ -51,7 +51,7 @@ def of_change(before: Object | None, after: Object) -> Notice | None:
     return Notice(after["metadata"]["name"], slot, address, news)
 
 
-def _news(pod: Object) -> PodNews:
+def _news(pod: Object) -> PodChange:
     if pod["metadata"]["deletionTimestamp"] is not None:
         return "leaving"
     return "ready" if pods.is_ready(pod) else "unready"

@@ -1,48 +1,48 @@
-"""One reconcile: observe, plan, apply, status. Its only input is a key."""
+"""One reconcile of a ModelDeployment, as phases. Its only input is a key.
+
+phase            done by             result
+fetch, scope     `scope_builder`     all input as one value; objects that the caches don't hold are fetched
+plan             `desired.plan`      the objects that should exist; GPUs are reserved before anything is awaited
+notify           observers           what writes the replicas, which canary is watched
+apply children   `children_writer`   what differs is written; what the API server rejects goes into the status
+evict            `dead_pod_eviction` one pod whose backend is dead
+status           `status_writer`     written last and always
+requeue          here                when to come back, unless something changes before
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from typing import Any, Protocol
+from typing import Protocol
 
 from halcyon.control.acceptance import accepted_spec_digest
 from halcyon.control.desired import plan
 from halcyon.control.desired.plan import ReconcilePlan
-from halcyon.control.objects import pods
+from halcyon.control.reconcile.children_writer import ChildrenWriter
+from halcyon.control.reconcile.dead_pod_eviction import DeadPodEviction
+from halcyon.control.reconcile.gpu_reservations import GpuReservations
+from halcyon.control.reconcile.scope_builder import ScopeBuilder
+from halcyon.control.reconcile.status_writer import STATUS_INTERVAL_S, StatusWriter
 from halcyon.control.state.cluster_state import ClusterState
 from halcyon.control.state.ownership import own
 from halcyon.control.state.scope import Scope
-from halcyon.control.status import status
-from halcyon.control.status.events import happenings
-from halcyon.kube import errors, kinds
-from halcyon.kube.apply_diff import DIGEST, holds, with_digest
+from halcyon.kube import kinds
 from halcyon.kube.client import Kube, Object
 from halcyon.kube.event_recorder import EventRecorder, NewEvent
 from halcyon.kube.kinds import Key, Kind, kind_of
 from halcyon.kube.tracing import OFF, Tracer
 from halcyon.render import balancer, names
-from halcyon.render.site import Site
 
 log = logging.getLogger(__name__)
 
-STATUS_INTERVAL_S = 10.0
-"""Minimum time between status writes for changes of values alone."""
-COUNTS_INTERVAL_S = 1.0
-"""The same for numbers of pods, which change one by one, and for the generation, which our own writes of replicas change too."""
-STATES_INTERVAL_S = 0.5
-"""The same for conditions and phases, so that related changes are written together. Changed desired replicas never wait."""
 REJECTED_WRITE_REQUEUE_S = 30.0
-REPLACE_INTERVAL_S = 30.0
 CONFLICT_REQUEUE_S = 10.0
 DELETION_REQUEUE_S = 0.5
 BALANCER_DRAIN_REQUEUE_S = 5.0
 STALE_CACHE_REQUEUE_S = 0.05
-_REFUSED = (errors.Refused, errors.Conflicted)
-"""Errors after which nothing was written, and nothing will be without a change."""
 
 
 @dataclass(frozen=True)
@@ -55,29 +55,14 @@ class Result:
     """Whether nothing was done, so that the key keeps its priority."""
 
 
-class Shares(Protocol):
-    """Shares of a limit that models have in common. They are reserved as a plan is made, because plans are made concurrently."""
+class ReconcileObserver(Protocol):
+    """A part that needs each plan."""
 
     def planned(self, key: Key, plan: ReconcilePlan, /) -> None:
-        """Reserve the share of a plan that was made in this turn of the event loop."""
+        """React to a plan, before any of it is written."""
 
-    def sent(self, key: Key, /) -> None:
-        """Record that its server Deployments were written, or may have been."""
-
-    def written(self, key: Key, /) -> None:
-        """Record that all of the plan is in place."""
-
-    def withdrawn(self, key: Key, /) -> None:
-        """Withdraw the reservation of a reconcile that ended before that."""
-
-
-@dataclass
-class ReconcileCounts:
-    """Counters since the start, for /metrics."""
-
-    written: int = 0
-    skipped: int = 0
-    statuses: int = 0
+    def deleted(self, key: Key, /) -> None:
+        """Drop the state of a model that was deleted."""
 
 
 @dataclass
@@ -86,25 +71,17 @@ class Reconciler:
 
     client: Kube
     caches: ClusterState
-    recorder: EventRecorder
-    site: Callable[[], Site]
-    """Returns the current site: its certificate is issued after the process has started, and changes."""
-    clock: Callable[[], float]
-    """Monotonic, in seconds."""
-    on_plan: Callable[[Key, ReconcilePlan], None]
-    """Called with each plan."""
-    on_gone: Callable[[Key], None]
-    """Called when a ModelDeployment was deleted."""
-    shares: Shares
+    scopes: ScopeBuilder
+    children: ChildrenWriter
+    evictions: DeadPodEviction
+    statuses: StatusWriter
+    reservations: GpuReservations
+    events: EventRecorder
+    observers: Sequence[ReconcileObserver] = ()
     tracer: Tracer = OFF
-    counts: ReconcileCounts = field(default_factory=ReconcileCounts)
 
-    def __post_init__(self) -> None:
-        """Start without any write."""
-        self._refused: dict[Key, str] = {}
-        self._status_at: dict[Key, float] = {}
-        self._replaced_at: dict[Key, float] = {}
-        self._as_is: dict[Key, dict[tuple[Kind, str], tuple[str, str]]] = {}
+    _rejected: dict[Key, str] = field(default_factory=dict)
+    """The API server's message for the last write that it rejected, by model."""
 
     async def reconcile(self, key: Key) -> Result:
         """Move this ModelDeployment one step towards its desired state, or all the way.
@@ -115,255 +92,128 @@ class Reconciler:
         if self.caches.is_behind(key):
             return Result(STALE_CACHE_REQUEUE_S, postponed=True)
         with self.tracer.span("reconcile", k8s__namespace__name=key.namespace, halcyon__model=key.name) as span:
-            outcome = await self._reconcile(key)
-            span.note(halcyon__again_s=-1.0 if outcome.again_s is None else outcome.again_s)
-            return outcome
+            try:
+                result = await self._phases(key)
+            finally:
+                # Changes nothing if all was written. Also after a cancellation: such a reconcile plans and writes no more.
+                self.reservations.withdrawn(key)
+            span.note(halcyon__again_s=-1.0 if result.again_s is None else result.again_s)
+            return result
 
-    async def _reconcile(self, key: Key) -> Result:
-        try:
-            return await self._follow_plan(key)
-        finally:
-            # Changes nothing if all was written. Also after a cancellation: such a reconcile plans and writes no more.
-            self.shares.withdrawn(key)
-
-    async def _follow_plan(self, key: Key) -> Result:
+    async def _phases(self, key: Key) -> Result:
         with self.tracer.part("observe"):
-            observed = await self._observe(key)
+            observed = await self._scope_and_plan(key)
         if observed is None:
-            self._forget(key)
+            self._deleted(key)
             return Result()
-        view, planned = observed
-        self.on_plan(key, planned)
-        self._tell_of_edit(view)
+        scope, planned = observed
+        self._notify(scope, planned)
         try:
-            with self.tracer.part("apply") as span:
-                await self._follow(view, planned)
-                refused = await self._apply(view, planned)
-                span.note(halcyon__refused=refused)
-            if not refused:
-                self.shares.written(key)
-            await self._replace_dead(view)
+            rejected = await self._apply(scope, planned)
+            await self.evictions.evict(scope)
         except Exception:
-            # Written last and always: the status reports failed writes, too. But not after a cancellation: the lease may be lost.
-            await self._write_status(view, planned)
+            # The status reports failed writes, too. But not after a cancellation: the lease may be lost.
+            await self.statuses.write(scope, planned)
             raise
         with self.tracer.part("status"):
-            again = await self._write_status(view, planned)
-        before = self._refused.get(key, "")
-        if refused != before:
-            self._refused[key] = refused
-            # At once for a new refusal. Some admission webhooks put another number into each message: no reason to hurry.
-            return Result(STATUS_INTERVAL_S if refused and before else 0.0)
-        waits = [again, planned.rollout.again_s if planned.rollout else None]
-        if refused:
-            waits.append(REJECTED_WRITE_REQUEUE_S)
-        if planned.lingers:
-            waits.append(BALANCER_DRAIN_REQUEUE_S)
-        if planned.strangers:
-            leaving = all(s.leaving for s in planned.strangers)
-            waits.append(DELETION_REQUEUE_S if leaving else CONFLICT_REQUEUE_S)
-        return Result(min((w for w in waits if w is not None), default=None))
+            status_due_s = await self.statuses.write(scope, planned)
+        return self._requeue(key, planned, rejected, status_due_s)
 
-    def _forget(self, key: Key) -> None:
-        self.on_gone(key)
-        self._refused.pop(key, None)
-        self._status_at.pop(key, None)
-        self._replaced_at.pop(key, None)
-        self._as_is.pop(key, None)
+    # Fetch, scope, plan
 
-    async def _observe(self, key: Key) -> tuple[Scope, ReconcilePlan] | None:
-        """Return the scope and its plan. Objects that the plan would create are read first, in case they exist with another owner."""
-        refused = self._refused.get(key, "")
-        view = await self.caches.view(key, self.site(), found={}, refused=refused)
-        if view is None:
+    async def _scope_and_plan(self, key: Key) -> tuple[Scope, ReconcilePlan] | None:
+        """Return the scope and its plan; None if there is no such model.
+
+        Objects that the plan would create are fetched first, in case they exist with another owner.
+        """
+        rejected = self._rejected.get(key, "")
+        scope = await self.scopes.build(key, uncached={}, rejected=rejected)
+        if scope is None:
             return None
-        planned = self._planned(view)
-        missing = [
-            (kind_of(obj), obj["metadata"]["name"])
-            for obj in (*planned.first, *planned.then)
-            if (kind_of(obj), obj["metadata"]["name"]) not in view.children
-        ]
-        if not missing:
-            return view, planned
-        answers = await asyncio.gather(*(self.client.get(kind, key.namespace, name) for kind, name in missing))
-        found = {where: obj for where, obj in zip(missing, answers, strict=True) if obj is not None}
-        if not found:
-            return view, planned
-        view = await self.caches.view(key, self.site(), found=found, refused=refused)
-        return None if view is None else (view, self._planned(view))
+        planned = self._plan(scope)
+        uncached = await self._fetch_uncached(scope, planned)
+        if not uncached:
+            return scope, planned
+        scope = await self.scopes.build(key, uncached=uncached, rejected=rejected)
+        return None if scope is None else (scope, self._plan(scope))
 
-    def _planned(self, view: Scope) -> ReconcilePlan:
-        """Return the plan, with its share reserved before anything is awaited, so that the values it was checked against still hold."""
-        planned = plan.make(view)
-        self.shares.planned(view.key, planned)
+    async def _fetch_uncached(self, scope: Scope, planned: ReconcilePlan) -> dict[tuple[Kind, str], Object]:
+        """Return the objects that exist although the plan would create them: the caches lack them for want of our label."""
+        wanted = [(kind_of(obj), str(obj["metadata"]["name"])) for obj in (*planned.first, *planned.then)]
+        uncached = [where for where in wanted if where not in scope.children]
+        fetched = await asyncio.gather(*(self.client.get(kind, scope.key.namespace, name) for kind, name in uncached))
+        return {where: obj for where, obj in zip(uncached, fetched, strict=True) if obj is not None}
+
+    def _plan(self, scope: Scope) -> ReconcilePlan:
+        """Return the plan, with its GPUs reserved before anything is awaited, so that what it was checked against still holds."""
+        planned = plan.make(scope)
+        self.reservations.planned(scope.key, planned)
         return planned
 
-    def _tell_of_edit(self, view: Scope) -> None:
+    # Notify
+
+    def _notify(self, scope: Scope, planned: ReconcilePlan) -> None:
+        for observer in self.observers:
+            observer.planned(scope.key, planned)
+        self._report_edited_spec(scope)
+
+    def _report_edited_spec(self, scope: Scope) -> None:
         """Report an accepted spec that was overwritten. The edit isn't in force, and is replaced by the spec that is."""
-        name = names.balancer(view.key.name)
-        kept = own(view, kinds.CONFIG_MAP, name)
-        if kept is None or not accepted_spec_digest.was_edited(kept, view.revisions, view.accepted):
+        name = names.balancer(scope.key.name)
+        stored = own(scope, kinds.CONFIG_MAP, name)
+        if stored is None or not accepted_spec_digest.was_edited(stored, scope.revisions, scope.accepted):
             return
         message = (
             f"{balancer.ACCEPTED_KEY} of ConfigMap {name} isn't the spec that was accepted, so it isn't in force; what was accepted "
             "is written there again. Change the ModelDeployment instead, for example spec.scaling.maxReplicas"
         )
-        if self.recorder.tell(view.resource, NewEvent("Warning", "AcceptedSpecEdited", message)):
-            log.warning("somebody has written over an accepted spec", extra={"key": str(view.key), "config_map": name})
+        if self.events.record(scope.resource, NewEvent("Warning", "AcceptedSpecEdited", message)):
+            log.warning("an accepted spec was overwritten", extra={"key": str(scope.key), "config_map": name})
 
-    async def _follow(self, view: Scope, planned: ReconcilePlan) -> None:
+    def _deleted(self, key: Key) -> None:
+        self.reservations.deleted(key)
+        for observer in self.observers:
+            observer.deleted(key)
+        self._rejected.pop(key, None)
+        self.children.forget(key)
+        self.evictions.forget(key)
+        self.statuses.forget(key)
+
+    # Apply children
+
+    async def _apply(self, scope: Scope, planned: ReconcilePlan) -> str:
+        """Write replicas and children; return a sentence about what the API server rejected, empty if nothing."""
+        with self.tracer.part("apply") as span:
+            await self._follow_hpa(scope, planned)
+            rejected = await self.children.apply(scope, planned)
+            span.note(halcyon__refused=rejected)
+        if not rejected:
+            self.reservations.written(scope.key)
+        return rejected
+
+    async def _follow_hpa(self, scope: Scope, planned: ReconcilePlan) -> None:
         """Copy the replicas that an external HPA has set on our Deployment to spec.replicas."""
-        count, before = planned.followed, (view.resource.get("spec") or {}).get("replicas", 1)
-        if count is None or count == before:
+        replicas, before = planned.followed, (scope.resource.get("spec") or {}).get("replicas", 1)
+        if replicas is None or replicas == before:
             return
-        after = await self.client.scale(kinds.MODEL_DEPLOYMENT, view.resource, before=before, after=count)
-        self.caches.wrote(view.key, kinds.MODEL_DEPLOYMENT, after)
+        after = await self.client.scale(kinds.MODEL_DEPLOYMENT, scope.resource, before=before, after=replicas)
+        self.caches.wrote(scope.key, kinds.MODEL_DEPLOYMENT, after)
 
-    async def _apply(self, view: Scope, planned: ReconcilePlan) -> str:
-        """Write what differs. Return a sentence about what the API server refused; empty if nothing."""
-        refused: list[str] = []
-        for wave in (planned.first, planned.then):
-            results = await asyncio.gather(*(self._one(view, obj) for obj in wave), return_exceptions=True)
-            servers = (result for obj, result in zip(wave, results, strict=True) if plan.is_servers(obj))
-            if not all(isinstance(result, _REFUSED) for result in servers):
-                self.shares.sent(view.key)
-            refused += _refusals(results)
-            if refused:
-                return "; ".join(refused)
-        for kind, name in planned.delete:
-            # Only with that uid: another object may have its name by now.
-            seen = view.children.get((kind, name))
-            uid = None if seen is None else seen["metadata"].get("uid")
-            await self.client.delete(kind, view.key.namespace, name, uid=uid)
-        return ""
+    # Requeue
 
-    async def _replace_dead(self, view: Scope) -> None:
-        """Evict a pod whose backend is dead: Triton itself stays "ready" and never restarts it.
-
-        The agents have taken it out of service already. One pod per interval, and never the last ready one.
-        """
-        dead = [p for p in view.pods if view.signals and p["metadata"]["name"] in view.signals.maintenance]
-        dead = [p for p in dead if pods.is_live(p)]
-        serving = [p for p in view.pods if pods.is_ready(p) and p not in dead]
-        if (
-            not dead
-            or not serving
-            or self.clock() - self._replaced_at.get(view.key, -REPLACE_INTERVAL_S) < REPLACE_INTERVAL_S
-        ):
-            return
-        name = dead[0]["metadata"]["name"]
-        try:
-            await self.client.evict(view.key.namespace, name)
-        except (errors.Busy, errors.NotFound) as error:
-            log.info("cannot evict yet", extra={"key": str(view.key), "pod": name, "error": str(error)})
-            return
-        self._replaced_at[view.key] = self.clock()
-        message = f"pod {name} answered with backend errors only; it was taken out and is being replaced"
-        self.recorder.tell(view.resource, NewEvent("Warning", "BackendDied", message))
-
-    async def _one(self, view: Scope, obj: Object) -> None:
-        kind = kind_of(obj)
-        wanted = with_digest(obj)
-        meta = wanted["metadata"]
-        where = (kind, meta["name"])
-        live = view.children.get((kind, meta["name"]))
-        if live is not None:
-            version = live["metadata"]["resourceVersion"]
-            digest = meta["annotations"][DIGEST]
-            if holds(live, wanted) or self._as_is.get(view.key, {}).get(where) == (digest, version):
-                self.counts.skipped += 1
-                return
-        # Not forced if there was no object a moment ago: if another writer has created it meanwhile, it isn't ours to take.
-        after = await self.client.apply(kind, wanted, force=live is not None)
-        self.counts.written += 1
-        self.caches.wrote(view.key, kind, after)
-        if not holds(after, wanted):
-            # Something (an admission policy, say) changes what we write. Writing again would not end.
-            this = (meta["annotations"][DIGEST], after["metadata"]["resourceVersion"])
-            self._as_is.setdefault(view.key, {})[where] = this
-
-    async def _write_status(self, view: Scope, planned: ReconcilePlan) -> float | None:
-        """Write the status if it differs. Return the requeue delay in seconds if that has to wait, else None."""
-        stamp = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        wanted = status.make(view, planned, now=stamp)
-        told, tells = _settled(view.status), _settled(wanted)
-        if told == tells:
-            return None
-        since = self.clock() - self._status_at.get(view.key, -STATUS_INTERVAL_S)
-        if since < (rest_s := _rest_s(told, tells)):
-            return rest_s - since
-        body = {
-            "apiVersion": kinds.MODEL_DEPLOYMENT.api_version,
-            "kind": kinds.MODEL_DEPLOYMENT.kind,
-            "metadata": {"namespace": view.key.namespace, "name": view.key.name},
-            "status": wanted,
-        }
-        try:
-            after = await self.client.apply(kinds.MODEL_DEPLOYMENT, body, subresource="status")
-        except errors.NotFound:
-            return None
-        self.counts.statuses += 1
-        self._status_at[view.key] = self.clock()
-        self.caches.wrote(view.key, kinds.MODEL_DEPLOYMENT, after)
-        for happening in happenings(view.status, wanted):
-            self.recorder.tell(view.resource, happening)
-        return None
-
-
-def _refusals(results: list[BaseException | None]) -> list[str]:
-    """Return the messages of refused writes; raise any other error."""
-    refused = []
-    for result in results:
-        if isinstance(result, _REFUSED):
-            refused.append(str(result))
-        elif isinstance(result, BaseException):
-            raise result
-    return refused
-
-
-_TIMES = {"lastTransitionTime", "observedAt", "decidedAt", "startedAt"}
-"""Fields that change by themselves. Also `startedAt`: if a revision can't be written, each reconcile restarts the rollout's time."""
-
-
-def _settled(written: Any) -> Any:  # any JSON value
-    """Return a status without the fields that change by themselves: times."""
-    if isinstance(written, dict):
-        return {k: _settled(v) for k, v in written.items() if k not in _TIMES}
-    if isinstance(written, list):
-        return [_settled(v) for v in written]
-    return written
-
-
-_PARTS = {"observedGeneration", "conditions", "summary", "scaling", "model", "rollout", "replicas", "coldStart", "cost"}
-"""Fields of the status with values in them whose changes can wait."""
-_COUNTS = {"total", "ready", "updated", "unschedulable"}
-
-
-def _rest_s(before: Any, after: Any) -> float:  # any JSON values
-    """Return the minimum time since the last status write, in seconds: 0 if the desired replicas differ."""
-    if _asked(before) != _asked(after):
-        return 0.0
-    if _weighty(before) != _weighty(after):
-        return STATES_INTERVAL_S
-    return COUNTS_INTERVAL_S if _counts(before) != _counts(after) else STATUS_INTERVAL_S
-
-
-def _asked(written: Any) -> Any:  # any JSON value
-    """Return the desired replicas, which `control/autoscaling/scale_writer.py` waits for."""
-    return (written.get("scaling") or {}).get("desired")
-
-
-def _counts(written: Any) -> Any:  # any JSON value
-    counts = {k: v for k, v in (written.get("replicas") or {}).items() if k in _COUNTS}
-    return counts | {"generation": written.get("observedGeneration")}
-
-
-def _weighty(written: Any) -> Any:  # any JSON value
-    """Return everything that matters by itself: all but values, sentences about them, and numbers of pods."""
-    return {
-        **{k: v for k, v in written.items() if k not in _PARTS},
-        "conditions": [(c["type"], c["status"], c["reason"]) for c in written.get("conditions") or ()],
-        "scaling": {k: (written.get("scaling") or {}).get(k) for k in ("actuator", "desired")},
-        "model": (written.get("model") or {}).get("versions"),
-        "rollout": {k: v for k, v in (written.get("rollout") or {}).items() if k != "message"},
-    }
+    def _requeue(self, key: Key, planned: ReconcilePlan, rejected: str, status_due_s: float | None) -> Result:
+        """Return when to come back."""
+        before = self._rejected.get(key, "")
+        if rejected != before:
+            self._rejected[key] = rejected
+            # At once for a new rejection. Some admission webhooks put another number into each message: no reason to hurry.
+            return Result(STATUS_INTERVAL_S if rejected and before else 0.0)
+        delays = [status_due_s, planned.rollout.again_s if planned.rollout else None]
+        if rejected:
+            delays.append(REJECTED_WRITE_REQUEUE_S)
+        if planned.lingers:
+            delays.append(BALANCER_DRAIN_REQUEUE_S)
+        if planned.strangers:
+            leaving = all(s.leaving for s in planned.strangers)
+            delays.append(DELETION_REQUEUE_S if leaving else CONFLICT_REQUEUE_S)
+        return Result(min((d for d in delays if d is not None), default=None))

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry
 
 from halcyon.control.reconcile.reconciler import Reconciler
 from halcyon.kube import errors
+from halcyon.kube.clock import Clock
 from halcyon.kube.kinds import Key
 from halcyon.kube.work_queue import WorkQueue
 from halcyon.monitoring import instruments, operator_metrics
@@ -27,13 +27,21 @@ class Workers:
     queue: WorkQueue
     reconciler: Reconciler
     registry: CollectorRegistry
-    moved: float = field(default_factory=time.monotonic)
-    """Time at which a reconcile last began or ended, for the liveness probe."""
+    clock: Clock
 
     def __post_init__(self) -> None:
         """Register the metrics."""
+        self._moved_at = self.clock.monotonic()
         self._results = instruments.counter(operator_metrics.RECONCILES, self.registry)
         self._seconds = instruments.histogram(operator_metrics.RECONCILE, self.registry, buckets=_BUCKETS)
+
+    def idle_s(self) -> float:
+        """Return the time since a reconcile last began or ended, for the liveness probe."""
+        return self.clock.monotonic() - self._moved_at
+
+    def reset_idle(self) -> None:
+        """Count idle time from now on: a standby's workers don't move, and that is no reason to end it once it leads."""
+        self._moved_at = self.clock.monotonic()
 
     async def run(self, count: int) -> None:
         """Work until cancelled."""
@@ -44,13 +52,13 @@ class Workers:
     async def _work(self) -> None:
         while True:
             key = await self.queue.get()
-            began = self.moved = time.monotonic()
+            began = self._moved_at = self.clock.monotonic()
             try:
                 await self._one(key)
             finally:
                 self.queue.done(key)
-                self.moved = time.monotonic()
-                self._seconds.observe(self.moved - began)
+                self._moved_at = self.clock.monotonic()
+                self._seconds.observe(self._moved_at - began)
 
     async def _one(self, key: Key) -> None:
         try:

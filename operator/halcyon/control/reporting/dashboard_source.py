@@ -1,4 +1,4 @@
-"""Data source of the web dashboard, its access reviews, and the service that runs it: serving and sampling.
+"""Data source of the web dashboard, and the service that runs it: serving and sampling.
 
 Every replica serves it: caches and agents' reports are warm on the standby too, and the desired replicas are in the status that
 the leader writes. Out of scope: what the dashboard shows (`halcyon.dashboard`).
@@ -11,23 +11,21 @@ import logging
 import math
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from halcyon.api.documents.observation_report import ReportedHistogram
-from halcyon.api.types import GROUP, PLURAL, VERSION
 from halcyon.control.autoscaling.loop import Autoscaler
 from halcyon.control.objects.pod_stage import stage
 from halcyon.control.reporting.recent_events import RecentEvents
 from halcyon.control.state.cluster_state import ClusterState
-from halcyon.dashboard.authorization import Authorizer, Proxy
+from halcyon.dashboard.authorization import Authorizer, ModelReviews, Proxy
 from halcyon.dashboard.client_latency import ClientLatency
 from halcyon.dashboard.history import STEP_S, ChartHistory, ReplicaCounts
 from halcyon.dashboard.ports import UNKNOWN, DashboardPod, Event, ModelNumbers, Name, Past
 from halcyon.dashboard.server import NO_PAGES, Dashboard
 from halcyon.kube import kinds
-from halcyon.kube.client import Kube, Object
-from halcyon.kube.kinds import LOCAL_SUBJECT_ACCESS_REVIEW, SUBJECT_ACCESS_REVIEW, Key, Kind
-from halcyon.metricsapi.auth import User
+from halcyon.kube.client import Object
+from halcyon.kube.clock import Clock
+from halcyon.kube.kinds import Key
 from halcyon.metricsapi.listener import ListeningPorts
 from halcyon.metricsapi.tls import ServingTLS
 from halcyon.render import revision
@@ -50,7 +48,7 @@ _SLICES = STEP_S
 """Number of slices. Each second the models of one slice are sampled, so that thousands cause no load peak."""
 _QUEUED = 1
 _PENDING, _GPU = ([*PodPoint.__dataclass_fields__].index(name) for name in ("pending", "gpu"))
-_OF_BALANCERS = tuple(3 + BALANCER_COUNTERS.index(name) for name in ("requests", "refused", "errors"))
+_OF_BALANCERS = tuple(3 + BALANCER_COUNTERS.index(name) for name in ("requests", "rejected", "errors"))
 _OF_SERVERS = tuple(
     3 + POD_COUNTERS.index(name) for name in ("succeeded", "failed", "rows", "executions", "queue_us", "compute_us")
 )
@@ -68,69 +66,19 @@ class DashboardSettings:
     """Proxy that is trusted to authenticate users; None: no proxy is trusted."""
 
 
-class TokenReviews(Protocol):
-    """Lookup of a token's user."""
-
-    async def user(self, token: str) -> User | None:
-        """Return the user; None if the token isn't valid."""
-
-
-class ModelReviews:
-    """Access reviews by the API server: whether a user may see models."""
-
-    def __init__(self, client: Kube, tokens: TokenReviews, *, local: bool) -> None:
-        """Take the clients. `local`: the operator has rights in some namespaces only, so each namespace is reviewed by itself."""
-        self._client, self._tokens, self._local = client, tokens, local
-
-    @property
-    def knows_all(self) -> bool:
-        """Return whether one review can cover all namespaces."""
-        return not self._local
-
-    async def user(self, token: str) -> User | None:
-        """Return the user of a token."""
-        return await self._tokens.user(token)
-
-    async def may_see(self, user: User, *, namespace: str, name: str = "") -> bool:
-        """Return whether a user may list the ModelDeployments of a namespace (empty: all), or get the one with this name."""
-        kind = LOCAL_SUBJECT_ACCESS_REVIEW if self._local else SUBJECT_ACCESS_REVIEW
-        review = _review(kind, user, namespace=namespace, name=name)
-        made = await self._client.create(kind, review, namespace=namespace if self._local else "")
-        return bool((made.get("status") or {}).get("allowed"))
-
-
-def _review(kind: Kind, user: User, *, namespace: str, name: str) -> Object:
-    attributes = {"group": GROUP, "version": VERSION, "resource": PLURAL, "verb": "get" if name else "list"}
-    attributes |= {key: value for key, value in (("namespace", namespace), ("name", name)) if value}
-    return {
-        "apiVersion": kind.api_version,
-        "kind": kind.kind,
-        **({"metadata": {"namespace": namespace}} if kind.namespaced else {}),
-        "spec": {
-            "user": user.name,
-            "groups": list(user.groups),
-            "extra": {key: list(values) for key, values in user.extra.items()},
-            "resourceAttributes": attributes,
-        },
-    }
-
-
 @dataclass
 class OperatorSource:
     """The operator's state, as the dashboard reads it."""
 
     caches: ClusterState
     hub: ObservationStore
-    scaler: Autoscaler
-    clock: Callable[[], float]
-    """Monotonic, in seconds."""
-    wall: Callable[[], float]
-    """Seconds since the epoch."""
+    autoscaler: Autoscaler
+    clock: Clock
     _names: tuple[int, Collection[Name]] = (-1, ())
 
     def __post_init__(self) -> None:
         """Start to record events."""
-        self._happened = RecentEvents(self.wall)
+        self._happened = RecentEvents(self.clock)
         self.caches.resources.listeners.append(self._happened.changed)
 
     @property
@@ -146,7 +94,7 @@ class OperatorSource:
     def names(self) -> Collection[Name]:
         """Return the names of all models."""
         if self._names[0] != self.changes:
-            self._names = (self.changes, [Name(*key) for key in self.caches.resources.keys()])  # noqa: SIM118  # an informer is no dict
+            self._names = (self.changes, [Name(*key) for key in self.caches.resources.all_keys()])
         return self._names[1]
 
     def model(self, name: Name) -> Object | None:
@@ -181,11 +129,11 @@ class OperatorSource:
 
     def reading(self, name: Name) -> ModelNumbers:
         """Return its current numbers."""
-        now = self.clock()
-        picture = self.hub.look(name.namespace, name.name, now)
+        now = self.clock.monotonic()
+        picture = self.hub.snapshot(name.namespace, name.name, now)
         if picture is None:
             return UNKNOWN
-        gpu, scaled = _gpu(picture, now), self.scaler.scaled(Key(*name))
+        gpu, scaled = _gpu(picture, now), self.autoscaler.state(Key(*name))
         if gpu is None and scaled is not None and scaled.verdict is not None:
             # From the site's Prometheus, or derived: the decision has it for all ready pods together.
             ready = sum(pod.state in {"ready", "unreachable"} for pod in picture.pods.values())
@@ -195,19 +143,19 @@ class OperatorSource:
 
     def answers(self, name: Name) -> Mapping[str, ReportedHistogram]:
         """Return the histograms of answers to clients that its balancers have counted, by pod."""
-        return self.hub.answers(*name, self.clock())
+        return self.hub.client_latencies(*name, self.clock.monotonic())
 
     def past(self, name: Name) -> Past | None:
         """Return the past arrivals that its planner remembers."""
-        history = self.scaler.deciding.history(Key(*name))
+        history = self.autoscaler.decider.history(Key(*name))
         if history is None or not history.bins:
             return None
         return Past(BIN_S, history.open * BIN_S, history.bins)
 
     def known(self, name: Name) -> Known | None:
         """Return what its planner has learnt."""
-        spec = self.scaler.spec_of(Key(*name))
-        return None if spec is None or spec.scaling is None else self.scaler.deciding.known(Key(*name), spec)
+        spec = self.autoscaler.specs.get(Key(*name))
+        return None if spec is None or spec.scaling is None else self.autoscaler.decider.known(Key(*name), spec)
 
 
 def measured(picture: ModelSnapshot, now: float, *, gpu: float | None) -> ModelNumbers:
@@ -281,18 +229,17 @@ class DashboardService:
         ports: ListeningPorts,
     ) -> None:
         """Create the dashboard over `source`."""
-        wall = source.wall
         self._ports = ports
-        self._chosen, self._source, self._wall = chosen, source, wall
+        self._chosen, self._source, self._clock = chosen, source, source.clock
         self.history = ChartHistory()
         self._client_latency = ClientLatency()
         access = Authorizer(
             None if chosen.local else reviews,
-            clock=source.clock,
+            clock=source.clock.monotonic,
             namespaces=lambda: {name.namespace for name in source.names()},
             proxy=chosen.proxy,
         )
-        steps = lambda: int(wall() // STEP_S)  # noqa: E731  # as short as a name for it
+        steps = lambda: int(self._clock.wall() // STEP_S)  # noqa: E731  # as short as a name for it
         self._site = Dashboard(source, access, self.history, steps=steps)
 
     async def run(self, tls: Callable[[], Awaitable[ServingTLS]]) -> None:
@@ -323,11 +270,11 @@ class DashboardService:
             await listener.cleanup()
 
     async def _sample(self) -> None:
-        clock = self._source.clock
-        before = int(self._wall()) - _SLICES
+        clock = self._clock.monotonic
+        before = int(self._clock.wall()) - _SLICES
         changes, slices = -1, sliced(())
         while True:
-            now = self._wall()
+            now = self._clock.wall()
             if not before - _SLICES < int(now):  # the clock was set back
                 before = int(now) - 1
             began = clock()

@@ -20,6 +20,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from halcyon.api.spec import Spec
+from halcyon.control.acceptance.accepted_specs import SpecsInForce
 from halcyon.control.autoscaling.model_signals import ModelSignals
 from halcyon.control.autoscaling.planner_memory_store import BROKEN, Saved
 from halcyon.control.objects import pods
@@ -27,9 +28,11 @@ from halcyon.control.state.cluster_state import ClusterState
 from halcyon.control.state.scope import PublishedCosts as Shown
 from halcyon.kube import kinds
 from halcyon.kube.client import Object
+from halcyon.kube.clock import Clock
 from halcyon.kube.kinds import Key
+from halcyon.kube.leader_election import Leadership
 from halcyon.scaling import gpu_cost
-from halcyon.scaling.gpu_cost import Cost, Ledger, Look, Prices, Spent, Worked
+from halcyon.scaling.gpu_cost import Cost, GpuUsage, Ledger, Prices, ReportedWork, Spent
 
 log = logging.getLogger(__name__)
 
@@ -69,47 +72,48 @@ class GpuCosts:
     """GPU time of all models, and their costs as last published."""
 
     caches: ClusterState
-    sensing: ModelSignals
-    spec_of: Callable[[Key], Spec | None]
-    """The spec in force."""
+    signals: ModelSignals
+    specs: SpecsInForce
     enqueue: Callable[[Key], None]
-    leads: Callable[[], bool]
-    clock: Callable[[], float]
-    """Monotonic, in seconds."""
+    leadership: Leadership
+    clock: Clock
     prices: Prices = field(default_factory=Prices)
-    kept: Mapping[Key, Saved] = field(default_factory=dict)
-    """State saved by an earlier process, of models that this process has not counted yet."""
 
+    _saved: Mapping[Key, Saved] = field(default_factory=dict)
+    """State saved by an earlier process, of models that this process has not counted yet."""
     _models: dict[Key, _Counted] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Provide costs to the caches for scopes, and subscribe to deletions of models, on a standby too."""
-        self.caches.costs = self.shown
+        """Subscribe to deletions of models, on a standby too."""
         self.caches.resources.listeners.append(self._changed)
+
+    def restore(self, saved: Mapping[Key, Saved]) -> None:
+        """Take over state that an earlier process has saved, for models that this process has not counted yet."""
+        self._saved = saved
 
     async def run(self) -> None:
         """Count until cancelled."""
         while True:
             await asyncio.sleep(EVERY_S)
-            began = self.clock()
-            for key in self.caches.resources.keys():  # noqa: SIM118  # an informer is no dict
+            began = self.clock.monotonic()
+            for key in self.caches.resources.all_keys():
                 with self.caches.malformed.passed_over(kinds.MODEL_DEPLOYMENT.kind, key, "costs"):
                     self.count(key)
-                if self.clock() - began > SLICE_S:
+                if self.clock.monotonic() - began > SLICE_S:
                     await asyncio.sleep(0)
-                    began = self.clock()
+                    began = self.clock.monotonic()
 
     def count(self, key: Key) -> None:
         """Sample one model."""
-        spec = self.spec_of(key)
+        spec = self.specs.get(key)
         if spec is None or not spec.runtime.gpu.count:
-            if self._models.pop(key, None) is not None and self.leads():
+            if self._models.pop(key, None) is not None and self.leadership.is_leader:
                 self.enqueue(key)
             return
-        known, uid = self._models.get(key), self.sensing.uid(key)
+        known, uid = self._models.get(key), self.signals.uid(key)
         if known is None or known.uid != uid:
             known = self._models[key] = _Counted(uid, self._restored(key, uid))
-        before, at = known.ledger.total.inferences, self.clock()
+        before, at = known.ledger.total.inferences, self.clock.monotonic()
         known.ledger = known.ledger.counted(self._look(key, spec))
         if known.ledger.total.inferences > before:
             known.worked_at = at
@@ -117,16 +121,16 @@ class GpuCosts:
         shown, is_due = known.shown, known.is_due(at)
         if is_due:
             known.compared_at = at
-        if shown is None or gpu_cost.is_news(shown, now) or (is_due and gpu_cost.has_moved(shown, now)):
+        if shown is None or gpu_cost.has_changed(shown, now) or (is_due and gpu_cost.has_moved(shown, now)):
             known.shown, known.compared_at = now, at
-            if self.leads():
+            if self.leadership.is_leader:
                 self.enqueue(key)
 
     def price(self, spec: Spec) -> float | None:
         """Return the price of one of the model's GPUs for an hour, by the product in its nodeSelector; None if unknown."""
         return self.prices.of((spec.runtime.placement.node_selector or {}).get(PRODUCT))
 
-    def shown(self, key: Key) -> Shown:
+    def published(self, key: Key) -> Shown:
         """Return the cost for a reconcile, as last published; for a model not sampled yet, `settling` keeps the status as it is."""
         known = self._models.get(key)
         return Shown(None if known is None else known.shown, self.prices.currency, settling=known is None)
@@ -138,7 +142,7 @@ class GpuCosts:
 
     def per_hour(self, key: Key) -> float | None:
         """Return the hourly cost of the GPUs that a model holds; None if unknown."""
-        known, spec = self._models.get(key), self.spec_of(key)
+        known, spec = self._models.get(key), self.specs.get(key)
         price = None if spec is None else self.price(spec)
         return None if known is None or price is None or known.ledger.last is None else price * known.ledger.last.held
 
@@ -152,7 +156,7 @@ class GpuCosts:
             self._models.pop(key, None)
 
     def _restored(self, key: Key, uid: str) -> Ledger:
-        saved = self.kept.get(key)
+        saved = self._saved.get(key)
         if saved is None or saved.uid != uid:
             return Ledger()
         try:
@@ -163,14 +167,14 @@ class GpuCosts:
             )
             return Ledger()
 
-    def _look(self, key: Key, spec: Spec) -> Look:
+    def _look(self, key: Key, spec: Spec) -> GpuUsage:
         each = spec.runtime.gpu.count
         there = [pod for pod in self.caches.pods.find(key.namespace, key.name) if pods.holds_node(pod)]
         serving = sum(pods.is_ready(pod) or pod["metadata"]["deletionTimestamp"] is not None for pod in there)
-        return Look(
-            at=self.sensing.epoch.at(self.clock()),
+        return GpuUsage(
+            at=self.signals.epoch.at(self.clock.monotonic()),
             starting=(len(there) - serving) * each,
             serving=serving * each,
-            worked=self.sensing.worked(key, spec) or Worked(),
-            most=None if spec.scaling is None else spec.scaling.max_replicas * each,
+            worked=self.signals.worked(key, spec) or ReportedWork(),
+            max_gpus=None if spec.scaling is None else spec.scaling.max_replicas * each,
         )

@@ -7,18 +7,22 @@ while, and decisions don't wait for a scrape.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from halcyon.api.spec import Spec, defaults
+from halcyon.control.acceptance.accepted_specs import SpecsInForce
+from halcyon.control.autoscaling.loop import Autoscaler
 from halcyon.control.autoscaling.model_state import ModelState
 from halcyon.control.reporting.gpu_costs import GpuCosts
-from halcyon.control.reporting.start_times import PodStart
+from halcyon.control.reporting.start_times import PodStart, StartTimes
 from halcyon.control.state.cluster_state import ClusterState
 from halcyon.kube import kinds
 from halcyon.kube.client import Object
+from halcyon.kube.clock import Clock
 from halcyon.kube.kinds import Key
+from halcyon.kube.leader_election import Leadership
 from halcyon.monitoring import per_model_metrics
 from halcyon.monitoring.metric import Metric, head, label_pairs, line
 from halcyon.scaling.gpu_cost import Spent
@@ -53,30 +57,29 @@ class ModelMetrics:
     """Builder of the page from all models' facts."""
 
     caches: ClusterState
-    spec_of: Callable[[Key], Spec | None]
-    scaled: Callable[[Key], ModelState | None]
-    start: Callable[[Key], PodStart | None]
+    specs: SpecsInForce
+    autoscaler: Autoscaler
+    starts: StartTimes
     costs: GpuCosts
-    leads: Callable[[], bool]
-    clock: Callable[[], float]
-    """Monotonic, in seconds."""
+    leadership: Leadership
+    clock: Clock
 
     async def page(self) -> str:
         """Return the page in the text format; empty on a standby."""
-        if not self.leads():
+        if not self.leadership.is_leader:
             return ""
         lines: dict[Metric, list[str]] = {metric: [] for metric in per_model_metrics.METRICS}
-        began = self.clock()
-        for key in self.caches.resources.keys():  # noqa: SIM118  # an informer is no dict
+        began = self.clock.monotonic()
+        for key in self.caches.resources.all_keys():
             resource = self.caches.resources.get(key)
             if resource is None:
                 continue  # it was deleted meanwhile
             with self.caches.malformed.passed_over(kinds.MODEL_DEPLOYMENT.kind, key, "metrics"):
                 for metric, text in self._lines(key, resource):
                     lines[metric].append(text)
-            if self.clock() - began > SLICE_S:
+            if self.clock.monotonic() - began > SLICE_S:
                 await asyncio.sleep(0)
-                began = self.clock()
+                began = self.clock.monotonic()
         return "".join(head(metric) + "".join(found) for metric, found in lines.items() if found)
 
     def _lines(self, key: Key, resource: Object) -> list[tuple[Metric, str]]:
@@ -84,9 +87,9 @@ class ModelMetrics:
         ours = label_pairs(zip(per_model_metrics.OF, key, strict=True))
         facts = ModelFacts(
             resource,
-            self.spec_of(key),
-            self.scaled(key),
-            self.start(key),
+            self.specs.get(key),
+            self.autoscaler.state(key),
+            self.starts.last(key),
             self.costs.spent(key),
             self.costs.per_hour(key),
         )

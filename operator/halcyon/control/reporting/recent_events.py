@@ -7,11 +7,12 @@ users' workloads. They are kept in memory only; `kubectl events` shows older one
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from halcyon.control.status.events import happenings
 from halcyon.dashboard.ports import Event
 from halcyon.kube.client import Object
+from halcyon.kube.clock import Clock
 from halcyon.kube.event_recorder import QUIET_S, NewEvent
 from halcyon.kube.kinds import Key
 
@@ -26,9 +27,9 @@ _TELLING = ("conditions", "rollout", "scaling")
 class RecentEvents:
     """The last events of each model."""
 
-    def __init__(self, wall: Callable[[], float]) -> None:
-        """Start without events. `wall`: seconds since the epoch."""
-        self._wall = wall
+    def __init__(self, clock: Clock) -> None:
+        """Start without events."""
+        self._clock = clock
         self._of: dict[Key, deque[Event]] = {}
 
     def changed(self, key: Key, before: Object | None, after: Object | None) -> None:
@@ -46,7 +47,7 @@ class RecentEvents:
         return tuple(reversed(self._of.get(key, ())))
 
     def _keep(self, key: Key, happening: NewEvent) -> None:
-        now, kept = self._wall(), self._of.pop(key, None) or deque(maxlen=KEPT)
+        now, kept = self._clock.wall(), self._of.pop(key, None) or deque(maxlen=KEPT)
         made = Event(now, happening.type, happening.reason, happening.message)
         # As for written events: the same one isn't repeated within `QUIET_S`.
         if all(now - one.at >= QUIET_S or one[1:] != made[1:] for one in kept):

@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry
 
 from halcyon.control.objects import pods
 from halcyon.control.state.cluster_state import ClusterState
+from halcyon.kube import pod_times
 from halcyon.kube.client import Object
 from halcyon.kube.kinds import Key
 from halcyon.monitoring import instruments, operator_metrics
@@ -53,12 +54,11 @@ class StartTimes:
         if owner is None or uid in self._started or not pods.is_server(after) or not pods.is_ready(after):
             return
         self._started.add(uid)
-        ready_at = pods.ready_since(after)
-        made = pods.reading(after, ready_at)
+        began_at, ready_at = pod_times.start_began_at(after), pod_times.ready_at(after)
         seen_before = before is not None and before["metadata"]["uid"] == uid
-        if not seen_before or made is None or ready_at is None:
+        if not seen_before or began_at is None or ready_at is None:
             return
-        start = PodStart(ready_at - made.created_at, ready_at)
+        start = PodStart(ready_at - began_at, ready_at)
         self._seconds.observe(start.seconds)
         self._last[Key(key.namespace, owner)] = start
 

@@ -9,20 +9,22 @@ Out of scope: what follows from a verdict (`canary_steps`), and how it is reache
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from halcyon.api.documents.observation_report import SlotLatency
+from halcyon.api.spec import Spec, routing_mode
 from halcyon.control.objects import pods
-from halcyon.control.rollout.rollout import RolloutPlan
+from halcyon.control.rollout.rollout_plan import RolloutPlan
 from halcyon.control.state.scope import CanaryVerdict
 from halcyon.kube.client import Object
+from halcyon.kube.clock import Clock
 from halcyon.kube.kinds import Key
 from halcyon.render import names
 from halcyon.scaling.canary.analysis import judge
 from halcyon.scaling.canary.data import CanaryMemory, Rules, Sample
-from halcyon.scaling.histogram import Histogram
+from halcyon.scaling.histogram import Histogram, growth
 from halcyon.scaling.observations import BalancerObservation, PodPoint
 from halcyon.signals.observation_store import ObservationStore
 
@@ -58,20 +60,31 @@ class _Watched:
     verdict: CanaryVerdict | None = None
 
 
+class RollingOut(Protocol):
+    """A plan, as far as it concerns canaries."""
+
+    @property
+    def spec(self) -> Spec | None:
+        """The spec in force."""
+
+    @property
+    def rollout(self) -> RolloutPlan | None:
+        """The rollout of its revision."""
+
+
 @dataclass
 class CanaryAnalysis:
     """The verdicts on all canaries in progress."""
 
     hub: ObservationStore
-    clock: Callable[[], float]
-    """Monotonic, in seconds."""
+    clock: Clock
     _watched: dict[Key, _Watched] = field(default_factory=dict)
 
-    def planned(self, key: Key, rollout: RolloutPlan | None, *, balanced: bool) -> None:
-        """Watch the canary of this rollout, or none if there is none.
-
-        `balanced`: whether our balancers route to it and report response times.
-        """
+    def planned(self, key: Key, plan: RollingOut) -> None:
+        """Watch the canary of a plan's rollout, or none if there is none."""
+        rollout = plan.rollout
+        # Our balancers report response times if they route to it.
+        balanced = plan.spec is not None and not routing_mode.is_direct(plan.spec)
         if rollout is None or rollout.canary is None or rollout.good is None:
             self._watched.pop(key, None)
             return
@@ -81,13 +94,13 @@ class CanaryAnalysis:
         if known is None or (known.stable, known.canary, known.rules) != asked:
             self._watched[key] = _Watched(*asked)
 
-    def forget(self, key: Key) -> None:
+    def deleted(self, key: Key) -> None:
         """Drop the state of a ModelDeployment that was deleted."""
         self._watched.pop(key, None)
 
     def verdict(self, key: Key, servers: Iterable[Object]) -> CanaryVerdict | None:
         """Return the current verdict; None if there is no canary, or nothing was measured yet."""
-        watched, now = self._watched.get(key), self.clock()
+        watched, now = self._watched.get(key), self.clock.monotonic()
         if watched is None:
             return None
         if watched.looked_at is not None and now - watched.looked_at < LOOK_S:
@@ -144,8 +157,8 @@ def _took(watched: _Watched, balancers: Iterable[BalancerObservation], homes: di
         # A histogram seen for the first time has counts from before the canary; one whose counts fell is from another process.
         if revision is None or then is None or then.bounds_ms != now.bounds_ms:
             continue
-        grown = tuple(after - count for after, count in zip(now.counts, then.counts, strict=True))
-        if min(grown) < 0:
+        grown = growth(then.counts, now.counts)
+        if grown is None:
             continue
         more, known = Histogram(tuple(bound / 1000 for bound in now.bounds_ms), grown), found.get(revision)
         # Balancers of two versions may have different bounds; those like the first are enough.

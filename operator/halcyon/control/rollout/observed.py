@@ -11,6 +11,7 @@ from halcyon.api.types import duration_s
 from halcyon.control.objects import pods
 from halcyon.control.objects.deployment_status import SlotState
 from halcyon.control.state.scope import Scope
+from halcyon.kube import pod_times
 from halcyon.kube.client import Object
 from halcyon.render import names
 from halcyon.render.names import Slot
@@ -90,12 +91,12 @@ class ObservedRollout:
 
     def oldest(self, key: str) -> float | None:
         """Return when the first live pod of a revision was scheduled, or created if it has no node; None if there is none."""
-        began = (pods.placed_at(p) or pods.created_at(p) for p in self.of.get(key, ()))
+        began = (pod_times.start_began_at(p) for p in self.of.get(key, ()))
         return min((at for at in began if at is not None), default=None)
 
     def waited_s(self, key: str) -> float:
         """Return the longest time that a live pod of a revision waited until it was scheduled, in seconds."""
-        waits = ((pods.placed_at(p), pods.created_at(p)) for p in self.of.get(key, ()))
+        waits = ((pod_times.scheduled_at(p), pod_times.created_at(p)) for p in self.of.get(key, ()))
         return max((placed - made for placed, made in waits if placed is not None and made is not None), default=0.0)
 
     def has_time(self, key: str, within_s: float) -> bool:
@@ -107,8 +108,8 @@ class ObservedRollout:
             placed - made >= HEARD_S and not self.is_due(placed + within_s)
             for p in self.of.get(key, ())
             if not pods.is_ready(p)
-            and (placed := pods.placed_at(p)) is not None
-            and (made := pods.created_at(p)) is not None
+            and (placed := pod_times.scheduled_at(p)) is not None
+            and (made := pod_times.created_at(p)) is not None
         )
 
     def why_not(self, key: str, slot: SlotState | None) -> RevisionFailure | None:
@@ -122,7 +123,7 @@ class ObservedRollout:
             return RevisionFailure(Reason.LOAD_FAILED, error)
         if found:
             return RevisionFailure(found.reason, f"pod {found.pod}: {found.message}")
-        return RevisionFailure(Reason.POD_REFUSED, slot.refusal) if slot and slot.refusal else None
+        return RevisionFailure(Reason.POD_CREATION_FAILED, slot.refusal) if slot and slot.refusal else None
 
     def lack(self, revision: Revision, slot: SlotState | None) -> UnschedulablePod | None:
         """Return the revision's pod that is unschedulable for the longest time, or a quota's rejection of its pods.

@@ -22,15 +22,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from enum import StrEnum
 
 from halcyon.api.conditions import Reason
 from halcyon.api.spec import Spec
 from halcyon.api.spec.rollout import Canary
-from halcyon.api.timestamps import epoch_seconds
 from halcyon.control.objects.deployment_status import SlotState
 from halcyon.control.rollout.canary_steps import Advance, advance, wish
-from halcyon.control.rollout.observed import CANT_LOAD, HEARD_S, ObservedRollout, RevisionFailure, grace_s
+from halcyon.control.rollout.failure import deadlines, failure, is_overdue, replacement_due
+from halcyon.control.rollout.observed import CANT_LOAD, HEARD_S, ObservedRollout, RevisionFailure
+from halcyon.control.rollout.rollout_plan import RolloutPhase, RolloutPlan
 from halcyon.control.rollout.rollout_record import RolloutRecord, RolloutResult, away, home, last_good
 from halcyon.control.rollout.sequence_models import keeps_state
 from halcyon.control.rollout.slot_allocation import SlotAllocation, canary_slots, lone_slots
@@ -39,7 +39,7 @@ from halcyon.control.rollout.surge_strategy import SURGE, SurgeSettings, pace
 from halcyon.control.state.scope import Scope
 from halcyon.kube.client import Object
 from halcyon.render import names
-from halcyon.render.names import SLOT_A, Slot
+from halcyon.render.names import Slot
 from halcyon.render.revision import Revision
 from halcyon.render.server import progress_deadline_s
 
@@ -49,135 +49,167 @@ POLL_REQUEUE_S = 5.0
 """Polling interval of a canary: requests cause no reconcile."""
 
 
-class RolloutPhase(StrEnum):
-    """The phase of a rollout."""
+@dataclass(frozen=True)
+class _Placement:
+    """Where the requested revision runs, and beside which others."""
 
-    COMPLETE = "Complete"
-    PROGRESSING = "Progressing"
-    BLOCKED = "Blocked"
-    """The new pods are unschedulable."""
-    FAILED = "Failed"
-    """It failed and stays: there is nothing to roll back to, or spec.rollout.onFailure is Stay."""
-    ROLLING_BACK = "RollingBack"
-    ROLLED_BACK = "RolledBack"
+    home: Slot
+    """The slot of the servers."""
+    place: Slot
+    """The slot of the requested revision: the other one if it is a canary."""
+    is_canary: bool
+    good: Revision | None
+    """The revision to roll back to."""
+    back: Revision | None
+    """The same, if a failure leads back to it."""
+    changed: tuple[Revision, ...]
+    """Other revisions whose rollout record changes."""
+    known: Mapping[str, Revision]
+    """All other revisions, by key."""
 
 
 @dataclass(frozen=True)
-class RolloutPlan:
-    """The rollout decision of one reconcile, with what the status shows about it."""
+class _Course:
+    """How the rollout goes on from here."""
 
-    asked: Revision
-    """The revision that the accepted spec requests."""
+    record: RolloutRecord
+    """Of the requested revision."""
+    step: Advance | None
+    """The canary's step; None if no canary is in progress."""
     target: Revision
-    """The revision that the servers run: `asked`, or another one once that has failed."""
-    phase: RolloutPhase
-    slots: tuple[SlotAllocation, ...]
-    """Desired pods by slot; the first is the home slot."""
-    pace: SurgeSettings = SURGE
-    trouble: RevisionFailure | None = None
-    """Why the requested revision has failed or is blocked, or why its pods aren't ready."""
-    overdue: bool = False
-    """Whether the progress deadline has passed."""
-    has_time: bool = False
-    """Whether a pod that was unschedulable is now starting within the deadline. If so, the Deployment's own deadline doesn't count."""
-    model: str = ""
-    """Name of the model that requests are routed to."""
-    good: Revision | None = None
-    """The revision to roll back to."""
-    canary: Advance | None = None
-    """None if no canary is in progress."""
-    changed: tuple[Revision, ...] = ()
-    """Other revisions whose rollout record changes."""
-    again_s: float | None = None
-    """Requeue delay until time alone may change something, in seconds; None if it can't."""
-
-    @property
-    def trail(self) -> RolloutRecord:
-        """Rollout record of the requested revision."""
-        return RolloutRecord.of(self.asked)
-
-    @property
-    def way_back(self) -> Revision | None:
-        """The revision to keep for a rollback: the last one served is needed until the requested one is served."""
-        return None if self.trail.result == RolloutResult.SERVED else self.good
-
-    @property
-    def home(self) -> Slot:
-        """The slot of the servers, not that of a canary."""
-        return self.slots[0].slot if self.slots else SLOT_A
+    """The revision that the servers run."""
+    stays: Slot
+    """Its slot."""
+    speed: SurgeSettings
 
 
 def decide(view: Scope, spec: Spec, asked: Revision, deployments: Mapping[Slot, Object]) -> RolloutPlan:
-    """Return which revision the servers run, and how they get there; `deployments` are the slots' own."""
+    """Return which revision the servers run, and how they get there; `deployments` are the slots' own.
+
+    In four steps: where the requested revision runs; what its record says after this observation, and which revision is the
+    target; whether pods are removed for it; the pods of each slot.
+    """
     seen = ObservedRollout.at(view, spec, deployments)
-    at_home = home(view.revisions)
-    others = [_seen_to_serve(seen, r, at_home) for r in view.revisions if r.key != asked.key]
+    placed = _placement(seen, asked)
+    if placed.is_canary and placed.good is not None and _is_taken(seen, placed.place, asked):
+        return _waiting(seen, asked, placed, placed.good)
+    routed = placed.good.model if placed.good else asked.model
+    unwritten = (
+        _keeps_all(seen, placed.home)
+        if placed.is_canary
+        else _is_unwritten(seen, asked, placed.place, known=placed.known, routed=routed)
+    )
+    course = _course(seen, asked, placed, unwritten=unwritten)
+    course = _with_replacement(seen, asked, placed, course, unwritten=unwritten)
+    return _planned(seen, asked, placed, course)
+
+
+def _placement(seen: ObservedRollout, asked: Revision) -> _Placement:
+    revisions, at_home = seen.view.revisions, home(seen.view.revisions)
+    others = [_seen_to_serve(seen, r, at_home) for r in revisions if r.key != asked.key]
     good = last_good(others, asked)
     changed = tuple(left(seen, others, asked, away(at_home)))
-    known = {r.key: r for r in (*others, *changed)}
     is_canary = _is_canary(seen, asked, good, at_home)
-    # A failed canary only has pods beside the others' to give up, and no reason to stay.
-    back = good if is_canary or spec.rollout.on_failure == "Rollback" else None
-    place = away(at_home) if is_canary else at_home
-    if is_canary and good is not None and _is_taken(seen, place, asked):
-        # A promotion isn't over, or another canary was superseded: its pods serve until those in the home slot do, so this one waits.
-        speed = pace(seen, good, at_home)
-        return RolloutPlan(
-            asked=asked,
-            target=good,
-            phase=RolloutPhase.PROGRESSING,
-            slots=lone_slots(seen, good, speed, at_home, known=known, routed=good.model),
-            pace=speed,
-            model=good.model,
-            good=good,
-            changed=changed,
-            again_s=_again(seen, good, RolloutRecord.of(good), seen.slots.get(at_home), None),
-        )
-    slot = seen.slots.get(place)
-    routed = good.model if good else asked.model
-    untold = _keeps_all(seen, at_home) if is_canary else _untold(seen, asked, place, known=known, routed=routed)
-    trail, step = _followed(seen, asked, slot, place, is_canary=is_canary, can_return=back is not None, untold=untold)
-    trail = replace(trail, sequences=keeps_state(view, spec, asked))
-    target = back if back is not None and trail.barred else asked
-    stays = place if target is asked else at_home
-    speed = SURGE if is_canary and target is asked else pace(seen, target, stays)
-    again = untold and seen.is_due(_replaced_by(seen, asked, trail))
-    if speed.strategy == "Replace" and target is asked and not trail.ended and (again or not trail.replacing):
-        trail = trail.replace_pods(view.now, speed.why)
+    return _Placement(
+        home=at_home,
+        place=away(at_home) if is_canary else at_home,
+        is_canary=is_canary,
+        good=good,
+        # A failed canary only has pods beside the others' to give up, and no reason to stay.
+        back=good if is_canary or seen.spec.rollout.on_failure == "Rollback" else None,
+        changed=changed,
+        known={r.key: r for r in (*others, *changed)},
+    )
+
+
+def _waiting(seen: ObservedRollout, asked: Revision, placed: _Placement, good: Revision) -> RolloutPlan:
+    """Return the plan of a canary whose slot isn't free yet.
+
+    A promotion isn't over, or another canary was superseded: its pods serve until those in the home slot do.
+    """
+    speed = pace(seen, good, placed.home)
+    return RolloutPlan(
+        asked=asked,
+        target=good,
+        phase=RolloutPhase.PROGRESSING,
+        slots=lone_slots(seen, good, speed, placed.home, known=placed.known, routed=good.model),
+        pace=speed,
+        model=good.model,
+        good=good,
+        changed=placed.changed,
+        again_s=_again(seen, good, RolloutRecord.of(good), seen.slots.get(placed.home), None),
+    )
+
+
+def _course(seen: ObservedRollout, asked: Revision, placed: _Placement, *, unwritten: bool) -> _Course:
+    """Return the requested revision's record after this observation, and which revision is the target."""
+    record, step = _followed(
+        seen,
+        asked,
+        seen.slots.get(placed.place),
+        placed.place,
+        is_canary=placed.is_canary,
+        can_return=placed.back is not None,
+        unwritten=unwritten,
+    )
+    record = replace(record, sequences=keeps_state(seen.view, seen.spec, asked))
+    target = placed.back if placed.back is not None and record.barred else asked
+    stays = placed.place if target is asked else placed.home
+    speed = SURGE if placed.is_canary and target is asked else pace(seen, target, stays)
+    return _Course(record, step, target, stays, speed)
+
+
+def _with_replacement(
+    seen: ObservedRollout, asked: Revision, placed: _Placement, course: _Course, *, unwritten: bool
+) -> _Course:
+    """Return the course with the removal of pods in its record, if the cluster has no room for the revision beside them."""
+    record, now = course.record, seen.view.now
+    again = unwritten and seen.is_due(replacement_due(seen, asked, record))
     if (
-        step is not None
-        and (again or not trail.replacing)
-        and (lack := seen.lack(asked, slot))
-        and seen.lacks_long(lack)
+        course.speed.strategy == "Replace"
+        and course.target is asked
+        and not record.ended
+        and (again or not record.replacing)
     ):
-        trail = trail.replace_pods(view.now, lack.message)
-    noted = trail.on(asked)
+        record = record.replace_pods(now, course.speed.why)
+    if course.step is not None and (again or not record.replacing):
+        lack = seen.lack(asked, seen.slots.get(placed.place))
+        if lack and seen.lacks_long(lack):
+            record = record.replace_pods(now, lack.message)
+    return replace(course, record=record)
+
+
+def _planned(seen: ObservedRollout, asked: Revision, placed: _Placement, course: _Course) -> RolloutPlan:
+    good, record, step, target = placed.good, course.record, course.step, course.target
+    noted = record.on(asked)
     made_of = noted if target is asked else target
     unproven = (
-        good is not None and target is asked and trail.result != RolloutResult.SERVED and not seen.ready(asked.key)
+        good is not None and target is asked and record.result != RolloutResult.SERVED and not seen.ready(asked.key)
     )
     model = good.model if good is not None and (unproven or step is not None) else target.model
     if step is not None and good is not None:
-        slots = canary_slots(seen, good, noted, step, at_home)
+        slots = canary_slots(seen, good, noted, step, placed.home)
     else:
-        slots = lone_slots(seen, made_of, speed, stays, known=known | {noted.key: noted}, routed=model)
-    phase, trouble = _phase(seen, target, trail, seen.slots.get(stays), returns=target is not asked)
-    if phase is RolloutPhase.BLOCKED and (step or _gives_way(seen, target, speed, slots)):
+        known = {**placed.known, noted.key: noted}
+        slots = lone_slots(seen, made_of, course.speed, course.stays, known=known, routed=model)
+    phase, trouble = _phase(seen, target, record, seen.slots.get(course.stays), returns=target is not asked)
+    if phase is RolloutPhase.BLOCKED and (step or _gives_way(seen, target, course.speed, slots)):
         phase = RolloutPhase.PROGRESSING  # a pod was removed for it: it gets scheduled, or fails
+    slot = seen.slots.get(placed.place)
     return RolloutPlan(
         asked=noted,
         target=made_of,
         phase=phase,
         slots=slots,
-        pace=speed,
+        pace=course.speed,
         trouble=trouble,
-        overdue=_is_overdue(seen, asked, trail, slot),
+        overdue=is_overdue(seen, asked, record, slot),
         has_time=seen.has_time(target.key, progress_deadline_s(target.startup_timeout_s)),
         model=model,
         good=good,
         canary=step,
-        changed=changed,
-        again_s=_again(seen, target, trail, slot, step),
+        changed=placed.changed,
+        again_s=_again(seen, target, record, slot, step),
     )
 
 
@@ -189,7 +221,9 @@ def _is_canary(seen: ObservedRollout, asked: Revision, good: Revision | None, at
     return there.revision != asked.key
 
 
-def _untold(seen: ObservedRollout, asked: Revision, place: Slot, *, known: Mapping[str, Revision], routed: str) -> bool:
+def _is_unwritten(
+    seen: ObservedRollout, asked: Revision, place: Slot, *, known: Mapping[str, Revision], routed: str
+) -> bool:
     """Return whether Deployments that must shrink weren't written yet: the process may have ended right after it wrote the record.
 
     The wait for the capacity that their pods free begins with that write.
@@ -215,7 +249,7 @@ def _followed(
     *,
     is_canary: bool,
     can_return: bool,
-    untold: bool,
+    unwritten: bool,
 ) -> tuple[RolloutRecord, Advance | None]:
     """Return the updated rollout record of the requested revision, and its step if it is a canary that goes on."""
     trail = _begun(seen, asked, slot, can_return=can_return)
@@ -225,7 +259,7 @@ def _followed(
     if trail.barred and can_return:
         return trail, None
     if slot is not None and slot.revision == asked.key:
-        trail, step = _judged(seen, asked, trail, slot, place=place, is_canary=is_canary, untold=untold)
+        trail, step = _judged(seen, asked, trail, slot, place=place, is_canary=is_canary, unwritten=unwritten)
     elif is_canary:
         trail, step = _stepped(seen, asked, trail, place)
     return trail, step if step is not None and step.outcome == "goes on" else None
@@ -258,7 +292,7 @@ def _judged(
     *,
     place: Slot,
     is_canary: bool,
-    untold: bool,
+    unwritten: bool,
 ) -> tuple[RolloutRecord, Advance | None]:
     """Return the rollout record of a revision that has pods, and the canary's step if there is one."""
     now = seen.view.now
@@ -266,7 +300,7 @@ def _judged(
         said = seen.why_not(asked.key, slot)
         if said and said.reason in CANT_LOAD:
             trail = trail.hear(said.reason, said.message)
-        if (trouble := _failure(seen, asked, trail, slot, untold=untold)) is not None:
+        if (trouble := failure(seen, asked, trail, slot, unwritten=unwritten)) is not None:
             return trail.fail(now, trouble.reason, trouble.message), None
     if is_canary:
         return _stepped(seen, asked, trail, place)
@@ -295,7 +329,7 @@ def _stepped(
         return step.trail.finish(view.now, place), step
     if step.outcome == "goes on":
         return replace(step.trail, weight=step.weight), step
-    reason = Reason.CANARY_ABORTED if step.outcome == "aborted" else Reason.CANARY_WORSE
+    reason = Reason.CANARY_ABORTED if step.outcome == "aborted" else Reason.CANARY_ANALYSIS_FAILED
     return step.trail.fail(view.now, reason, step.say), step
 
 
@@ -308,61 +342,6 @@ def _seen_to_serve(seen: ObservedRollout, other: Revision, at_home: Slot) -> Rev
     if trail.served or slot is None or slot.revision != other.key or not (slot.complete and seen.ready(other.key)):
         return other
     return trail.finish(seen.view.now, at_home).on(other)
-
-
-def _failure(
-    seen: ObservedRollout, asked: Revision, trail: RolloutRecord, slot: SlotState, *, untold: bool
-) -> RevisionFailure | None:
-    """Return why the revision has failed, while none of its pods is ready; None if it hasn't."""
-    if seen.count == 0:
-        return None
-    trouble = seen.why_not(asked.key, slot)
-    given_up = sum(seen.ready(key) for key in seen.of if key != asked.key) < seen.count
-    if trouble and trouble.reason in CANT_LOAD and given_up:
-        return trouble
-    lack = seen.lack(asked, slot)
-    if lack is not None and (untold or not trail.replacing or not seen.is_due(_replaced_by(seen, asked, trail))):
-        return None
-    # Its own wait as well: if the Deployment controller was down, the pod that is to take the freed capacity is brand-new.
-    if lack is not None and seen.lacks_long(lack):
-        return RevisionFailure(Reason.UNSCHEDULABLE, lack.message)
-    if _is_overdue(seen, asked, trail, slot):
-        if trail.reason:
-            return RevisionFailure(Reason(trail.reason), trail.message)
-        if trouble is None and seen.view.scaling.settling:
-            return None  # no report yet from the agents, which know the reason
-        within = f"not ready within {progress_deadline_s(asked.startup_timeout_s)} s"
-        return trouble or RevisionFailure(Reason.PROGRESS_DEADLINE_EXCEEDED, within)
-    return None
-
-
-def _is_overdue(seen: ObservedRollout, asked: Revision, trail: RolloutRecord, slot: SlotState | None) -> bool:
-    """Return whether the progress deadline has passed without a ready pod of the revision.
-
-    The Deployment's own clock restarts with each step, and right after a change of its template it may still be about the previous one.
-    If the replicas were 0, the Deployment has not seen the revision's pods; then a pod's time since scheduling is the measure. Time that
-    pods spent unschedulable is no failure, and counts in neither.
-    """
-    if slot is None or slot.revision != asked.key or seen.ready(asked.key):
-        return False
-    deadline, began, oldest = _deadlines(seen, asked, trail)
-    if seen.is_due(oldest and oldest + deadline):
-        return True
-    heard = oldest is None or seen.is_due(oldest + HEARD_S)
-    return slot.timed_out and heard and seen.is_due(began and began + deadline)
-
-
-def _deadlines(seen: ObservedRollout, asked: Revision, trail: RolloutRecord) -> tuple[int, float | None, float | None]:
-    """Return the progress deadline in seconds, the rollout's start plus the wait for scheduling, and the start of its first pod."""
-    began = epoch_seconds(trail.began)
-    began = began and began + seen.waited_s(asked.key)
-    return progress_deadline_s(asked.startup_timeout_s), began, seen.oldest(asked.key)
-
-
-def _replaced_by(seen: ObservedRollout, asked: Revision, trail: RolloutRecord) -> float | None:
-    """Return the time by which a pod must have been scheduled in place of the one that was removed for it; None if none was."""
-    since = epoch_seconds(trail.replacing)
-    return None if since is None else since + grace_s(asked) + seen.surge_wait_s
 
 
 def _gives_way(
@@ -407,9 +386,9 @@ def _again(
     if step is not None:
         dues.append(seen.view.now + POLL_REQUEUE_S)
     if (lack := seen.lack(target, slot)) is not None:
-        dues += [seen.patience(lack), _replaced_by(seen, target, trail)]
+        dues += [seen.patience(lack), replacement_due(seen, target, trail)]
     if not seen.ready(target.key) and not trail.ended:
-        deadline, began, oldest = _deadlines(seen, target, trail)
+        deadline, began, oldest = deadlines(seen, target, trail)
         dues += [at + deadline for at in (began, oldest) if at is not None]
         if slot is not None and slot.timed_out:
             dues.append(oldest and oldest + HEARD_S)

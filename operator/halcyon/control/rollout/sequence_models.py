@@ -16,7 +16,7 @@ from halcyon.control.objects import pods
 from halcyon.control.rollout.rollout_record import RolloutRecord
 from halcyon.control.state.scope import Scope
 from halcyon.kube.client import Object
-from halcyon.render import revision
+from halcyon.render import names, revision
 from halcyon.render.revision import Revision
 
 _CONFIG = "config.pbtxt"
@@ -57,6 +57,6 @@ def alone(view: Scope, spec: Spec, asked: Revision) -> Spec:
 
 
 def _tells(pod: Object) -> bool:
-    statuses = [status for status in pod["status"]["initContainerStatuses"] if status["name"] == "fetch"]
+    statuses = [status for status in pod["status"]["initContainerStatuses"] if status["name"] == names.FETCHER]
     ended = [(status["state"].get("terminated") or {}) for status in statuses]
     return any(end.get("exitCode") == 0 and end.get("message") == REPORT for end in ended)

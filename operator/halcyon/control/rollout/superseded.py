@@ -46,5 +46,5 @@ def _found_bad(seen: ObservedRollout, canary: Revision, asked: Revision) -> Revi
         return RevisionFailure(Reason.CANARY_ABORTED, said)
     is_judged = (seen.spec.rollout.canary or Canary()).analysis == "On"
     if is_judged and verdict is not None and verdict.revision == canary.key and verdict.action == "rollback":
-        return RevisionFailure(Reason.CANARY_WORSE, verdict.why)
+        return RevisionFailure(Reason.CANARY_ANALYSIS_FAILED, verdict.why)
     return None

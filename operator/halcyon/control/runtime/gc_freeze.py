@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
+
+from halcyon.kube.clock import SYSTEM_CLOCK, Clock
 
 CHECK_INTERVAL_S = 5.0
 MIN_OBJECTS = 1000
@@ -37,12 +38,12 @@ class GcFreeze:
     every_s: float = CHECK_INTERVAL_S
     settled: int = 0
     """Number of freezes so far."""
-    clock: Callable[[], float] = time.monotonic
+    clock: Clock = SYSTEM_CLOCK
     """In seconds."""
 
     def __post_init__(self) -> None:
         """Start with nothing frozen."""
-        self._seen, self._at = 0, self.clock()
+        self._seen, self._at = 0, self.clock.monotonic()
 
     async def run(self) -> None:
         """Freeze now, and again whenever enough objects are new, until cancelled."""
@@ -53,14 +54,14 @@ class GcFreeze:
             while True:
                 await asyncio.sleep(self.every_s)
                 new = self.changes() - self._seen
-                if new >= max(MIN_OBJECTS, SHARE * self.size()) or self.clock() - self._at >= OFTEN_S:
+                if new >= max(MIN_OBJECTS, SHARE * self.size()) or self.clock.monotonic() - self._at >= OFTEN_S:
                     self.settle()
         finally:
             gc.set_threshold(*usual)
 
     def settle(self) -> None:
         """Collect, then freeze everything that is live."""
-        self._seen, self._at = self.changes(), self.clock()
+        self._seen, self._at = self.changes(), self.clock.monotonic()
         if self.settled % THAWED_EVERY == THAWED_EVERY - 1:
             gc.unfreeze()
         gc.collect()

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import logging
 import sys
-import time
+
+from halcyon.api.timestamps import rfc3339
 
 _STANDARD = set(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
@@ -15,9 +16,8 @@ class JsonFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Return time, level, logger, message, and the record's extra fields."""
-        stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
         line = {
-            "time": f"{stamp}.{int(record.msecs):03d}Z",
+            "time": rfc3339(record.created, "milliseconds"),
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": record.getMessage(),

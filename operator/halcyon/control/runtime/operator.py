@@ -13,16 +13,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry
 
 from halcyon.control.autoscaling.loop import Autoscaler
 from halcyon.control.autoscaling.planner_memory_store import PlannerMemoryStore
 from halcyon.control.autoscaling.pod_scraper import PodScraper
-from halcyon.control.reconcile.pod_notices import PodNotices
 from halcyon.control.reconcile.workers import Workers
 from halcyon.control.reporting.dashboard_source import DashboardService
 from halcyon.control.reporting.gpu_costs import GpuCosts
@@ -30,15 +28,17 @@ from halcyon.control.reporting.model_metrics import ModelMetrics
 from halcyon.control.runtime import http_endpoints as probes
 from halcyon.control.runtime import kopf_watch
 from halcyon.control.runtime.gc_freeze import GcFreeze
+from halcyon.control.runtime.leadership import LeaderState
 from halcyon.control.runtime.settings import OperatorSettings
 from halcyon.control.state.cluster_state import ClusterState
+from halcyon.control.state.metrics_api_check import MetricsApiCheck
 from halcyon.kube import errors
 from halcyon.kube.client import KubeClient
+from halcyon.kube.clock import Clock
 from halcyon.kube.event_recorder import EventRecorder
 from halcyon.kube.kinds import Key
 from halcyon.kube.leader_election import LeaderElector
 from halcyon.kube.work_queue import Priority, WorkQueue
-from halcyon.metricsapi import api_service
 from halcyon.metricsapi.auth import Gate
 from halcyon.metricsapi.listener import Listener, ListeningPorts
 from halcyon.metricsapi.server import MetricsApi, build_app, start_site
@@ -50,56 +50,49 @@ from halcyon.signals.prometheus.source import PrometheusSource
 log = logging.getLogger(__name__)
 
 RESYNC_INTERVAL_S = 600.0
-HEAR_WITHIN_S = 15.0
+REPORTS_TIMEOUT_S = 15.0
 """Time after which a new replica is ready even if some agents haven't reported."""
-FLUSH_WITHIN_S = 0.6
+FLUSH_TIMEOUT_S = 0.6
 """Time to save memories, out of the 2 s that a hand-over may take. Unsaved ones stay as they were at most ten minutes ago."""
-EVENTS_WITHIN_S = 0.3
+EVENTS_TIMEOUT_S = 0.3
 """Time to write events, out of the same 2 s."""
-STUCK_S = 120.0
+STUCK_TIMEOUT_S = 120.0
 """Time without a reconcile starting or ending, although keys are queued, after which the process counts as stuck."""
-
-
-@dataclass
-class LeaderState:
-    """Flag that is on while this replica does the leader's work: from after it wins the lease until before it releases it."""
-
-    on: bool = False
 
 
 @dataclass
 class Operator:
     """All parts of the process, and their start and stop order."""
 
+    clock: Clock
     settings: OperatorSettings
     client: KubeClient
     registry: CollectorRegistry
     queue: WorkQueue
     caches: ClusterState
-    scaler: Autoscaler
+    autoscaler: Autoscaler
     identity: ServingCertificate
+    metrics_api: MetricsApiCheck
     gate: Gate
     collector: Collector
     metrics: MetricsApi
     workers: Workers
     events: EventRecorder
     elector: LeaderElector
-    duty: LeaderState
+    leadership: LeaderState
     memories: PlannerMemoryStore
     prometheus: PrometheusSource | None
-    scraping: PodScraper
+    scraper: PodScraper
     ports: ListeningPorts
-    board: DashboardService | None
+    dashboard: DashboardService | None
     """The web dashboard."""
-    of_models: ModelMetrics
+    model_metrics: ModelMetrics
     costs: GpuCosts
 
     def __post_init__(self) -> None:
-        """Send notices about pods to their balancers from the start."""
-        PodNotices(self.caches, self.collector.tell)
-        self._built = time.monotonic()
-        self._heard = False
-        self._tolerance: bool | None = None
+        """Count the wait for agents' reports from now on."""
+        self._built_at = self.clock.monotonic()
+        self._reports_are_in = False
 
     async def run(self, stop: asyncio.Event) -> None:
         """Run until `stop`; a leader stops working before it releases the lease."""
@@ -110,17 +103,17 @@ class Operator:
                 group.create_task(self._certificates(), name="certificates"),
                 group.create_task(self._serve(), name="sites"),
                 group.create_task(self._decide(), name="scaler"),
-                group.create_task(self._ask_prometheus(), name="prometheus"),
+                group.create_task(self._poll_prometheus(), name="prometheus"),
                 group.create_task(self._scrape(), name="scraping"),
-                group.create_task(self._show(), name="dashboard"),
-                group.create_task(self._count(), name="costs"),
+                group.create_task(self._serve_dashboard(), name="dashboard"),
+                group.create_task(self._count_costs(), name="costs"),
                 group.create_task(GcFreeze(self.caches.size, self.caches.changes).run(), name="heap"),
             ]
             election = group.create_task(self.elector.run(released), name="election")
             leader = group.create_task(self._lead(), name="leader")
             loop = asyncio.get_running_loop()
             kopf_stop = asyncio.Event()
-            kopf = group.create_task(self._front(loop, kopf_stop), name="kopf")
+            kopf = group.create_task(self._watch_by_kopf(loop, kopf_stop), name="kopf")
             await asyncio.wait({asyncio.ensure_future(stop.wait()), kopf}, return_when=asyncio.FIRST_COMPLETED)
             log.info("stopping", extra={"asked": stop.is_set()})
             kopf_stop.set()
@@ -128,15 +121,15 @@ class Operator:
             with contextlib.suppress(asyncio.CancelledError):
                 await leader
             if self.elector.leading.is_set():
-                await self.events.flush(EVENTS_WITHIN_S)
-                await self.memories.flush(within_s=FLUSH_WITHIN_S)
+                await self.events.flush(EVENTS_TIMEOUT_S)
+                await self.memories.flush(within_s=FLUSH_TIMEOUT_S)
             released.set()
             await election
             await self.collector.close()
             for task in background:
                 task.cancel()
 
-    async def _front(self, loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
+    async def _watch_by_kopf(self, loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
         def enqueue(key: Key) -> None:
             loop.call_soon_threadsafe(self.queue.add, key)
 
@@ -146,95 +139,84 @@ class Operator:
 
     async def _lead(self) -> None:
         await self.elector.leading.wait()
-        self.workers.moved = time.monotonic()  # a standby's workers don't move, and that is no reason to end it now
+        self.workers.reset_idle()
         await self.caches.wait_synced()
         # Agents get our certificate with their plan: if it exists before the first plan, that saves a write.
         await self._until(lambda: self.identity.certificates is not None, within_s=10.0)
-        await self._look()
-        log.info("working", extra={"model_deployments": len(self.caches.resources.keys())})
+        await self._check_metrics_api()
+        log.info("working", extra={"model_deployments": len(self.caches.resources.all_keys())})
         await self._recall(self.memories)
-        self.duty.on = True
+        self.leadership.begin()
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self.workers.run(self.settings.workers), name="workers")
-                group.create_task(self._every(CHECK_INTERVAL_S, self._look), name="look")
+                group.create_task(self._every(CHECK_INTERVAL_S, self._check_metrics_api), name="metrics-api")
                 group.create_task(self._resync(), name="resync")
-                group.create_task(self.memories.run(lambda: set(self.caches.resources.keys())), name="memories")
+                group.create_task(self.memories.run(lambda: set(self.caches.resources.all_keys())), name="memories")
                 group.create_task(self.events.run(), name="events")
         finally:
-            self.duty.on = False
+            self.leadership.end()
 
     async def _decide(self) -> None:
         await self.caches.wait_synced()
         # A standby never writes memories: it reads them as they are now, and again when it becomes the leader.
         own, config_maps = self.settings.namespace, self.settings.memory_config_maps
-        await self._recall(PlannerMemoryStore(self.client, own, time.monotonic, time.time, config_maps=config_maps))
-        await self.scaler.run()
+        await self._recall(PlannerMemoryStore(self.client, own, self.clock, config_maps=config_maps))
+        await self.autoscaler.run()
 
     async def _scrape(self) -> None:
         await self.caches.wait_synced()
-        await self.scraping.run()
+        await self.scraper.run()
 
-    async def _count(self) -> None:
+    async def _count_costs(self) -> None:
         await self.caches.wait_synced()
         await self.costs.run()
 
-    async def _show(self) -> None:
+    async def _serve_dashboard(self) -> None:
         """Run the web dashboard if it is enabled; on the standby too."""
-        if self.board is not None:
-            await self.board.run(self._tls)
+        if self.dashboard is not None:
+            await self.dashboard.run(self._tls)
 
     async def _tls(self) -> ServingTLS:
         await self._until(lambda: self.identity.tls is not None)
         assert self.identity.tls is not None  # noqa: S101  # waited for
         return self.identity.tls
 
-    async def _ask_prometheus(self) -> None:
+    async def _poll_prometheus(self) -> None:
         """Poll the site's Prometheus, if there is one; on the standby too, so that it knows as much when it leads."""
-        source, deciding = self.prometheus, self.scaler.deciding
+        source, decider = self.prometheus, self.autoscaler.decider
         if source is None:
             return
         pause_s = await source.poll()
         log.info(source.status())  # the source itself logs later changes
         async with asyncio.TaskGroup() as group:
-            if deciding.histories is not None:
-                group.create_task(deciding.histories.run(deciding.history, deciding.learn), name="histories")
+            if decider.histories is not None:
+                group.create_task(decider.histories.run(decider.history, decider.learn), name="histories")
             await asyncio.sleep(pause_s)
             await source.run()
 
     async def _recall(self, memories: PlannerMemoryStore) -> None:
         """Load what earlier processes have learnt, for models that were not decided here yet."""
         try:
-            self.costs.kept = await memories.load()
-            self.scaler.deciding.kept = dict(self.costs.kept)
+            saved = await memories.load()
+            self.costs.restore(saved)
+            self.autoscaler.decider.restore(saved)
         except (errors.ApiError, errors.Unreachable) as error:
-            log.warning("what planners have learnt can't be read; they begin anew", extra={"error": str(error)})
+            log.warning("cannot read the planners' memories; planners start without them", extra={"error": str(error)})
 
     async def _resync(self) -> None:
         while True:
-            for key in self.caches.resources.keys():  # noqa: SIM118  # an informer is no dict
-                self.queue.add(key, Priority.RESYNC)
+            self._requeue_all()
             await asyncio.sleep(RESYNC_INTERVAL_S)
 
-    async def _look(self) -> None:
+    async def _check_metrics_api(self) -> None:
         """Check who serves the metrics API; a change concerns every model with scaling."""
-        own, watched = self.settings.namespace, self.settings.watch_namespaces
-        found = api_service.NOT_HERE
-        if not watched:
-            found = await api_service.look(self.client, namespace=own, service=self.settings.service)
-        if self._tolerance is None:
-            self._tolerance = await api_service.keeps_tolerance(self.client, namespace=next(iter(watched), own))
-        found = replace(found, tolerance=bool(self._tolerance))
-        if found.ours and self.identity.certificates is not None:
-            try:
-                await api_service.trust(self.client, self.identity.certificates.bundle_pem)
-            except (errors.ApiError, errors.Unreachable) as error:
-                log.warning("cannot write the caBundle", extra={"error": str(error)})
-        if found != self.caches.metrics_api:
-            log.info("metrics API", extra={"ours": found.ours, "why": found.why})
-            self.caches.metrics_api = found
-            for key in self.caches.resources.keys():  # noqa: SIM118  # an informer is no dict
-                self.queue.add(key, Priority.RESYNC)
+        if await self.metrics_api.run_once():
+            self._requeue_all()
+
+    def _requeue_all(self) -> None:
+        for key in self.caches.resources.all_keys():
+            self.queue.add(key, Priority.RESYNC)
 
     async def _certificates(self) -> None:
         """Keep the certificates current; check often until there are some, since the servers wait for them."""
@@ -242,7 +224,7 @@ class Operator:
             leading = self.elector.leading.is_set()
             try:
                 await self.identity.refresh(leading=leading)
-                self.gate.front_proxy = self.identity.front_proxy
+                self.gate.trust(self.identity.front_proxy)
             except (errors.ApiError, errors.Unreachable) as error:
                 log.warning("cannot refresh the certificates", extra={"error": str(error)})
             waiting = self.identity.tls is None
@@ -257,7 +239,7 @@ class Operator:
         """Run both HTTP servers until cancelled."""
         checks = {"work": self._stuck}
         plain = await self.ports.open(
-            probes.build(self.registry, live=checks, ready=self._readiness(), of_models=self.of_models.page),
+            probes.build(self.registry, live=checks, ready=self._readiness(), of_models=self.model_metrics.page),
             name="http",
             host=None,
             port=self.settings.http_port,
@@ -277,30 +259,34 @@ class Operator:
                     await listener.cleanup()
 
     def _stuck(self) -> str:
-        idle = time.monotonic() - self.workers.moved
+        idle = self.workers.idle_s()
         busy = len(self.queue) > 0 and self.elector.leading.is_set()
-        return f"work waits and nothing has moved for {idle:.0f} s" if busy and idle > STUCK_S else ""
+        return (
+            f"keys are queued and no reconcile began or ended for {idle:.0f} s"
+            if busy and idle > STUCK_TIMEOUT_S
+            else ""
+        )
 
     def _readiness(self) -> dict[str, Callable[[], str]]:
         return {
             "caches": lambda: "" if self.caches.synced else "not synced",
             "certificates": lambda: "" if self.identity.tls is not None else "none yet",
-            "agents": self._listening,
+            "agents": self._awaited_reports,
         }
 
-    def _listening(self) -> str:
+    def _awaited_reports(self) -> str:
         """Return why agents' reports are still awaited; empty once they have arrived or the wait is over, and from then on.
 
         A replica that has just started must not serve metrics before agents have reported. The wait is bounded, because a model
         with silent agents must not keep the operator from becoming ready.
         """
-        if self._heard or not self.caches.synced:
+        if self._reports_are_in or not self.caches.synced:
             return ""
-        unheard = self.scaler.unheard()
-        if not unheard or time.monotonic() - self._built > HEAR_WITHIN_S:
-            self._heard = True
+        unserved = self.autoscaler.unserved()
+        if not unserved or self.clock.monotonic() - self._built_at > REPORTS_TIMEOUT_S:
+            self._reports_are_in = True
             return ""
-        return f"nothing heard yet of {len(unheard)} models, {unheard[0]} among them"
+        return f"no agent has reported yet on {len(unserved)} models, for example {unserved[0]}"
 
     @staticmethod
     async def _every(period_s: float, act: Callable[[], Awaitable[None]]) -> None:

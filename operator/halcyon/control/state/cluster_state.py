@@ -1,38 +1,24 @@
-"""The caches of everything that the controller reads, and the scope of one ModelDeployment in them."""
+"""The caches of everything that the controller reads, and which ModelDeployments a change concerns."""
 
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from halcyon.api.schema import shape
-from halcyon.api.spec import Spec
 from halcyon.control.objects import pods, resource_quotas
 from halcyon.control.objects.child_names import every_child
 from halcyon.control.state import route_conflicts
 from halcyon.control.state.gateway_routes import GatewayRoutes
-from halcyon.control.state.image_volume_support import ImageVolumeSupport
-from halcyon.control.state.scope import (
-    CanaryVerdict,
-    Gpus,
-    PublishedCosts,
-    PublishedScaling,
-    Scope,
-    Signals,
-    SourceState,
-)
 from halcyon.kube import kinds
 from halcyon.kube.client import FIELD_MANAGER, Kube, Object
+from halcyon.kube.clock import SYSTEM_CLOCK, Clock
 from halcyon.kube.informer import Informer, OnChange, drop_managed_fields
 from halcyon.kube.kinds import CHILDREN, Key, Kind
 from halcyon.kube.malformed_objects import Malformed
-from halcyon.metricsapi import api_service
-from halcyon.metricsapi.api_service import ExternalMetricsApi
-from halcyon.render import names, revision
-from halcyon.render.site import Site
+from halcyon.render import names
 
 OURS = f"{names.MANAGER_LABEL}={names.MANAGER}"
 READ_YOUR_WRITES_TIMEOUT_S = 5.0
@@ -52,7 +38,7 @@ MAX_SAID = 20
 """Maximum number of such sentences that are logged per object."""
 
 
-def _nobody(_key: Key, _before: Object | None, _after: Object | None) -> None:
+def _ignore(_key: Key, _before: Object | None, _after: Object | None) -> None:
     """Do nothing: each decision reads the quotas anyway."""
 
 
@@ -67,7 +53,8 @@ def _owner_index(obj: Object) -> Iterable[str]:
     return (owner,) if owner else ()
 
 
-def _source_words(resource: Object) -> Iterable[str]:
+def source_words(resource: Object) -> Iterable[str]:
+    """Yield the index words of the ConfigMap or PersistentVolumeClaim that a ModelDeployment's source names."""
     source = ((resource.get("spec") or {}).get("model") or {}).get("source") or {}
     if name := (source.get("configMap") or {}).get("name"):
         yield f"configmap/{name}"
@@ -91,7 +78,7 @@ def _only_version(obj: Object) -> Object:
 
 @dataclass
 class ClusterState:
-    """Informers, and callables for state that comes from elsewhere than the API server."""
+    """The informers, and the writes of ours that they have yet to see."""
 
     client: Kube
     enqueue: Callable[[Key], None]
@@ -100,25 +87,15 @@ class ClusterState:
     """Watched namespaces; empty: all."""
     walls: bool = False
     """Whether NetworkPolicies are created. Only then may the operator read them."""
-    signals: Callable[[Key], Signals | None] = field(default=lambda _: None)
-    scaling: Callable[[Key], PublishedScaling] = field(default=lambda _: PublishedScaling())
-    canary: Callable[[Key], CanaryVerdict | None] = field(default=lambda _: None)
-    troubles: Callable[[Key], tuple[str, ...]] = field(default=lambda _: ())
-    gpus: Callable[[Key], Gpus] = field(default=lambda _: Gpus())
-    accepted: Callable[[Key], Spec | None] = field(default=lambda _: None)
-    """The spec in force."""
-    costs: Callable[[Key], PublishedCosts] = field(default=lambda _: PublishedCosts())
-    metrics_api: ExternalMetricsApi = api_service.UNKNOWN
+    clock: Clock = SYSTEM_CLOCK
 
     def __post_init__(self) -> None:
         """Create the informers; `run` starts them."""
         self.malformed = Malformed()
-        self._image_volumes = ImageVolumeSupport(self.client)
         self._waiting: dict[Key, dict[tuple[Kind, Key], tuple[int, float]]] = {}
-        self._contents: dict[Key, tuple[str, Mapping[str, str], Mapping[str, str]]] = {}
         self.resources = self._informer(
             kinds.MODEL_DEPLOYMENT,
-            index=_source_words,
+            index=source_words,
             listener=self._resource_changed,
             selector="",
             project=_project_resource,
@@ -146,7 +123,7 @@ class ClusterState:
         self.quotas = self._informer(
             kinds.RESOURCE_QUOTA,
             index=lambda _: (QUOTA_WORD,),
-            listener=_nobody,
+            listener=_ignore,
             selector="",
             project=resource_quotas.project,
         )
@@ -188,18 +165,18 @@ class ClusterState:
         # Below 0 only if it was stored past the schema: such replicas can be neither held nor granted.
         return max(int(((self.resources.get(key) or {}).get("spec") or {}).get("replicas", 1)), 0)
 
-    def desired_told(self, key: Key) -> int | None:
+    def published_desired(self, key: Key) -> int | None:
         """Return the desired replicas in its status; None if there are none."""
         status = (self.resources.get(key) or {}).get("status") or {}
-        told = (status.get("scaling") or {}).get("desired")
-        return told if isinstance(told, int) else None
+        desired = (status.get("scaling") or {}).get("desired")
+        return desired if isinstance(desired, int) else None
 
-    def count_ahead(self, key: Key) -> int:
+    def unpublished_replicas(self, key: Key) -> int:
         """Return the replicas if the operator has written them and the status doesn't show them yet, else 0."""
-        resource, count = self.resources.get(key) or {}, self.replicas(key)
-        told = ((resource.get("status") or {}).get("scaling") or {}).get("current")
-        ours = (resource.get("metadata") or {}).get("replicasWriter") == FIELD_MANAGER
-        return count if ours and told != count else 0
+        resource, replicas = self.resources.get(key) or {}, self.replicas(key)
+        published = ((resource.get("status") or {}).get("scaling") or {}).get("current")
+        is_ours = (resource.get("metadata") or {}).get("replicasWriter") == FIELD_MANAGER
+        return replicas if is_ours and published != replicas else 0
 
     def wrote(self, owner: Key, kind: Kind, obj: Object) -> None:
         """Record a write of ours: no decision for `owner` is made before the cache has seen it."""
@@ -207,14 +184,14 @@ class ClusterState:
         key = Key(meta.get("namespace", ""), meta["name"])
         version = int(meta["resourceVersion"])
         if not self._cache_of(kind).has_seen(key, version):
-            self._waiting.setdefault(owner, {})[kind, key] = (version, time.monotonic())
+            self._waiting.setdefault(owner, {})[kind, key] = (version, self.clock.monotonic())
 
     def is_behind(self, owner: Key) -> bool:
         """Return whether the caches have yet to see a write of ours for this ModelDeployment."""
         waiting = self._waiting.get(owner)
         if not waiting:
             return False
-        now = time.monotonic()
+        now = self.clock.monotonic()
         for (kind, key), (version, since) in list(waiting.items()):
             if now - since > READ_YOUR_WRITES_TIMEOUT_S or self._cache_of(kind).has_seen(key, version):
                 del waiting[kind, key]
@@ -222,96 +199,30 @@ class ClusterState:
             del self._waiting[owner]
         return bool(waiting)
 
-    async def view(
-        self, key: Key, site: Site, *, found: Mapping[tuple[Kind, str], Object], refused: str
-    ) -> Scope | None:
-        """Return the scope of a ModelDeployment; None if it doesn't exist or is being deleted.
+    def children_of(self, key: Key) -> dict[tuple[Kind, str], Object]:
+        """Return the cached objects with names that a ModelDeployment's children have, whatever their owner."""
+        return {
+            (kind, name): child
+            for kind, name in every_child(key.name)
+            if (self.walls or kind not in kinds.WALLS)
+            and (child := self._cache_of(kind).get(Key(key.namespace, name))) is not None
+        }
 
-        `found` are objects that the caches don't hold because they don't have our label.
-        """
-        resource = self.resources.get(key)
-        if resource is None or resource["metadata"].get("deletionTimestamp"):
-            self._waiting.pop(key, None)
-            return None
-        children = dict(found)
-        for kind, name in every_child(key.name):
-            if kind in kinds.WALLS and not self.walls:
-                continue
-            if (child := self._cache_of(kind).get(Key(key.namespace, name))) is not None:
-                children[kind, name] = child
-        uid = resource["metadata"]["uid"]
-        records = [r for r in self.children[kinds.CONTROLLER_REVISION].find(key.namespace, key.name) if belongs(r, uid)]
-        maps = [m for m in self.children[kinds.CONFIG_MAP].find(key.namespace, key.name) if belongs(m, uid)]
-        for kind, owned in ((kinds.CONTROLLER_REVISION, records), (kinds.CONFIG_MAP, maps)):
-            children |= {(kind, o["metadata"]["name"]): o for o in owned}
-        foreign = [h for h in self.hpas.find(key.namespace, key.name) if not belongs(h, uid)]
-        servers = [names.server(key.name, slot) for slot in names.SLOTS]
-        below = {name: self.hpas.find(key.namespace, f"{_DEPLOYMENT}{name}") for name in servers}
-        balancers = self.pods.find(key.namespace, f"balancer/{key.name}")
-        return Scope(
-            resource=resource,
-            site=site,
-            children=children,
-            revisions=tuple(r for r in map(revision.read, records) if r is not None),
-            config_maps=tuple(m["metadata"]["name"] for m in maps if m.get("immutable")),
-            pods=tuple(self.pods.find(key.namespace, key.name)),
-            balancers=len(balancers),
-            balancer_trouble=_trouble(*balancers),
-            source=await self._source(key.namespace, resource),
-            signals=self.signals(key),
-            metrics_api=self.metrics_api,
-            gateway_api=self.routes.found,
-            routes_beside=self.routes.beside(key),
-            foreign_autoscaler=_autoscaler(foreign[0]) if foreign else "",
-            foreign_below={name: _autoscaler(hpas[0]) for name, hpas in below.items() if hpas},
-            scaling=self.scaling(key),
-            canary=self.canary(key),
-            costs=self.costs(key),
-            accepted=self.accepted(key),
-            troubles=self.troubles(key),
-            now=time.time(),
-            # Read after the last await: it must still hold when the plan is made.
-            gpus=self.gpus(key),
-            refused=refused,
-        )
+    def owned(self, kind: Kind, key: Key, uid: str) -> list[Object]:
+        """Return a ModelDeployment's own objects of a kind; `uid` is the ModelDeployment's."""
+        return [obj for obj in self.children[kind].find(key.namespace, key.name) if belongs(obj, uid)]
 
-    async def _source(self, namespace: str, resource: Object) -> SourceState:
-        source = ((resource.get("spec") or {}).get("model") or {}).get("source") or {}
-        if isinstance(claim := source.get("persistentVolumeClaim"), dict):
-            name = str(claim.get("claimName"))
-            there = self.claims.get(Key(namespace, name))
-            return SourceState(missing="" if there else f"PersistentVolumeClaim {namespace}/{name} doesn't exist")
-        if isinstance(given := source.get("configMap"), dict):
-            return await self._config_map(Key(namespace, str(given.get("name"))), given.get("items") or ())
-        if isinstance(source.get("image"), dict):
-            return SourceState(lacking=await self._image_volumes.lacking(namespace))
-        return SourceState()
+    def foreign_hpas(self, key: Key, uid: str) -> list[Object]:
+        """Return the HPAs of others that scale a ModelDeployment."""
+        return [hpa for hpa in self.hpas.find(key.namespace, key.name) if not belongs(hpa, uid)]
 
-    async def _config_map(self, key: Key, items: Iterable[Mapping[str, Any]]) -> SourceState:
-        there = self.config_maps.get(key)
-        if there is None:
-            self._contents.pop(key, None)
-            return SourceState(missing=f"ConfigMap {key} doesn't exist")
-        version = there["metadata"]["resourceVersion"]
-        held = self._contents.get(key)
-        if held is None or held[0] != version:
-            obj = await self.client.get(kinds.CONFIG_MAP, key.namespace, key.name)
-            if obj is None:
-                return SourceState(missing=f"ConfigMap {key} doesn't exist")
-            held = (obj["metadata"]["resourceVersion"], obj.get("data") or {}, obj.get("binaryData") or {})
-            if self.resources.find(key.namespace, f"configmap/{key.name}"):  # the last one may have gone meanwhile
-                self._contents[key] = held
-        wanted = {str(item.get("key")) for item in items}
-        _, data, binary = held
-        if lacking := sorted(wanted - set(data) - set(binary)):
-            has = ", ".join(sorted({*data, *binary})) or "none"
-            return SourceState(missing=f"ConfigMap {key} has no key {', '.join(lacking)}; its keys are {has}")
-        return SourceState(
-            content=revision.Content(
-                data={k: v for k, v in sorted(data.items()) if k in wanted},
-                binary={k: v for k, v in sorted(binary.items()) if k in wanted},
-            )
-        )
+    def hpas_of_deployment(self, namespace: str, name: str) -> list[Object]:
+        """Return the HPAs that scale a Deployment."""
+        return list(self.hpas.find(namespace, f"{_DEPLOYMENT}{name}"))
+
+    def forget_writes(self, owner: Key) -> None:
+        """Drop the writes that the caches have yet to see for a ModelDeployment that was deleted."""
+        self._waiting.pop(owner, None)
 
     def _cache_of(self, kind: Kind) -> Informer:
         if kind in self.routes.informers:
@@ -319,7 +230,7 @@ class ClusterState:
         return self.resources if kind is kinds.MODEL_DEPLOYMENT else self.children[kind]
 
     def _enqueue_all(self) -> None:
-        for key in self.resources.keys():  # noqa: SIM118  # an informer is no dict
+        for key in self.resources.all_keys():
             self.enqueue(key)
 
     def _informer(
@@ -362,18 +273,9 @@ class ClusterState:
             self.malformed.note(kinds.MODEL_DEPLOYMENT.kind, key, "fields", "; ".join(wrong[:MAX_SAID]))
         else:
             self.malformed.clear(kinds.MODEL_DEPLOYMENT.kind, key, "fields")
-        if before is not None:
-            self._drop_contents(key.namespace, _source_words(before))
         # The status as well: a write of ours that was thought lost may arrive after a newer one.
         if before is None or after is None or _asked(before) != _asked(after):
             self.enqueue(key)
-
-    def _drop_contents(self, namespace: str, words: Iterable[str]) -> None:
-        """Drop the contents of ConfigMaps, up to 1 MiB each, that no ModelDeployment names any more."""
-        for word in words:
-            kind, _, name = word.partition("/")
-            if kind == "configmap" and not self.resources.find(namespace, word):
-                self._contents.pop(Key(namespace, name), None)
 
     def _child_changed(self, key: Key, before: Object | None, after: Object | None) -> None:
         # Both: an edit of the label takes a child away from its former owner, which must be reconciled, too.
@@ -383,7 +285,7 @@ class ClusterState:
     def _pod_changed(self, key: Key, before: Object | None, after: Object | None) -> None:
         if not all(pods.is_server(pod) for pod in (before, after) if pod):
             # For balancers the Deployment's status is enough, except for the reason why a pod doesn't start.
-            if _trouble(before) != _trouble(after):
+            if unready_reason(before) != unready_reason(after):
                 self._child_changed(key, before, after)
             return
         if before is None or after is None or _said(before) != _said(after):
@@ -399,17 +301,17 @@ class ClusterState:
                     self.enqueue(Key(key.namespace, target))
 
 
-def _trouble(*found: Object | None) -> str:
+def unready_reason(*found: Object | None) -> str:
     """Return the reason why one of these pods isn't ready, in a sentence; empty if there is none."""
-    said = pods.trouble(pod for pod in found if pod is not None)
-    return f"pod {said.pod}: {said.message}" if said else ""
+    trouble = pods.trouble(pod for pod in found if pod is not None)
+    return f"pod {trouble.pod}: {trouble.message}" if trouble else ""
 
 
-def _autoscaler(hpa: Object) -> str:
+def hpa_name(hpa: Object) -> str:
     """Return a readable name of an HPA, with the object that created it."""
     owners = hpa["metadata"].get("ownerReferences") or ()
-    made_by = next((f" of {o['kind']} {o['name']}" for o in owners if o.get("controller")), "")
-    return f"HorizontalPodAutoscaler {hpa['metadata']['name']}{made_by}"
+    creator = next((f" of {o['kind']} {o['name']}" for o in owners if o.get("controller")), "")
+    return f"HorizontalPodAutoscaler {hpa['metadata']['name']}{creator}"
 
 
 def _project_resource(resource: Object) -> Object:

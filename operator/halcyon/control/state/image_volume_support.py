@@ -6,12 +6,11 @@ API servers support them by default from 1.35 on (KEP-4639). An older one drops 
 from __future__ import annotations
 
 import logging
-import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from halcyon.kube import errors
 from halcyon.kube.client import Kube, Object
+from halcyon.kube.clock import SYSTEM_CLOCK, Clock
 from halcyon.kube.kinds import DEPLOYMENT
 
 log = logging.getLogger(__name__)
@@ -30,14 +29,14 @@ class ImageVolumeSupport:
     """The check for image volumes, with its last result."""
 
     client: Kube
-    clock: Callable[[], float] = time.monotonic
+    clock: Clock = SYSTEM_CLOCK
     """Monotonic, in seconds."""
     _there: bool | None = field(default=None, init=False)
     _asked_at: float | None = field(default=None, init=False)
 
     async def lacking(self, namespace: str) -> str:
         """Return a sentence if image volumes are missing; empty if they are supported or that is unknown (then the pods' status shows it)."""
-        now = self.clock()
+        now = self.clock.monotonic()
         if self._asked_at is None or (not self._there and now - self._asked_at >= AGAIN_S):
             self._asked_at = now
             self._there = await self._ask(namespace)

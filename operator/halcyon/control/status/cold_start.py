@@ -20,6 +20,8 @@ from halcyon.api.timestamps import epoch_seconds, rfc3339
 from halcyon.control.objects import pods
 from halcyon.control.state.scope import Scope
 from halcyon.kube.client import Object
+from halcyon.kube.pod_times import pod_times
+from halcyon.render import names
 
 
 @dataclass(frozen=True)
@@ -52,18 +54,15 @@ def make(view: Scope, *, longest_s: float) -> dict[str, Any] | None:
 def start(pod: Object) -> ColdStart | None:
     """Return the start of a ready pod; None if it isn't ready, or a restart has overwritten the times."""
     statuses = (*pod["status"]["initContainerStatuses"], *pod["status"]["containerStatuses"])
-    created, ready = pods.created_at(pod), pods.ready_since(pod)
-    if created is None or ready is None or any(status["restartCount"] for status in statuses):
+    times = pod_times(pod, names.FETCHER)
+    created, ready = times.created_at, times.ready_at
+    if created is None or ready is None or not pods.is_ready(pod) or any(one["restartCount"] for one in statuses):
         return None
-    scheduled = pods.condition(pod, "PodScheduled")
-    bound = epoch_seconds(str(scheduled.get("lastTransitionTime") or "")) if scheduled.get("status") == "True" else None
-    fetcher: Object = next((s["state"].get("terminated") or {} for s in statuses if s["name"] == "fetch"), {})
-    began, ended = (epoch_seconds(str(fetcher.get(name) or "")) for name in ("startedAt", "finishedAt"))
     marks = (
-        ("scheduling", created, bound),
-        ("pulling", bound, began),
-        ("fetching", began, ended),
-        ("loading", ended, ready),
+        ("scheduling", created, times.scheduled_at),
+        ("pulling", times.scheduled_at, times.init_started_at),
+        ("fetching", times.init_started_at, times.init_ended_at),
+        ("loading", times.init_ended_at, ready),
     )
     parts = [(name, a, b) for name, a, b in marks if a is not None and b is not None]
     told = tuple((name, max(round(b - a), 0)) for name, a, b in parts)

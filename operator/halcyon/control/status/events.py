@@ -14,8 +14,8 @@ from halcyon.kube.event_recorder import NewEvent
 # Stalled        absent, other   True         Warning, its reason (if Accepted isn't the cause)
 # Ready          not True        True         Normal
 # Ready          True            not True     Warning, its reason
-# BalancerReady  other        any, and      Warning, BalancerTrouble
-#                reason       BalancerTrouble
+# BalancerReady  other        any, and      Warning, BalancerDegraded
+#                reason       BalancerDegraded
 # a decision     absent          present      Normal, ScaledUp or ScaledDown (Recommended if not Active)
 # rollout        no reason to    a reason     Normal, ReplacingPods
 #                replace pods
@@ -43,7 +43,7 @@ def happenings(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[NewE
     balancer = new.get("BalancerReady", {})
     # If it is the reason why the model isn't Ready, that event has it already.
     told = {happening.reason for happening in found}
-    if balancer.get("reason") == "BalancerTrouble" not in told and changed("BalancerReady"):
+    if balancer.get("reason") == "BalancerDegraded" not in told and changed("BalancerReady"):
         found.append(NewEvent("Warning", balancer["reason"], balancer["message"]))
     found += _rollout(before.get("rollout") or {}, after.get("rollout") or {}, told={f.reason for f in found})
     return [*found, *_decisions(before.get("scaling") or {}, after.get("scaling") or {})]

@@ -7,7 +7,7 @@ from typing import Any
 from halcyon.api.conditions import MESSAGE_LIMIT, Condition, Reason, Type
 from halcyon.api.spec import defaults
 from halcyon.control.desired.plan import ReconcilePlan
-from halcyon.control.rollout.rollout import RolloutPhase, RolloutPlan
+from halcyon.control.rollout.rollout_plan import RolloutPhase, RolloutPlan
 from halcyon.control.rollout.rollout_record import RolloutRecord, RolloutResult
 from halcyon.control.state.scope import Scope
 from halcyon.render import names
@@ -157,4 +157,4 @@ def outdated(view: Scope, plan: ReconcilePlan) -> Condition | None:
         f"revision {rolled.asked.key} was rendered by {by} and serves as it is; now differs {', '.join(differs[:_NAMED])}{more}. "
         f"halcyon refresh {view.key.name} rolls the new rendering out"
     )
-    return Condition(Type.RUNTIME_OUTDATED, status=True, reason=Reason.RENDERED_EARLIER, message=text)
+    return Condition(Type.RUNTIME_OUTDATED, status=True, reason=Reason.POD_TEMPLATE_OUTDATED, message=text)

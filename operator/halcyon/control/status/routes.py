@@ -2,9 +2,9 @@
 
 the API has the kinds   the routes exist       an older one claims     their Gateway reports    RoutesAccepted
                                                the same requests
-no                      -                      -                       -                        False    GatewayApiMissing
+no                      -                      -                       -                        False    GatewayAPIMissing
 yes                     no                     -                       -                        Unknown  RoutesPending
-yes                     yes                    -                       a condition isn't True   False    RoutesRefused, with its message
+yes                     yes                    -                       a condition isn't True   False    RoutesRejected, with its message
 yes                     yes                    yes                     anything else            False    RouteConflict
 yes                     yes                    no                      nothing                  Unknown  RoutesPending
 yes                     yes                    no                      all are True             True     RoutesAccepted
@@ -42,7 +42,7 @@ def accepted(view: Scope, plan: ReconcilePlan) -> Condition | None:
     told = [_told(view, kind, gateway) for kind in _kinds(gateway)]
     if refused := [text for verdict, text in told if verdict is False]:
         message = f"{where}: {'; '.join(refused)}"
-        return Condition(Type.ROUTES_ACCEPTED, status=False, reason=Reason.ROUTES_REFUSED, message=message)
+        return Condition(Type.ROUTES_ACCEPTED, status=False, reason=Reason.ROUTES_REJECTED, message=message)
     if conflict := _conflict(view, gateway):
         message = f"{where}: {conflict}"
         return Condition(Type.ROUTES_ACCEPTED, status=False, reason=Reason.ROUTE_CONFLICT, message=message)

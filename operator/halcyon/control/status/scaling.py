@@ -26,9 +26,9 @@ _LONG = 1024
 
 # A process without a report about the model keeps the condition that was written before. Else:
 # spec.scaling    external writer         decision            mode        HPA            ScalingActive
-# none            -                       -                   -           -              True     Fixed
-# set             an HPA                  -                   -           -              False    ForeignAutoscaler
-# set             another writer          -                   -           -              False    ForeignWriter
+# none            -                       -                   -           -              True     FixedReplicas
+# set             an HPA                  -                   -           -              False    ExternalAutoscaler
+# set             another writer          -                   -           -              False    ExternalWriter
 # set             none                    none, or no report  -           -              Unknown
 #                                         ever arrived
 # set             none                    signals missing     -           -              False    MetricsMissing
@@ -46,7 +46,7 @@ def active(view: Scope, plan: ReconcilePlan) -> Condition:
     scaling = plan.spec.scaling
     if scaling is None:
         text = f"fixed at spec.replicas = {plan.replicas}{_given(view)}"
-        return Condition(kind, status=True, reason=Reason.FIXED, message=text)
+        return Condition(kind, status=True, reason=Reason.FIXED_REPLICAS, message=text)
     verdict = _verdict(view)
     if view.scaling.settling and (told := _told(view, kind)) is not None:
         return told
@@ -71,7 +71,7 @@ def active(view: Scope, plan: ReconcilePlan) -> Condition:
 def _verdict(view: Scope) -> Decision | None:
     """Return the decision; None if there is none, or it was made without any agent's report and so means nothing."""
     verdict = view.scaling.verdict
-    return verdict if verdict is not None and verdict.heard else None
+    return verdict if verdict is not None and verdict.has_reports else None
 
 
 def _told(view: Scope, kind: Type) -> Condition | None:
@@ -94,7 +94,7 @@ def _said(verdict: Decision) -> str:
     """Return the decision's reason, with the maximum time until the next decision if it is ours."""
     if verdict.desired is None:
         return verdict.why or "as the HPA decides"
-    return f"{verdict.why}; next look within {math.ceil(verdict.next_look_s)} s"
+    return f"{verdict.why}; next look within {math.ceil(verdict.next_decision_s)} s"
 
 
 def _on_the_way(view: Scope, plan: ReconcilePlan) -> str:
@@ -111,17 +111,17 @@ def _on_the_way(view: Scope, plan: ReconcilePlan) -> str:
 
 
 # an external HPA                  another writer, repeatedly             AutoscalerConflict
-# yes                              -                                      True     ForeignAutoscaler
-# no                               yes                                    True     ForeignWriter
+# yes                              -                                      True     ExternalAutoscaler
+# no                               yes                                    True     ExternalWriter
 # no                               no                                     (absent)
 def conflict(view: Scope, plan: ReconcilePlan) -> Condition | None:
     """Return AutoscalerConflict, or None if it is absent."""
     kind = Type.AUTOSCALER_CONFLICT
     if (foreign := plan.foreign) is not None:
         text = f"{foreign.why}; Halcyon leaves the count alone. {foreign.undo}"
-        return Condition(kind, status=True, reason=Reason.FOREIGN_AUTOSCALER, message=text)
+        return Condition(kind, status=True, reason=Reason.EXTERNAL_AUTOSCALER, message=text)
     if plan.spec is not None and plan.spec.scaling is not None and view.scaling.rival:
-        return Condition(kind, status=True, reason=Reason.FOREIGN_WRITER, message=view.scaling.rival)
+        return Condition(kind, status=True, reason=Reason.EXTERNAL_WRITER, message=view.scaling.rival)
     return None
 
 

@@ -112,7 +112,7 @@ def _mismatch(plan: ReconcilePlan) -> Condition | None:
     said = defaults.mismatched(plan.spec) if plan.spec is not None else ()
     if not said:
         return None
-    return Condition(Type.TIMEOUT_MISMATCH, status=True, reason=Reason.WAITS_TOO_LONG, message="; ".join(said))
+    return Condition(Type.TIMEOUT_MISMATCH, status=True, reason=Reason.QUEUE_DELAY_TOO_LONG, message="; ".join(said))
 
 
 def _advice(view: Scope, plan: ReconcilePlan) -> Condition | None:
@@ -126,12 +126,12 @@ def _target_pods(view: Scope, plan: ReconcilePlan) -> list[Object]:
     return [p for p in view.pods if plan.target is not None and pods.revision(p) == plan.target.key]
 
 
-_OF_THE_FETCHER = {Reason.MODEL_CONFIG_INVALID, Reason.MODEL_SOURCE_NOT_FOUND, Reason.MODEL_STORE_FAILED}
+_OF_THE_FETCHER = {Reason.MODEL_CONFIG_INVALID, Reason.MODEL_SOURCE_NOT_FOUND, Reason.MODEL_DOWNLOAD_FAILED}
 
 
 # a pod of the revision    otherwise: their failure     ModelLoaded
 # is ready                 -                            True
-# is not                   the fetcher failed           False    ModelConfigInvalid, ModelSourceNotFound, ModelStoreFailed
+# is not                   the fetcher failed           False    ModelConfigInvalid, ModelSourceNotFound, ModelDownloadFailed
 # is not                   Triton could not load it     False    LoadFailed
 # is not                   none yet                     Unknown  Loading
 # there is none            -                            Unknown
@@ -161,9 +161,9 @@ def _load_error(view: Scope, plan: ReconcilePlan) -> str | None:
 # desired  ready          failure   ServersReady
 # 0        -              -         True     ScaledToZero
 # n        n              -         True
-# n        1 .. n-1       any       False    PartlyReady, with the failure
+# n        1 .. n-1       any       False    PartiallyReady, with the failure
 # n        0              known     False    Unschedulable, ImagePullFailed, ...
-# n        0              none      False    NoneReady
+# n        0              none      False    NoServersReady
 # not planned             -         Unknown
 def _servers_ready(view: Scope, plan: ReconcilePlan) -> Condition:
     if plan.spec is None:
@@ -181,11 +181,11 @@ def _servers_ready(view: Scope, plan: ReconcilePlan) -> Condition:
         detail = f": {refusal}"
     text = f"{ready} of {wanted} servers are ready{detail}"
     if ready:
-        reason = Reason.PARTLY_READY
+        reason = Reason.PARTIALLY_READY
     elif refusal:
-        reason = Reason.POD_REFUSED
+        reason = Reason.POD_CREATION_FAILED
     else:
-        reason = found.reason if found else Reason.NONE_READY
+        reason = found.reason if found else Reason.NO_SERVERS_READY
     return Condition(Type.SERVERS_READY, status=False, reason=reason, message=text)
 
 
@@ -205,7 +205,7 @@ def _replica_failure(view: Scope, plan: ReconcilePlan) -> str:
 
 
 # balancer Deployment    available    BalancerReady
-# exists                 1 or more    True     BalancerTrouble if a balancer reports a failure
+# exists                 1 or more    True     BalancerDegraded if a balancer reports a failure
 # exists                 none         False    the same
 # doesn't exist          -            Unknown
 # isn't needed           -            True     NoBalancer
@@ -222,7 +222,7 @@ def _balancer_ready(view: Scope, plan: ReconcilePlan) -> Condition:
     text = f"{available} of {plan.spec.traffic.balancer_replicas} balancers are ready"
     if view.troubles:
         text += f"; {'; '.join(view.troubles)}"
-        return Condition(Type.BALANCER_READY, status=bool(available), reason=Reason.BALANCER_TROUBLE, message=text)
+        return Condition(Type.BALANCER_READY, status=bool(available), reason=Reason.BALANCER_DEGRADED, message=text)
     if available:
         return Condition(Type.BALANCER_READY, status=True, reason=Reason.BALANCER_READY, message=text)
     failure = _deployment_condition(view, name, "ReplicaFailure")
@@ -254,7 +254,7 @@ def _ready(accepted: Condition, servers: Condition, balancer: Condition, loaded:
         return Condition(Type.READY, status=False, reason=balancer.reason, message=balancer.message)
     if servers.reason is Reason.SCALED_TO_ZERO:
         return Condition(Type.READY, status=True, reason=servers.reason, message=servers.message)
-    if servers.status or servers.reason is Reason.PARTLY_READY:
+    if servers.status or servers.reason is Reason.PARTIALLY_READY:
         return Condition(Type.READY, status=True, reason=Reason.READY, message=servers.message)
     if loaded.status is False:
         return Condition(Type.READY, status=False, reason=loaded.reason, message=loaded.message)

@@ -179,12 +179,12 @@ def _errors(memory: CanaryMemory, rules: Rules) -> Evidence | None:
     if of_stable is None or of_canary is None:
         return Evidence(name="errors", finding="open", test=_EXACT, why="no requests to both revisions at one time yet")
     limit = of_stable + rules.error_margin
-    found = _shares("errors", track, rules, stable=of_stable, canary=of_canary, limit=limit)
-    why = (
+    evidence = _shares("errors", track, rules, stable=of_stable, canary=of_canary, limit=limit)
+    reason = (
         f"errors {_percent(of_canary)} of {track.canary.trials} requests against {_percent(of_stable)} of "
-        f"{track.stable.trials} (at most {_percent(limit)}{_p(found)})"
+        f"{track.stable.trials} (at most {_percent(limit)}{_p(evidence)})"
     )
-    return replace(found, why=why)
+    return replace(evidence, why=reason)
 
 
 def _latency(memory: CanaryMemory, rules: Rules, stable: Sample, canary: Sample) -> Evidence | None:
@@ -193,8 +193,8 @@ def _latency(memory: CanaryMemory, rules: Rules, stable: Sample, canary: Sample)
     missing = [name for name, sample in (("stable", stable), ("canary", canary)) if sample.latency is None]
     known = memory.stable
     if known is None or memory.canary is None:
-        whose = " and ".join(missing) or "either"
-        return Evidence(name="latency", finding="unknown", test=_EXACT, why=f"no latencies of {whose} are told")
+        missing_text = " and ".join(missing) or "either"
+        return Evidence(name="latency", finding="unknown", test=_EXACT, why=f"no latencies of {missing_text} are told")
     own, its = known.quantile(QUANTILE), memory.canary.quantile(QUANTILE)
     bounds = _late_bounds(known, rules)
     if bounds is None:
@@ -207,16 +207,16 @@ def _latency(memory: CanaryMemory, rules: Rules, stable: Sample, canary: Sample)
         return Evidence(
             name="latency", finding="open" if few else "unknown", test=_EXACT, stable=own, canary=its, why=why
         )
-    found = _both(
+    evidence = _both(
         _shares("latency", memory.late, rules, stable=own, canary=its, limit=bounds[1]), memory.late_blocks, rules
     )
     slow = memory.late.canary.share, memory.late.stable.share
     shares = "" if None in slow else f"; {_percent(slow[0] or 0)} and {_percent(slow[1] or 0)} are late"
     its_own = f"above {memory.canary.bounds_s[-1]:g} s" if its is None else _time(its)
     return replace(
-        found,
+        evidence,
         why=f"p95 {its_own} of {memory.canary.total} answers against {_time(own or 0.0)} of {known.total} "
-        f"(at most {_time(bounds[1])}{shares}{_p(found)})",
+        f"(at most {_time(bounds[1])}{shares}{_p(evidence)})",
     )
 
 
@@ -244,15 +244,15 @@ def _shares(
     )
 
 
-def _both(found: Evidence, blocks: Blocks, rules: Rules) -> Evidence:
+def _both(evidence: Evidence, blocks: Blocks, rules: Rules) -> Evidence:
     """Accept latency's finding only if blocks of time agree: responses in one queue are not independent."""
     worse, fine = blocks.difference(rules.part), blocks.difference(rules.beta)
     if worse is None or fine is None:
-        return replace(found, finding="open", test=f"{_EXACT}; {_MEANS}")
-    agree = {"worse": worse[0] > 0, "fine": fine[1] < LATE_MARGIN}.get(found.finding, False)
+        return replace(evidence, finding="open", test=f"{_EXACT}; {_MEANS}")
+    agree = {"worse": worse[0] > 0, "fine": fine[1] < LATE_MARGIN}.get(evidence.finding, False)
     return replace(
-        found,
-        finding=found.finding if agree else "open",
+        evidence,
+        finding=evidence.finding if agree else "open",
         test=f"{_EXACT}; {_MEANS}",
         interval=(worse[0], fine[1]),
     )
@@ -300,9 +300,9 @@ def _decided(checks: tuple[Evidence, ...], memory: CanaryMemory, rules: Rules) -
     least = min(memory.requests)
     if unknown:
         return "wait", f"waits: {'; '.join(unknown)}"
-    if least < rules.least_requests:
+    if least < rules.min_requests:
         whose = "the new revision" if least == memory.requests[1] else "the stable one"
-        return "wait", f"waits: {whose} has had {least} requests, and {rules.least_requests} of each are asked for"
+        return "wait", f"waits: {whose} has had {least} requests, and {rules.min_requests} of each are asked for"
     undecided = [check.why for check in checks if check.finding == "open"]
     if undecided:
         return "wait", f"waits, not decided yet: {'; '.join(undecided)}"
@@ -317,6 +317,6 @@ def _time(seconds: float) -> str:
     return f"{seconds:.3g} s" if seconds >= 1 else f"{1000 * seconds:.3g} ms"
 
 
-def _p(found: Evidence) -> str:
-    p = found.p_worse if found.finding == "worse" else found.p_fine if found.finding == "fine" else None
+def _p(evidence: Evidence) -> str:
+    p = evidence.p_worse if evidence.finding == "worse" else evidence.p_fine if evidence.finding == "fine" else None
     return "" if p is None else f"; p {'< 0.0001' if p < 0.0001 else f'= {p:.2g}'}"

@@ -54,7 +54,7 @@ class Rules:
     """Time added to both queue times first, so that an empty queue may become a short one."""
     alpha: float = 0.05
     beta: float = 0.05
-    least_requests: int = 100
+    min_requests: int = 100
     """Requests to each revision before a promotion. A rollback needs none: its tests are exact from the first failure on."""
 
     def __post_init__(self) -> None:
@@ -70,7 +70,7 @@ class Rules:
             ("queue_floor_s", self.queue_floor_s, 0.0001, 60.0, "0.005"),
             ("alpha", self.alpha, 1e-6, 0.5, "0.05"),
             ("beta", self.beta, 1e-6, 0.5, "0.05"),
-            ("least_requests", self.least_requests, 1, 10**9, "100"),
+            ("least_requests", self.min_requests, 1, 10**9, "100"),
         )
         for name, value, least, most, good in ranges:
             if value is not None and not least <= value <= most:

@@ -1,7 +1,7 @@
 """The HPA's algorithm for External metrics with AverageValue targets, as a pure function.
 
 Used if no HPA can be used (`actuator: Direct`): the same readings give the same replicas. Source: facts, autoscaling 1.2 to
-1.5. The caller evaluates it every `SYNC_S`, as the HPA does.
+1.5. The caller evaluates it every `SYNC_INTERVAL_S`, as the HPA does.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from halcyon.api.spec.defaults import ResolvedTargets
 from halcyon.api.spec.scaling import Behavior
 from halcyon.scaling.hpa.behavior import HpaMemory, first_seen, paced, written
 from halcyon.scaling.hpa.metrics import GPU_UTILIZATION, QUEUE_DEPTH, RulesReading
-from halcyon.scaling.hpa.recommendation import Reasons, Recommendation, RecommendationLimit, SignalName, Term
+from halcyon.scaling.hpa.recommendation import Reasons, Recommendation, RecommendationLimit, SignalName, SignalProposal
 from halcyon.scaling.observations import Missing, Value
 
-SYNC_S = 15.0
+SYNC_INTERVAL_S = 15.0
 """Default of `--horizontal-pod-autoscaler-sync-period`."""
 TOLERANCE = 0.1
 """Default of `--horizontal-pod-autoscaler-tolerance`."""
@@ -80,7 +80,7 @@ def desired(
     return _decide(now, count, Reasons(current, wanted, terms, winner, limits), memory, behavior)
 
 
-def asked(reading: RulesReading, targets: ResolvedTargets) -> tuple[Term, ...]:
+def asked(reading: RulesReading, targets: ResolvedTargets) -> tuple[SignalProposal, ...]:
     """Return what each signal proposes before any limit, computed as the HPA does."""
     terms = [_term(QUEUE_DEPTH, reading.queue_depth, targets.queue_depth, reading.replicas)]
     if targets.gpu_utilization is not None:
@@ -89,18 +89,18 @@ def asked(reading: RulesReading, targets: ResolvedTargets) -> tuple[Term, ...]:
     return tuple(terms)
 
 
-def _term(name: SignalName, value: Value | Missing, target: int, replicas: int) -> Term:
+def _term(name: SignalName, value: Value | Missing, target: int, replicas: int) -> SignalProposal:
     if isinstance(value, Missing):
-        return Term(name, target, missing=value.reason)
+        return SignalProposal(name, target, missing=value.reason)
     try:
         total = milli(value.value)
     except ValueError as error:
-        return Term(name, target, missing=str(error))
+        return SignalProposal(name, target, missing=str(error))
     goal = float(target * 1000)
     ratio = total / (goal * replicas) if replicas else math.inf
     tolerated = 1.0 - TOLERANCE <= ratio <= 1.0 + TOLERANCE
     proposal = replicas if tolerated else min(math.ceil(total / goal), MAX_REPLICAS)
-    return Term(name, target, value.value, ratio, proposal, tolerated)
+    return SignalProposal(name, target, value.value, ratio, proposal, tolerated)
 
 
 def _decide(

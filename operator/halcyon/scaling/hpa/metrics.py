@@ -62,17 +62,17 @@ def queue_depth(observation: Observation, *, target: int, replicas: int) -> Valu
     nothing, because its share of the queue is still in the balancers. If Triton has no gauge of a pod's queue, the time its
     requests have waited is used. A pod with neither is estimated as in `filled`.
     """
-    silence = _silence(observation)
+    silence = _silence_reason(observation)
     if silence:
         return Missing(silence)
     now = observation.at
-    speaking = [b for b in observation.balancers if fresh(b.points, now, lambda p: p.queued)]
-    if not speaking:
+    active = [b for b in observation.balancers if fresh(b.points, now, lambda p: p.queued)]
+    if not active:
         return Missing(f"no balancer says how much waits: HAProxy of {_names(observation.balancers)} does not answer")
-    refused = total_rate((b.points for b in speaking), now, WINDOW_S, lambda p: p.refused)
-    if refused is None:
+    rejected = total_rate((b.points for b in active), now, WINDOW_S, lambda p: p.rejected)
+    if rejected is None:
         return Missing("only one record of each balancer so far: the rate of refused requests needs two")
-    waiting = refused + (mean_of_sum([b.points for b in speaking], now, WINDOW_S, lambda p: p.queued) or 0.0)
+    waiting = rejected + (mean_of_sum([b.points for b in active], now, WINDOW_S, lambda p: p.queued) or 0.0)
     ready = [pod for pod in observation.pods if pod.ready]
     gauged = [pod for pod in ready if fresh(pod.points, now, lambda p: p.pending)]
     timed = [waits for pod in ready if pod not in gauged and (waits := _by_its_time(pod, now)) is not None]
@@ -94,7 +94,7 @@ def _by_its_time(pod: PodObservation, now: float) -> float | None:
 
 def gpu_utilization(observation: Observation, *, target: int, replicas: int) -> Value | Missing:
     """Return GPU percent summed over ready pods, each the mean of its last 15 s; other pods as in `filled`."""
-    silence = _silence(observation)
+    silence = _silence_reason(observation)
     if silence:
         return Missing(silence)
     now = observation.at
@@ -127,7 +127,7 @@ def filled(known: float, *, missing: int, target: float, replicas: int) -> float
     return max(known, min(known + missing * target, replicas * target))
 
 
-def _silence(observation: Observation) -> str | None:
+def _silence_reason(observation: Observation) -> str | None:
     """Return why nothing at all is known, or None if something is."""
     latest = newest(observation)
     if observation.balancers and latest is not None and observation.at - latest <= FRESH_S:
@@ -145,6 +145,6 @@ def _at(observation: Observation) -> float:
     return observation.at if latest is None else latest
 
 
-def _names(things: list[PodObservation] | tuple[BalancerObservation, ...]) -> str:
-    names = sorted(thing.name if isinstance(thing, PodObservation) else thing.agent for thing in things)
+def _names(sources: list[PodObservation] | tuple[BalancerObservation, ...]) -> str:
+    names = sorted(source.name if isinstance(source, PodObservation) else source.agent for source in sources)
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

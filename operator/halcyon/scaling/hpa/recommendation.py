@@ -18,7 +18,7 @@ SignalName = Literal["queueDepth", "gpuUtilization"]
 
 
 @dataclass(frozen=True)
-class Term:
+class SignalProposal:
     """Proposal of one signal."""
 
     name: SignalName
@@ -35,12 +35,12 @@ class Term:
     missing: str | None = None
     """Reason for the missing value."""
 
-    def say(self) -> str:
+    def describe(self) -> str:
         """Return for example `queueDepth 78 at 16 per replica needs 5`."""
         if self.value is None:
             return f"{self.name} is not known ({self.missing})"
-        said = f"{self.name} {self.value:.4g} at {self.target:g} per replica"
-        return f"{said} is close enough to {self.proposal}" if self.tolerated else f"{said} needs {self.proposal}"
+        text = f"{self.name} {self.value:.4g} at {self.target:g} per replica"
+        return f"{text} is close enough to {self.proposal}" if self.tolerated else f"{text} needs {self.proposal}"
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class RecommendationLimit:
     count: int
     """Replicas after the limit was applied."""
 
-    def say(self) -> str:
+    def describe(self) -> str:
         """Return a phrase to append to those of the terms."""
         return {
             "min": f"minReplicas is {self.count}",
@@ -69,9 +69,9 @@ class Reasons:
 
     current: int
     """Replicas before."""
-    wanted: int | None
+    proposed: int | None
     """Replicas that the signals propose before any limit; None if they were not evaluated or don't count."""
-    terms: tuple[Term, ...] = ()
+    proposals: tuple[SignalProposal, ...] = ()
     winner: str | None = None
     """Name of the term that determined `wanted`."""
     limits: tuple[RecommendationLimit, ...] = ()
@@ -89,13 +89,13 @@ class Recommendation(Generic[M]):
     unwritten: M
     """Memory for the next decision if the replicas could not be written."""
 
-    def say(self) -> str:
+    def describe(self) -> str:
         """Return one sentence with numbers."""
-        why, current = self.reasons, self.reasons.current
+        reasons, current = self.reasons, self.reasons.current
         change = "unchanged" if self.count == current else f"{current} before"
         head = f"{self.count} replica{'' if self.count == 1 else 's'} ({change})"
-        parts = [term.say() for term in why.terms]
-        if why.winner is not None and len(why.terms) > 1 and why.wanted is not None:
-            parts.append(f"{why.winner} decides")
-        parts += [limit.say() for limit in why.limits] or ["limited by nothing"]
+        parts = [proposal.describe() for proposal in reasons.proposals]
+        if reasons.winner is not None and len(reasons.proposals) > 1 and reasons.proposed is not None:
+            parts.append(f"{reasons.winner} decides")
+        parts += [limit.describe() for limit in reasons.limits] or ["limited by nothing"]
         return f"{head}: {'; '.join(parts)}"

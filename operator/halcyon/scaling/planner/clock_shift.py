@@ -31,13 +31,13 @@ def shifted(memory: PlannerMemory, by_s: float) -> PlannerMemory:
         ),
         hold=moved(memory.hold),
         drain=moved(memory.drain),
-        margin=replace(memory.margin, due=tuple((time + by_s, rate) for time, rate in memory.margin.due)),
+        headroom=replace(memory.headroom, due=tuple((time + by_s, rate) for time, rate in memory.headroom.due)),
         damping=replace(
             memory.damping, due=tuple((time + by_s, rate, rising) for time, rate, rising in memory.damping.due)
         ),
         zero=replace(memory.zero, left=_moved(memory.zero.left, by_s), back=_moved(memory.zero.back, by_s)),
         still=replace(memory.still, since=memory.still.since + by_s),
-        refusals=replace(memory.refusals, at=at(memory.refusals.at)),
+        rejections=replace(memory.rejections, at=at(memory.rejections.at)),
     )
 
 

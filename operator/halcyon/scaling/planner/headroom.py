@@ -10,14 +10,14 @@ late requests at start times of 60 and 180 s. With 0.99 it has half of that, for
 scenarios (and 7 to 11 % more in this one)."""
 _STEP = 0.005
 """Maximum change of the headroom by one forecast."""
-_FIRST = 0.05
+_INITIAL = 0.05
 """Initial headroom: the result of ten surprises. It is unlearnt after 1,000 calm forecasts. Twice this value costs 2 % more GPU
 time. docs/decisions/0022 shows where it prevents late requests and where not."""
 _MAX_SHARE = 0.5
 """Maximum headroom. More would be a second copy of the load's own peak."""
-_EVERY = 0.25
+_MIN_INTERVAL_SHARE = 0.25
 """Minimum time between two remembered forecasts, as a share of the lead. Closer forecasts are nearly the same."""
-_INTERVAL_S = 5.0
+_MIN_INTERVAL_S = 5.0
 """Minimum time between two remembered forecasts, in seconds."""
 _MAX_PERIOD_S = 900.0
 """Maximum lead of a judged forecast. Longer start times are judged at this lead."""
@@ -32,7 +32,7 @@ class Headroom:
     They are dropped, or one step would count four times.
     """
 
-    value: float = _FIRST
+    value: float = _INITIAL
     due: tuple[tuple[float, float], ...] = ()
     """(time, rate forecast for it), ascending."""
 
@@ -42,7 +42,7 @@ class Headroom:
 
     def _is_new(self, now: float, lead_s: float) -> bool:
         lead = min(lead_s, _MAX_PERIOD_S)
-        return not self.due or now + lead - self.due[-1][0] >= max(lead * _EVERY, _INTERVAL_S)
+        return not self.due or now + lead - self.due[-1][0] >= max(lead * _MIN_INTERVAL_SHARE, _MIN_INTERVAL_S)
 
     def with_forecast(self, now: float, rate: float, foreseen: float, lead_s: float) -> Headroom:
         """Remember the forecast for now + lead_s, and judge those whose time has come by the present `rate`."""

@@ -23,7 +23,7 @@ MAX_COUNT = 10**6
 """Maximum plausible replicas in a memory; a larger number was not written by this planner."""
 
 
-def unsound(part: Any) -> str | None:
+def broken_invariant(part: Any) -> str | None:
     """Return why the planner can't continue from this part of a memory, or None if it can."""
     checks: dict[type, Callable[[Any], str | None]] = {
         ArrivalRate: _unsound_arrivals,
@@ -51,8 +51,8 @@ def _unsound_arrivals(part: ArrivalRate) -> str | None:
     spread = part.spread
     figures = (spread.value, spread.noise, spread.before or 0.0, spread.before_s, spread.quiet_s)
     if min(*figures, *spread.first, spread.later, spread.edge) < 0:
-        told = ", ".join(f"{figure:g}" for figure in (*figures, spread.later, spread.edge))
-        return f"of its dispersion something is below 0: it, its noise, the block before, its seconds, quiet seconds, later and edge are {told}"
+        figures_text = ", ".join(f"{figure:g}" for figure in (*figures, spread.later, spread.edge))
+        return f"of its dispersion something is below 0: it, its noise, the block before, its seconds, quiet seconds, later and edge are {figures_text}"
     return None
 
 
@@ -69,12 +69,12 @@ def _unsound_capacity(part: Capacity) -> str | None:
 
 def _unsound_hold(part: ScaleDownHold) -> str | None:
     needs = (*part.needs, *part.bare)
-    counts = [*(count for _, count in needs), *(count for count in (part.held, part.would) if count is not None)]
+    counts = [*(count for _, count in needs), *(count for count in (part.held, part.bare_held) if count is not None)]
     if any(not 0 <= count <= MAX_COUNT for count in counts):
         return f"a count that is not between 0 and {MAX_COUNT}"
     if (
         any(b < a for kept in (part.needs, part.bare) for (a, _), (b, _) in pairwise(kept))
-        or min(part.patience_s or 0.0, part.shortest_s) < 0
+        or min(part.patience_s or 0.0, part.min_s) < 0
     ):
         return "times that don't ascend, or patience below 0"
     return None

@@ -19,7 +19,7 @@ from halcyon.scaling.planner.idle_timeout import IdleTimeout
 from halcyon.scaling.planner.plausibility import StuckCounter
 from halcyon.scaling.planner.scale_down_hold import ScaleDownHold
 
-TermName = Literal["rate", "trend", "season", "spike", "queueDepth", "gpuUtilization", "backlog"]
+PartName = Literal["rate", "trend", "season", "spike", "queueDepth", "gpuUtilization", "backlog"]
 LimitName = Literal["min", "max", "hold", "veto", "unknown", "learning", "idle"]
 """hold: more was needed a while ago. veto: the GPUs are too busy for fewer replicas. unknown: the reading is implausible.
 learning: too little is known yet. idle: there are no requests, so the model may scale to zero."""
@@ -29,15 +29,15 @@ learning: too little is known yet. idle: there are no requests, so the model may
 class PlanPart:
     """Replicas that one part of the plan asks for."""
 
-    name: TermName
+    name: PartName
     replicas: int
-    said: object
+    text: object
     """A text, or an object that formats it (`lazy_text`)."""
 
     @property
     def why(self) -> str:
         """Return the reason with numbers and units."""
-        return str(self.said)
+        return str(self.text)
 
 
 @immutable(frozen=True, slots=True)
@@ -46,13 +46,13 @@ class PlanLimit:
 
     name: LimitName
     replicas: int
-    said: object
+    text: object
     """A text, or an object that formats it (`lazy_text`)."""
 
     @property
     def why(self) -> str:
         """Return the reason with numbers and units."""
-        return str(self.said)
+        return str(self.text)
 
 
 @immutable(frozen=True, slots=True)
@@ -60,17 +60,17 @@ class Sentence:
     """A plan's sentence, as the values it is formatted from."""
 
     count: int
-    terms: tuple[PlanPart, ...]
-    winner: TermName | None
+    parts: tuple[PlanPart, ...]
+    winner: PartName | None
     limits: tuple[PlanLimit, ...]
 
     @override
     def __str__(self) -> str:
         """Return one sentence with numbers."""
         head = f"{self.count} replica{'' if self.count == 1 else 's'}"
-        parts = [term.why for term in self.terms if term.name in {self.winner, "backlog"}]
-        parts += [limit.why for limit in self.limits] or ["limited by nothing"]
-        return f"{head}: {'; '.join(parts)}"
+        texts = [part.why for part in self.parts if part.name in {self.winner, "backlog"}]
+        texts += [limit.why for limit in self.limits] or ["limited by nothing"]
+        return f"{head}: {'; '.join(texts)}"
 
 
 @immutable(frozen=True, slots=True)
@@ -81,17 +81,17 @@ class PlannerMemory:
     capacity: Capacity = field(default_factory=Capacity)
     hold: ScaleDownHold = field(default_factory=ScaleDownHold)
     """Hold of what the load needs."""
-    drain: ScaleDownHold = field(default_factory=lambda: ScaleDownHold(patience_s=0.0, shortest_s=0.0))
+    drain: ScaleDownHold = field(default_factory=lambda: ScaleDownHold(patience_s=0.0, min_s=0.0))
     """Hold of what the backlog needs."""
-    margin: Headroom = field(default_factory=Headroom)
+    headroom: Headroom = field(default_factory=Headroom)
     damping: TrendDamping = field(default_factory=TrendDamping)
     zero: IdleTimeout = field(default_factory=IdleTimeout)
     history: History = field(default_factory=History)
     spikes: SpikeMemory = field(default_factory=SpikeMemory)
     still: StuckCounter = field(default_factory=StuckCounter)
-    refusals: RejectionBound = field(default_factory=RejectionBound)
+    rejections: RejectionBound = field(default_factory=RejectionBound)
 
-    def having(
+    def with_changes(
         self,
         *,
         arrivals: ArrivalRate | None = None,
@@ -112,13 +112,13 @@ class PlannerMemory:
             self.capacity if capacity is None else capacity,
             self.hold if hold is None else hold,
             self.drain if drain is None else drain,
-            self.margin if margin is None else margin,
+            self.headroom if margin is None else margin,
             self.damping if damping is None else damping,
             self.zero if zero is None else zero,
             self.history if history is None else history,
             self.spikes if spikes is None else spikes,
             self.still if still is None else still,
-            self.refusals if refusals is None else refusals,
+            self.rejections if refusals is None else refusals,
         )
 
 
@@ -128,17 +128,17 @@ class Plan:
 
     count: int
     current: int
-    terms: tuple[PlanPart, ...]
-    winner: TermName | None
+    parts: tuple[PlanPart, ...]
+    winner: PartName | None
     limits: tuple[PlanLimit, ...]
-    look_again_at: float
+    next_decision_at: float
     """Time of the next decision if no report arrives before."""
     memory: PlannerMemory
 
     def sentence(self) -> Sentence:
         """Return the sentence for readers, without a reference to the memory."""
-        return Sentence(self.count, self.terms, self.winner, self.limits)
+        return Sentence(self.count, self.parts, self.winner, self.limits)
 
-    def say(self) -> str:
+    def describe(self) -> str:
         """Return one sentence with numbers."""
         return str(self.sentence())

@@ -48,10 +48,10 @@ class Situation:
     """Requests per second now."""
     rising: float | None
     """Requests per second one start time from now if a rise continues; None without a rise."""
-    margin: Headroom
+    headroom: Headroom
     """Headroom by which the load was seen to exceed what is known of it."""
     start_s: float
-    most: int
+    max_replicas: int
     """Maximum replicas that a part may ask for."""
     ready: int
     """Number of serving pods."""
@@ -65,11 +65,13 @@ class Situation:
 
     def size(self, rate: float) -> int:
         """Return the replicas for an arrival rate, at the latency objective or at the utilisation target."""
-        return sized(rate, self.objectives, self.replica, dispersion=self.memory.arrivals.spread.value, most=self.most)
+        return replicas_for_rate(
+            rate, self.objectives, self.replica, dispersion=self.memory.arrivals.spread.value, most=self.max_replicas
+        )
 
-    def with_margin(self, rate: float) -> float:
+    def with_headroom(self, rate: float) -> float:
         """Return a rate with the headroom added."""
-        return rate * (1 + self.margin.value)
+        return rate * (1 + self.headroom.value)
 
 
 def rate_now(now: float, memory: PlannerMemory) -> float | None:
@@ -83,7 +85,7 @@ def rate_now(now: float, memory: PlannerMemory) -> float | None:
     return rate if rate is None or quiet_s is None else min(rate, memory.arrivals.mean(quiet_s))
 
 
-def sized(rate: float, objectives: Objectives, replica: Replica, *, dispersion: float, most: int) -> int:
+def replicas_for_rate(rate: float, objectives: Objectives, replica: Replica, *, dispersion: float, most: int) -> int:
     """Return the replicas for an arrival rate, at the latency objective or the utilisation target; 0 for none, max `most`."""
     if rate <= 0:
         return 0
@@ -93,12 +95,12 @@ def sized(rate: float, objectives: Objectives, replica: Replica, *, dispersion: 
 
 
 @immutable(frozen=True, slots=True)
-class _RateNeeds:
+class _RateReason:
     """Reason for what the rate needs, formatted when read."""
 
     need: int
     rate: float
-    margin: float
+    headroom: float
     objectives: Objectives
     replica: Replica
     dispersion: float
@@ -106,36 +108,36 @@ class _RateNeeds:
     @override
     def __str__(self) -> str:
         """Return the sentence. The load per replica is computed here only, because decisions don't need it."""
-        aims, need = self.objectives, self.need
-        if aims.latency_s is not None and need:
-            each = rate_within(need, self.replica, aims.latency_s, dispersion=self.dispersion) / need
+        objectives, need = self.objectives, self.need
+        if objectives.latency_s is not None and need:
+            each = rate_within(need, self.replica, objectives.latency_s, dispersion=self.dispersion) / need
         else:
-            each = aims.utilization * self.replica.peak_rps
-        return f"{self.rate:.4g} req/s and {100 * self.margin:.0f} % on top at {each:.4g} per replica needs {need}"
+            each = objectives.utilization * self.replica.peak_rps
+        return f"{self.rate:.4g} req/s and {100 * self.headroom:.0f} % on top at {each:.4g} per replica needs {need}"
 
 
-def needs(at: Situation) -> tuple[PlanPart, ...]:
+def load_parts(at: Situation) -> tuple[PlanPart, ...]:
     """Return what the load of now and soon asks for; the rate's own part comes first."""
     objectives, spread = at.objectives, at.memory.arrivals.spread.value
-    need = at.size(at.with_margin(at.rate))
-    said = _RateNeeds(need, at.rate, at.margin.value, objectives, at.replica, spread)
-    terms = [PlanPart("rate", need, said)]
+    need = at.size(at.with_headroom(at.rate))
+    reason = _RateReason(need, at.rate, at.headroom.value, objectives, at.replica, spread)
+    parts = [PlanPart("rate", need, reason)]
     if at.rising is not None and at.rising > at.rate:
-        more = at.size(at.with_margin(at.rising))
-        terms.append(PlanPart("trend", more, f"rising to {at.rising:.4g} req/s in {at.start_s:.0f} s needs {more}"))
+        more = at.size(at.with_headroom(at.rising))
+        parts.append(PlanPart("trend", more, f"rising to {at.rising:.4g} req/s in {at.start_s:.0f} s needs {more}"))
     gpu, target = at.reading.gpu, objectives.gpu_utilization
     if target and gpu is not None and 0 <= gpu < math.inf:
-        more = min(math.ceil(gpu / target - 1e-9), at.most)
-        terms.append(PlanPart("gpuUtilization", more, f"GPU {gpu:.0f} % at {target:g} % per replica needs {more}"))
+        more = min(math.ceil(gpu / target - 1e-9), at.max_replicas)
+        parts.append(PlanPart("gpuUtilization", more, f"GPU {gpu:.0f} % at {target:g} % per replica needs {more}"))
     if objectives.queue_depth and at.rate > 0:
-        more = for_depth(
-            at.rate, objectives.queue_depth, at.replica, dispersion=spread, least=max(need, 1), most=at.most
+        more = replicas_for_depth(
+            at.rate, objectives.queue_depth, at.replica, dispersion=spread, least=max(need, 1), most=at.max_replicas
         )
-        terms.append(PlanPart("queueDepth", more, f"{objectives.queue_depth:g} waiting per replica needs {more}"))
-    return tuple(terms)
+        parts.append(PlanPart("queueDepth", more, f"{objectives.queue_depth:g} waiting per replica needs {more}"))
+    return tuple(parts)
 
 
-def for_depth(rate: float, depth: float, replica: Replica, *, dispersion: float, least: int, most: int) -> int:
+def replicas_for_depth(rate: float, depth: float, replica: Replica, *, dispersion: float, least: int, most: int) -> int:
     """Return the replicas, from `least` to `most`, at which at most `depth` requests wait for each, in steady state.
 
     The rate is above 0. Little's law converts the depth to a wait (waiting = rate x wait), and the wait is an objective like
@@ -151,33 +153,33 @@ def for_depth(rate: float, depth: float, replica: Replica, *, dispersion: float,
     return count
 
 
-def foreseen(at: Situation) -> tuple[PlanPart, ...]:
+def recurring_parts(at: Situation) -> tuple[PlanPart, ...]:
     """Return the needs of recurring load: a spike that is due, the usual load at this time of day or week.
 
     These only ever raise the replicas.
     """
-    terms = []
+    parts = []
     lead_s = at.start_s + _AHEAD_S
     if (spike := expected(at.memory.spikes, at.now, lead_s)) is not None:
         need = at.size(spike.rate)
-        terms.append(PlanPart("spike", need, f"{spike.source}, needs {need}"))
+        parts.append(PlanPart("spike", need, f"{spike.source}, needs {need}"))
     usual = forecast(at.memory.history, at.now, at.now + lead_s)
     if usual is not None and usual.rate * lead_s >= 1:
         need = at.size(usual.rate)
-        terms.append(PlanPart("season", need, f"{usual.say()} needs {need}"))
-    return tuple(terms)
+        parts.append(PlanPart("season", need, f"{usual.describe()} needs {need}"))
+    return tuple(parts)
 
 
-def if_sure(at: Situation, terms: Sequence[PlanPart]) -> int:
+def certain_need(at: Situation, parts: Sequence[PlanPart]) -> int:
     """Return what these parts need; before the rate is certain, more than is held only as far as it is sure."""
-    need, held = max([term.replicas for term in terms]), at.memory.hold.held
+    need, held = max([part.replicas for part in parts]), at.memory.hold.held
     if at.sure >= 1 or held is None or need <= held:
         return need
-    surely = max(term.replicas for term in needs(replace(at, rate=at.rate * at.sure, sure=1.0)))
+    surely = max(part.replicas for part in load_parts(replace(at, rate=at.rate * at.sure, sure=1.0)))
     return min(need, max(surely, held))
 
 
-def unless_noise(at: Situation, need: int) -> int:
+def need_beyond_noise(at: Situation, need: int) -> int:
     """Return the need, but no lower than it would be if the rate and its bursts were underestimated by chance.
 
     Scale-down begins only at a level from which noise alone would not cause a scale-up. Without this band, a load between two
@@ -189,7 +191,9 @@ def unless_noise(at: Situation, need: int) -> int:
     arrivals = at.memory.arrivals
     above = at.rate + _BAND_SIGMAS * arrivals.error()
     burstier = arrivals.spread.doubt * (1 + _BAND_SIGMAS * arrivals.spread.error())
-    most = sized(at.with_margin(above), at.objectives, at.replica, dispersion=burstier, most=at.most)
+    most = replicas_for_rate(
+        at.with_headroom(above), at.objectives, at.replica, dispersion=burstier, most=at.max_replicas
+    )
     return max(need, min(most, held))
 
 
@@ -210,7 +214,7 @@ def backlog(at: Situation, held: int) -> PlanPart | None:
     arriving = sorted(_joins(at.now, pod, at.start_s) for pod in pods if pod.phase == "starting")
     missing = at.reading.replicas - sum(pod.phase not in {"draining", "broken"} for pod in pods)
     arriving += [at.start_s] * max(missing, 0)
-    asked = drain(
+    plan = drain(
         backlog=waiting,
         rate=rate,
         later_rate=at.later,
@@ -220,16 +224,17 @@ def backlog(at: Situation, held: int) -> PlanPart | None:
         start_s=at.start_s,
         drain_s=objectives.drain_s,
         most=min(
-            math.inf if objectives.queue_limit is None else float(objectives.queue_limit), at.memory.refusals.most()
+            math.inf if objectives.queue_limit is None else float(objectives.queue_limit),
+            at.memory.rejections.max_waiting(),
         ),
     )
     # Pods without a node are kept (a node autoscaler may be adding one for them), but not counted on.
-    stuck = sum(pod.phase == "unschedulable" for pod in pods) if asked.keep and not asked.new else 0
-    total = asked.keep + asked.new + stuck
-    wish = f"to drain in {objectives.drain_s:g} s needs"
-    if asked.new < asked.quickest:
-        wish = f"would drain in {objectives.drain_s:g} s with {asked.quickest - asked.new} more, whose start costs more than it saves:"
-    return PlanPart("backlog", total, f"{waiting:.0f} waiting {wish} {total} ({asked.new} new)")
+    stuck = sum(pod.phase == "unschedulable" for pod in pods) if plan.keep and not plan.new else 0
+    total = plan.keep + plan.new + stuck
+    goal = f"to drain in {objectives.drain_s:g} s needs"
+    if plan.new < plan.quickest:
+        goal = f"would drain in {objectives.drain_s:g} s with {plan.quickest - plan.new} more, whose start costs more than it saves:"
+    return PlanPart("backlog", total, f"{waiting:.0f} waiting {goal} {total} ({plan.new} new)")
 
 
 def _joins(now: float, pod: PodReading, start_s: float) -> float:

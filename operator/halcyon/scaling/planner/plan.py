@@ -19,18 +19,27 @@ from halcyon.scaling.planner.forecast.recurring_spikes import ended, under_way
 from halcyon.scaling.planner.forecast.trend_damping import WINDOW_S, TrendDamping
 from halcyon.scaling.planner.headroom import Headroom
 from halcyon.scaling.planner.outputs import LimitName, Plan, PlanLimit, PlannerMemory, PlanPart
-from halcyon.scaling.planner.parts import Situation, backlog, foreseen, gpu_veto, if_sure, needs, rate_now, unless_noise
-from halcyon.scaling.planner.plausibility import doubt
+from halcyon.scaling.planner.parts import (
+    Situation,
+    backlog,
+    certain_need,
+    gpu_veto,
+    load_parts,
+    need_beyond_noise,
+    rate_now,
+    recurring_parts,
+)
+from halcyon.scaling.planner.plausibility import implausibility
 from halcyon.scaling.planner.reading import Objectives, Reading
 from halcyon.scaling.planner.scale_down_hold import ScaleDownHold
 
 _START_SHARE = 0.75
 """Quantile of the start times to plan with: the usual slow start, not the one in twenty that hangs."""
-_JUDGED_S = 30.0
+_JUDGING_WINDOW_S = 30.0
 """Window of arrivals by which forecasts are judged."""
-_BLOCK_S = (1.0, 10.0)
+_BLOCK_LIMITS_S = (1.0, 10.0)
 """Limits of the horizon over which bursts are measured. Within them it is the latency objective."""
-_QUICK_S, _CALM_S = 1.0, 2.0
+_BUSY_INTERVAL_S, _CALM_INTERVAL_S = 1.0, 2.0
 """Time until the next decision: while something is under way, and otherwise."""
 
 
@@ -43,10 +52,10 @@ def plan(now: float, objectives: Objectives, reading: Reading, memory: PlannerMe
     low, high = bounds(objectives)
     current = reading.replicas
     kept = _within(current, low, high)
-    capacity = _learnt(objectives, reading, memory.capacity)
+    capacity = _learn_capacity(objectives, reading, memory.capacity)
     line = capacity.line
     replica = None if line is None else replica_of(objectives, line, reading.rows_per_request)
-    reason = doubt(
+    reason = implausibility(
         now,
         reading,
         memory.still,
@@ -55,19 +64,19 @@ def plan(now: float, objectives: Objectives, reading: Reading, memory: PlannerMe
         most_rps=math.inf if replica is None else high * replica.peak_rps,
     )
     if reason is not None:
-        arrivals = _still_asked(now, reading, memory.arrivals)
-        memory = memory.having(capacity=capacity, hold=memory.hold.blind(now), arrivals=arrivals)
-        return _kept(now, kept, current, memory, why=f"{reason}; the last good count stays", limit="unknown")
+        arrivals = _postpone_idleness(now, reading, memory.arrivals)
+        memory = memory.with_changes(capacity=capacity, hold=memory.hold.blind(now), arrivals=arrivals)
+        return _keep(now, kept, current, memory, why=f"{reason}; the last good count stays", limit="unknown")
     start_s = capacity.start_s(_START_SHARE, objectives.start_s)
-    memory = _watched(now, objectives, reading, memory, capacity, start_s)
+    memory = _update_memory(now, objectives, reading, memory, capacity, start_s)
     if replica is None:
         why = "too few batches were seen, so capacity is not known"
-        return _unlearnt(now, objectives, reading, memory, why=why)
+        return _plan_unlearnt(now, objectives, reading, memory, why=why)
     rate = rate_now(now, memory)
     if rate is None:
         why = "the arrival rate is known from the second reading on"
-        return _unlearnt(now, objectives, reading, memory, why=why)
-    rising, margin, damping = _rising(now, memory, rate, start_s)
+        return _plan_unlearnt(now, objectives, reading, memory, why=why)
+    rising, headroom, damping = _forecast_rise(now, memory, rate, start_s)
     ready = [pod.phase for pod in reading.pods].count("ready")
     at = Situation(
         now,
@@ -77,52 +86,52 @@ def plan(now: float, objectives: Objectives, reading: Reading, memory: PlannerMe
         replica,
         rate,
         rising,
-        margin,
+        headroom,
         start_s,
         max(high, 1),
         ready,
         memory.arrivals.sure(),
     )
-    return _decided(at, damping, low, high)
+    return _decide(at, damping, low, high)
 
 
-def _rising(
+def _forecast_rise(
     now: float, memory: PlannerMemory, rate: float, start_s: float
 ) -> tuple[float | None, Headroom, TrendDamping]:
     """Return (the rate one start time from now if a rise continues, how well former forecasts came true)."""
-    arrivals, lead_s = memory.arrivals, start_s + _CALM_S
+    arrivals, lead_s = memory.arrivals, start_s + _CALM_INTERVAL_S
     rising = None if under_way(memory.spikes) else arrivals.rising(lead_s)
     damping = memory.damping.with_forecast(now, arrivals.mean(WINDOW_S), rate, rising, lead_s)
     rising = damping.of(rate, rising)
-    margin = memory.margin
-    if margin.is_due(now, start_s):
-        margin = margin.with_forecast(now, arrivals.proven(_JUDGED_S), max(rate, rising or 0.0), start_s)
-    return rising, margin, damping
+    headroom = memory.headroom
+    if headroom.is_due(now, start_s):
+        headroom = headroom.with_forecast(now, arrivals.proven(_JUDGING_WINDOW_S), max(rate, rising or 0.0), start_s)
+    return rising, headroom, damping
 
 
-def _unlearnt(now: float, objectives: Objectives, reading: Reading, memory: PlannerMemory, *, why: str) -> Plan:
+def _plan_unlearnt(now: float, objectives: Objectives, reading: Reading, memory: PlannerMemory, *, why: str) -> Plan:
     """Plan before enough is known: keep the replicas, but scale to zero when idle, and to one if a request finds none."""
     low, high = bounds(objectives)
     current = reading.replicas
-    if (idle := _idle(now, objectives, reading, memory)) is not None:
-        return _kept(now, _within(0, low, high), current, memory, why=idle, limit="idle")
-    asked = current == 0 and (bool(reading.inflight) or memory.arrivals.last_at is not None)
-    if asked:
+    if (idle := _idle_reason(now, objectives, reading, memory)) is not None:
+        return _keep(now, _within(0, low, high), current, memory, why=idle, limit="idle")
+    has_requests = current == 0 and (bool(reading.inflight) or memory.arrivals.last_at is not None)
+    if has_requests:
         why = f"requests have come, and no replica runs; {why}"
-    return _kept(now, _within(1 if asked else current, low, high), current, memory, why=why, limit="learning")
+    return _keep(now, _within(1 if has_requests else current, low, high), current, memory, why=why, limit="learning")
 
 
-def _decided(at: Situation, damping: TrendDamping, low: int, high: int) -> Plan:
+def _decide(at: Situation, damping: TrendDamping, low: int, high: int) -> Plan:
     current, before = at.reading.replicas, at.memory
-    terms, back = needs(at), foreseen(at)
-    held, winner, hold, limits = _held(at, terms, back, low)
-    terms += back
+    parts, recurring = load_parts(at), recurring_parts(at)
+    held, winner, hold, limits = _hold_for_load(at, parts, recurring, low)
+    parts += recurring
     count = held
     waiting = backlog(at, held)
-    draining, drain = _drained(at, waiting)
+    draining, drain = _hold_for_backlog(at, waiting)
     idle = "idle" in [limit.name for limit in limits]
     if waiting is not None:
-        terms += (waiting,)
+        parts += (waiting,)
         winner = waiting if waiting.replicas > count else winner
     if draining > count and not idle:
         count = draining
@@ -140,30 +149,32 @@ def _decided(at: Situation, damping: TrendDamping, low: int, high: int) -> Plan:
     zero = before.zero
     if (idle_after_s := at.objectives.idle_after_s) is not None and low == 0:
         zero = zero.with_count(at.now, current, count, idle_after_s=idle_after_s, start_s=at.start_s)
-    memory = before.having(hold=hold, drain=drain, margin=at.margin, damping=damping, zero=zero)
+    memory = before.with_changes(hold=hold, drain=drain, margin=at.headroom, damping=damping, zero=zero)
     busy = waiting is not None or count != current or "starting" in [pod.phase for pod in at.reading.pods]
-    return Plan(count, current, terms, winner.name, limits, at.now + (_QUICK_S if busy else _CALM_S), memory)
+    return Plan(
+        count, current, parts, winner.name, limits, at.now + (_BUSY_INTERVAL_S if busy else _CALM_INTERVAL_S), memory
+    )
 
 
-def _held(
-    at: Situation, terms: tuple[PlanPart, ...], back: tuple[PlanPart, ...], low: int
+def _hold_for_load(
+    at: Situation, parts: tuple[PlanPart, ...], recurring: tuple[PlanPart, ...], low: int
 ) -> tuple[int, PlanPart, ScaleDownHold, tuple[PlanLimit, ...]]:
     """Return (replicas to hold for the load, the part that determined them, the hold's memory, limits)."""
-    winner = terms[0]
-    for term in (*terms[1:], *back):
-        if term.replicas > winner.replicas:
-            winner = term
+    winner = parts[0]
+    for part in (*parts[1:], *recurring):
+        if part.replicas > winner.replicas:
+            winner = part
     memory = at.memory
-    if (idle := _idle(at.now, at.objectives, at.reading, memory)) is not None:
-        held = max((term.replicas for term in back), default=0)
+    if (idle := _idle_reason(at.now, at.objectives, at.reading, memory)) is not None:
+        held = max((part.replicas for part in recurring), default=0)
         return held, winner, memory.hold.at_least(at.now, held), (PlanLimit("idle", held, idle),)
     known = memory.spikes.bet is not None
-    asked, spread = max([if_sure(at, terms), 1, *[term.replicas for term in back]]), memory.arrivals.spread
-    need = unless_noise(at, asked)
-    bare = need if spread.is_learnt else asked
+    needed, spread = max([certain_need(at, parts), 1, *[part.replicas for part in recurring]]), memory.arrivals.spread
+    need = need_beyond_noise(at, needed)
+    bare = need if spread.is_learnt else needed
     held, hold = memory.hold.with_need(at.now, need, at.start_s, bare=bare, foreseen=known, dispersion=spread.value)
-    if (patient := _patient(at)) is not None:
-        return held, winner, hold, (PlanLimit("hold", held, patient),)
+    if (reason := _extended_idle_reason(at)) is not None:
+        return held, winner, hold, (PlanLimit("hold", held, reason),)
     if low < held < winner.replicas:
         seen = f"{at.rate * at.sure:.4g} of {at.rate:.4g} req/s are sure after {memory.arrivals.seen_s():.0f} s"
         return held, winner, hold, (PlanLimit("learning", held, f"{held} for now, since {seen}"),)
@@ -177,20 +188,20 @@ def _held(
     return held, winner, hold, (PlanLimit("hold", held, why),)
 
 
-def _drained(at: Situation, term: PlanPart | None) -> tuple[int, ScaleDownHold]:
+def _hold_for_backlog(at: Situation, part: PlanPart | None) -> tuple[int, ScaleDownHold]:
     """Return the replicas to hold for the backlog, and the hold's memory.
 
     Pods that have done their work are released at once. Forecasts of the backlog are noisy and are held a while, and so are
     pods that still start for them: a backlog that is gone before its pods have come may return.
     """
     drain = at.memory.drain
-    if term is None and at.reading.replicas <= at.ready:
+    if part is None and at.reading.replicas <= at.ready:
         return 0, drain if not drain.needs else replace(drain, needs=(), held=0)
-    need = 0 if term is None else term.replicas
+    need = 0 if part is None else part.replicas
     return drain.with_need(at.now, need, at.objectives.drain_s, foreseen=True)
 
 
-def _idle(now: float, objectives: Objectives, reading: Reading, memory: PlannerMemory) -> str | None:
+def _idle_reason(now: float, objectives: Objectives, reading: Reading, memory: PlannerMemory) -> str | None:
     """Return why there should be no replica, or None if there should be one."""
     after = objectives.idle_after_s
     if objectives.low > 0 or after is None or reading.inflight:
@@ -203,7 +214,7 @@ def _idle(now: float, objectives: Objectives, reading: Reading, memory: PlannerM
     return f"no request for {quiet:.0f} s; idleAfter is {after:.0f} s"
 
 
-def _patient(at: Situation) -> str | None:
+def _extended_idle_reason(at: Situation) -> str | None:
     """Return why there are replicas although no request came for `idleAfter`, or None if that isn't so."""
     after, quiet = at.objectives.idle_after_s, _quiet_s(at.now, at.memory.arrivals)
     if at.objectives.low > 0 or after is None or at.reading.inflight or quiet < after:
@@ -221,9 +232,9 @@ def _quiet_s(now: float, arrivals: ArrivalRate) -> float:
     return 0.0 if since is None else now - since
 
 
-def _kept(now: float, count: int, current: int, memory: PlannerMemory, *, why: str, limit: LimitName) -> Plan:
+def _keep(now: float, count: int, current: int, memory: PlannerMemory, *, why: str, limit: LimitName) -> Plan:
     """Plan `count` replicas, for a reason that no part overrides."""
-    return Plan(count, current, (), None, (PlanLimit(limit, count, why),), now + _QUICK_S, memory)
+    return Plan(count, current, (), None, (PlanLimit(limit, count, why),), now + _BUSY_INTERVAL_S, memory)
 
 
 def bounds(objectives: Objectives) -> tuple[int, int]:
@@ -248,7 +259,7 @@ def replica_of(objectives: Objectives, line: ServiceLine, rows: float) -> Replic
     return Replica(ServiceLine(line.t0_s, line.row_s * rows), batch, objectives.instances)
 
 
-def _learnt(objectives: Objectives, reading: Reading, capacity: Capacity) -> Capacity:
+def _learn_capacity(objectives: Objectives, reading: Reading, capacity: Capacity) -> Capacity:
     """Return the capacity with the service line and start times that the pods have shown."""
     capacity = capacity.of_revision(reading.revision)
     if objectives.batch_prior:
@@ -260,15 +271,15 @@ def _learnt(objectives: Objectives, reading: Reading, capacity: Capacity) -> Cap
     )
 
 
-def _watched(  # noqa: PLR0917  # one call, and each by its type
+def _update_memory(  # noqa: PLR0917  # one call, and each by its type
     now: float, objectives: Objectives, reading: Reading, memory: PlannerMemory, capacity: Capacity, start_s: float
 ) -> PlannerMemory:
     """Return the memory updated with the learnt capacity and a plausible reading; new arrivals also go to seasons and spikes."""
-    low, high = _BLOCK_S
+    low, high = _BLOCK_LIMITS_S
     block_s = min(max(objectives.latency_s or low, low), high)
     before = memory.arrivals
     arrivals = before.with_sample(reading.at or now, reading.arrived or 0.0, block_s=block_s)
-    arrivals = _still_asked(now, reading, arrivals)
+    arrivals = _postpone_idleness(now, reading, arrivals)
     history, spikes, hold = memory.history, memory.spikes, memory.hold
     if (since := _since(before, arrivals)) is not None:
         at, seconds, requests = since
@@ -279,20 +290,20 @@ def _watched(  # noqa: PLR0917  # one call, and each by its type
     if hold.held is None:
         # First reading: the running replicas are presumed right until there is a reason to change them.
         hold = hold.at_least(now, reading.replicas)
-    return memory.having(
+    return memory.with_changes(
         arrivals=arrivals,
         capacity=capacity,
         history=history,
         spikes=spikes,
         hold=hold,
         still=memory.still.with_reading(reading),
-        refusals=memory.refusals.with_reading(
-            reading.at or now, reading.refused, reading.waiting or 0.0, lasting_s=start_s
+        refusals=memory.rejections.with_reading(
+            reading.at or now, reading.rejected, reading.waiting or 0.0, lasting_s=start_s
         ),
     )
 
 
-def _still_asked(now: float, reading: Reading, arrivals: ArrivalRate) -> ArrivalRate:
+def _postpone_idleness(now: float, reading: Reading, arrivals: ArrivalRate) -> ArrivalRate:
     """Postpone idleness while requests are in progress or queued.
 
     This applies even if a reading is otherwise implausible: during one long request no signal moves.

@@ -7,11 +7,11 @@ import math
 from halcyon.scaling.frozen import immutable
 from halcyon.scaling.planner.reading import Reading
 
-FRESH_S = 10.0
+MAX_AGE_S = 10.0
 """Maximum age of a known sample; agents report at least every 5 s."""
-_ABSURD = 1000.0
+_MAX_FACTOR = 1000.0
 """Factor over what all allowed replicas could work off in a minute, from which a value is a metering fault and no load."""
-_UNLIKELY = 10.0
+_MAX_EXPECTED_ARRIVALS = 10.0
 """Expected arrivals during which a counter did not move, from which that is a fault (probability e^-10)."""
 
 
@@ -35,7 +35,7 @@ class StuckCounter:
         return StuckCounter(reading.at, reading.arrived, reading.waiting, reading.inflight)
 
 
-def doubt(
+def implausibility(
     now: float, reading: Reading, still: StuckCounter, *, rate: float | None, dispersion: float, most_rps: float
 ) -> str | None:
     """Return why the reading is implausible, with numbers, or None if it is plausible.
@@ -44,14 +44,14 @@ def doubt(
     """
     if reading.at is None:
         return "nothing was heard of it yet"
-    if now - reading.at > FRESH_S:
-        return f"its newest signal is {now - reading.at:.0f} s old; the limit is {FRESH_S:.0f} s"
+    if now - reading.at > MAX_AGE_S:
+        return f"its newest signal is {now - reading.at:.0f} s old; the limit is {MAX_AGE_S:.0f} s"
     for name, value in (("arrived", reading.arrived), ("waiting", reading.waiting), ("inflight", reading.inflight)):
         if value is None:
             return f"`{name}` is missing"
         if not math.isfinite(value) or value < 0:
             return f"`{name}` is {value}; it must be a number from 0 up, for example 12"
-    waiting, limit = reading.waiting or 0.0, _ABSURD * max(most_rps, 1.0) * 60
+    waiting, limit = reading.waiting or 0.0, _MAX_FACTOR * max(most_rps, 1.0) * 60
     if waiting > limit:
         return f"`waiting` is {waiting:.3g}, above all reason (limit {limit:.3g})"
     grown = (reading.arrived or 0.0) - (still.arrived if still.arrived is not None else reading.arrived or 0.0)
@@ -62,7 +62,7 @@ def doubt(
         reading.inflight
         and rate is not None
         and still.is_of(reading)
-        and rate * span >= _UNLIKELY * max(dispersion, 1.0)
+        and rate * span >= _MAX_EXPECTED_ARRIVALS * max(dispersion, 1.0)
         # If no pod serves, the queue does not move, and the end of a burst is no metering fault.
         and any(pod.phase == "ready" for pod in reading.pods)
     ):

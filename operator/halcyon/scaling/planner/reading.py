@@ -53,7 +53,7 @@ class Reading:
     rows_per_request: float = 1.0
     """Mean rows of a request."""
     pods: tuple[PodReading, ...] = ()
-    refused: float | None = None
+    rejected: float | None = None
     """Counter: requests of `arrived` that the balancers rejected. It only shows how many requests can wait; if unknown, nothing
     bounds them."""
 

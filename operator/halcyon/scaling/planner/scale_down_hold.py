@@ -21,7 +21,7 @@ from halcyon.scaling.frozen import immutable
 
 MIN_HOLD_S = 60.0
 """Minimum time before a release of what the rate needs: the rate falls with the mean of a minute."""
-FIRST_S = 180.0
+MAX_FIRST_HOLD_S = 180.0
 """Maximum patience with a load whose gaps are unknown. Burstier loads have mostly shown theirs by then."""
 MAX_HOLD_S = 1800.0
 """Maximum patience, unless a start itself takes longer."""
@@ -38,7 +38,7 @@ class ScaleDownHold:
     """(time, replicas), ascending in time and descending in replicas: only entries that still count."""
     patience_s: float | None = None
     """Learnt patience in seconds; None until a rise after a release, or calm, has taught it."""
-    shortest_s: float = MIN_HOLD_S
+    min_s: float = MIN_HOLD_S
     """Minimum patience in seconds."""
     lowered_at: float | None = None
     """Time when the held replicas last fell."""
@@ -48,16 +48,16 @@ class ScaleDownHold:
     """Replicas held last."""
     bare: tuple[tuple[float, int], ...] = ()
     """The same as `needs`, without replicas kept because not all of the load's noise is learnt yet."""
-    would: int | None = None
+    bare_held: int | None = None
     """Replicas that would have been held last by those alone."""
 
     def seconds(self, start_s: float, *, foreseen: bool = False, dispersion: float = 1.0) -> float:
         """Return how long a need is kept now."""
         if foreseen:
-            return max(start_s, self.shortest_s)
+            return max(start_s, self.min_s)
         if self.patience_s is not None:
             return max(start_s, self.patience_s)
-        return max(start_s, min(max(dispersion, 1.0) * self.shortest_s, FIRST_S))
+        return max(start_s, min(max(dispersion, 1.0) * self.min_s, MAX_FIRST_HOLD_S))
 
     def with_need(
         self,
@@ -81,21 +81,21 @@ class ScaleDownHold:
         if self.bare is not self.needs or bare != need:  # they are nearly always the same object
             bares = _with(self.bare, now, bare, span)
             bares = needs if bares == needs else bares
-        held, would = needs[0][1], bares[0][1]
+        held, bare_held = needs[0][1], bares[0][1]
         patience, lowered, eased = self.patience_s, self.lowered_at, now if self.eased_at is None else self.eased_at
-        if _is_lower(self.held, held) or _is_lower(self.would, would):
+        if _is_lower(self.held, held) or _is_lower(self.bare_held, bare_held):
             lowered = now
-        elif (_is_higher(self.held, held) or _is_higher(self.would, would)) and not foreseen:
+        elif (_is_higher(self.held, held) or _is_higher(self.bare_held, bare_held)) and not foreseen:
             if lowered is not None and now - lowered < REGRET * span:
                 patience, lowered, eased = min(2 * span, max(MAX_HOLD_S, start_s)), None, now
-        elif now - eased > 4 * span and (patience is None or patience > self.shortest_s):
-            patience, eased = max((span if patience is None else patience) / 2, self.shortest_s), now
-        return held, ScaleDownHold(needs, patience, self.shortest_s, lowered, eased, held, bares, would)
+        elif now - eased > 4 * span and (patience is None or patience > self.min_s):
+            patience, eased = max((span if patience is None else patience) / 2, self.min_s), now
+        return held, ScaleDownHold(needs, patience, self.min_s, lowered, eased, held, bares, bare_held)
 
     def at_least(self, now: float, count: int) -> ScaleDownHold:
         """Return the memory with just `count` as the need."""
         needs = ((now, count),)
-        return replace(self, needs=needs, held=count, bare=needs, would=count)
+        return replace(self, needs=needs, held=count, bare=needs, bare_held=count)
 
     def released(self) -> ScaleDownHold:
         """Return the memory with no need left: the next replicas are the next need."""

@@ -22,8 +22,8 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from halcyon.scaling.planner.forecast.arrival_rate import ArrivalRate
 from halcyon.scaling.planner.forecast.recurring_spikes import SpikeMemory
-from halcyon.scaling.planner.forecast.seasonality import KEEP, History
-from halcyon.scaling.planner.invariants import unsound
+from halcyon.scaling.planner.forecast.seasonality import MAX_BINS, History
+from halcyon.scaling.planner.invariants import broken_invariant
 from halcyon.scaling.planner.outputs import PlannerMemory
 from halcyon.scaling.planner.scale_down_hold import ScaleDownHold
 
@@ -41,7 +41,7 @@ _UNKNOWN, _ZERO, _FIRST = 0, 1, 2
 """Codes of a bin's mean; from `_FIRST` on (exponent + `_EXPONENTS`) x 900 + (three digits - 100)."""
 _EXPONENTS = 140
 """Powers of ten on either side of 1 that a code can express."""
-_LATER = frozenset({"damping", "refusals", "zero"})
+_LATER = frozenset({"damping", "rejections", "zero"})
 """Parts that the first memories of version 1 did not have: if missing there, nothing was lost."""
 
 
@@ -83,9 +83,9 @@ def unpacked(document: object) -> Restored:
     if not isinstance(document, dict):
         return Restored(fresh, (f"a memory is a JSON object; this is {_shown(document)}",))
     if document.get("version") != VERSION:
-        why = f"version is {_shown(document.get('version'))}; this Halcyon reads version {VERSION}"
-        return Restored(fresh, (why,))
-    found: dict[str, Any] = {}
+        reason = f"version is {_shown(document.get('version'))}; this Halcyon reads version {VERSION}"
+        return Restored(fresh, (reason,))
+    parts: dict[str, Any] = {}
     problems: list[str] = []
     for part in fields(PlannerMemory):
         if part.name not in document:
@@ -95,11 +95,11 @@ def unpacked(document: object) -> Restored:
             continue
         base = getattr(fresh, part.name)
         try:
-            found[part.name] = _part(base, document[part.name], part.name)
+            parts[part.name] = _part(base, document[part.name], part.name)
         except _BROKEN as error:
-            said = str(error) if isinstance(error, _UnreadableError) else f"{part.name} can't be read ({error!r})"
-            problems.append(f"{said}; {part.name} begins anew")
-    return Restored(replace(fresh, **found), tuple(problems))
+            reason = str(error) if isinstance(error, _UnreadableError) else f"{part.name} can't be read ({error!r})"
+            problems.append(f"{reason}; {part.name} begins anew")
+    return Restored(replace(fresh, **parts), tuple(problems))
 
 
 def resumed(memory: PlannerMemory) -> PlannerMemory:
@@ -123,8 +123,8 @@ def _part(base: Any, raw: Any, path: str) -> Any:
         part = unpack(raw)
         # The part's own reader checks shapes, not values.
         part = _decoded(type(base), _encoded(part), path, base)
-    if (why := unsound(part)) is not None:
-        raise _UnreadableError(f"{path} contradicts itself: {why}")
+    if (reason := broken_invariant(part)) is not None:
+        raise _UnreadableError(f"{path} contradicts itself: {reason}")
     return part
 
 
@@ -157,10 +157,10 @@ def _decoded(hint: Any, raw: Any, path: str, base: Any = None) -> Any:  # noqa: 
         options = get_args(hint)
         if raw is None and types.NoneType in options:
             return None
-        wanted = [option for option in options if option is not types.NoneType]
-        if len(wanted) > 1:
-            wanted = [option for option in wanted if type(raw) is option]
-        return _decoded(wanted[0] if wanted else str, raw, path)
+        types_left = [option for option in options if option is not types.NoneType]
+        if len(types_left) > 1:
+            types_left = [option for option in types_left if type(raw) is option]
+        return _decoded(types_left[0] if types_left else str, raw, path)
     if is_dataclass(hint):
         return _object(hint, raw, path, base)
     if hint is float:
@@ -185,7 +185,7 @@ def _decoded(hint: Any, raw: Any, path: str, base: Any = None) -> Any:  # noqa: 
 def _object(hint: Any, raw: Any, path: str, base: Any) -> Any:
     if not isinstance(raw, dict):
         raise _UnreadableError(f"{path} is {_shown(raw)}, not an object")
-    found = {}
+    values = {}
     hints = _hints(hint)
     for field in fields(hint):
         if not field.init:
@@ -195,10 +195,10 @@ def _object(hint: Any, raw: Any, path: str, base: Any) -> Any:
         value, before = raw[field.name], getattr(base, field.name, None)
         # "Never" is a time before all others; no other value may be infinite.
         if isinstance(value, str) and field.default == -math.inf and value == str(-math.inf):
-            found[field.name] = -math.inf
+            values[field.name] = -math.inf
             continue
-        found[field.name] = _decoded(hints[field.name], value, f"{path}.{field.name}", before)
-    return replace(base, **found) if base is not None else hint(**found)
+        values[field.name] = _decoded(hints[field.name], value, f"{path}.{field.name}", before)
+    return replace(base, **values) if base is not None else hint(**values)
 
 
 @cache
@@ -234,8 +234,10 @@ def _pack_history(history: History) -> dict[str, Any]:
 
 def _unpack_history(document: dict[str, Any]) -> History:
     text = document["bins"]
-    if not isinstance(text, str) or len(text) % 3 or len(text) > 3 * KEEP:
-        raise _UnreadableError(f"history.bins is {_shown(text)}; it has three characters per bin, for {KEEP} at most")
+    if not isinstance(text, str) or len(text) % 3 or len(text) > 3 * MAX_BINS:
+        raise _UnreadableError(
+            f"history.bins is {_shown(text)}; it has three characters per bin, for {MAX_BINS} at most"
+        )
     known: dict[str, float | None] = {}
     bins = []
     for start in range(0, len(text), 3):
@@ -318,7 +320,7 @@ def _newer_half(bins: str) -> str:
 _LESS: tuple[tuple[str, str, Callable[[Any], Any]], ...] = (
     ("capacity", "started", lambda _: {}),
     ("capacity", "seen", lambda _: []),
-    ("margin", "due", lambda _: []),
+    ("headroom", "due", lambda _: []),
     ("damping", "due", lambda _: []),
     ("history", "bins", _newer_half),
 )

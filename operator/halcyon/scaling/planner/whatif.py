@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from halcyon.scaling.planner.capacity.queueing import Replica
-from halcyon.scaling.planner.parts import for_depth, sized
+from halcyon.scaling.planner.parts import replicas_for_depth, replicas_for_rate
 from halcyon.scaling.planner.reading import Objectives
 
 _HOUR_S = 3600.0
@@ -61,7 +61,7 @@ def _need(known: Known, rate: float) -> int:
         return 0
     objectives, most = known.objectives, known.objectives.high + 1
     spread = known.dispersion
-    need = sized(rate * (1 + known.margin), objectives, known.replica, dispersion=spread, most=most)
+    need = replicas_for_rate(rate * (1 + known.margin), objectives, known.replica, dispersion=spread, most=most)
     if objectives.queue_depth:
-        need = for_depth(rate, objectives.queue_depth, known.replica, dispersion=spread, least=need, most=most)
+        need = replicas_for_depth(rate, objectives.queue_depth, known.replica, dispersion=spread, least=need, most=most)
     return need

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from halcyon.scaling.planner.forecast.seasonality import BIN_S, KEEP, History
+from halcyon.scaling.planner.forecast.seasonality import BIN_S, MAX_BINS, History
 
 ARRIVALS = (
     'sum(rate(haproxy_frontend_http_requests_total{namespace="$namespace",'
@@ -22,22 +22,22 @@ ARRIVALS = (
 Sample = tuple[float, float]
 """Time in seconds since the epoch, requests per second."""
 
-_OFF_GRID_S = 1.0
+_MAX_OFF_GRID_S = 1.0
 
 
-def question(template: str, *, namespace: str, name: str) -> str:
+def query(template: str, *, namespace: str, name: str) -> str:
     """Return the PromQL query for one model: `template` with `$namespace` and `$name` filled in."""
     filled = {"namespace": namespace, "name": name}
-    return re.sub(r"\$(namespace|name)\b", lambda found: filled[found[1]], template)
+    return re.sub(r"\$(namespace|name)\b", lambda match: filled[match[1]], template)
 
 
-def span(now: float) -> tuple[float, float]:
+def query_span(now: float) -> tuple[float, float]:
     """Return the times of the first and the last sample to query: the bins that a history keeps, up to the last closed one."""
     end = now // BIN_S * BIN_S
-    return end - (KEEP - 1) * BIN_S, end
+    return end - (MAX_BINS - 1) * BIN_S, end
 
 
-def samples(rows: Sequence[Mapping[str, Any]]) -> tuple[Sample, ...]:
+def parse(rows: Sequence[Mapping[str, Any]]) -> tuple[Sample, ...]:
     """Return the samples in a range query's result, oldest first; none if there is no series.
 
     Raises:
@@ -59,10 +59,10 @@ def history(known: Iterable[Sample]) -> History | None:
     for at, rate in known:
         number = round(at / BIN_S)
         # NaN fails the comparison too, and infinity is no rate.
-        if 0 <= rate < float("inf") and abs(at - number * BIN_S) <= _OFF_GRID_S:
+        if 0 <= rate < float("inf") and abs(at - number * BIN_S) <= _MAX_OFF_GRID_S:
             bins[number] = rate
     if not bins:
         return None
     newest = max(bins)
-    oldest = max(min(bins), newest - KEEP + 1)
+    oldest = max(min(bins), newest - MAX_BINS + 1)
     return History.of([bins.get(number) for number in range(oldest, newest + 1)], end=newest * BIN_S)

@@ -5,7 +5,7 @@ Each query has its own connection: a renewed token or CA counts at once, and no 
 closed. Proxies and passwords from the environment (`HTTP_PROXY`, .netrc) are not used.
 
     PrometheusError
-    └── Unanswered    no answer, or access rejected: other queries would fail too
+    └── PrometheusUnavailable    no answer, or access rejected: other queries would fail too
 
 Out of scope: when to query (`source`), what to query (`dcgm`, `arrival_history`).
 """
@@ -23,7 +23,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 from halcyon.signals.prometheus import arrival_history
 
-CONNECT_S = 3.0
+CONNECT_TIMEOUT_S = 3.0
 _MAX_ERROR_LENGTH = 200
 """Maximum characters of a query or a response in an error."""
 _MAX_TOKEN_LENGTH = 16384
@@ -36,7 +36,7 @@ class PrometheusError(Exception):
     """A query has no usable result. Names the URL without credentials, the query, and what to do."""
 
 
-class Unanswered(PrometheusError):  # noqa: N818  # says what is
+class PrometheusUnavailable(PrometheusError):  # noqa: N818  # says what is
     """No answer, or access rejected: other queries would fail too."""
 
 
@@ -102,10 +102,10 @@ class QueryRange:
     step_s: float
 
 
-class Ask(Protocol):
+class QueryFunction(Protocol):
     """Function that runs one query and waits for its result. Called in a thread."""
 
-    def __call__(self, site: PrometheusSite, question: str, over: QueryRange | None, limit_s: float, /) -> Rows:
+    def __call__(self, site: PrometheusSite, query: str, over: QueryRange | None, timeout_s: float, /) -> Rows:
         """Return the rows: of now, or over a range of time.
 
         Raises:
@@ -113,10 +113,10 @@ class Ask(Protocol):
         """
 
 
-def ask_prometheus(site: PrometheusSite, question: str, over: QueryRange | None, limit_s: float, /) -> Rows:
-    """Run a query against the real Prometheus, as an `Ask`.
+def query_prometheus(site: PrometheusSite, query: str, over: QueryRange | None, timeout_s: float, /) -> Rows:
+    """Run a query against the real Prometheus, as an `QueryFunction`.
 
-    `limit_s` limits the wait for each part of the response, and Prometheus's own evaluation time.
+    `timeout_s` limits the wait for each part of the response, and Prometheus's own evaluation time.
     """
     try:
         # Only if a Prometheus is configured: see above.
@@ -133,45 +133,45 @@ def ask_prometheus(site: PrometheusSite, question: str, over: QueryRange | None,
         session.trust_env = False
         session.verify = True if site.ca_file is None else str(site.ca_file)
         # Its own retries would sleep in the only query thread; the next poll is the retry.
-        asked = PrometheusConnect(site.url.rstrip("/"), headers=headers, retry=Retry(total=0), session=session)
-        timeout = (min(CONNECT_S, limit_s / 2), limit_s * 0.8)
+        connection = PrometheusConnect(site.url.rstrip("/"), headers=headers, retry=Retry(total=0), session=session)
+        timeout = (min(CONNECT_TIMEOUT_S, timeout_s / 2), timeout_s * 0.8)
         # Prometheus stops once the client has given up.
-        params = {"timeout": f"{limit_s * 800:.0f}ms"}
+        params = {"timeout": f"{timeout_s * 800:.0f}ms"}
         try:
             if over is None:
-                rows = asked.custom_query(question, params=params, timeout=timeout)
+                rows = connection.custom_query(query, params=params, timeout=timeout)
             else:
                 begin, end = (datetime.fromtimestamp(at, UTC) for at in (over.begin, over.end))
-                rows = asked.custom_query_range(
-                    question, begin, end, f"{over.step_s:g}", params=params, timeout=timeout
+                rows = connection.custom_query_range(
+                    query, begin, end, f"{over.step_s:g}", params=params, timeout=timeout
                 )
         except PrometheusApiClientException as error:
-            raise _refused(site, question, str(error)) from error
+            raise _status_error(site, query, str(error)) from error
         except (ValueError, KeyError, TypeError) as error:  # before OSError: requests' JSON error is both
-            raise Unanswered(
+            raise PrometheusUnavailable(
                 f"Prometheus at {site.shown}: the answer is not Prometheus's ({type(error).__name__}); is this the URL below "
-                f"which /api/v1 lies, and no login page before it? Asked: {_short(question)}"
+                f"which /api/v1 lies, and no login page before it? Asked: {_short(query)}"
             ) from error
         except OSError as error:  # requests' own errors among them
             # From None: requests' texts may hold the URL with its password, or the header with the token.
-            raise Unanswered(
+            raise PrometheusUnavailable(
                 f"Prometheus at {site.shown} can't be reached: {_cause(error)}; check the address, the network policy and "
-                f"the CA file. Asked: {_short(question)}"
+                f"the CA file. Asked: {_short(query)}"
             ) from None
     if not isinstance(rows, list):
-        raise Unanswered(f"Prometheus at {site.shown}: an answer without rows. Asked: {_short(question)}")
+        raise PrometheusUnavailable(f"Prometheus at {site.shown}: an answer without rows. Asked: {_short(query)}")
     return rows
 
 
 @contextmanager
-def not_understood(site: PrometheusSite, question: str) -> Iterator[None]:
+def parsing_errors(site: PrometheusSite, query: str) -> Iterator[None]:
     """Raise PrometheusError if the enclosed code can't use the rows of a result."""
     try:
         yield
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise PrometheusError(
             f"Prometheus at {site.shown}: the answer can't be used: {type(error).__name__}: {_short(str(error))}. "
-            f"Asked: {_short(question)}"
+            f"Asked: {_short(query)}"
         ) from error
 
 
@@ -181,21 +181,23 @@ def _authorization(site: PrometheusSite) -> dict[str, str]:
     try:
         token = site.token_file.read_text().strip()
     except (OSError, ValueError) as error:
-        why = getattr(error, "strerror", None) or "not text"
-        raise Unanswered(f"Prometheus at {site.shown}: the token file {site.token_file} can't be read: {why}") from None
+        reason = getattr(error, "strerror", None) or "not text"
+        raise PrometheusUnavailable(
+            f"Prometheus at {site.shown}: the token file {site.token_file} can't be read: {reason}"
+        ) from None
     if not re.fullmatch(r"[!-~]+", token) or len(token) > _MAX_TOKEN_LENGTH:
-        raise Unanswered(
+        raise PrometheusUnavailable(
             f"Prometheus at {site.shown}: the token file {site.token_file} must hold one token and nothing else, "
             f"1 to {_MAX_TOKEN_LENGTH} characters without spaces"
         )
     return {"Authorization": f"Bearer {token}"}
 
 
-def _refused(site: PrometheusSite, question: str, said: str) -> PrometheusError:
+def _status_error(site: PrometheusSite, query: str, message: str) -> PrometheusError:
     """Return the error for a response with a status other than 200."""
-    match = re.search(r"HTTP Status Code (\d{3})", said)
+    match = re.search(r"HTTP Status Code (\d{3})", message)
     status = int(match[1]) if match else 0
-    todo = {
+    fix = {
         400: "correct the query",
         401: "give it a token file with a token that it accepts",
         403: "give the token's account the right to query",
@@ -204,17 +206,17 @@ def _refused(site: PrometheusSite, question: str, said: str) -> PrometheusError:
         429: "it limits its clients: allow this one a query every 10 s",
         503: "it is starting, overloaded, or took too long for the query",
     }.get(status, "look into its log")
-    kind = PrometheusError if status in {400, 422} else Unanswered
-    return kind(f"Prometheus at {site.shown}: {_short(said)}; {todo}. Asked: {_short(question)}")
+    kind = PrometheusError if status in {400, 422} else PrometheusUnavailable
+    return kind(f"Prometheus at {site.shown}: {_short(message)}; {fix}. Asked: {_short(query)}")
 
 
 def _cause(error: BaseException) -> str:
     """Return the message of the operating system, the resolver or TLS, without object addresses, so that it stays the same."""
-    deepest, seen = error, error
-    while (behind := seen.__cause__ or seen.__context__) is not None:
-        seen = behind
-        if isinstance(seen, OSError) and getattr(seen, "strerror", None):
-            deepest = seen
+    deepest, cause = error, error
+    while (next_cause := cause.__cause__ or cause.__context__) is not None:
+        cause = next_cause
+        if isinstance(cause, OSError) and getattr(cause, "strerror", None):
+            deepest = cause
     text = getattr(deepest, "verify_message", None) or getattr(deepest, "strerror", None)
     return f"{text}" if text else type(error).__name__
 

@@ -7,7 +7,7 @@
 | several GPUs or slices                          | the mean of the known ones, with the age of the oldest               |
 | with `exported_pod`                             | names the pod: `pod` is the exporter's own (`honorLabels: false`)    |
 | else `pod`                                      | names the pod                                                        |
-| NaN, below 0, above maximum, above `STALE_S`    | not known, never zero                                                |
+| NaN, below 0, above maximum, above `MAX_AGE_S`    | not known, never zero                                                |
 
 Ages are differences of two times of Prometheus's own clock, so that clock needn't be right. DCGM's blank values (about 9.2e18)
 are above the maximum. An exporter that repeats its last value forever looks like a steady load. Out of scope: running the query
@@ -23,7 +23,7 @@ from typing import Any, NewType
 
 ACTIVE = "DCGM_FI_PROF_GR_ENGINE_ACTIVE"
 UTIL = "DCGM_FI_DEV_GPU_UTIL"
-STALE_S = 30.0
+MAX_AGE_S = 30.0
 """Maximum age of a known value: two scrapes at 15 s, the usual interval for DCGM's exporter."""
 
 PodKey = tuple[str, str]
@@ -57,11 +57,11 @@ class GpuSamples:
     """GPU utilisation of all pods in one result."""
 
     pods: Mapping[PodKey, Utilisation]
-    left_out: int = 0
+    ignored: int = 0
     """Number of samples that are implausible or too old."""
 
 
-def question(matchers: str) -> str:
+def query(matchers: str) -> str:
     """Return one PromQL query for all pods: each value with the time of its sample.
 
     Args:
@@ -76,8 +76,8 @@ def question(matchers: str) -> str:
     return " or ".join(parts)
 
 
-def answered(rows: Iterable[Mapping[str, Any]]) -> GpuSamples:
-    """Parse the rows of an instant vector, the result of `question`.
+def parse(rows: Iterable[Mapping[str, Any]]) -> GpuSamples:
+    """Parse the rows of an instant vector, the result of `query`.
 
     Raises:
         ValueError, KeyError or TypeError: they are not rows of an instant vector.
@@ -92,9 +92,9 @@ def answered(rows: Iterable[Mapping[str, Any]]) -> GpuSamples:
             times[kind.removeprefix(_TIME), series] = max(float(evaluated) - float(number), 0.0)
         else:
             values[kind, series] = float(number)
-    found: dict[PodKey, dict[str, list[tuple[float, float]]]] = defaultdict(lambda: {ACTIVE: [], UTIL: []})
+    samples_by_pod: dict[PodKey, dict[str, list[tuple[float, float]]]] = defaultdict(lambda: {ACTIVE: [], UTIL: []})
     sliced = set()
-    left_out = 0
+    ignored = 0
     for (metric, series), value in values.items():
         pod = _pod(series)
         if pod is None:
@@ -103,18 +103,18 @@ def answered(rows: Iterable[Mapping[str, Any]]) -> GpuSamples:
             sliced.add(pod)
         age_s = times.get((metric, series))
         # NaN fails the comparison too.
-        if age_s is not None and age_s <= STALE_S and 0 <= value <= _MAX[metric]:
-            found[pod][metric].append((min(value * _PERCENT[metric], 100.0), age_s))
+        if age_s is not None and age_s <= MAX_AGE_S and 0 <= value <= _MAX[metric]:
+            samples_by_pod[pod][metric].append((min(value * _PERCENT[metric], 100.0), age_s))
         else:
-            left_out += 1
+            ignored += 1
     pods = {}
-    for pod, by_metric in found.items():
+    for pod, by_metric in samples_by_pod.items():
         # DCGM's plain utilisation is absent or 0 on a GPU divided into slices, which would be misleading.
         metric = ACTIVE if by_metric[ACTIVE] or pod in sliced else UTIL
         if samples := by_metric[metric]:
             percent = sum(percent for percent, _ in samples) / len(samples)
             pods[pod] = Utilisation(percent, max(age_s for _, age_s in samples), Metric(metric))
-    return GpuSamples(pods, left_out)
+    return GpuSamples(pods, ignored)
 
 
 def _pod(series: tuple[str, ...]) -> PodKey | None:

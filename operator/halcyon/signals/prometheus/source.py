@@ -5,8 +5,8 @@ Only the site sets its address, never a ModelDeployment: otherwise a tenant coul
 | event                                     | result                                                                         |
 | ----------------------------------------- | ------------------------------------------------------------------------------ |
 | a response                                | it replaces all values; a pod that isn't in it is not known                    |
-| none, or an unusable one                  | the last values count until they are `STALE_S` old; pauses grow, with jitter   |
-| no response within `limit_s`              | the same; no query is sent until the request has ended                         |
+| none, or an unusable one                  | the last values count until they are `MAX_AGE_S` old; pauses grow, with jitter   |
+| no response within `timeout_s`            | the same; no query is sent until the request has ended                         |
 | a history query while it is unavailable   | `PrometheusError` at once, so that a thousand models wait for no timeouts      |
 
 There is one request at a time, in a thread that process exit does not wait for. Out of scope: queries and their meaning
@@ -32,15 +32,15 @@ from halcyon.monitoring import instruments, operator_metrics
 from halcyon.scaling.planner.forecast.seasonality import BIN_S, History
 from halcyon.signals.prometheus import arrival_history, dcgm
 from halcyon.signals.prometheus.client import (
-    Ask,
     PrometheusError,
     PrometheusSite,
+    PrometheusUnavailable,
+    QueryFunction,
     QueryRange,
-    Unanswered,
-    ask_prometheus,
-    not_understood,
+    parsing_errors,
+    query_prometheus,
 )
-from halcyon.signals.prometheus.dcgm import STALE_S, PodKey
+from halcyon.signals.prometheus.dcgm import MAX_AGE_S, PodKey
 
 SOURCE: Literal["prometheus"] = "prometheus"
 
@@ -54,10 +54,10 @@ class PollInterval:
     """Intervals of the queries, in seconds."""
 
     poll_s: float = 10.0
-    longest_pause_s: float = 60.0
+    max_pause_s: float = 60.0
     """Maximum pause between attempts while they fail."""
-    limit_s: float = 10.0
-    """Timeout of one request; with `poll_s`, and a scrape every 10 s, a value is seldom older than `STALE_S`."""
+    timeout_s: float = 10.0
+    """Timeout of one request; with `poll_s`, and a scrape every 10 s, a value is seldom older than `MAX_AGE_S`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +83,8 @@ class PrometheusSource:
         *,
         monotonic: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
-        pace: PollInterval = PollInterval(),
-        ask: Ask = ask_prometheus,
+        intervals: PollInterval = PollInterval(),
+        query: QueryFunction = query_prometheus,
         registry: CollectorRegistry | None = None,
     ) -> None:
         """Create the source; the first query is sent by `run`.
@@ -93,18 +93,18 @@ class PrometheusSource:
             site: which Prometheus, and its settings.
             monotonic: the clock of `Sampled.at`.
             wall: seconds since the epoch, to determine which bins of history are closed.
-            pace: intervals.
-            ask: runs one query; called in a thread.
+            intervals: time between queries, and timeouts.
+            query: runs one query; called in a thread.
             registry: for the counters.
         """
-        self._site, self._monotonic, self._wall, self._pace, self._ask = site, monotonic, wall, pace, ask
+        self._site, self._monotonic, self._wall, self._intervals, self._query = site, monotonic, wall, intervals, query
         self._pods: Mapping[PodKey, Sampled] = {}
         self._left_out = 0
         self._answered_at: float | None = None
-        self._failing: PrometheusError | None = None
+        self._failure: PrometheusError | None = None
         self._failures = 0
-        self._turn = asyncio.Lock()
-        self._histories = asyncio.Lock()
+        self._query_lock = asyncio.Lock()
+        self._history_lock = asyncio.Lock()
         self._idle = asyncio.Event()
         self._idle.set()
         registry = registry or CollectorRegistry()
@@ -125,30 +125,30 @@ class PrometheusSource:
         """
         sent = self._monotonic()
         try:
-            answer = await self._in_turn("gpu", self._read_gpu)
+            samples = await self._run_query("gpu", self._read_gpu)
         except PrometheusError as error:
             self._failures += 1
-            if str(error) != str(self._failing):
+            if str(error) != str(self._failure):
                 _log.warning("%s", error)
-            self._failing = error
-            growing_s = self._pace.poll_s * 2.0 ** min(self._failures - 1, 16)
+            self._failure = error
+            growing_s = self._intervals.poll_s * 2.0 ** min(self._failures - 1, 16)
             # The operator's replicas, in many clusters, must not retry all at once.
-            return min(growing_s, self._pace.longest_pause_s) * random.uniform(0.75, 1.25)  # noqa: S311  # no secret
-        if self._failing is not None:
+            return min(growing_s, self._intervals.max_pause_s) * random.uniform(0.75, 1.25)  # noqa: S311  # no secret
+        if self._failure is not None:
             _log.info("Prometheus at %s answers again", self._site.shown)
-        self._failing, self._failures = None, 0
+        self._failure, self._failures = None, 0
         # Aged from the time of sending: the exact evaluation time isn't known, and older is the safer side.
         self._pods = {
-            pod: Sampled(used.percent, sent - used.age_s, SOURCE, used.metric) for pod, used in answer.pods.items()
+            pod: Sampled(used.percent, sent - used.age_s, SOURCE, used.metric) for pod, used in samples.pods.items()
         }
-        self._left_out, self._answered_at = answer.left_out, self._monotonic()
+        self._left_out, self._answered_at = samples.ignored, self._monotonic()
         self.known.set(len(self._pods))
-        return self._pace.poll_s
+        return self._intervals.poll_s
 
     def gpu(self, namespace: str, pod: str) -> Sampled | None:
         """Return the GPU utilisation of a pod, the mean of its GPUs or MIG slices; None if unknown or stale."""
-        found = self._pods.get((namespace, pod))
-        return None if found is None or self._monotonic() - found.at > STALE_S else found
+        sample = self._pods.get((namespace, pod))
+        return None if sample is None or self._monotonic() - sample.at > MAX_AGE_S else sample
 
     async def history(self, namespace: str, name: str) -> History | None:
         """Return a model's arrivals in the last 15 days; None if Prometheus has none.
@@ -156,44 +156,44 @@ class PrometheusSource:
         Raises:
             PrometheusError: the query failed, which says nothing about the past: retry later.
         """
-        if isinstance(self._failing, Unanswered):
-            raise self._failing
+        if isinstance(self._failure, PrometheusUnavailable):
+            raise self._failure
         # Only one history waits for its turn, or a start with many models would delay the GPU queries.
-        async with self._histories:
-            return await self._in_turn("history", partial(self._read_history, namespace, name))
+        async with self._history_lock:
+            return await self._run_query("history", partial(self._read_history, namespace, name))
 
     def status(self) -> str:
         """Describe the state of this source, in a sentence without secrets."""
-        said = f"Prometheus at {self._site.shown}"
+        source = f"Prometheus at {self._site.shown}"
         if self._answered_at is None:
-            return f"{self._failing}; nothing is known from it yet" if self._failing else f"{said}: not asked yet"
+            return f"{self._failure}; nothing is known from it yet" if self._failure else f"{source}: not asked yet"
         ago_s = self._monotonic() - self._answered_at
-        if self._failing is not None:
-            return f"{self._failing}; its last answer is {ago_s:.0f} s old, and values count until they are {STALE_S:.0f} s old"
-        left_out = f", {self._left_out} samples left out (NaN, out of range or stale)" if self._left_out else ""
-        return f"{said}: GPU utilisation of {len(self._pods)} pods, asked {ago_s:.0f} s ago{left_out}"
+        if self._failure is not None:
+            return f"{self._failure}; its last answer is {ago_s:.0f} s old, and values count until they are {MAX_AGE_S:.0f} s old"
+        ignored = f", {self._left_out} samples left out (NaN, out of range or stale)" if self._left_out else ""
+        return f"{source}: GPU utilisation of {len(self._pods)} pods, asked {ago_s:.0f} s ago{ignored}"
 
     def _read_gpu(self) -> dcgm.GpuSamples:
-        question = dcgm.question(self._site.gpu_matchers)
-        rows = self._ask(self._site, question, None, self._pace.limit_s)
-        with not_understood(self._site, question):
-            return dcgm.answered(rows)
+        query = dcgm.query(self._site.gpu_matchers)
+        rows = self._query(self._site, query, None, self._intervals.timeout_s)
+        with parsing_errors(self._site, query):
+            return dcgm.parse(rows)
 
     def _read_history(self, namespace: str, name: str) -> History | None:
-        question = arrival_history.question(self._site.arrivals, namespace=namespace, name=name)
-        begin, end = arrival_history.span(self._wall())
-        rows = self._ask(self._site, question, QueryRange(begin, end, BIN_S), self._pace.limit_s)
-        with not_understood(self._site, question):
+        query = arrival_history.query(self._site.arrivals, namespace=namespace, name=name)
+        begin, end = arrival_history.query_span(self._wall())
+        rows = self._query(self._site, query, QueryRange(begin, end, BIN_S), self._intervals.timeout_s)
+        with parsing_errors(self._site, query):
             # Here, in the thread: fitting the seasonal models takes more than 0.1 s.
-            return arrival_history.history(arrival_history.samples(rows))
+            return arrival_history.history(arrival_history.parse(rows))
 
-    async def _in_turn(self, kind: str, work: Callable[[], T]) -> T:
+    async def _run_query(self, kind: str, work: Callable[[], T]) -> T:
         """Run `work` in a thread, never beside another, and return its result.
 
         Raises:
             PrometheusError: `work` raised it, or it wasn't done in time.
         """
-        async with self._turn:
+        async with self._query_lock:
             try:
                 result = await self._in_thread(work)
             except Exception as error:
@@ -212,22 +212,22 @@ class PrometheusSource:
         loop = asyncio.get_running_loop()
         done: asyncio.Future[T] = loop.create_future()
 
-        def settle(give: Callable[[], None]) -> None:
+        def settle(deliver: Callable[[], None]) -> None:
             self._idle.set()
             if not done.done():
-                give()
+                deliver()
 
         def body() -> None:
-            give: Callable[[], None]
+            deliver: Callable[[], None]
             try:
-                give = partial(done.set_result, work())
+                deliver = partial(done.set_result, work())
             except Exception as error:  # noqa: BLE001  # goes to the caller
-                give = partial(done.set_exception, error)
+                deliver = partial(done.set_exception, error)
             with suppress(RuntimeError):  # the loop has closed: no caller is left
-                loop.call_soon_threadsafe(settle, give)
+                loop.call_soon_threadsafe(settle, deliver)
 
         try:
-            async with asyncio.timeout(self._pace.limit_s):
+            async with asyncio.timeout(self._intervals.timeout_s):
                 # A request whose caller has given up still runs: a thread can't be ended from outside.
                 await self._idle.wait()
                 self._idle.clear()
@@ -235,6 +235,6 @@ class PrometheusSource:
                 threading.Thread(target=body, name="prometheus", daemon=True).start()
                 return await done
         except TimeoutError:
-            raise Unanswered(
-                f"Prometheus at {self._site.shown}: no answer within {self._pace.limit_s:g} s; is it overloaded?"
+            raise PrometheusUnavailable(
+                f"Prometheus at {self._site.shown}: no answer within {self._intervals.timeout_s:g} s; is it overloaded?"
             ) from None

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from halcyon.scaling.planner.capacity.backlog import Drain, drain
 from halcyon.scaling.planner.forecast.arrival_rate import ArrivalRate
 from halcyon.scaling.planner.headroom import Headroom
-from halcyon.scaling.planner.scale_down_hold import FIRST_S, MAX_HOLD_S, MIN_HOLD_S, ScaleDownHold
+from halcyon.scaling.planner.scale_down_hold import MAX_FIRST_HOLD_S, MAX_HOLD_S, MIN_HOLD_S, ScaleDownHold
 
 
 def seen(rates: list[float], arrivals: ArrivalRate | None = None, at: float = 0.0) -> ArrivalRate:
@@ -422,11 +422,12 @@ def test_regret_doubles_the_patience_and_calm_halves_it() -> None:
     assert max(spans) <= MAX_HOLD_S
     for second in range(6 * 210, 30000, 5):
         _, hold = hold.with_need(float(second), 2, 60.0)
-    assert hold.patience_s == hold.shortest_s
+    assert hold.patience_s == hold.min_s
 
 
 @pytest.mark.parametrize(
-    ("dispersion", "held_s"), [(0.5, 60.0), (1.0, 60.0), (2.0, 120.0), (3.0, FIRST_S), (50.0, FIRST_S)]
+    ("dispersion", "held_s"),
+    [(0.5, 60.0), (1.0, 60.0), (2.0, 120.0), (3.0, MAX_FIRST_HOLD_S), (50.0, MAX_FIRST_HOLD_S)],
 )
 def test_a_load_that_nobody_knows_is_met_with_patience_by_its_bursts(dispersion: float, held_s: float) -> None:
     hold = ScaleDownHold()

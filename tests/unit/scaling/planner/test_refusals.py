@@ -22,38 +22,38 @@ def looked(*looks: tuple[float, float | None, float]) -> RejectionBound:
 
 
 def test_where_nobody_is_refused_nothing_bounds_what_can_wait() -> None:
-    assert RejectionBound().most() == math.inf
-    assert looked((0, 0, 10), (1, 0, 900)).most() == math.inf
+    assert RejectionBound().max_waiting() == math.inf
+    assert looked((0, 0, 10), (1, 0, 900)).max_waiting() == math.inf
 
 
 def test_what_was_refused_before_anybody_looked_says_nothing_of_now() -> None:
-    assert looked((0, 5000, 90)).most() == math.inf
+    assert looked((0, 5000, 90)).max_waiting() == math.inf
 
 
 def test_while_requests_are_refused_no_more_can_wait_than_were_seen_to() -> None:
-    assert looked((0, 0, 10), (1, 7, 90), (2, 9, 60), (3, 9, 80)).most() == 90
+    assert looked((0, 0, 10), (1, 7, 90), (2, 9, 60), (3, 9, 80)).max_waiting() == 90
 
 
 def test_what_waits_more_than_ever_is_the_new_bound_whether_or_not_anybody_was_refused_then() -> None:
-    assert looked((0, 0, 10), (1, 7, 90), (2, 7, 95)).most() == 95
-    assert looked((0, 0, 10), (1, 7, 90), (2, 8, 120)).most() == 120
+    assert looked((0, 0, 10), (1, 7, 90), (2, 7, 95)).max_waiting() == 95
+    assert looked((0, 0, 10), (1, 7, 90), (2, 8, 120)).max_waiting() == 120
 
 
 def test_what_was_seen_is_forgotten_a_start_after_the_last_refusal() -> None:
-    assert looked((0, 0, 10), (1, 7, 90), (61, 7, 20)).most() == 90
-    assert looked((0, 0, 10), (1, 7, 90), (62, 7, 20)).most() == math.inf
-    assert looked((0, 0, 10), (1, 7, 90), (62, 9, 20)).most() == 20, "another time of refusals has its own bound"
+    assert looked((0, 0, 10), (1, 7, 90), (61, 7, 20)).max_waiting() == 90
+    assert looked((0, 0, 10), (1, 7, 90), (62, 7, 20)).max_waiting() == math.inf
+    assert looked((0, 0, 10), (1, 7, 90), (62, 9, 20)).max_waiting() == 20, "another time of refusals has its own bound"
 
 
 @pytest.mark.parametrize("broken", [None, math.nan, math.inf, -1.0])
 def test_a_counter_that_is_none_changes_nothing(broken: float | None) -> None:
-    assert looked((0, 0, 10), (1, broken, 90)).most() == math.inf
+    assert looked((0, 0, 10), (1, broken, 90)).max_waiting() == math.inf
     assert looked((0, 0, 10), (1, 7, 90), (2, broken, 5), (3, 7, 5)) == looked((0, 0, 10), (1, 7, 90))
 
 
 def test_a_counter_that_began_anew_is_no_refusal() -> None:
-    assert looked((0, 50, 10), (1, 3, 90)).most() == math.inf
-    assert looked((0, 50, 10), (1, 3, 90), (2, 4, 30)).most() == 30
+    assert looked((0, 50, 10), (1, 3, 90)).max_waiting() == math.inf
+    assert looked((0, 50, 10), (1, 3, 90), (2, 4, 30)).max_waiting() == 30
 
 
 LOOKS = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 3), st.floats(0, 1e6)), max_size=40)
@@ -65,4 +65,4 @@ def test_the_bound_is_never_below_what_waits(steps: list[tuple[int, int, float]]
     for seconds, more, waiting in steps:
         at, refused = at + seconds, refused + more
         seen = seen.with_reading(at, refused, waiting, LASTING_S)
-        assert seen.most() >= waiting
+        assert seen.max_waiting() >= waiting

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from halcyon.scaling.planner.capacity.replica_capacity import Capacity
 from halcyon.scaling.planner.forecast.arrival_rate import ArrivalRate
 from halcyon.scaling.planner.forecast.dispersion import Dispersion
-from halcyon.scaling.planner.forecast.seasonality import KEEP, History
+from halcyon.scaling.planner.forecast.seasonality import MAX_BINS, History
 from halcyon.scaling.planner.headroom import Headroom
 from halcyon.scaling.planner.outputs import PlannerMemory
 from halcyon.scaling.planner.plan import plan
@@ -59,7 +59,7 @@ WEEKS = functools.cache(
     lambda seed: replace(
         LIVED(seed),
         history=History.of(
-            [None if random.Random(seed + n).random() < 0.05 else 10 ** random.Random(n).uniform(-3, 5) for n in range(KEEP)],
+            [None if random.Random(seed + n).random() < 0.05 else 10 ** random.Random(n).uniform(-3, 5) for n in range(MAX_BINS)],
             end=EPOCH,
         ),
     )
@@ -89,8 +89,8 @@ def test_what_comes_back_is_the_same_to_nine_digits_and_plans_the_same(seed: int
     now = reading(at, (memory.arrivals.raw or 0.0) + 90.0, waiting=30.0)
     first, second = plan(at, OBJECTIVES, now, memory), plan(at, OBJECTIVES, now, back)
     assert first.count == second.count
-    assert [t.name for t in first.terms] == [t.name for t in second.terms]
-    assert [t.replicas for t in first.terms] == pytest.approx([t.replicas for t in second.terms], rel=0.001)
+    assert [t.name for t in first.parts] == [t.name for t in second.parts]
+    assert [t.replicas for t in first.parts] == pytest.approx([t.replicas for t in second.parts], rel=0.001)
 
 
 def test_two_weeks_of_a_busy_model_take_less_than_the_bound() -> None:
@@ -112,8 +112,8 @@ def huge() -> PlannerMemory:
     return replace(
         WEEKS(1),
         arrivals=ArrivalRate(times, counts, coarse, counts[:400], 1e9, Dispersion(3.3333333333, first=counts[:31])),
-        hold=ScaleDownHold(needs=needs, held=5000, bare=needs, would=5000),
-        margin=Headroom(0.1234567891, tuple((EPOCH + n / 7, n / 7) for n in range(3000))),
+        hold=ScaleDownHold(needs=needs, held=5000, bare=needs, bare_held=5000),
+        headroom=Headroom(0.1234567891, tuple((EPOCH + n / 7, n / 7) for n in range(3000))),
         capacity=replace(
             WEEKS(1).capacity,
             seen=tuple((n, 10**9 + n, 1e6 / 7 + n) for n in range(1, 3000)),
@@ -153,7 +153,7 @@ def test_a_part_that_cannot_be_read_begins_anew_and_says_so_and_the_others_stay(
         "capacity": {"weight": "much"},
         "hold": {"needs": [[1.0]]},
         "drain": 5,
-        "margin": {"value": None},
+        "headroom": {"value": None},
         "damping": {"share": 0.5, "due": [[1.0, 5.0, 4.0]]},
         "zero": {"left": [1.0, 0]},
         "history": {"bins": "?"},

@@ -75,8 +75,8 @@ def drain(
     if useful:
         keep = ready
     quickest = math.ceil(left / (peak_rps * drain_s) - 1e-9) if left > 0 else 0
-    wanted = later_rate / peak_rps + _worth(level, later_rate, peak_rps, start_s) - serving
-    new = max(math.ceil(min(wanted, quickest) - 1e-9), 0 if serving else min(quickest, 1))
+    worthwhile = later_rate / peak_rps + _worth(level, later_rate, peak_rps, start_s) - serving
+    new = max(math.ceil(min(worthwhile, quickest) - 1e-9), 0 if serving else min(quickest, 1))
     return Drain(keep + useful, new, quickest, left)
 
 

@@ -26,28 +26,28 @@ class RejectionBound:
     waiting: float = 0.0
     """Most requests seen waiting since the first rejection."""
 
-    def with_reading(self, at: float, refused: float | None, waiting: float, lasting_s: float) -> RejectionBound:
-        """Return the memory with one more sample: the counter `refused`, and the requests waiting.
+    def with_reading(self, at: float, rejected: float | None, waiting: float, lasting_s: float) -> RejectionBound:
+        """Return the memory with one more sample: the counter `rejected`, and the requests waiting.
 
         The memory is cleared `lasting_s` after the last rejection. A counter that is unknown or invalid is ignored. So is one
         that fell: it was reset, and the time of its rejections is unknown.
         """
-        if refused is None or not 0 <= refused < math.inf:
-            refused = self.counted
-        elif self.counted is not None and refused > self.counted:
-            return RejectionBound(refused, at, max(waiting, self.waiting if self.lasts(at, lasting_s) else 0.0))
+        if rejected is None or not 0 <= rejected < math.inf:
+            rejected = self.counted
+        elif self.counted is not None and rejected > self.counted:
+            return RejectionBound(rejected, at, max(waiting, self.waiting if self.lasts(at, lasting_s) else 0.0))
         if self.at is None:
-            return self if refused == self.counted else RejectionBound(refused)
+            return self if rejected == self.counted else RejectionBound(rejected)
         if not self.lasts(at, lasting_s):
-            return RejectionBound(refused)
-        if refused == self.counted and waiting <= self.waiting:
+            return RejectionBound(rejected)
+        if rejected == self.counted and waiting <= self.waiting:
             return self
-        return RejectionBound(refused, self.at, max(self.waiting, waiting))
+        return RejectionBound(rejected, self.at, max(self.waiting, waiting))
 
     def lasts(self, now: float, lasting_s: float) -> bool:
         """Return whether requests were rejected within the last `lasting_s`."""
         return self.at is not None and now - self.at <= lasting_s
 
-    def most(self) -> float:
+    def max_waiting(self) -> float:
         """Return the maximum requests that can wait, as observed; infinite if none are rejected."""
         return math.inf if self.at is None else self.waiting

@@ -19,7 +19,7 @@ _RESIDUAL = 0.5
 """Average service times that a request waits for the batch ahead of it in its pod. With it, the formula of `largest_load`
 allows 99 % of the rate that holds in simulation. That is the median of seven laws, 1 and 20 replicas and objectives of 2.4, 4
 and 8 batches. At 2.4 up to 0.7 % of the requests are late at the allowed rate, at more none exceed `LATE_SHARE`."""
-_ROOM = 2.0
+_MIN_BATCHES = 2.0
 """Batches that must fit in an objective: a request that arrives right after a batch has begun waits for all of it, and then has
 its own. With less, a share of the requests is late however few they are, so batches must be smaller. Simulated for objectives
 of 0.6 to 2 full batches: the result is the minimum number of replicas that holds, or a few percent more."""
@@ -66,9 +66,9 @@ class Replica:
         If not even two batches of one fit, it has batches of one.
         """
         line = self.line
-        if _ROOM * self.batch_s <= latency_s:
+        if _MIN_BATCHES * self.batch_s <= latency_s:
             return self
-        fits = (latency_s / _ROOM - line.t0_s) / line.row_s + 1e-9 if line.row_s > 0 else 1.0
+        fits = (latency_s / _MIN_BATCHES - line.t0_s) / line.row_s + 1e-9 if line.row_s > 0 else 1.0
         return Replica(line, int(min(max(fits, 1.0), self.max_batch)), self.instances)
 
 

@@ -9,10 +9,10 @@ from dataclasses import replace
 from halcyon.scaling.frozen import immutable
 from halcyon.scaling.planner.capacity.queueing import ServiceLine
 
-_KEPT_BATCHES = 2000.0
+_MAX_WEIGHT = 2000.0
 """Weight of past observations, in batches. Older ones fade as new ones come, so that drift is followed and idle time erases
 nothing."""
-_LOOK_BATCHES = 200.0
+_MAX_SAMPLE_BATCHES = 200.0
 """Maximum weight of one sample, however many batches a large fleet has run since the last. At least ten samples are thus
 remembered, with the other batch sizes in them."""
 _PRIOR_SPREAD = 25.0
@@ -32,7 +32,7 @@ many of them there were."""
 _OLD_REVISION = 20.0
 """Weight of the previous revision's data, in batches: a good guess if only a label has changed, and soon outweighed if the
 model has."""
-_KEPT_STARTS = 20
+_MAX_STARTS = 20
 """Number of starts remembered: enough for a quantile, few enough to follow a faster image."""
 
 _Ran = tuple[int, int, float]
@@ -134,7 +134,7 @@ class Capacity:
         new = [name for name in pods if name not in self.started]
         if not new and len(self.started) <= 2 * len(pods):
             return self
-        starts = (*self.starts, *(pods[name] for name in new))[-_KEPT_STARTS:]
+        starts = (*self.starts, *(pods[name] for name in new))[-_MAX_STARTS:]
         return replace(self, starts=starts, started=frozenset(pods))
 
     def start_s(self, share: float, default: float) -> float:
@@ -145,12 +145,12 @@ class Capacity:
         return ordered[min(int(share * len(ordered)), len(ordered) - 1)]
 
 
-def _sum(before: _Sums, look: Sequence[tuple[float, int, float]]) -> _Sums:
+def _sum(before: _Sums, sample: Sequence[tuple[float, int, float]]) -> _Sums:
     """Return the faded sums with the (weight, rows, mean seconds) of one sample added."""
     total, rows, rows2, seconds, rows_seconds = before
-    new = sum(weight for weight, _, _ in look)
-    share = min(1.0, _LOOK_BATCHES / new) if new > 0 else 0.0
-    keep = min(1.0, (_KEPT_BATCHES - share * new) / total) if total > 0 else 1.0
+    new = sum(weight for weight, _, _ in sample)
+    share = min(1.0, _MAX_SAMPLE_BATCHES / new) if new > 0 else 0.0
+    keep = min(1.0, (_MAX_WEIGHT - share * new) / total) if total > 0 else 1.0
     total, rows, rows2, seconds, rows_seconds = (
         total * keep,
         rows * keep,
@@ -158,7 +158,7 @@ def _sum(before: _Sums, look: Sequence[tuple[float, int, float]]) -> _Sums:
         seconds * keep,
         rows_seconds * keep,
     )
-    for each, size, mean in look:
+    for each, size, mean in sample:
         weight = share * each
         total += weight
         rows += weight * size

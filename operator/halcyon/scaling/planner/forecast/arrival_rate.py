@@ -117,7 +117,7 @@ class ArrivalRate:
         if at // _COARSE_STEP_S > coarse_times[-1] // _COARSE_STEP_S:
             keep = bisect_right(coarse_times, at - _COARSE_S)
             coarse_times, coarse_counts = (*coarse_times[keep:], at), (*coarse_counts[keep:], total)
-        made = ArrivalRate(
+        result = ArrivalRate(
             (*self.times[first:], at),
             (*self.counts[first:], total),
             coarse_times,
@@ -128,15 +128,15 @@ class ArrivalRate:
             self.times[0] if self.since is None else self.since,
         )
         if coarse_times is self.coarse_times:
-            object.__setattr__(made, "_begins", self._begins)
-            object.__setattr__(made, "_ends", self._ends)
-        return made
+            object.__setattr__(result, "_begins", self._begins)
+            object.__setattr__(result, "_ends", self._ends)
+        return result
 
     def with_last(self, at: float) -> ArrivalRate:
         """Return the memory with another time of the last request."""
         if at == self.last_at:
             return self
-        made = ArrivalRate(
+        result = ArrivalRate(
             self.times,
             self.counts,
             self.coarse_times,
@@ -146,10 +146,10 @@ class ArrivalRate:
             at,
             self.since,
         )
-        object.__setattr__(made, "_rate", self._rate)
-        object.__setattr__(made, "_begins", self._begins)
-        object.__setattr__(made, "_ends", self._ends)
-        return made
+        object.__setattr__(result, "_rate", self._rate)
+        object.__setattr__(result, "_begins", self._begins)
+        object.__setattr__(result, "_ends", self._ends)
+        return result
 
     def rate(self) -> float | None:
         """Return requests per second now: the calm mean, or a higher rate proven by a shorter window.
@@ -209,8 +209,8 @@ class ArrivalRate:
         """Return (time, counter) at the start of the windows `_CALM_S`, or of the samples that are kept."""
         if self._begins is None:
             times, counts = self.coarse_times, self.coarse_counts
-            found = (max(bisect_right(times, times[-1] - window) - 1, 0) for window in _CALM_S)
-            object.__setattr__(self, "_begins", tuple((times[index], counts[index]) for index in found))
+            indexes = (max(bisect_right(times, times[-1] - window) - 1, 0) for window in _CALM_S)
+            object.__setattr__(self, "_begins", tuple((times[index], counts[index]) for index in indexes))
         return self._begins or ()
 
     def sure(self) -> float:
@@ -282,14 +282,14 @@ class ArrivalRate:
         if len(self.coarse_times) < 2 or self.coarse_counts[-1] <= self.coarse_counts[0]:
             return None  # nothing has arrived, so nothing rises
         spread = self.spread.doubt
-        found = []
+        rates = []
         for span, first, last in self._spans(horizon_s):
             if last - first > _ENDS_SIGMAS * math.sqrt(spread * (first + last)):
                 counts = self._blocks(span, first, last)
                 if (rate := _extrapolated(counts, span / _TREND_BLOCKS, spread, horizon_s)) is not None:
-                    found.append((rate, counts))
+                    rates.append((rate, counts))
         # The highest first: usually there is one, and the others need no test.
-        return next((rate for rate, counts in sorted(found, reverse=True) if _rises(counts, spread)), None)
+        return next((rate for rate, counts in sorted(rates, reverse=True) if _rises(counts, spread)), None)
 
     def _spans(self, horizon_s: float) -> tuple[tuple[float, float, float], ...]:
         """Return `_ends` for this horizon."""
@@ -297,14 +297,14 @@ class ArrivalRate:
             return self._ends[1]
         spans = {min(max(horizon_s * times, _MIN_TREND_S), _COARSE_S - _COARSE_STEP_S) for times in _TREND_SPANS}
         now, total = self.coarse_times[-1], self.coarse_counts[-1]
-        made = []
+        known = []
         for span in spans:
             begin, block = self._at(now - span), span / _TREND_BLOCKS
             if begin is not None:
-                made.append(
+                known.append(
                     (span, (self._at(now - span + block) or 0.0) - begin, total - (self._at(now - block) or 0.0))
                 )
-        ends = (horizon_s, tuple(made))
+        ends = (horizon_s, tuple(known))
         object.__setattr__(self, "_ends", ends)
         return ends[1]
 

@@ -17,7 +17,7 @@ _MAX_INDEX = 200.0
 """Maximum dispersion (the burstiest known trace has 13). Beyond it nothing could be distinguished from noise."""
 _UNSEEN = 13.0
 """Dispersion assumed before any sample: that of the burstiest known trace."""
-_FEW = 5
+_MIN_DIFFERENCES = 5
 """Minimum number of block differences for an estimate. With 8 the first hours of constant loads are the same."""
 _FIRST = 31
 """Number of differences for the first median: half a minute with blocks of a second. Its error is 50 %, and 25 % a minute
@@ -25,9 +25,9 @@ later."""
 _MEDIAN_WORTH = 12
 """Weight of that median as a number of differences: it is as certain as the mean of so many (0.37 of 31). The next ones are
 averaged with it."""
-_QUIET_S = 10.0
+_MIN_QUIET_S = 10.0
 """Minimum pause in seconds after which a returning load is a step and no noise: twice the longest silence of an agent."""
-_QUIET_BLOCKS = 3
+_MIN_QUIET_BLOCKS = 3
 """Minimum pause in blocks, in addition: with an objective of minutes, one empty block may be chance."""
 _EDGE = 2
 """Number of differences that a step affects: it occurs within a block."""
@@ -78,7 +78,7 @@ class Dispersion:
     @property
     def is_seen(self) -> bool:
         """Return whether the differences say anything about the noise yet."""
-        return len(self.first) >= _FEW
+        return len(self.first) >= _MIN_DIFFERENCES
 
     @property
     def is_known(self) -> bool:
@@ -106,7 +106,7 @@ class Dispersion:
             return self if begin is self.begin else replace(self, begin=at, count=total)
         count = total - self.count
         value, noise, first, later = self.value, self.noise, self.first, self.later
-        edge = _EDGE if count > 0 and self.quiet_s >= max(_QUIET_S, _QUIET_BLOCKS * block_s) else self.edge
+        edge = _EDGE if count > 0 and self.quiet_s >= max(_MIN_QUIET_S, _MIN_QUIET_BLOCKS * block_s) else self.edge
         if self.before is not None and self.before_s > 0:
             # Differences of neighbours, so that neither a trend nor a step within the span counts as noise for long. Blocks end
             # with a sample, so their lengths differ: for two rates of Poisson arrivals this has the mean 1.
@@ -122,7 +122,7 @@ class Dispersion:
                     noise = _moved(noise, seen, max(weight, 1 / (_MEDIAN_WORTH + later)))
                 else:
                     first = (*first, seen)
-                    noise = min(_median(first) / _MEDIAN, _MAX_INDEX) if len(first) >= _FEW else noise
+                    noise = min(_median(first) / _MEDIAN, _MAX_INDEX) if len(first) >= _MIN_DIFFERENCES else noise
             elif not first:
                 noise = 1.0
         quiet_s = self.quiet_s + length if count == 0 else 0.0

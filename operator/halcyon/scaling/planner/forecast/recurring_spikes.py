@@ -27,7 +27,7 @@ FALL_S = 60.0
 """Time constant of a falling base. It is shorter, because a load that has ended is no base for the next one."""
 FAST_S = 10.0
 """Time constant of the fast count, which detects spikes whose single seconds prove nothing."""
-LEARN_S = 60.0
+MIN_LEARN_S = 60.0
 """Seconds of base before anything can be a spike."""
 RISE = 2.0
 """Factor over the base from which a rise is a spike; half of it ends the spike. Smaller rises are left to the rate and the
@@ -39,13 +39,13 @@ SURPRISE = 16.0
 """Maximum weight of one sample for the burstiness, as a multiple of the known one: the first seconds of a spike must not hide
 the rest of it. Chosen among 4, 9, 16, 25 and 40 on synthetic load: less detects spikes in bursty noise, more misses small
 spikes."""
-QUIET_S = 10.0
+MIN_QUIET_S = 10.0
 """Time below half its height after which a spike has ended. Shorter gaps belong to it."""
 MAX_SPIKE_S = 1800.0
 """Maximum length of a spike. A longer one is a new level."""
-GAP_S = 60.0
+MAX_GAP_S = 60.0
 """Silence after which the time counts as unobserved."""
-KEEP = 16
+MAX_SPIKES = 16
 """Number of spikes remembered: the intervals that agree are among the newest."""
 MIN_PERIOD_S = 120.0
 """Minimum interval. More frequent spikes are the load itself: their pods are held from one to the next anyway."""
@@ -56,7 +56,7 @@ AGREE = 0.1
 intervals do in one pair of 20. 5 % was tried first, and lost spikes with 30 s of jitter."""
 AGREE_S = 15.0
 """Difference within which intervals always agree, whatever their length."""
-AGREE_MOST_S = 600.0
+MAX_AGREE_S = 600.0
 """Maximum difference within which intervals agree: being ten minutes early costs 15 minutes of unused pods."""
 MARGIN_S = 8.0
 """Minimum margin on both sides of a due time: detection takes a few seconds, and jobs start a few seconds apart."""
@@ -67,7 +67,7 @@ ALIKE = 1.25
 it. Bursts that only come at similar intervals are no row (in a production trace lengths differ twofold)."""
 FIRST_MARGIN = 0.02
 """Margin of a bet on one interval, as a share of it: its jitter is not known yet."""
-FIRST_MARGIN_MOST_S = 60.0
+MAX_FIRST_MARGIN_S = 60.0
 """Maximum of that margin, in seconds."""
 
 
@@ -128,7 +128,7 @@ class SpikeMemory:
     """Integral of the rate over the present spike; `square` is that of its square."""
     square: float = 0.0
     spikes: tuple[Spike, ...] = ()
-    """At most `KEEP`, oldest first."""
+    """At most `MAX_SPIKES`, oldest first."""
     bet: Bet | None = None
     wrong_at: float | None = None
     """Time when a bet was last wrong."""
@@ -137,14 +137,14 @@ class SpikeMemory:
         """Return the memory with the mean `rate` (requests/s) since the last call. About 3 us; invalid values change nothing."""
         step = at - self.at
         if not (step > 0 and 0 <= rate < math.inf and at < math.inf):
-            return self if not at < self.at - GAP_S else SpikeMemory(at=at)
-        if step > GAP_S:
+            return self if not at < self.at - MAX_GAP_S else SpikeMemory(at=at)
+        if step > MAX_GAP_S:
             return _resumed(self, at)
         fade = math.exp(-step / FAST_S)
         count, seconds = fade * self.count + rate * step, fade * self.seconds + step
         if self.onset is not None:
             return _within(self, self.onset, at, rate, count=count, seconds=seconds)
-        if self.learnt_s >= LEARN_S and (
+        if self.learnt_s >= MIN_LEARN_S and (
             self._stands_out(rate * step, step) or (count >= 1 and self._stands_out(count, seconds))
         ):
             return _begun(self, at, rate, count, seconds)
@@ -155,10 +155,10 @@ class SpikeMemory:
         burstiness = max(self.burstiness + min(share, 0.1) * (surprise - self.burstiness), 1.0)
         base = self.base + share * (rate - self.base)
         bet, wrong_at = self.bet, self.wrong_at
-        if bet is not None and at > bet.due + bet.margin_s + QUIET_S:
+        if bet is not None and at > bet.due + bet.margin_s + MIN_QUIET_S:
             bet, wrong_at = None, at
         learnt = self.learnt_s + step
-        if self.learnt_s < LEARN_S:
+        if self.learnt_s < MIN_LEARN_S:
             burstiness = 1.0
         return SpikeMemory(
             at, base, learnt, burstiness, count, seconds, None, None, 0.0, 0.0, self.spikes, bet, wrong_at
@@ -216,7 +216,7 @@ def expected(memory: SpikeMemory, at: float, lead_s: float) -> Expected | None:
         begin, end = memory.onset, memory.onset + bet.length_s
         if at > end:
             return None
-    elif begin > at + lead_s or at > latest + QUIET_S:
+    elif begin > at + lead_s or at > latest + MIN_QUIET_S:
         return None
     when = f"next in {bet.due - at:.0f} s" if bet.due > at else "due now"
     source = f"a spike of about {bet.height:.3g} req/s every {bet.period_s:,.0f} s, seen {bet.seen} times, {when}"
@@ -245,7 +245,7 @@ def under_way(memory: SpikeMemory) -> bool:
 
 def _is_in_time(onset: float, bet: Bet) -> bool:
     """Return whether a spike with this onset is the one that was bet on."""
-    return abs(onset - bet.due) <= bet.margin_s + QUIET_S
+    return abs(onset - bet.due) <= bet.margin_s + MIN_QUIET_S
 
 
 def _is_row(memory: SpikeMemory) -> bool:
@@ -293,9 +293,9 @@ def _within(memory: SpikeMemory, onset: float, at: float, rate: float, *, count:
         low_since = None
     elif low_since is None:
         low_since = memory.at
-    if low_since is not None and at - low_since >= QUIET_S:
+    if low_since is not None and at - low_since >= MIN_QUIET_S:
         spike = Spike(onset, max(low_since - onset, 1.0), height)
-        spikes = (*memory.spikes[-(KEEP - 1) :], spike)
+        spikes = (*memory.spikes[-(MAX_SPIKES - 1) :], spike)
         bet = _bet(spikes, memory.wrong_at)
         return replace(
             memory,
@@ -357,7 +357,7 @@ def _bet(spikes: tuple[Spike, ...], wrong_at: float | None) -> Bet | None:
     period = sum(agreeing) / len(agreeing)
     if not MIN_PERIOD_S * (1 - AGREE) <= period <= MAX_PERIOD_S * (1 + AGREE):
         return None
-    margin = min(FIRST_MARGIN * period, FIRST_MARGIN_MOST_S)
+    margin = min(FIRST_MARGIN * period, MAX_FIRST_MARGIN_S)
     if len(agreeing) > 1:
         margin = 2 * max(abs(interval - period) for interval in agreeing)
     behind = spikes[-min(len(agreeing) + 1, 5) :]
@@ -373,4 +373,4 @@ def _bet(spikes: tuple[Spike, ...], wrong_at: float | None) -> Bet | None:
 
 
 def _tolerance(interval_s: float) -> float:
-    return min(max(AGREE_S, AGREE * interval_s), AGREE_MOST_S)
+    return min(max(AGREE_S, AGREE * interval_s), MAX_AGREE_S)

@@ -9,7 +9,7 @@ Bins are counted from the epoch in UTC: a day is 288 bins, whatever local clocks
 scope: spikes shorter than a bin (`recurring_spikes`), and the use of a forecast. A forecast is meant to be combined with the
 present rate by a maximum: it raises the rate and never lowers it.
 
-The trade-off of each constant is beside it. Most are conventional values. `NEAR`, `HOUR`, `LEVEL_MOST` and the third rival were
+The trade-off of each constant is beside it. Most are conventional values. `NEAR`, `HOUR`, `MAX_LEVEL` and the third rival were
 set after examining two production traces and a dozen synthetic loads, so figures on those do not prove them.
 """
 
@@ -31,14 +31,14 @@ DAY = 288
 """Bins per day."""
 WEEK = 7 * DAY
 """Bins per week."""
-KEEP = 15 * DAY
+MAX_BINS = 15 * DAY
 """Bins kept: two weeks for the weekly model, and a day to score it on."""
-BACK_S = 3600.0
+MAX_STEP_BACK_S = 3600.0
 """Clock step backwards beyond which the history starts from scratch. After a smaller step, samples are ignored until the clock
 catches up."""
 AHEAD = 4
 """Number of bins forecast ahead: 15 minutes from any time in the open bin. Start times are seldom longer."""
-COVER = 0.5
+MIN_COVERED = 0.5
 """Share of a bin that must have been observed for its mean to be known."""
 DAYS = 7
 """Days in the median of the daily model: one of each weekday, so that one or two odd days never decide."""
@@ -52,7 +52,7 @@ HOUR = 12
 """Bins in the hour whose median is the third rival; a longer gap isn't filled."""
 TRUST = 0.1
 """Share of the mean rate that is added to both sides of that comparison: at night a few requests prove no new level."""
-LEVEL_MOST = 4.0
+MAX_LEVEL = 4.0
 """Maximum factor on the usual rate: beyond it, the present rate is sufficient. There is no minimum: a season scaled to 5 % (an
 outage, a holiday) raises nothing."""
 ALPHA = 0.2
@@ -105,7 +105,7 @@ class Forecast:
     unseasonal_error: float
     """The same error of the best forecast without a season ("it stays as it is now")."""
 
-    def say(self) -> str:
+    def describe(self) -> str:
         """Return for example `412 req/s expected by the day (off by 12 on average; "as it is now" is off by 31)`."""
         return (
             f"{self.rate:.4g} req/s expected by the {'week' if self.source == 'week' else 'day'} "
@@ -143,7 +143,7 @@ class History:
     """Closed bins, the open one, and the models. `packed` and `unpacked` convert it to JSON and back."""
 
     bins: tuple[float | None, ...] = ()
-    """Mean rates of closed bins, oldest first, without a gap; at most `KEEP`."""
+    """Mean rates of closed bins, oldest first, without a gap; at most `MAX_BINS`."""
     open: int = -1
     """Number of the open bin, counted from the epoch; -1 before the first sample. The newest closed bin is `open` - 1."""
     requests: float = 0.0
@@ -159,12 +159,16 @@ class History:
 
         Time that was already observed is left out, and a sample that crosses the end of a bin is split. A sample longer than a
         bin is not used, because the times of its requests are unknown. Invalid values (negative, NaN) change nothing, nor does
-        a small step back of the clock. A step back by more than `BACK_S` starts a new history.
+        a small step back of the clock. A step back by more than `MAX_STEP_BACK_S` starts a new history.
         """
         if not (0 < seconds <= BIN_S and 0 <= requests < math.inf and -math.inf < at < math.inf):
             return self
         if at <= self.until:
-            return self if at > self.until - BACK_S else History().with_sample(at, requests=requests, seconds=seconds)
+            return (
+                self
+                if at > self.until - MAX_STEP_BACK_S
+                else History().with_sample(at, requests=requests, seconds=seconds)
+            )
         begin = max(at - seconds, self.until)
         rate = requests / seconds
         number = int(at // BIN_S)
@@ -185,7 +189,7 @@ class History:
 
         Takes about 30 us per bin, 0.13 s for 15 days: use it at start, not on a tick.
         """
-        kept = list(means)[-KEEP:]
+        kept = list(means)[-MAX_BINS:]
         number = round(end / BIN_S)
         bins: list[float | None] = []
         fit = Fit()
@@ -226,22 +230,22 @@ class History:
             raise ValueError(f"a packed history has parts of other lengths than this version's: {shapes}")
         fit = Fit(scale, calm, level, trend, spread, season, day, week, rows, scores)
         fit = replace(fit, choices=_choices(rows[0], scores) if rows else fit.choices)
-        bins = tuple(None if mean is None else _shared(float(mean)) for mean in packed["bins"][-KEEP:])
+        bins = tuple(None if mean is None else _shared(float(mean)) for mean in packed["bins"][-MAX_BINS:])
         return cls(bins, int(number), requests, seconds, -math.inf if until is None else until, fit)
 
 
 def _closed(history: History, number: int) -> History:
     """Close the open bin, and the unobserved bins after it, up to `number`."""
-    if history.open < 0 or number - history.open > KEEP:
+    if history.open < 0 or number - history.open > MAX_BINS:
         return History(open=number)
     bins, fit = history.bins, history.fit
-    mean = history.requests / history.seconds if history.seconds >= COVER * BIN_S else None
-    bins = (*bins[-(KEEP - 1) :], None if mean is None else _shared(mean))
+    mean = history.requests / history.seconds if history.seconds >= MIN_COVERED * BIN_S else None
+    bins = (*bins[-(MAX_BINS - 1) :], None if mean is None else _shared(mean))
     fit = _fitted(fit, bins, history.open)
     first = max(history.open + 1, number - HOUR)
-    bins = (*bins, *(None,) * (first - history.open - 1))[-KEEP:]  # the models keep nothing of these anyway
+    bins = (*bins, *(None,) * (first - history.open - 1))[-MAX_BINS:]  # the models keep nothing of these anyway
     for closing in range(first, number):
-        bins = (*bins[-(KEEP - 1) :], None)
+        bins = (*bins[-(MAX_BINS - 1) :], None)
         fit = _fitted(fit, bins, closing)
     return History(bins, number, 0.0, 0.0, history.until, fit)
 
@@ -331,13 +335,13 @@ def _usual(bins: Sequence[float | None], lag: int, times: int) -> float | None:
 
     The median, not the maximum or the mean: a burst on one day is not expected on the next.
     """
-    found: list[float] = []
+    rates: list[float] = []
     for back in range(1, times + 1):
         at = len(bins) - 1 + AHEAD - back * lag
         if at < 1:
             break
-        found += [mean for mean in bins[at - 1 : at + 2] if mean is not None]
-    return _median(found)
+        rates += [mean for mean in bins[at - 1 : at + 2] if mean is not None]
+    return _median(rates)
 
 
 def _levelled(usual: Sequence[float | None], bins: Sequence[float | None], scale: float | None) -> Row:
@@ -353,7 +357,7 @@ def _levelled(usual: Sequence[float | None], bins: Sequence[float | None], scale
     ratio = _median(ratios)
     if ratio is None:
         return (None,) * AHEAD
-    ratio = min(ratio, LEVEL_MOST)
+    ratio = min(ratio, MAX_LEVEL)
     return tuple(None if value is None else value * ratio for value in usual[NEAR:])
 
 

@@ -12,9 +12,9 @@ WINDOW_S = 30.0
 """Window of the mean rate by which a forecast is judged, centred on the forecast's time."""
 _GAIN = 0.2
 """Weight of one judgement: four judgements of a turning rise halve the share, and as many of a continuing one restore it."""
-_EVERY = 0.25
+_MIN_INTERVAL_SHARE = 0.25
 """Minimum time between two remembered forecasts, as a share of the lead. Closer forecasts are nearly the same."""
-_INTERVAL_S = 5.0
+_MIN_INTERVAL_S = 5.0
 """Minimum time between two remembered forecasts, in seconds."""
 
 
@@ -45,6 +45,10 @@ class TrendDamping:
             first += 1
         due = self.due[first:]
         at = now + lead_s + WINDOW_S / 2
-        if rising is not None and rising > rate and (not due or at - due[-1][0] >= max(lead_s * _EVERY, _INTERVAL_S)):
+        if (
+            rising is not None
+            and rising > rate
+            and (not due or at - due[-1][0] >= max(lead_s * _MIN_INTERVAL_SHARE, _MIN_INTERVAL_S))
+        ):
             return TrendDamping(share, (*due, (at, rate, rising)))
         return TrendDamping(share, due) if first else self

@@ -1,0 +1,142 @@
+"""Many agents in one process: each with the real agent's client, its own token, its own connection and its own phase.
+
+What they say comes from `stand_in`; when they say it is the client's own rule (on change once a second, else every 5 s), and
+that of the agent's looks (a second one where the load surges). Tokens are asked of the API server as the kubelet would, for the ServiceAccount of each model's balancer.
+"""
+
+import asyncio
+import json
+import random
+import tempfile
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from benchmarks.counts import Counts
+from benchmarks.errors import BenchError
+from benchmarks.plane import Plane
+from benchmarks.stand_in import StandIn
+from halcyon.api.documents.balancer_plan import CollectorAddress
+from halcyon.api.documents.observation_report import AUDIENCE, AgentReport
+from halcyon.balancer.telemetry.arrival_surge import CONFIRM_INTERVAL_S, ArrivalSurge
+from halcyon.balancer.telemetry.report_stream import ReportStream
+from halcyon.kube import kinds
+from halcyon.render import names
+
+LOOK_EVERY_S = 1.0
+"""How often an agent looks at its balancer and its pods."""
+_TOKENS_AT_ONCE = 4
+_TOKEN_S = 3600
+
+
+class Agents:
+    """The agents, which speak while this context is open."""
+
+    def __init__(self, plane: Plane, counts: Counts, *, seed: int = 0, spread_s: float = LOOK_EVERY_S) -> None:
+        """None speaks before `begin`. Their looks are spread at random over `spread_s`."""
+        self._spread_s = spread_s
+        self._plane, self._counts = plane, counts
+        self._models: dict[str, StandIn] = {}
+        self._tasks: list[asyncio.Task[None]] = []
+        self._uplinks: list[ReportStream] = []
+        self._draw = random.Random(seed)
+        self._folder = tempfile.TemporaryDirectory(prefix="halcyon-tokens-")
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._folder.cleanup()
+
+    @property
+    def connected(self) -> int:
+        """Connections that are open."""
+        return sum(uplink.connected for uplink in self._uplinks)
+
+    async def begin(self, wanted: Iterable[str]) -> None:
+        """Have the agents of these models speak; they are served, and have a balancer.
+
+        Raises:
+            BenchError: a token is refused, or the operator does not take the connections.
+        """
+        limit = asyncio.Semaphore(_TOKENS_AT_ONCE)
+        found = list(wanted)
+
+        async def one(name: str) -> tuple[str, CollectorAddress, Path]:
+            async with limit:
+                return (name, *await asyncio.to_thread(self._credentials, name))
+
+        for name, collector, token in await asyncio.gather(*map(one, found)):
+            self._models[name] = StandIn(self._counts.namespace_of(name), name)
+            uplink = ReportStream(collector, token, resolve=_here)
+            self._uplinks.append(uplink)
+            self._tasks += [asyncio.create_task(uplink.run()), asyncio.create_task(self._speak(name, uplink))]
+        end_s = time.monotonic() + 60
+        while self.connected < len(self._uplinks):
+            self.check()
+            if time.monotonic() > end_s:
+                raise BenchError(
+                    f"{self.connected} of {len(self._uplinks)} agents are connected after 60 s\n"
+                    f"{self._plane.operator.tail()}"
+                )
+            await asyncio.sleep(0.1)
+
+    def set_rate(self, name: str, rate_rps: float) -> None:
+        """Load on a model, from now on."""
+        self._models[name].set_rate(time.time(), rate_rps, self._counts.ready_servers(name))
+
+    def check(self) -> None:
+        """Raise what an agent has died of."""
+        for task in self._tasks:
+            if task.done():
+                task.result()
+
+    async def _speak(self, name: str, uplink: ReportStream) -> None:
+        model = self._models[name]
+        agent = self._counts.balancer(name)
+        if agent is None:
+            raise BenchError(f"{name} has no balancer pod that is ready, so nobody can speak for it")
+        clock = asyncio.get_running_loop().time
+        surge = ArrivalSurge()
+
+        def look() -> AgentReport:
+            return model.record(time.time(), self._counts.ready_servers(name), agent)
+
+        due_s = clock() + self._draw.uniform(0.0, self._spread_s)
+        while True:
+            await asyncio.sleep(due_s - clock())
+            seen = look()
+            uplink.publish(seen)
+            due_s = max(due_s + LOOK_EVERY_S, clock())
+            requests = seen.balancer.requests if seen.balancer else 0
+            if surge.add(requests, process=agent, now=clock()):
+                await asyncio.sleep(CONFIRM_INTERVAL_S)
+                uplink.publish(look(), urgent=True)
+
+    def _credentials(self, name: str) -> tuple[CollectorAddress, Path]:
+        """Where the model's agents are to send to, as their plan says, and the file with their token."""
+        api, namespace = self._plane.cluster.api, self._counts.namespace_of(name)
+        beside = names.balancer(name)
+        plan = api.call("GET", kinds.CONFIG_MAP.path(namespace, beside))
+        wish = {"spec": {"audiences": [AUDIENCE], "expirationSeconds": _TOKEN_S}}
+        token = api.call("POST", kinds.SERVICE_ACCOUNT.path(namespace, beside, "token"), wish)
+        if plan.body is None or token.body is None or token.status != 201:
+            raise BenchError(
+                f"no credentials for {beside}: the plan was answered {plan.status}, the token {token.status}"
+            )
+        told = json.loads(plan.body["data"]["plan.json"])["collector"]
+        file = Path(self._folder.name) / name
+        file.write_text(token.body["status"]["token"])
+        # The plan's port is the pods'; here the operator listens on one of its own.
+        return CollectorAddress(**{**told, "port": self._plane.operator.port}), file
+
+
+async def _here(_host: str, _port: int) -> list[str]:
+    return ["127.0.0.1"]

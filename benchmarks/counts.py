@@ -1,0 +1,222 @@
+"""Watches models and their pods: when each count was written, and how many pods there were.
+
+Times are of this process's monotonic clock, at the arrival of the watch's event. Nothing is polled.
+"""
+
+import asyncio
+import time
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable
+from contextlib import AsyncExitStack
+from types import TracebackType
+from typing import Any, Self
+
+from benchmarks.errors import BenchError
+from halcyon.control.objects import pods as pod_facts
+from halcyon.kube import kinds, pod_times
+from halcyon.kube.client import KubeClient, connect
+from halcyon.kube.informer import Informer
+from halcyon.kube.kinds import Key
+from halcyon.render import names
+
+Object = dict[str, Any]
+Change = tuple[float, int]
+"""(time, count)"""
+
+
+class Counts:
+    """The watches, open while this context is."""
+
+    def __init__(self, kubeconfig: str, namespace_of: Callable[[str], str]) -> None:
+        """Nothing is asked for before the context is entered. `namespace_of` tells a model's namespace; names are unique."""
+        self.namespace_of = namespace_of
+        self.replicas: dict[str, list[Change]] = defaultdict(list)
+        """Each model's spec.replicas: the first seen, then each change."""
+        self.decided: dict[str, list[Change]] = defaultdict(list)
+        """What each model's status says was decided (`scaling.desired`), as soon as it says so."""
+        self.servers: dict[str, list[Change]] = defaultdict(list)
+        """How many server pods each model has, those that start or end included."""
+        self._kubeconfig = kubeconfig
+        self._news = asyncio.Condition()
+        self._telling: set[asyncio.Task[None]] = set()
+        self._stack = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        self.client: KubeClient = await connect(self._kubeconfig)
+        self._stack.push_async_callback(self.client.close)
+        self.models = Informer(self.client, kinds.MODEL_DEPLOYMENT, listeners=[self._model_changed])
+        self.pods = Informer(
+            self.client,
+            kinds.POD,
+            selector=f"{names.MANAGER_LABEL}={names.MANAGER}",
+            project=pod_facts.project,
+            index=_owner,
+            listeners=[self._pod_changed],
+        )
+        for informer in (self.models, self.pods):
+            task = asyncio.create_task(informer.run())
+            self._stack.push_async_callback(_ended, task)
+            await informer.synced.wait()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._stack.aclose()
+
+    def count(self, name: str) -> int:
+        """The count in force."""
+        known = self.replicas.get(name)
+        return known[-1][1] if known else 1
+
+    def ready_servers(self, name: str) -> list[str]:
+        """Names of a model's server pods that are ready."""
+        found = self.pods.find(self.namespace_of(name), f"server/{name}")
+        return [pod["metadata"]["name"] for pod in found if pod_facts.is_ready(pod)]
+
+    def balancer(self, name: str) -> str | None:
+        """Name of one of a model's balancer pods that are ready."""
+        found = self.pods.find(self.namespace_of(name), f"balancer/{name}")
+        return next((pod["metadata"]["name"] for pod in found if pod_facts.is_ready(pod)), None)
+
+    def start_times_s(self, name: str) -> list[float]:
+        """From creation to readiness, of the server pods that are ready now."""
+        times = []
+        for pod in self.pods.find(self.namespace_of(name), f"server/{name}"):
+            created, ready = pod_times.created_at(pod), pod_facts.ready_since(pod)
+            if created is not None and ready is not None:
+                times.append(ready - created)
+        return times
+
+    def actuator(self, name: str) -> str | None:
+        """What writes the count, as the status says."""
+        model = self.models.get(Key(self.namespace_of(name), name)) or {}
+        found = ((model.get("status") or {}).get("scaling") or {}).get("actuator")
+        return None if found is None else str(found)
+
+    def decisions(self, name: str) -> str:
+        """Why its count was changed, the last ten times, as the status tells; the oldest first."""
+        model = self.models.get(Key(self.namespace_of(name), name)) or {}
+        told = ((model.get("status") or {}).get("scaling") or {}).get("decisions") or ()
+        return " | ".join(str(decision["why"]) for decision in reversed(told))
+
+    def is_served(self, name: str) -> bool:
+        """Whether the model's condition Ready is True."""
+        model = self.models.get(Key(self.namespace_of(name), name)) or {}
+        conditions = (model.get("status") or {}).get("conditions") or ()
+        return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
+
+    def raised_at(self, name: str, *, since_s: float) -> float | None:
+        """When its count rose the first time after `since_s`."""
+        before = 1
+        for at, count in self.replicas.get(name, ()):
+            if at >= since_s and count > before:
+                return at
+            before = count
+        return None
+
+    def most_at(self, name: str, *, since_s: float) -> tuple[float, int] | None:
+        """(when, count) of the first time after `since_s` that its count was as high as it has been since."""
+        since = [change for change in self.replicas.get(name, ()) if change[0] >= since_s]
+        return max(since, key=lambda change: change[1], default=None)
+
+    async def until(self, true: Callable[[], bool], *, what: str, limit_s: float) -> None:
+        """Wait for something that an event of these watches makes true.
+
+        Raises:
+            BenchError: it was not within the limit.
+        """
+        try:
+            async with asyncio.timeout(limit_s), self._news:
+                await self._news.wait_for(true)
+        except TimeoutError:
+            raise BenchError(f"{what}: not within {limit_s:g} s") from None
+
+    async def until_served(self, wanted: Collection[str], *, limit_s: float) -> None:
+        """Wait until each of these models is served, and has a balancer that is ready.
+
+        Raises:
+            BenchError: not all were; the message names one.
+        """
+        missing = set(wanted)
+
+        def served() -> bool:
+            missing.difference_update(
+                [name for name in missing if self.is_served(name) and self.balancer(name) is not None]
+            )
+            return not missing
+
+        try:
+            await self.until(served, what=f"{len(wanted)} models are served", limit_s=limit_s)
+        except BenchError as error:
+            name = min(missing)
+            model = self.models.get(Key(self.namespace_of(name), name)) or {}
+            conditions = (model.get("status") or {}).get("conditions") or ()
+            said = "; ".join(f"{c['type']}={c['status']} {c['reason']}: {c['message']}" for c in conditions)
+            raise BenchError(f"{error}; {len(missing)} are not, {name} among them: {said or 'no status'}") from None
+
+    async def raised(self, wanted: Collection[str], *, since_s: float, limit_s: float) -> dict[str, float]:
+        """Seconds from `since_s` until each of these models' counts rose; those that did not within the limit are missing."""
+        found: dict[str, float] = {}
+
+        def all_raised() -> bool:
+            for name in wanted:
+                if name not in found and (at := self.raised_at(name, since_s=since_s)) is not None:
+                    found[name] = at - since_s
+            return len(found) == len(wanted)
+
+        try:
+            await self.until(all_raised, what="counts rise", limit_s=limit_s)
+        except BenchError:
+            return found
+        return found
+
+    def _model_changed(self, key: Key, before: Object | None, after: Object | None) -> None:
+        if after is None:
+            self.replicas.pop(key.name, None)
+            self.decided.pop(key.name, None)
+        else:
+            now = time.monotonic()
+            count = int((after.get("spec") or {}).get("replicas", 1))
+            known = self.replicas[key.name]
+            if before is None or not known or known[-1][1] != count:
+                known.append((now, count))
+            desired = ((after.get("status") or {}).get("scaling") or {}).get("desired")
+            decided = self.decided[key.name]
+            if desired is not None and (not decided or decided[-1][1] != desired):
+                decided.append((now, int(desired)))
+        self._tell()
+
+    def _pod_changed(self, key: Key, before: Object | None, after: Object | None) -> None:
+        pod = after or before
+        owner = next(iter(_owner(pod)), "") if pod is not None else ""
+        kind, _, name = owner.partition("/")
+        if kind == "server":
+            count = len(self.pods.find(key.namespace, owner))
+            known = self.servers[name]
+            if not known or known[-1][1] != count:
+                known.append((time.monotonic(), count))
+        self._tell()
+
+    def _tell(self) -> None:
+        # One at a time: a burst of events is one look for whoever waits.
+        if not self._telling:
+            task = asyncio.create_task(self._notify())
+            self._telling.add(task)
+            task.add_done_callback(self._telling.discard)
+
+    async def _notify(self) -> None:
+        async with self._news:
+            self._news.notify_all()
+
+
+def _owner(pod: Object) -> Iterable[str]:
+    labels = pod["metadata"].get("labels") or {}
+    owner = labels.get(names.OWNER_LABEL)
+    if owner:
+        yield f"{labels.get(names.COMPONENT_LABEL)}/{owner}"
+
+
+async def _ended(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)

@@ -1,0 +1,150 @@
+"""What is done to a model while requests are sent: each event, and when it is over."""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Collection
+from dataclasses import dataclass
+
+from benchmarks.dataplane import stage
+from demo.errors import DemoError
+from demo.kube import SYSTEM, Kube, is_ready
+
+_WHOLE_WITHIN_S = 150.0
+_EVICTED_WITHIN_S = 30.0
+_ROLLED_OUT = "--timeout=120s"
+
+
+@dataclass(frozen=True)
+class Subject:
+    """The model that requests are sent to."""
+
+    kube: Kube
+    name: str
+    replicas: int
+    balancers: int
+
+
+Event = Callable[[Subject], Awaitable[None]]
+
+
+async def _scale_up(model: Subject) -> None:
+    await _scale(model, 6)
+
+
+async def _scale_down(model: Subject) -> None:
+    await _scale(model, model.replicas)
+
+
+async def _scale(model: Subject, count: int) -> None:
+    await asyncio.to_thread(stage.patch, model.kube, model.name, {"replicas": count})
+    await _whole(model, servers=count)
+
+
+async def _roll_out_batching(model: Subject) -> None:
+    await _roll_out(model, {"batching": {"maxQueueDelay": "3ms"}})
+
+
+async def _roll_out_parameters(model: Subject) -> None:
+    await _roll_out(model, {"model": {"parameters": {"gpu_ms": "1"}}})
+
+
+async def _roll_out(model: Subject, change: dict[str, object]) -> None:
+    old = _names(model, "server")
+    await asyncio.to_thread(stage.patch, model.kube, model.name, change)
+    await _whole(model, without=old)
+
+
+async def _canary(model: Subject) -> None:
+    """Half of the count and then of the requests on the other slot's pods, which take over; the old slot's go."""
+    steps = [{"weight": 25, "pause": "5s"}, {"weight": 50, "pause": "5s"}]
+    how = {"strategy": "Canary", "canary": {"steps": steps, "analysis": "Off"}}
+    await _roll_out(model, {"rollout": how, "batching": {"maxQueueDelay": "2ms"}})
+
+
+async def _evict_server(model: Subject) -> None:
+    await _evict(model, "server")
+
+
+async def _evict_balancer(model: Subject) -> None:
+    await _evict(model, "balancer")
+
+
+async def _evict(model: Subject, component: str) -> None:
+    """As a node's drain does it: again and again while the budget forbids it."""
+    pod = min(_names(model, component))
+    path = f"/api/v1/namespaces/{model.kube.namespace}/pods/{pod}/eviction"
+    eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod}}
+
+    def evicted() -> bool:
+        try:
+            model.kube("create", "--raw", path, "-f", "-", stdin=json.dumps(eviction))
+        except DemoError as error:
+            if "disruption budget" in str(error):
+                return False
+            raise
+        return True
+
+    await stage.until(evicted, what=f"{pod} is evicted", limit_s=_EVICTED_WITHIN_S)
+    await _whole(model, without={pod})
+
+
+async def _delete_server(model: Subject) -> None:
+    pod = min(_names(model, "server"))
+    await asyncio.to_thread(model.kube, "delete", "pod", pod, "--wait=false")
+    await _whole(model, without={pod})
+
+
+async def _restart_balancers(model: Subject) -> None:
+    old = _names(model, "balancer")
+    deployment = f"deployment/{model.name}-balancer"
+    await asyncio.to_thread(model.kube, "rollout", "restart", deployment)
+    await asyncio.to_thread(model.kube, "rollout", "status", deployment, _ROLLED_OUT)
+    await _whole(model, without=old)
+
+
+async def _restart_operator(model: Subject) -> None:
+    def restart() -> None:
+        model.kube("rollout", "restart", "deployment/halcyon", namespace=SYSTEM)
+        model.kube("rollout", "status", "deployment/halcyon", _ROLLED_OUT, namespace=SYSTEM)
+
+    await asyncio.to_thread(restart)
+    await _whole(model)
+
+
+def _names(model: Subject, component: str) -> set[str]:
+    return {pod["metadata"]["name"] for pod in model.kube.pods(model.name, component)}
+
+
+async def _whole(model: Subject, *, servers: int | None = None, without: Collection[str] = ()) -> None:
+    """Until all pods are ready and none of the old ones is left."""
+    wanted = {"server": model.replicas if servers is None else servers, "balancer": model.balancers}
+
+    def whole() -> bool:
+        for component, count in wanted.items():
+            pods = model.kube.pods(model.name, component)
+            if len(pods) != count or not all(map(is_ready, pods)):
+                return False
+            if not {pod["metadata"]["name"] for pod in pods}.isdisjoint(without):
+                return False
+        return True
+
+    await stage.until(whole, what=f"{model.name} has {wanted}, all ready and new", limit_s=_WHOLE_WITHIN_S)
+
+
+ALL: dict[str, Event] = {
+    "scale 2 to 6": _scale_up,
+    "scale 6 to 2": _scale_down,
+    "rollout, batching": _roll_out_batching,
+    "eviction of a server": _evict_server,
+    "restart of the balancers": _restart_balancers,
+    "rollout, parameters": _roll_out_parameters,
+    "eviction of a balancer": _evict_balancer,
+    "restart of the operator": _restart_operator,
+    "canary": _canary,
+}
+"""In their order."""
+ONE_REPLICA: dict[str, Event] = {
+    "rollout, batching": _roll_out_batching,
+    "eviction of the server": _evict_server,
+    "the server deleted": _delete_server,
+}

@@ -1,0 +1,112 @@
+"""Part `exits`: 2,000 pods replaced one after the other at 800 requests a second, through the real agent; does HAProxy survive?
+
+Pods are stand-ins: what is looked at is HAProxy under the agent's commands, and Triton takes seconds to start. Each
+replacement is one change of the EndpointSlices: the oldest of three pods terminates, a new one is ready; two
+replacements later the old one is gone.
+"""
+
+import asyncio
+import itertools
+from collections import Counter
+from dataclasses import replace
+
+from benchmarks.dataplane import sender, ways
+from benchmarks.dataplane.results import Found
+from benchmarks.dataplane.sender import Sent, Steady
+from benchmarks.dataplane.ways import Balancer
+from e2e.cluster.progress import say
+from tests.ports import free_ports
+from tests.unit.balancer.stand_ins import Pod
+
+_PODS = 3
+_KEPT = 2
+"""So many pods terminate at a time."""
+_RATE_RPS = 800.0
+_IN_USE_WITHIN_S = 10.0
+_MODEL = "m"
+STAND_INS = ("pods are the tests' own small HTTP and gRPC servers, each with an address of its own",)
+_addresses = (f"127.91.{number // 250}.{number % 250 + 1}" for number in itertools.count())
+
+
+def run(*, short: bool) -> Found:
+    """Full: 2,000 replacements, 1.5 minutes; as many as there is time for in 4. Short: 200."""
+    count, most_s = (200, 60.0) if short else (2000, 240.0)
+    return asyncio.run(_run(count, most_s))
+
+
+async def _run(count: int, most_s: float) -> Found:
+    ports = free_ports(3)
+    http, grpc_port, metrics = ports
+    pods = [await _pod(ports).start() for _ in range(_PODS)]
+    leaving: list[Pod] = []
+    clock = asyncio.get_running_loop().time
+    try:
+        # A pod that terminates keeps its line until its last request has ended: lines for all of them.
+        asked = replace(ways.plan(_MODEL), drain_ms=3000)
+        async with ways.balancers(1, asked, [pod.address for pod in pods], ports=(http, grpc_port, metrics)) as [
+            balancer
+        ]:
+            worker = (await balancer.balanced.haproxy.runtime.read()).process
+            load = Steady(
+                addresses={"http": balancer.http, "grpc": balancer.grpc},
+                model=_MODEL,
+                rate_rps=_RATE_RPS,
+                most_s=most_s + 30,
+                stand_ins=True,
+            )
+            with sender.running(load) as running:
+                began_s, replaced = clock(), 0
+                while replaced < count and clock() - began_s < most_s:
+                    pods.append(await _pod(ports).start())
+                    leaving.append(pods.pop(0))
+                    replaced += 1
+                    balancer.endpoints([p.address for p in pods], leaving=[p.address for p in leaving[-_KEPT:]])
+                    await _in_use(balancer, pods[-1].address)
+                    for gone in leaving[:-_KEPT]:
+                        await gone.stop()
+                    leaving = leaving[-_KEPT:]
+                    if replaced % max(count // 10, 1) == 0:
+                        say(f"bench: {replaced} of {count} pods replaced, {running.requests} requests")
+                seconds = clock() - began_s
+                sent = await asyncio.to_thread(running.stop)
+            return found(balancer, sent, replaced, seconds, await _worker(balancer) == worker)
+    finally:
+        for pod in [*pods, *leaving]:
+            await pod.stop()
+
+
+def _pod(ports: list[int]) -> Pod:
+    http, grpc_port, metrics = ports
+    return Pod(next(_addresses), http, grpc_port, metrics)
+
+
+async def _worker(balancer: Balancer) -> object:
+    return (await balancer.balanced.haproxy.runtime.read()).process
+
+
+async def _in_use(balancer: Balancer, address: str) -> None:
+    """Until the agent has given the pod a line."""
+    async with asyncio.timeout(_IN_USE_WITHIN_S):
+        while True:
+            lines = (await balancer.balanced.haproxy.runtime.read()).servers.values()
+            if any(line.admin == "ready" and line.address == address for line in lines):
+                return
+            await asyncio.sleep(0.02)
+
+
+def found(balancer: Balancer, sent: Sent, replaced: int, seconds: float, same_worker: bool) -> Found:
+    """The figures."""
+    haproxy = balancer.balanced.haproxy
+    return Found(
+        figures={"haproxy_exits": haproxy.worker_exits()},
+        details={
+            "replacements": replaced,
+            "seconds": round(seconds, 1),
+            "requests": sent.requests,
+            "rate_rps": round(sent.requests / max(sent.ended_s - sent.began_s, 1e-9), 1),
+            "failed": len(sent.failures),
+            "failures": dict(Counter(f"{f.protocol} {f.kind}" for f in sent.failures).most_common(5)),
+            "same_worker": same_worker,
+        },
+        stand_ins=(*ways.STAND_INS, *STAND_INS),
+    )

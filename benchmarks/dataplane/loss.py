@@ -1,0 +1,186 @@
+"""Parts `loss` and `single`: what is lost while a model is scaled, rolled out, evicted and its balancers and operator restarted.
+
+100,000 requests, half over HTTP keep-alive and half over gRPC channels that live as long as the load. The same load tells how
+long a pod that is ready waits for its first request, and how long one that terminates still gets new ones.
+"""
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from benchmarks.dataplane import events, sender, stage
+from benchmarks.dataplane.events import Event, Subject
+from benchmarks.dataplane.results import Found
+from benchmarks.dataplane.sender import Sent, Steady
+from benchmarks.dataplane.stage import PodTimes
+from benchmarks.errors import BenchError
+from benchmarks.rows import quantile
+from demo.errors import DemoError
+from demo.kube import Kube
+from e2e.cluster.progress import say
+
+_SETTLE_S = 3.0
+_REQUEST_TIMEOUT_S = 30
+STAND_INS = ("pods are real Triton on CPU with the digits model; one node",)
+
+
+@dataclass(frozen=True)
+class Window:
+    """From the begin of an event to that of the next one."""
+
+    event: str
+    from_s: float
+    until_s: float
+
+
+def run(kube: Kube, *, short: bool) -> Found:
+    """Full: 100,000 requests at 400 a second, 5 minutes. Short: 10,000 at 60, 3 minutes: the events take their time."""
+    rate, count = (60.0, 10_000) if short else (400.0, 100_000)
+    model = stage.digits("loss", replicas=2, balancers=2, requestTimeout=f"{_REQUEST_TIMEOUT_S}s")
+    with stage.served(kube, model, replicas=2) as name:
+        subject = Subject(kube, name, replicas=2, balancers=2)
+        sent, windows, times, broken = asyncio.run(_under_load(subject, events.ALL, rate, count, most_s=480))
+    found = waits(sent, times)
+    first, answer, last = found.first_sent, found.first_answer, found.last_sent
+    return Found(
+        figures={
+            "loss": lost(sent, windows),
+            "ready_to_first_request_s": quantile(first.values(), 0.99),
+            "terminating_to_last_request_s": quantile(last.values(), 0.99),
+        },
+        details={
+            **told(sent, broken),
+            "balancers": 2,
+            "pods_that_came": len(first),
+            "pods_that_went": len(last),
+            "ready_to_first_request_s_p50": quantile(first.values(), 0.5),
+            "ready_to_first_request_s": by_event(first, times.ready_s, windows),
+            "ready_to_first_answer_s_p50": quantile(answer.values(), 0.5),
+            "ready_to_first_answer_s_p99": quantile(answer.values(), 0.99),
+            "ready_to_first_answer_s": by_event(answer, times.ready_s, windows),
+            "terminating_to_last_request_s_p50": quantile(last.values(), 0.5),
+            "terminating_to_last_request_s": by_event(last, times.leaving_s, windows),
+            "terminating_to_gone_s_p50": quantile(ends_s(times), 0.5),
+            "terminating_to_gone_s_p99": quantile(ends_s(times), 0.99),
+        },
+        stand_ins=STAND_INS,
+    )
+
+
+def run_single(kube: Kube, *, short: bool) -> Found:
+    """One replica, so that requests wait in the balancer for a pod's start: 2,000 requests at 20 a second, 1.5 minutes."""
+    rate, count = (10.0, 200) if short else (20.0, 2_000)
+    model = stage.digits("single", replicas=1, balancers=1, requestTimeout=f"{_REQUEST_TIMEOUT_S}s")
+    with stage.served(kube, model, replicas=1) as name:
+        subject = Subject(kube, name, replicas=1, balancers=1)
+        sent, windows, _, broken = asyncio.run(_under_load(subject, events.ONE_REPLICA, rate, count, most_s=240))
+    return Found(
+        figures={"loss_one_replica": lost(sent, windows)},
+        details={**told(sent, broken), "balancers": 1},
+        stand_ins=STAND_INS,
+    )
+
+
+async def _under_load(
+    subject: Subject, wanted: Mapping[str, Event], rate_rps: float, count: int, *, most_s: float
+) -> tuple[Sent, list[Window], PodTimes, dict[str, str]]:
+    load = Steady(
+        addresses=stage.addresses(subject.kube, subject.name),
+        model=subject.name,
+        rate_rps=rate_rps,
+        most_s=most_s,
+        timeout_s=_REQUEST_TIMEOUT_S + 5.0,
+    )
+    began: list[tuple[str, float]] = []
+    broken: dict[str, str] = {}
+    async with stage.pod_times(subject.kube, subject.name) as times:
+        with sender.running(load) as running:
+            began.append(("at rest", running.began_s))
+            await asyncio.sleep(_SETTLE_S)
+            for event, happen in wanted.items():
+                began.append((event, time.monotonic()))
+                try:
+                    await happen(subject)
+                except (DemoError, BenchError) as error:
+                    broken[event] = str(error)
+                    say(f"bench: {event}: {error}")
+                await asyncio.sleep(_SETTLE_S)
+                say(f"bench: {event}: {time.monotonic() - began[-1][1]:.0f} s; {running.requests} requests so far")
+            began.append(("at rest after it", time.monotonic()))
+            await asyncio.to_thread(running.until, count, running.began_s + most_s)
+            sent = await asyncio.to_thread(running.stop)
+    ends = [*(at for _, at in began[1:]), sent.ended_s + 1.0]
+    return sent, [Window(event, at, end) for (event, at), end in zip(began, ends, strict=True)], times, broken
+
+
+def lost(sent: Sent, windows: Sequence[Window]) -> dict[str, object]:
+    """Requests and failures in all and by event. A failure counts where it was sent."""
+    told_by: dict[str, object] = {}
+    for window in windows:
+        begin, end = (int(at - sent.began_s) for at in (window.from_s, window.until_s))
+        told_by[window.event] = {
+            "requests": sum(count for second, count in sent.by_second.items() if begin <= second < end),
+            "failed": sum(window.from_s <= failure.sent_s < window.until_s for failure in sent.failures),
+            "seconds": round(window.until_s - window.from_s, 1),
+        }
+    return {
+        "requests": sent.requests,
+        "failed": len(sent.failures),
+        "by_event": told_by,
+    }
+
+
+@dataclass(frozen=True)
+class Waits:
+    """Of each pod that came, or went, under the load, in seconds; nothing is less than 0. A pod that never answered is not among them."""
+
+    first_sent: dict[str, float]
+    """From ready until the first request that it answered was sent."""
+    first_answer: dict[str, float]
+    """From ready until its first answer: what that request took comes on top, which a server's first is slow at."""
+    last_sent: dict[str, float]
+    """From being told to go until the last request that it answered was sent."""
+
+
+def waits(sent: Sent, times: PodTimes) -> Waits:
+    """How soon pods got their first request, and how long they got new ones.
+
+    A request that was sent before a pod was ready may be answered by it: that is 0.
+    """
+    came = {pod: at for pod, at in times.ready_s.items() if at > sent.began_s}
+    return Waits(
+        _since(came, sent.first_sent_s), _since(came, sent.first_answer_s), _since(times.leaving_s, sent.last_sent_s)
+    )
+
+
+def _since(at_s: Mapping[str, float], then_s: Mapping[str, float]) -> dict[str, float]:
+    return {pod: round(max(then_s[pod] - at, 0.0), 3) for pod, at in at_s.items() if pod in then_s}
+
+
+def by_event(
+    waited: Mapping[str, float], at_s: Mapping[str, float], windows: Sequence[Window]
+) -> dict[str, list[float]]:
+    """What pods waited, by the event in which each came or went, the longest first."""
+    found: dict[str, list[float]] = {}
+    for pod, seconds in sorted(waited.items(), key=lambda item: -item[1]):
+        event = next((w.event for w in windows if w.from_s <= at_s[pod] < w.until_s), "after the load")
+        found.setdefault(event, []).append(seconds)
+    return found
+
+
+def ends_s(times: PodTimes) -> list[float]:
+    """Seconds from being told to go until it was gone, of each pod whose end was seen."""
+    return [round(gone - times.leaving_s[pod], 1) for pod, gone in times.gone_s.items() if pod in times.leaving_s]
+
+
+def told(sent: Sent, broken: Mapping[str, str]) -> dict[str, object]:
+    """What explains a loss."""
+    return {
+        "seconds": round(sent.ended_s - sent.began_s, 1),
+        "answered": sent.answered,
+        "longest_s": round(sent.longest_s, 2),
+        "failures": dict(Counter(f"{f.protocol} {f.kind}" for f in sent.failures).most_common(8)),
+        "events_not_done": dict(broken),
+    }

@@ -1,0 +1,108 @@
+"""Part `overload`: three times the requests that two replicas can answer, each with a deadline of a second; what comes in time?
+
+Goodput is answers within the deadline, per second of the whole overload, its first seconds included, over the capacity: what the
+same pods answer in a closed loop that keeps their batches full, measured right before.
+"""
+
+import math
+from dataclasses import dataclass
+from statistics import median
+
+from benchmarks import open_loop, pods
+from benchmarks.dataplane import stage
+from benchmarks.dataplane.results import Found
+from benchmarks.open_loop import Sent
+from benchmarks.profile import Phase, Profile
+from benchmarks.rows import quantile
+from demo.kube import Kube
+from e2e.cluster.progress import say
+from e2e.load import process
+from e2e.load.settings import Load
+
+_SERVERS = 2
+_TIMES = 3.0
+_DEADLINE_S = 1.0
+_QUEUE_LIMIT = 200
+_CLIENTS = 64
+_ONSET_S = 4.0
+"""The rule that refuses on arrival learns the servers' pace in so long (docs/concepts/overload.md)."""
+_SEED = 1
+
+
+@dataclass(frozen=True)
+class Overload:
+    """One run."""
+
+    capacity_rps: float
+    goodput: float
+    """In time, per second, over the capacity."""
+    later: float
+    """The same without the onset."""
+    accepted_p99_s: float | None
+    failures: dict[str, int]
+
+
+def run(kube: Kube, *, short: bool) -> Found:
+    """Full: 20 s with one balancer, and with two, twice each, 2.5 minutes. Short: 10 s, once each."""
+    rounds, for_s, capacity_s = (1, 10.0, 5.0) if short else (2, 20.0, 6.0)
+    kube.apply(pods.files())
+    found: dict[int, list[Overload]] = {}
+    for balancers in (1, 2):
+        document = pods.model(f"overload-{balancers}", start_s=0.1, replicas=_SERVERS, queueLimit=_QUEUE_LIMIT)
+        document["spec"]["traffic"]["balancerReplicas"] = balancers
+        with stage.served(kube, document, replicas=_SERVERS) as name:
+            for _ in range(rounds):
+                found.setdefault(balancers, []).append(_overload(kube, name, for_s, capacity_s))
+                say(f"bench: {name}: {found[balancers][-1]}")
+    by_count = {count: median(one.goodput for one in some) for count, some in found.items()}
+    return Found(
+        figures={"goodput_at_3x": round(min(by_count.values()), 3)},
+        details={
+            f"with {count} balancer{'s' * (count > 1)}": {
+                "goodput": round(by_count[count], 3),
+                "goodput_after_4_s": round(median(one.later for one in some), 3),
+                "capacity_rps": round(median(one.capacity_rps for one in some), 1),
+                "accepted_p99_s": max((one.accepted_p99_s or 0.0 for one in some), default=None),
+                "failures": some[-1].failures,
+            }
+            for count, some in found.items()
+        },
+        stand_ins=pods.STAND_INS,
+    )
+
+
+def _overload(kube: Kube, name: str, for_s: float, capacity_s: float) -> Overload:
+    address = pods.address(kube, name)
+    loaded = Load(
+        address=address,
+        model=name,
+        clients=_CLIENTS,
+        channels=8,
+        duration_s=capacity_s,
+        input="x",
+        shape=(1, 1),
+        batch_output=None,
+        who_output=None,
+    )
+    capacity = process.run(loaded).rate_rps
+    profile = Profile((Phase(0.0, _TIMES * capacity),), for_s)
+    with open_loop.running(address, name, profile, deadline_s=_DEADLINE_S, seed=_SEED) as running:
+        sent = running.result()
+    return outcome(sent, capacity_rps=capacity, for_s=for_s)
+
+
+def outcome(sent: Sent, *, capacity_rps: float, for_s: float) -> Overload:
+    """What came of an overload of so many seconds."""
+    in_time = [
+        (at, latency)
+        for at, latency in zip(sent.at_s, sent.latency_s, strict=True)
+        if latency is not None and latency <= _DEADLINE_S and at + latency <= for_s
+    ]
+    later = sum(at + latency > _ONSET_S for at, latency in in_time)
+    return Overload(
+        capacity_rps=capacity_rps,
+        goodput=round(len(in_time) / for_s / capacity_rps, 3),
+        later=round(later / (for_s - _ONSET_S) / capacity_rps, 3) if for_s > _ONSET_S else math.nan,
+        accepted_p99_s=quantile((latency for _, latency in in_time), 0.99),
+        failures=dict(sorted(sent.failures.items(), key=lambda item: -item[1])[:4]),
+    )

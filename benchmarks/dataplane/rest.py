@@ -1,0 +1,78 @@
+"""Part `rest`: what a balancer pod takes: its memory after a load, and its agent's CPU while nothing is asked."""
+
+import time
+from pathlib import Path
+from typing import Any
+
+from benchmarks.cost import cpu_s
+from benchmarks.dataplane import stage
+from benchmarks.dataplane.results import Found
+from benchmarks.errors import BenchError
+from demo.kube import Kube
+from demo.models import GRPC_PORT
+from e2e.cluster.progress import say
+from e2e.load import process
+from e2e.load.settings import Load
+from e2e.scenarios import processes
+
+_CLIENTS = 32
+_SETTLE_S = 5.0
+_BALANCERS, _SERVERS = 2, 2
+
+
+def run(kube: Kube, *, short: bool) -> Found:
+    """Full: 20 s of load and 60 s of rest. Short: 5 s and 15 s."""
+    load_s, rest_s = (5.0, 15.0) if short else (20.0, 60.0)
+    with stage.served(kube, stage.digits("rest", replicas=_SERVERS, balancers=_BALANCERS), replicas=_SERVERS) as name:
+        address = kube.must_address(name, GRPC_PORT)
+        report = process.run(Load(address=address, model=name, clients=_CLIENTS, duration_s=load_s))
+        pods = kube.pods(name, "balancer")
+        sizes = [memory_mib(pod) for pod in pods]
+        say(f"bench: {report.rate_rps}/s; memory of the balancer pods {sizes}")
+        time.sleep(_SETTLE_S)
+        agents = _cores(pods, "halcyon agent", rest_s)
+        haproxies = _cores(pods, "haproxy", rest_s / 3)
+    largest = max(sizes, key=lambda size: size["rss"])
+    return Found(
+        figures={"agent_idle_cores": round(max(agents), 4), "rss_mib": largest["rss"]},
+        details={
+            "rss_mib_by_program": largest,
+            "load_rps": report.rate_rps,
+            "idle_s": rest_s,
+            "haproxy_idle_cores": round(max(haproxies), 4),
+            "servers": _SERVERS,
+            "balancers": _BALANCERS,
+        },
+    )
+
+
+def memory_mib(pod: dict[str, Any]) -> dict[str, float]:
+    """Resident memory of a pod's processes, `rss` in all; `pss` has pages that several share once."""
+    found = {"agent": 0.0, "haproxy": 0.0, "pss": 0.0}
+    for program, wanted in (("agent", "halcyon agent"), ("haproxy", "haproxy")):
+        for pid in _pids(pod, wanted):
+            found[program] += _kib(Path(f"/proc/{pid}/status"), "VmRSS:") / 1024
+            found["pss"] += _kib(Path(f"/proc/{pid}/smaps_rollup"), "Pss:") / 1024
+    found["rss"] = found["agent"] + found["haproxy"]
+    return {name: round(size, 1) for name, size in found.items()}
+
+
+def _kib(file: Path, field: str) -> int:
+    return next(int(line.split()[1]) for line in file.read_text().splitlines() if line.startswith(field))
+
+
+def _pids(pod: dict[str, Any], wanted: str) -> list[int]:
+    if wanted == "haproxy":
+        return processes.in_pod(pod, lambda command: command.startswith("haproxy"))
+    return processes.in_pod(pod, lambda command: wanted in command)
+
+
+def _cores(pods: list[dict[str, Any]], wanted: str, for_s: float) -> list[float]:
+    """CPU of a program of each pod, as a share of one core, over some time."""
+    pids = [_pids(pod, wanted) for pod in pods]
+    if not pids or not all(pids):
+        raise BenchError(f"no process `{wanted}` in a balancer pod; is this machine the cluster's node?")
+    before, began_s = [sum(map(cpu_s, each)) for each in pids], time.monotonic()
+    time.sleep(for_s)
+    seconds = time.monotonic() - began_s
+    return [(sum(map(cpu_s, each)) - spent) / seconds for each, spent in zip(pids, before, strict=True)]

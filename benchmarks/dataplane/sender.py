@@ -1,0 +1,315 @@
+"""A steady load over HTTP keep-alive and gRPC at once, in a process of its own: every failure with its time, and who answered when.
+
+Requests are due at even distances; each protocol has a fixed number of callers, and one that is late goes at once. So a data
+plane that is slow is asked less and not refused: what fails here was lost. gRPC channels and HTTP connections live as long as
+the load.
+"""
+
+import argparse
+import asyncio
+import json
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import asdict, dataclass, field
+from typing import IO, Any, Literal, Self
+
+import aiohttp
+import grpc.aio  # type: ignore[import-untyped]  # grpcio has no types
+
+from benchmarks.begun import begun
+from benchmarks.dataplane.tritons import METHOD
+from benchmarks.errors import BenchError
+from e2e.load.clients import Connections, kind_of
+from e2e.load.settings import Load
+
+_GRACE_S = 10.0
+Protocol = Literal["http", "grpc"]
+Call = Callable[[int], Awaitable[str | None]]
+"""Sends request number n; returns who answered, where that is told."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Steady:
+    """What is sent. `addresses` has host:port by protocol; each gets half of `rate_rps`."""
+
+    addresses: Mapping[Protocol, str]
+    model: str
+    rate_rps: float
+    most_s: float
+    """The load ends then at the latest."""
+    most_requests: int = 10_000_000
+    callers: int = 16
+    """Of each protocol: the most that it has under way."""
+    timeout_s: float = 30.0
+    channels: int = 4
+    stand_ins: bool = False
+    """The servers are the tests' own, which answer any bytes with their address; else Tritons with the input `input`."""
+    input: str = "pixels"
+    columns: int = 64
+    tells_who: bool = True
+    together: bool = False
+    """All requests at once: for a bound on what waits."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """One request that was not answered; `at_s` is of the machine's monotonic clock, which its processes share."""
+
+    at_s: float
+    sent_s: float
+    protocol: Protocol
+    kind: str
+
+
+@dataclass
+class Sent:
+    """What came of a load. Times are of the monotonic clock."""
+
+    began_s: float
+    ended_s: float = 0.0
+    answered: dict[str, int] = field(default_factory=lambda: {"http": 0, "grpc": 0})
+    failures: list[Failure] = field(default_factory=list)
+    first_answer_s: dict[str, float] = field(default_factory=dict)
+    """By who answered: when the first answer came."""
+    first_sent_s: dict[str, float] = field(default_factory=dict)
+    """By who answered: when the first request that it answered was sent."""
+    last_sent_s: dict[str, float] = field(default_factory=dict)
+    """By who answered: when the last request that it answered was sent."""
+    by_second: dict[int, int] = field(default_factory=dict)
+    """Requests that ended in a second, counted from `began_s`."""
+    longest_s: float = 0.0
+
+    @property
+    def requests(self) -> int:
+        """Answered and failed together."""
+        return sum(self.answered.values()) + len(self.failures)
+
+    def to_json(self) -> str:
+        """As one line."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """The inverse of `to_json`."""
+        told = json.loads(text)
+        told["failures"] = [Failure(**failure) for failure in told["failures"]]
+        told["by_second"] = {int(second): count for second, count in told["by_second"].items()}
+        return cls(**told)
+
+
+class Running:
+    """A load under way."""
+
+    def __init__(self, process: subprocess.Popen[str], began_s: float, limit_s: float) -> None:
+        self.began_s = began_s
+        self.requests = 0
+        """Ended so far, as told each second."""
+        self._process, self._limit_s = process, limit_s
+        self._last = ""
+        self._news = threading.Condition()
+        assert process.stdout is not None
+        self._reader = threading.Thread(target=self._read, args=(process.stdout,), daemon=True)
+        self._reader.start()
+
+    def until(self, count: int, until_s: float) -> None:
+        """Wait until so many requests have ended, or it is that late, or the load has ended."""
+        with self._news:
+            self._news.wait_for(
+                lambda: self.requests >= count or bool(self._last), timeout=max(until_s - time.monotonic(), 0.0)
+            )
+
+    def stop(self) -> Sent:
+        """Send no more, and return what came of it.
+
+        Raises:
+            BenchError: its process broke.
+        """
+        self._process.send_signal(signal.SIGTERM)
+        return self.result()
+
+    def result(self) -> Sent:
+        """Wait for its end.
+
+        Raises:
+            BenchError: it broke, or did not end in time.
+        """
+        try:
+            status = self._process.wait(self._limit_s)
+        except subprocess.TimeoutExpired:
+            raise BenchError(f"the load did not end within {self._limit_s:.0f} s") from None
+        self._reader.join(_GRACE_S)
+        if status or not self._last.startswith("{"):
+            raise BenchError(f"the load ended with status {status} and without a result; its error is above")
+        return Sent.from_json(self._last)
+
+    def _read(self, lines: IO[str]) -> None:
+        for line in lines:
+            with self._news:
+                if line.strip().isdigit():
+                    self.requests = int(line)
+                else:
+                    self._last = line
+                self._news.notify_all()
+
+
+@contextmanager
+def running(load: Steady) -> Iterator[Running]:
+    """Start a load; its first request is about to be sent when the context is entered. It is gone when that is left.
+
+    Raises:
+        BenchError: it does not begin.
+    """
+    with begun("benchmarks.dataplane.sender", json.dumps(asdict(load)), what=load.model) as (process, began_s):
+        yield Running(process, began_s, load.most_s + load.timeout_s + _GRACE_S)
+
+
+@asynccontextmanager
+async def _calls(load: Steady) -> AsyncIterator[dict[Protocol, Call]]:
+    """How to ask, by protocol."""
+    if load.stand_ins:
+        async with _stand_in_calls(load) as found:
+            yield found
+        return
+    told: dict[Protocol, Load] = {
+        protocol: Load(
+            address=address,
+            model=load.model,
+            protocol=protocol,
+            clients=load.callers,
+            timeout_s=load.timeout_s,
+            channels=load.channels,
+            input=load.input,
+            shape=(1, load.columns),
+            batch_output=None,
+            who_output="WHO" if load.tells_who else None,
+        )
+        for protocol, address in load.addresses.items()
+    }
+
+    def asking(connections: Connections) -> Call:
+        caller = connections.caller()
+
+        async def call(n: int) -> str | None:
+            return (await caller(n)).who
+
+        return call
+
+    opened = {protocol: Connections(each) for protocol, each in told.items()}
+    try:
+        yield {protocol: asking(connections) for protocol, connections in opened.items()}
+    finally:
+        for connections in opened.values():
+            await connections.__aexit__(None, None, None)
+
+
+@asynccontextmanager
+async def _stand_in_calls(load: Steady) -> AsyncIterator[dict[Protocol, Call]]:
+    options = [("grpc.use_local_subchannel_pool", 1)]
+    channels = [grpc.aio.insecure_channel(load.addresses["grpc"], options=options) for _ in range(load.channels)]
+    asks = [channel.unary_unary(METHOD) for channel in channels]
+    url = f"http://{load.addresses['http']}/v2/models/{load.model}/infer"
+    timeout = aiohttp.ClientTimeout(total=load.timeout_s)
+    async with aiohttp.ClientSession(timeout=timeout, connector=aiohttp.TCPConnector(limit=0)) as session:
+
+        async def by_http(_n: int) -> str:
+            async with session.post(url, data=b"{}") as response:
+                response.raise_for_status()
+                return str((await response.json())["who"])
+
+        async def by_grpc(n: int) -> str:
+            return bytes(await asks[n % len(asks)](b"x", timeout=load.timeout_s)).decode()
+
+        try:
+            yield {"http": by_http, "grpc": by_grpc}
+        finally:
+            for channel in channels:
+                await channel.close()
+
+
+async def _send(load: Steady, stop: asyncio.Event) -> Sent:
+    async with _calls(load) as calls:
+        sent = Sent(time.monotonic())
+        print(sent.began_s, flush=True)  # whoever started us waits for this
+        work = [_Work(load, sent, protocol, call, stop) for protocol, call in calls.items()]
+        telling = asyncio.create_task(_tell(sent))
+        await asyncio.gather(*(each.run() for each in work))
+        telling.cancel()
+        sent.ended_s = time.monotonic()
+        return sent
+
+
+async def _tell(sent: Sent) -> None:
+    while True:
+        await asyncio.sleep(1.0)
+        print(sent.requests, flush=True)
+
+
+class _Work:
+    """One protocol's half."""
+
+    def __init__(self, load: Steady, sent: Sent, protocol: Protocol, call: Call, stop: asyncio.Event) -> None:
+        self._load, self._sent, self._protocol, self._call, self._stop = load, sent, protocol, call, stop
+        self._count = 0
+        self._every_s = 0.0 if load.together else len(load.addresses) / load.rate_rps
+        self._most = load.most_requests // len(load.addresses)
+
+    async def run(self) -> None:
+        await asyncio.gather(*(self._caller() for _ in range(self._load.callers)))
+
+    async def _caller(self) -> None:
+        while not self._stop.is_set() and self._count < self._most:
+            number, self._count = self._count, self._count + 1
+            due_s = self._sent.began_s + number * self._every_s
+            if due_s > self._sent.began_s + self._load.most_s:
+                return
+            await asyncio.sleep(max(due_s - time.monotonic(), 0.0))
+            if not self._stop.is_set():
+                await self._one(number)
+
+    async def _one(self, number: int) -> None:
+        sent, at_s = self._sent, time.monotonic()
+        try:
+            who = await self._call(number)
+        except Exception as error:  # noqa: BLE001  # every kind of failure is what is counted here
+            sent.failures.append(Failure(time.monotonic(), at_s, self._protocol, kind_of(error)))
+            # Who is refused at once would else ask some thousand times a second.
+            await asyncio.sleep(0.05)
+        else:
+            now = time.monotonic()
+            sent.answered[self._protocol] += 1
+            sent.longest_s = max(sent.longest_s, now - at_s)
+            if who is not None:
+                sent.first_answer_s.setdefault(who, now)
+                sent.first_sent_s[who] = min(sent.first_sent_s.get(who, at_s), at_s)
+                sent.last_sent_s[who] = max(sent.last_sent_s.get(who, 0.0), at_s)
+        second = int(time.monotonic() - sent.began_s)
+        sent.by_second[second] = sent.by_second.get(second, 0) + 1
+
+
+async def _run(load: Steady) -> Sent:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    return await _send(load, stop)
+
+
+def main() -> int:
+    """Send the load in the only argument, as JSON; print when it begins, each second how far it is, and what came of it."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.dataplane.sender", description=__doc__)
+    parser.add_argument("load", help="a Steady as JSON")
+    told: dict[str, Any] = json.loads(parser.parse_args().load)
+    try:
+        print(asyncio.run(_run(Steady(**told))).to_json(), flush=True)
+    except BrokenPipeError:  # who started us is dead
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,135 @@
+"""Part `throughput`: what each way to the same two Tritons gives and costs, gRPC, a model that does no work.
+
+In rounds: each way gets a turn of a second or two with 32 requests under way, then one with a single request at a time; shares
+and added latencies are of turns of the same round, and the median over the rounds is told.
+"""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from benchmarks.dataplane import h2load, tritons, ways
+from benchmarks.dataplane.h2load import Loader
+from benchmarks.dataplane.results import Found
+from benchmarks.dataplane.tritons import Triton, Work
+from benchmarks.dataplane.ways import DIRECT, HALCYON, HALCYON_2, Way
+from benchmarks.errors import BenchError
+from e2e.cluster.progress import say
+
+_WORK = Work("nowork")
+_SERVERS = 2
+_UNDER_WAY = 32
+FIRST = 2000
+"""Requests of a first look at what a way can do."""
+_ANSWERED = 0.999
+"""Of what h2load counts as done, at least so much must be answers by Triton's own count: a refusal is done as well."""
+
+
+@dataclass(frozen=True)
+class Turn:
+    """One way's turn under load."""
+
+    per_s: float
+    proxy_us: float
+    """CPU of the proxies per request."""
+    agent_us: float
+
+
+def run(*, short: bool) -> Found:
+    """Full: 8 rounds, 3 minutes. Short: 3 rounds."""
+    rounds, turn_s, singles = (3, 1.0, 500) if short else (8, 2.0, 2000)
+    return asyncio.run(_run(rounds, turn_s, singles))
+
+
+async def _run(rounds: int, turn_s: float, singles: int) -> Found:
+    turns: dict[str, list[Turn]] = defaultdict(list)
+    single_ms: dict[str, list[float]] = defaultdict(list)
+    with tritons.running([_WORK] * _SERVERS) as servers, h2load.loader(tritons.request_body(_WORK.name)) as loader:
+        addresses = [server.address for server in servers]
+        with ways.peers([server.grpc for server in servers], ways.PEERS) as peers:
+            async with ways.balancers(2, ways.plan(_WORK.name), addresses) as both:
+                known = [
+                    Way(DIRECT, (servers[0].grpc,)),
+                    ways.way(HALCYON, both[:1]),
+                    ways.way(HALCYON_2, both),
+                    *peers.found,
+                ]
+                # What each can do, so that turns take about as long; and connections and Triton's first batches on the way.
+                rates = {
+                    way.name: (await asyncio.to_thread(loaded, loader, way, servers, FIRST)).per_s for way in known
+                }
+                for number in range(rounds):
+                    # Rotated: whatever comes first in a round is first as often as the others.
+                    for way in [*known[number % len(known) :], *known[: number % len(known)]]:
+                        count = max(round(rates[way.name] * turn_s), FIRST)
+                        turns[way.name].append(await asyncio.to_thread(loaded, loader, way, servers, count))
+                        one = loader.begin(way.addresses[0], requests=singles, under_way=1)
+                        single_ms[way.name].append(await asyncio.to_thread(one.median_ms))
+                    direct = turns[DIRECT][-1].per_s
+                    said = ", ".join(f"{name} {done[-1].per_s / direct:.2f}" for name, done in turns.items())
+                    say(f"bench: round {number + 1} of {rounds}: direct {direct:.0f}/s; shares: {said}")
+    return found(turns, single_ms, peers.missing)
+
+
+def loaded(loader: Loader, way: Way, servers: Sequence[Triton], count: int) -> Turn:
+    """One way's turn with so many requests.
+
+    Raises:
+        BenchError: not all of them were answered by these servers.
+    """
+    before, proxies, agents = sum(s.answered() for s in servers), way.cpu_s(), way.agents_cpu_s()
+    running = [
+        loader.begin(address, requests=count // len(way.addresses), under_way=_UNDER_WAY // len(way.addresses))
+        for address in way.addresses
+    ]
+    rates = [each.rate() for each in running]
+    proxies, agents = way.cpu_s() - proxies, way.agents_cpu_s() - agents
+    answered = sum(s.answered() for s in servers) - before
+    done = sum(rate.succeeded for rate in rates)
+    if answered < _ANSWERED * done or not done:
+        raise BenchError(
+            f"{way.name}: h2load counts {done} answers and Triton {answered}: the rest were refusals; "
+            "see the way's configuration in benchmarks/dataplane"
+        )
+    return Turn(sum(rate.per_s for rate in rates), 1e6 * proxies / answered, 1e6 * agents / answered)
+
+
+def found(turns: dict[str, list[Turn]], single_ms: dict[str, list[float]], missing: dict[str, str]) -> Found:
+    """The figures of turns in rounds; the n-th turns of all ways are one round."""
+    names = [name for name in turns if name != DIRECT]
+    shares = {
+        name: [mine.per_s / direct.per_s for mine, direct in zip(turns[name], turns[DIRECT], strict=True)]
+        for name in names
+    }
+    added = {
+        name: [mine - direct for mine, direct in zip(single_ms[name], single_ms[DIRECT], strict=True)] for name in names
+    }
+    cpu_us = {name: round(median(turn.proxy_us for turn in turns[name]), 1) for name in names}
+    added_ms = {name: round(median(added[name]), 3) for name in names}
+    return Found(
+        figures={
+            "throughput_share": {name: round(median(shares[name]), 3) for name in names} | dict.fromkeys(missing),
+            "cpu_us_per_request": cpu_us[HALCYON],
+            "added_latency_ms_p50": added_ms[HALCYON],
+        },
+        details={
+            "cpu_us_per_request": cpu_us | dict.fromkeys(missing),
+            "added_latency_ms_p50": added_ms | dict.fromkeys(missing),
+            "rounds": len(turns[DIRECT]),
+            "direct_per_s": round(median(turn.per_s for turn in turns[DIRECT])),
+            "direct_ms_p50": round(median(single_ms[DIRECT]), 3),
+            "agent_us_per_request": round(median(turn.agent_us for turn in turns[HALCYON]), 1),
+            "share_spread": {name: [round(min(values), 3), round(max(values), 3)] for name, values in shares.items()},
+            "share_of_haproxy": round(
+                median(
+                    mine.per_s / peer.per_s
+                    for mine, peer in zip(turns[HALCYON], turns.get(ways.HAPROXY, turns[HALCYON]), strict=True)
+                ),
+                3,
+            ),
+            "missing": missing,
+        },
+        stand_ins=ways.STAND_INS,
+    )

@@ -1,0 +1,170 @@
+"""Real Tritons on loopback, outside of a cluster: the cluster's image in a chroot, each with an address of its own as a pod has.
+
+Each lives in a mount and a process namespace, so that its mounts and the stubs that it starts go with it.
+"""
+
+import itertools
+import struct
+import subprocess
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tritonclient.grpc import service_pb2
+
+from benchmarks.dataplane import installed
+from benchmarks.errors import BenchError
+from demo.kube import samples, total
+from e2e.cluster.progress import say
+
+HTTP_PORT, GRPC_PORT, METRICS_PORT = 18000, 18001, 18002
+METHOD = "/inference.GRPCInferenceService/ModelInfer"
+_UP_WITHIN_S = 60.0
+_addresses = (f"127.90.{number // 250}.{number % 250 + 1}" for number in itertools.count())
+
+_CONFIG = """backend: "python"
+max_batch_size: 16
+input [ {{ name: "x" data_type: TYPE_FP32 dims: [ 1 ] }} ]
+output [ {{ name: "y" data_type: TYPE_FP32 dims: [ 1 ] }} ]
+dynamic_batching {{ }}
+{parameters}
+"""
+_MODEL = Path(__file__).parents[1] / "model" / "model.py"
+_NO_WORK = """import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        inputs = [pb_utils.get_input_tensor_by_name(request, "x").as_numpy() for request in requests]
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("y", values)]) for values in inputs]
+"""
+
+
+@dataclass(frozen=True)
+class Work:
+    """A model: it answers at once, or sleeps t0_ms + a_ms x rows per batch of up to 16."""
+
+    name: str
+    t0_ms: float = 0.0
+    a_ms: float = 0.0
+
+    @property
+    def files(self) -> dict[str, str]:
+        """Path below the model's folder -> content."""
+        sleeps = {"t0_ms": self.t0_ms, "a_ms": self.a_ms} if self.t0_ms else {}
+        parameters = "\n".join(
+            f'parameters {{ key: "{key}" value {{ string_value: "{value:g}" }} }}' for key, value in sleeps.items()
+        )
+        return {
+            "config.pbtxt": _CONFIG.format(parameters=parameters),
+            "1/model.py": _MODEL.read_text() if sleeps else _NO_WORK,
+        }
+
+
+@dataclass(frozen=True)
+class Triton:
+    """One that answers."""
+
+    address: str
+    model: str
+    metrics_port: int = METRICS_PORT
+
+    @property
+    def grpc(self) -> str:
+        """host:port."""
+        return f"{self.address}:{GRPC_PORT}"
+
+    def answered(self) -> int:
+        """Requests that its model has answered so far, by its own count."""
+        with urllib.request.urlopen(f"http://{self.address}:{self.metrics_port}/metrics", timeout=5) as answer:
+            return int(total(samples(answer.read().decode()), "nv_inference_request_success"))
+
+
+@contextmanager
+def running(works: Sequence[Work]) -> Iterator[list[Triton]]:
+    """One Triton for each, all ready; gone when the context is left.
+
+    Raises:
+        BenchError: one does not come up; the message has the end of its log.
+    """
+    tree = installed.triton()
+    with tempfile.TemporaryDirectory(prefix="halcyon-tritons-") as folder:
+        processes: list[subprocess.Popen[bytes]] = []
+        made = []
+        try:
+            for number, work in enumerate(works):
+                home = Path(folder) / str(number)
+                for path, content in work.files.items():
+                    file = home / work.name / path
+                    file.parent.mkdir(parents=True, exist_ok=True)
+                    file.write_text(content)
+                made.append(Triton(next(_addresses), work.name))
+                with (Path(folder) / f"{number}.log").open("wb") as log:
+                    process = subprocess.Popen(
+                        _command(tree, home, made[-1].address),
+                        stdin=subprocess.DEVNULL,
+                        stdout=log,
+                        stderr=log,
+                        start_new_session=True,
+                    )
+                processes.append(process)
+            for number, (triton, process) in enumerate(zip(made, processes, strict=True)):
+                _await(triton, process, Path(folder) / f"{number}.log")
+            try:
+                yield made
+            finally:
+                for number, process in enumerate(processes):
+                    if process.poll() is not None:
+                        said = (Path(folder) / f"{number}.log").read_text(errors="replace")[-800:]
+                        say(f"bench: Triton at {made[number].address} ended with status {process.returncode}:\n{said}")
+        finally:
+            for process in processes:
+                process.kill()
+            for process in processes:
+                process.wait()
+
+
+def _command(tree: Path, repository: Path, address: str) -> list[str]:
+    ports = {"http": HTTP_PORT, "grpc": GRPC_PORT, "metrics": METRICS_PORT}
+    options = " ".join(f"--{kind}-address={address} --{kind}-port={port}" for kind, port in ports.items())
+    steps = [
+        f"mount --rbind /dev {tree}/dev",
+        f"mount -t tmpfs -o size=256m shm {tree}/dev/shm",
+        f"mount -t proc proc {tree}/proc",
+        f"mount --bind {repository} {tree}/mnt",
+        f"mount -t tmpfs tmp {tree}/tmp",
+        f"exec chroot {tree} tritonserver --model-repository=/mnt {options}",
+    ]
+    # Whoever kills `unshare` kills the whole process namespace.
+    enter = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--propagation", "private"]
+    return [*enter, "sh", "-c", " && ".join(steps)]
+
+
+def _await(triton: Triton, process: subprocess.Popen[bytes], log: Path) -> None:
+    url = f"http://{triton.address}:{HTTP_PORT}/v2/models/{triton.model}/ready"
+    until_s = time.monotonic() + _UP_WITHIN_S
+    while True:
+        try:
+            with urllib.request.urlopen(url, timeout=1):
+                return
+        except OSError:
+            ended = process.poll()
+            if ended is not None or time.monotonic() > until_s:
+                said = log.read_text(errors="replace")[-800:]
+                what = "does not come up" if ended is None else f"ended with status {ended}"
+                raise BenchError(f"Triton at {triton.address} {what}; the end of its log:\n{said}") from None
+        time.sleep(0.1)
+
+
+def request_body(model: str) -> bytes:
+    """One ModelInfer request of one row as it goes over the wire, gRPC's five bytes before it."""
+    request = service_pb2.ModelInferRequest(model_name=model)
+    tensor = request.inputs.add(name="x", datatype="FP32")
+    tensor.shape.extend([1, 1])
+    request.raw_input_contents.append(struct.pack("<f", 1.0))
+    content = bytes(request.SerializeToString())
+    return b"\0" + struct.pack(">I", len(content)) + content

@@ -1,0 +1,264 @@
+"""The ways to the same servers: directly, through each peer, and through Halcyon's balancers with their agents.
+
+The balancers are HAProxy 3.0 and the agent's process as in a pod, in front of an API server and a collector that are stand-ins
+(the integration tests' own).
+"""
+
+import contextlib
+import secrets
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path, PurePosixPath
+
+from benchmarks.cost import cpu_s
+from benchmarks.dataplane import installed, peer_configs
+from benchmarks.dataplane.tritons import GRPC_PORT, HTTP_PORT, METRICS_PORT
+from benchmarks.errors import BenchError
+from e2e.cluster.progress import say
+from halcyon.api.documents.balancer_plan import BalancerPlan, Slot
+from halcyon.balancer.config.model import Listen
+from halcyon.balancer.runtime.controller import HaproxyController
+from halcyon.balancer.runtime.runtime_api import RuntimeSocket
+from tests.integration.balanced import Balanced, Process, agent, until
+from tests.ports import free_ports
+from tests.unit.balancer import real_haproxy
+from tests.unit.balancer.stand_in_api import SLICES, slice_of
+
+STAND_INS = ("the agents' API server and collector, which are the integration tests' own, with real TLS",)
+DIRECT, HALCYON, HALCYON_2 = "direct", "halcyon", "halcyon_2_balancers"
+HAPROXY, NGINX, ENVOY = "haproxy", "nginx", "envoy"
+_LISTENS_WITHIN_S = 10.0
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way. `addresses` are host:port, one per balancer; `proxies` and `agents` are process ids whose CPU time it costs."""
+
+    name: str
+    addresses: tuple[str, ...]
+    proxies: tuple[int, ...] = ()
+    agents: tuple[int, ...] = ()
+
+    def cpu_s(self) -> float:
+        """CPU seconds of its proxies so far, children included."""
+        return sum(cpu_s(pid) for root in self.proxies for pid in _family(root))
+
+    def agents_cpu_s(self) -> float:
+        """CPU seconds of its agents so far."""
+        return sum(map(cpu_s, self.agents))
+
+
+def _family(pid: int) -> list[int]:
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return [pid, *(found for child in children for found in _family(int(child)))]
+
+
+@dataclass
+class Ways:
+    """Those that could be had, and why others could not."""
+
+    found: list[Way] = field(default_factory=list)
+    missing: dict[str, str] = field(default_factory=dict)
+
+
+def plan(model: str, *, max_connections: int = 48) -> BalancerPlan:
+    """What the controller would write for a model with batches of 16: three of them in flight to each server."""
+    return BalancerPlan(
+        namespace="default",
+        name="m",
+        model=model,
+        slots=(Slot("a", "m-server-a", 100, 8),),
+        max_connections=max_connections,
+        queue_limit=1000,
+        request_timeout_ms=30000,
+        drain_ms=3000,
+    )
+
+
+@contextmanager
+def peers(servers: Sequence[str], names: Sequence[str]) -> Iterator[Ways]:
+    """The peers of these names in front of gRPC servers (host:port); one that can't be had is told and left out."""
+    made = Ways()
+    with ExitStack() as stack:
+        for name in names:
+            try:
+                made.found.append(stack.enter_context(_PEERS[name](servers)))
+            except (BenchError, OSError) as error:
+                made.missing[name] = str(error)
+                say(f"bench: {name} is left out: {error}")
+        yield made
+
+
+@contextmanager
+def _haproxy(servers: Sequence[str]) -> Iterator[Way]:
+    tree = real_haproxy.root()
+    with _folder_in(tree) as (folder, inside):
+        port = _port()
+        (folder / "cfg").write_text(peer_configs.haproxy(port, servers))
+        command = ["chroot", str(tree), "/usr/sbin/haproxy", "-W", "-db", "-f", f"{inside}/cfg"]
+        with _started(HAPROXY, command, port) as pid:
+            yield Way(HAPROXY, (f"127.0.0.1:{port}",), (pid,))
+
+
+@contextmanager
+def _nginx(servers: Sequence[str]) -> Iterator[Way]:
+    tree = installed.debian()
+    with _folder_in(tree) as (folder, inside):
+        port = _port()
+        (folder / "cfg").write_text(peer_configs.nginx(port, servers, inside))
+        # In a process namespace: nginx writes its title over its environment, which would else tell whose it is (`leftovers`).
+        enter = ["unshare", "--pid", "--fork", "--kill-child"]
+        command = [*enter, "chroot", str(tree), "/usr/sbin/nginx", "-e", "stderr", "-c", f"{inside}/cfg"]
+        with _started(NGINX, command, port) as pid:
+            yield Way(NGINX, (f"127.0.0.1:{port}",), (pid,))
+
+
+@contextmanager
+def _envoy(servers: Sequence[str]) -> Iterator[Way]:
+    program = installed.envoy()
+    with tempfile.TemporaryDirectory(prefix="halcyon-envoy-") as folder:
+        port = _port()
+        file = Path(folder) / "envoy.json"
+        file.write_text(peer_configs.envoy(port, servers))
+        command = [str(program), "-c", str(file), "--disable-hot-restart", "--log-level", "error"]
+        with _started(ENVOY, command, port) as pid:
+            yield Way(ENVOY, (f"127.0.0.1:{port}",), (pid,))
+
+
+_PEERS: dict[str, Callable[[Sequence[str]], contextlib.AbstractContextManager[Way]]] = {
+    HAPROXY: _haproxy,
+    NGINX: _nginx,
+    ENVOY: _envoy,
+}
+PEERS = tuple(_PEERS)
+
+
+@dataclass(frozen=True)
+class Balancer:
+    """One of Halcyon's on loopback."""
+
+    balanced: Balanced
+    agent: Process
+
+    @property
+    def grpc(self) -> str:
+        """host:port."""
+        return f"127.0.0.1:{self.balanced.haproxy.ports.grpc}"
+
+    @property
+    def http(self) -> str:
+        """host:port."""
+        return f"127.0.0.1:{self.balanced.haproxy.ports.http}"
+
+    @property
+    def haproxy_pid(self) -> int:
+        """The master's."""
+        process = self.balanced.haproxy.process
+        if process is None:
+            raise BenchError(f"HAProxy has ended: {self.balanced.haproxy.said()[-500:]}")
+        return process.pid
+
+    def endpoints(self, addresses: Sequence[str], *, leaving: Sequence[str] = ()) -> None:
+        """Have the API server tell of these pods, and of those that terminate."""
+        for kind, told in (("x", addresses), ("y", leaving)):
+            terminating = {"ready": False, "serving": False, "terminating": True} if kind == "y" else {}
+            content = slice_of("m-server-a", {_pod(address): address for address in told}, **terminating)
+            self.agent.api.put(SLICES, f"m-server-a-{kind}", content)
+
+
+def _pod(address: str) -> str:
+    return "pod-" + address.replace(".", "-")
+
+
+@asynccontextmanager
+async def balancers(
+    count: int,
+    asked: BalancerPlan,
+    addresses: Sequence[str],
+    *,
+    ports: tuple[int, int, int] = (HTTP_PORT, GRPC_PORT, METRICS_PORT),
+) -> AsyncIterator[list[Balancer]]:
+    """So many balancers in front of servers at these addresses, which have Triton's three `ports`; all in use when entered."""
+    async with AsyncExitStack() as stack:
+        made = []
+        for _ in range(count):
+            haproxy = stack.enter_context(real_haproxy.haproxy())
+            haproxy.ports = replace(haproxy.ports, server_http=ports[0], server_grpc=ports[1])
+            haproxy.listen = Listen(haproxy.ports, dual_stack=False, socket_path=haproxy.listen.socket_path)
+            sockets = (str(haproxy.directory / "haproxy.sock"), str(haproxy.directory / "master.sock"))
+            haproxy.runtime = RuntimeSocket(*sockets, haproxy.ports)
+            balanced = Balanced(haproxy, HaproxyController(haproxy.runtime, haproxy.config, haproxy.listen), [])
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="halcyon-agent-")))
+            running = await stack.enter_async_context(agent(balanced, folder, metrics_port=ports[2], plan=asked))
+            one = Balancer(balanced, running)
+            made.append(one)
+            one.endpoints(addresses)
+            await until(lambda one=one: one.agent.is_("/healthz", 200), 20)  # type: ignore[misc]  # a default is how a lambda in a loop keeps its own
+            haproxy.start()
+            await until(lambda one=one: _in_use(one, len(addresses)), 20)  # type: ignore[misc]  # same
+        yield made
+
+
+async def _in_use(one: Balancer, count: int) -> bool:
+    lines = (await one.balanced.haproxy.runtime.read()).servers.values()
+    return sum(line.admin == "ready" for line in lines) == count and await one.agent.is_("/readyz", 200)
+
+
+def way(name: str, made: Sequence[Balancer]) -> Way:
+    """Through these balancers."""
+    return Way(
+        name,
+        tuple(one.grpc for one in made),
+        tuple(one.haproxy_pid for one in made),
+        tuple(one.agent.process.pid for one in made),
+    )
+
+
+@contextmanager
+def _folder_in(tree: Path) -> Iterator[tuple[Path, PurePosixPath]]:
+    """A folder in a tree's /tmp, and its name within the chroot."""
+    folder = tree / "tmp" / f"bench-{secrets.token_hex(4)}"
+    folder.mkdir()
+    try:
+        yield folder, PurePosixPath("/tmp") / folder.name
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _port() -> int:
+    [port] = free_ports(1)
+    return port
+
+
+@contextmanager
+def _started(name: str, command: list[str], port: int) -> Iterator[int]:
+    """A proxy that listens; its process id."""
+    with tempfile.TemporaryFile() as log:
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        try:
+            until_s = time.monotonic() + _LISTENS_WITHIN_S
+            while not _listens(port):
+                if process.poll() is not None or time.monotonic() > until_s:
+                    log.seek(0)
+                    raise BenchError(f"{name} does not listen: {log.read()[-500:].decode(errors='replace')}")
+                time.sleep(0.05)
+            # A server that is checked counts as up before its first check; a moment for connections all the same.
+            time.sleep(0.3)
+            yield process.pid
+        finally:
+            process.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(3)
+            process.kill()
+            process.wait()
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0

@@ -1,0 +1,126 @@
+"""Part `zero`: 100 requests for a model with no replica, half of each protocol: they are held, the model wakes, all are answered."""
+
+import asyncio
+import threading
+import time
+from collections import Counter
+from dataclasses import dataclass
+
+from benchmarks.counts import Counts
+from benchmarks.dataplane import sender, stage
+from benchmarks.dataplane.results import Found
+from benchmarks.dataplane.sender import Sent, Steady
+from demo import models
+from demo.kube import Kube, total
+from e2e.cluster.progress import say
+
+_NAME = "zero"
+_HELD = 100
+_AGENT_PORT = 9100
+_IDLE_AFTER = "10s"
+_ZERO_WITHIN_S = 120.0
+_LOOK_EVERY_S = 0.1
+
+
+@dataclass(frozen=True)
+class Wake:
+    """One time from zero."""
+
+    sent: Sent
+    raised_s: float | None
+    """From the first request to the count's rise; None where it did not rise."""
+    held: int
+    """Most that the balancers' agents counted as held at a time."""
+
+
+def run(kube: Kube, *, short: bool) -> Found:
+    """Full: twice with one balancer, then twice with two, 3 minutes. Short: once each."""
+    rounds = 1 if short else 2
+    wakes = {count: asyncio.run(_wakes(kube, count, rounds)) for count in (1, 2)}
+    every = [wake for some in wakes.values() for wake in some]
+    raised = [wake.raised_s for wake in every if wake.raised_s is not None]
+    return Found(
+        figures={
+            "wake_s": round(max(raised), 3) if len(raised) == len(every) else None,
+            "held": sum(wake.sent.requests for wake in every),
+            "held_answered": sum(sum(wake.sent.answered.values()) for wake in every),
+        },
+        details={
+            f"with {count} balancer{'s' * (count > 1)}": [
+                {
+                    "wake_s": None if wake.raised_s is None else round(wake.raised_s, 3),
+                    "held_at_once": wake.held,
+                    "answered": wake.sent.answered,
+                    "last_answer_s": round(wake.sent.longest_s, 2),
+                    "failures": dict(Counter(f"{f.protocol} {f.kind}" for f in wake.sent.failures).most_common(4)),
+                }
+                for wake in some
+            ]
+            for count, some in wakes.items()
+        },
+        stand_ins=("pods are real Triton on CPU; nothing is slept",),
+    )
+
+
+async def _wakes(kube: Kube, balancers: int, rounds: int) -> list[Wake]:
+    name = f"{_NAME}-{balancers}"
+    document = stage.digits(name, replicas=1, balancers=balancers, requestTimeout="60s", queueLimit=200)
+    document["spec"]["scaling"] = {
+        "minReplicas": 0,
+        "maxReplicas": 2,
+        "idleAfter": _IDLE_AFTER,
+        "targets": {"latency": "600ms"},
+    }
+    await asyncio.to_thread(kube.apply, document)
+    try:
+        async with Counts(str(kube.kubeconfig), lambda _: kube.namespace) as counts:
+            await counts.until_served([name], limit_s=120)
+            found = []
+            for _ in range(rounds):
+                await counts.until(
+                    lambda: counts.count(name) == 0 and not counts.pods.find(kube.namespace, f"server/{name}"),
+                    what=f"{name} is at zero",
+                    limit_s=_ZERO_WITHIN_S,
+                )
+                found.append(await _wake(kube, counts, name))
+            return found
+    finally:
+        await asyncio.to_thread(models.delete, kube, name, wait=False)
+
+
+async def _wake(kube: Kube, counts: Counts, name: str) -> Wake:
+    # The balancers have seen the last server go.
+    await asyncio.sleep(2.0)
+    load = Steady(
+        addresses=stage.addresses(kube, name),
+        model=name,
+        rate_rps=_HELD,
+        most_s=60.0,
+        most_requests=_HELD,
+        callers=_HELD // 2,
+        timeout_s=60.0,
+        together=True,
+    )
+    most, done = [0], threading.Event()
+    looking = asyncio.create_task(asyncio.to_thread(_look, kube, name, most, done))
+    try:
+        with sender.running(load) as running:
+            sent = await asyncio.to_thread(running.result)
+    finally:
+        done.set()
+        await looking
+    raised_at = counts.raised_at(name, since_s=sent.began_s)
+    wake = Wake(sent, None if raised_at is None else raised_at - sent.began_s, most[0])
+    say(
+        f"bench: {name}: raised after {wake.raised_s} s; {wake.held} held; "
+        f"{sum(sent.answered.values())} of {sent.requests} answered, the last after {sent.longest_s:.1f} s"
+    )
+    return wake
+
+
+def _look(kube: Kube, name: str, most: list[int], done: threading.Event) -> None:
+    while not done.is_set():
+        pods = kube.pods(name, "balancer")
+        held = sum(total(kube.metrics(pod, _AGENT_PORT), "halcyon_agent_held") for pod in pods)
+        most[0] = max(most[0], int(held))
+        time.sleep(_LOOK_EVERY_S)

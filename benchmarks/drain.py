@@ -1,0 +1,325 @@
+"""`python -m benchmarks.drain`: does it pay to tell Kubernetes which pods are idle before a count is lowered?
+
+A Deployment that shrinks takes the pods with the lowest `controller.kubernetes.io/pod-deletion-cost` first. Here models of five
+pods are scaled to three and back, by turns as it is and with each pod's cost set to its requests in flight a moment before:
+the best that Halcyon could do with that annotation. Everything is real but the work, which is slept.
+
+case      load                                              requests in flight at a time
+short     30 req/s of 86 ms                                 3, on any pod
+low       long requests of 3 s, 0.6 a second                2 of 5 pods busy
+busy      the same, 5 a second                              15, every pod busy
+one       one request of 15 s, nothing else                 1
+some      requests of 15 s, 0.13 a second                   2 of 5 pods busy
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import random
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, contextmanager
+from dataclasses import asdict, dataclass
+from statistics import fmean, median
+from typing import Any, Literal
+
+from benchmarks import open_loop, pods
+from benchmarks.counts import Counts
+from benchmarks.errors import BenchError
+from benchmarks.eyes import Eyes
+from benchmarks.plane import alone
+from benchmarks.profile import Phase, Profile
+from benchmarks.rows import FILE
+from demo.errors import DemoError
+from demo.kube import Kube
+from e2e import interrupts
+from e2e.cluster.errors import ClusterError
+from e2e.cluster.progress import say
+from e2e.load.clients import Caller, Connections
+from e2e.load.settings import Load
+from halcyon.kube import kinds
+from halcyon.render.server import PRE_STOP_S
+
+OUT = FILE.with_name("drain.json")
+COST = "controller.kubernetes.io/pod-deletion-cost"
+MANY, FEW = 5, 3
+_DEADLINE_S = 40.0
+_ROUND_S = 60.0
+"""A round that isn't over by then is broken."""
+_ABOUT_S = 25.0
+"""What one takes."""
+_RESAMPLES = 4000
+
+Way = Literal["as it is", "told"]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One load on one model."""
+
+    name: str
+    t0_ms: float
+    """What a batch takes."""
+    rate_rps: float
+    """Of the open loop; 0 for one request that begins a second before each drop."""
+
+
+CASES = (
+    Case("short", 80, 30),
+    Case("low", 3000, 0.6),
+    Case("busy", 3000, 5),
+    Case("one", 15000, 0),
+    Case("some", 15000, 0.13),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Round:
+    """One drop from MANY to FEW."""
+
+    case: str
+    pair: int
+    """The two rounds of a pair, one of each way, come one after the other."""
+    way: Way
+    drain_s: float
+    """From the write of the count until the last removed pod is gone, less the fixed preStop."""
+    draining_pod_s: float
+    """From its deletion until it is gone, summed over the removed pods."""
+    inflight: tuple[int, ...]
+    """Requests in flight on each pod just before the write, the removed pods first."""
+    inflight_removed: int
+
+
+class Model:
+    """One case on its model, round after round."""
+
+    def __init__(self, kube: Kube, counts: Counts, case: Case) -> None:
+        self.name = f"drain-{case.name}"
+        self.rounds: list[Round] = []
+        self.failures: dict[str, int] = {}
+        self._kube, self._counts, self._case = kube, counts, case
+
+    def document(self) -> dict[str, Any]:
+        """The ModelDeployment."""
+        made = pods.model(self.name, start_s=0.0, replicas=MANY, requestTimeout="60s", queueLimit=200)
+        made["spec"]["model"]["parameters"] |= {"t0_ms": f"{self._case.t0_ms:g}"}
+        if self._case.t0_ms > 1000:
+            made["spec"]["model"]["parameters"]["a_ms"] = "0"
+            del made["spec"]["model"]["warmup"]  # 3 batches of 15 s would be all that a pod ever does
+        return made
+
+    async def run(self, seconds: float, seed: int) -> None:
+        """Rounds for so long; the load goes on all the while."""
+        address = pods.address(self._kube, self.name)
+        async with AsyncExitStack() as stack:
+            balancer = self._counts.balancer(self.name)
+            eyes = await stack.enter_async_context(Eyes(self._kube, str(balancer)))
+            load = Load(
+                address=address, model=self.name, timeout_s=_DEADLINE_S, channels=1, input="x", shape=(1, 1),
+                batch_output=None, who_output=None,
+            )  # fmt: skip
+            caller = (await stack.enter_async_context(Connections(load))).caller()
+            end_s = time.monotonic() + seconds
+            with self._load(address, seconds, seed) as running:
+                pair = 0
+                while time.monotonic() < end_s - 2 * _ABOUT_S:
+                    ways: list[Way] = ["as it is", "told"]
+                    # Which is first changes, so that nothing that comes with time speaks for one of them.
+                    for way in ways if pair % 2 else ways[::-1]:
+                        self.rounds.append(await self._round(eyes, caller, pair, way))
+                    pair += 1
+                if running is not None:
+                    self.failures = (await asyncio.to_thread(running.result)).failures
+
+    @contextmanager
+    def _load(self, address: str, seconds: float, seed: int) -> Iterator[open_loop.Running | None]:
+        if not self._case.rate_rps:
+            yield None
+            return
+        profile = Profile((Phase(0.0, self._case.rate_rps),), seconds)
+        with open_loop.running(address, self.name, profile, deadline_s=_DEADLINE_S, seed=seed) as running:
+            yield running
+
+    async def _round(self, eyes: Eyes, caller: Caller, pair: int, way: Way) -> Round:
+        by_address = await self._settled(eyes)
+        lone = None
+        if not self._case.rate_rps:
+            lone = asyncio.create_task(caller(pair))
+            await eyes.until(lambda seen: any(seen.values()), limit_s=10)
+            await asyncio.sleep(1)
+        inflight = {by_address[address]: count for address, count in (await eyes.look()).items()}
+        await self._tell(inflight if way == "told" else dict.fromkeys(inflight))
+        written_s = time.monotonic()
+        await self._scale(FEW)
+        leaving, gone = await self._removed(set(inflight))
+        if lone is not None:
+            await lone
+        await self._scale(MANY)
+        left = [inflight[pod] for pod in gone]
+        found = Round(
+            case=self._case.name,
+            pair=pair,
+            way=way,
+            drain_s=round(max(gone.values()) - written_s - PRE_STOP_S, 3),
+            draining_pod_s=round(sum(gone[pod] - leaving[pod] for pod in gone), 3),
+            inflight=(*left, *(count for pod, count in inflight.items() if pod not in gone)),
+            inflight_removed=sum(left),
+        )
+        say(f"drain: {found.case}, {way}: {found.drain_s:.1f} s, in flight {found.inflight}")
+        return found
+
+    async def _settled(self, eyes: Eyes) -> dict[str, str]:
+        """Names of the pods by address, once all are ready and the balancer has them all; the load then runs for 3 s more."""
+        await self._counts.until(
+            lambda: len(self._counts.ready_servers(self.name)) == MANY == len(self._servers()),
+            what=f"{MANY} pods of {self.name}",
+            limit_s=_ROUND_S,
+        )
+        found = await asyncio.to_thread(self._kube.pods, self.name, "server")
+        by_address = {str(pod["status"]["podIP"]): str(pod["metadata"]["name"]) for pod in found}
+        await eyes.until(lambda seen: set(seen) == set(by_address), limit_s=_ROUND_S)
+        await asyncio.sleep(3)
+        return by_address
+
+    async def _tell(self, costs: Mapping[str, int | None]) -> None:
+        """Set or remove every pod's cost."""
+        await asyncio.gather(
+            *(
+                self._counts.client.patch(
+                    kinds.POD,
+                    self._kube.namespace,
+                    pod,
+                    {"metadata": {"annotations": {COST: None if cost is None else str(cost)}}},
+                )
+                for pod, cost in costs.items()
+            )
+        )
+
+    async def _scale(self, count: int) -> None:
+        body = {"spec": {"replicas": count}}
+        await self._counts.client.patch(
+            kinds.MODEL_DEPLOYMENT, self._kube.namespace, self.name, body, subresource="scale"
+        )
+
+    async def _removed(self, before: set[str]) -> tuple[dict[str, float], dict[str, float]]:
+        """When each removed pod was deleted, and when it was gone."""
+        leaving: dict[str, float] = {}
+        gone: dict[str, float] = {}
+
+        def all_gone() -> bool:
+            now, there = time.monotonic(), self._servers()
+            for pod in before:
+                if pod not in there or there[pod]["metadata"]["deletionTimestamp"] is not None:
+                    leaving.setdefault(pod, now)
+                if pod not in there:
+                    gone.setdefault(pod, now)
+            return len(gone) == MANY - FEW
+
+        await self._counts.until(all_gone, what=f"pods of {self.name} go", limit_s=_ROUND_S)
+        return leaving, gone
+
+    def _servers(self) -> dict[str, dict[str, Any]]:
+        found = self._counts.pods.find(self._kube.namespace, f"server/{self.name}")
+        return {pod["metadata"]["name"]: pod for pod in found}
+
+
+async def _measure(kube: Kube, cases: Sequence[Case], seconds: float, seed: int, models: list[Model]) -> None:
+    """Fills `models`, which have their rounds also where a later one breaks."""
+    async with Counts(str(kube.kubeconfig), lambda _: kube.namespace) as counts:
+        models += [Model(kube, counts, case) for case in cases]
+        await asyncio.to_thread(kube.apply, *(model.document() for model in models))
+        await counts.until_served([model.name for model in models], limit_s=180)
+        # Side by side: they sleep, and their drops fall together by chance alone.
+        await asyncio.gather(*(model.run(seconds, seed) for model in models))
+
+
+def summary(rounds: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Per case: figures of each way, and of the differences within pairs (as it is - told), with 95 % intervals of their mean."""
+    found = []
+    for case in dict.fromkeys(str(entry["case"]) for entry in rounds):
+        ways: dict[str, list[Mapping[str, Any]]] = {"as it is": [], "told": []}
+        pairs: dict[tuple[Any, Any], dict[str, Mapping[str, Any]]] = {}
+        for entry in rounds:
+            if entry["case"] == case:
+                ways[entry["way"]].append(entry)
+                pairs.setdefault((entry["run"], entry["pair"]), {})[entry["way"]] = entry
+        whole = [pair for pair in pairs.values() if len(pair) == len(ways)]
+        row: dict[str, Any] = {"case": case, "pairs": len(whole)}
+        for figure in ("drain_s", "draining_pod_s", "inflight_removed"):
+            gains = [pair["as it is"][figure] - pair["told"][figure] for pair in whole]
+            row[figure] = {
+                **{way: _spread([entry[figure] for entry in entries]) for way, entries in ways.items()},
+                "gain": _spread(gains) | {"mean_interval_95": _interval(gains)},
+            }
+        found.append(row)
+    return found
+
+
+def _spread(values: Sequence[float]) -> dict[str, float | None]:
+    if not values:
+        return {"median": None, "mean": None, "max": None}
+    return {"median": round(median(values), 2), "mean": round(fmean(values), 2), "max": round(max(values), 2)}
+
+
+def _interval(values: Sequence[float]) -> tuple[float, float] | None:
+    """Of the mean, by resampling."""
+    if not values:
+        return None
+    draw = random.Random(1)
+    means = sorted(fmean(draw.choices(values, k=len(values))) for _ in range(_RESAMPLES))
+    return round(means[int(0.025 * _RESAMPLES)], 2), round(means[int(0.975 * _RESAMPLES)], 2)
+
+
+def _write(models: Sequence[Model], *, fresh: bool, seed: int) -> list[dict[str, Any]]:
+    """Add the rounds to those of earlier runs, and sum up."""
+    known = json.loads(OUT.read_text()) if OUT.exists() and not fresh else {"rounds": [], "failures": []}
+    rounds = known["rounds"] + [{"run": seed} | asdict(one) for model in models for one in model.rounds]
+    failures = known["failures"] + [
+        {"run": seed, "case": model.name, "kind": kind, "count": count}
+        for model in models
+        for kind, count in model.failures.items()
+    ]
+    told = {
+        "what": f"{MANY} to {FEW} pods, real Triton, preStop of {PRE_STOP_S} s not counted; gain = as it is - told, by pair",
+        "stand_ins": pods.STAND_INS,
+        "cases": (cases := summary(rounds)),
+        "failures": failures,
+        "rounds": rounds,
+    }
+    OUT.parent.mkdir(parents=True, exist_ok=True)
+    new = OUT.with_name(f".{OUT.name}.{os.getpid()}")
+    new.write_text(json.dumps(told, indent=1) + "\n")
+    new.replace(OUT)
+    return cases
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure, and write build/bench/drain.json."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.drain", description=__doc__)
+    parser.add_argument("--seconds", type=float, default=300, help="of rounds")
+    parser.add_argument(
+        "--case", action="append", choices=[case.name for case in CASES], help="this one alone; repeatable"
+    )
+    parser.add_argument("--seed", type=int, default=1, help="of the loads; names the run in the file")
+    parser.add_argument("--fresh", action="store_true", help="forget the rounds of earlier runs")
+    parser.add_argument("--beside", action="store_true", help="measure although another cluster is up")
+    options = parser.parse_args(arguments)
+    cases = [case for case in CASES if options.case is None or case.name in options.case]
+    interrupts.heed()  # the cluster and the loads end with us
+    models: list[Model] = []
+    broken = 0
+    try:
+        with alone(beside=options.beside), pods.cluster() as kube:
+            asyncio.run(_measure(kube, cases, options.seconds, options.seed, models))
+    except (BenchError, ClusterError, DemoError, TimeoutError, KeyboardInterrupt) as error:
+        print(f"drain: {str(error) or 'stopped'}", file=sys.stderr)
+        broken = 1
+    for row in _write(models, fresh=options.fresh, seed=options.seed):
+        say(f"drain: {row['case']}: {row['pairs']} pairs, drain {json.dumps(row['drain_s'])}")
+    return broken
+
+
+if __name__ == "__main__":
+    sys.exit(main())

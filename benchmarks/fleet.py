@@ -1,0 +1,151 @@
+"""Part `fleet`: steps of the load on some of 200 models, then of 1,000, and what the operator costs meanwhile."""
+
+import asyncio
+import random
+import time
+from dataclasses import dataclass, field
+
+from benchmarks.agents import Agents
+from benchmarks.cost import cpu_s, histogram_quantile, rss_mib
+from benchmarks.counts import Change, Counts
+from benchmarks.plane import STAND_INS, Plane, model, namespace_of, plane
+from benchmarks.rows import Row, quantile
+from e2e.cluster.progress import say
+from halcyon.kube import kinds
+
+SIZES = (200, 1000)
+HPA_SYNC_S = 15
+LOW_RPS, HIGH_RPS = 35.0, 210.0
+BUSY_SHARE = 0.10
+"""Models with a steady load; the others are idle until it is their turn."""
+STEP_SHARE = 0.05
+MAX_REPLICAS = 10
+_WAVES = 5
+_WAVE_S = 12.0
+_LIMIT_S = 20.0
+_SETTLE_S = 20.0
+_SERVED_WITHIN_S = 600.0
+_AT_ONCE = 16
+
+
+@dataclass
+class _Cost:
+    """The operator's CPU and memory between two moments."""
+
+    pid: int
+    began_s: float = field(default_factory=time.monotonic)
+    most_mib: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.cpu_before_s = cpu_s(self.pid)
+
+    async def follow(self) -> None:
+        """Look at the memory each second, until cancelled."""
+        while True:
+            self.most_mib = max(self.most_mib, rss_mib(self.pid))
+            await asyncio.sleep(1.0)
+
+    def cores(self) -> float:
+        """CPU seconds per second so far."""
+        return (cpu_s(self.pid) - self.cpu_before_s) / (time.monotonic() - self.began_s)
+
+
+def run(sizes: tuple[int, ...] = SIZES) -> list[Row]:
+    """Measure; a row per size."""
+    with plane(hpa_sync_s=HPA_SYNC_S, pods=3 * max(sizes)) as there:
+        return asyncio.run(_run(there, sizes))
+
+
+async def _run(there: Plane, sizes: tuple[int, ...]) -> list[Row]:
+    rows: list[Row] = []
+    draw = random.Random(len(sizes))
+    async with Counts(there.kubeconfig, namespace_of) as counts, Agents(there, counts) as agents:
+        known: list[str] = []
+        for size in sizes:
+            names = [f"m{number:04}" for number in range(len(known), size)]
+            began_s = time.monotonic()
+            await _create(counts, names)
+            await counts.until_served(names, limit_s=_SERVED_WITHIN_S)
+            say(f"fleet: {len(names)} more models are served after {time.monotonic() - began_s:.0f} s")
+            await agents.begin(names)
+            known += names
+            busy = set(draw.sample(known, int(BUSY_SHARE * size)))
+            for name in known:
+                agents.set_rate(name, LOW_RPS if name in busy else 0.0)
+            await asyncio.sleep(_SETTLE_S)
+            rows.append(await _measured(there, counts, agents, known=known, busy=busy, draw=draw))
+            say(f"fleet: {rows[-1].what}: {sorted(rows[-1].step_to_scale_s)[-3:]} s at most")
+    return rows
+
+
+async def _create(counts: Counts, names: list[str]) -> None:
+    limit = asyncio.Semaphore(_AT_ONCE)
+
+    async def one(name: str) -> None:
+        async with limit:
+            document = model(name, most=MAX_REPLICAS, targets={"latency": "500ms"})
+            await counts.client.create(kinds.MODEL_DEPLOYMENT, document, namespace=namespace_of(name))
+
+    await asyncio.gather(*map(one, names))
+
+
+async def _measured(
+    there: Plane, counts: Counts, agents: Agents, *, known: list[str], busy: set[str], draw: random.Random
+) -> Row:
+    """Waves of steps on models that are chosen at random; each is chosen once, and has one replica when its load grows."""
+    before = await asyncio.to_thread(there.operator.metrics)
+    cost = _Cost(there.operator.pid)
+    watching = asyncio.create_task(cost.follow())
+    times: list[float] = []
+    most: list[Change] = []
+    settled: list[float] = []
+    missed = 0
+    fresh = [name for name in known if counts.count(name) == 1]
+    draw.shuffle(fresh)
+    try:
+        for _ in range(_WAVES):
+            chosen, fresh = fresh[: int(STEP_SHARE * len(known))], fresh[int(STEP_SHARE * len(known)) :]
+            began_s = time.monotonic()
+            for name in chosen:
+                agents.set_rate(name, HIGH_RPS)
+            rises = await counts.raised(chosen, since_s=began_s, limit_s=_LIMIT_S)
+            times += rises.values()
+            missed += len(chosen) - len(rises)
+            await asyncio.sleep(max(began_s + _WAVE_S - time.monotonic(), 0.0))
+            most += [found for name in chosen if (found := counts.most_at(name, since_s=began_s)) is not None]
+            settled += [at - began_s for at, _ in most[len(settled) :]]
+            for name in chosen:
+                agents.set_rate(name, LOW_RPS if name in busy else 0.0)
+            agents.check()
+    finally:
+        watching.cancel()
+    cores = cost.cores()
+    after = await asyncio.to_thread(there.operator.metrics)
+
+    def seconds(name: str, share: float) -> float | None:
+        return histogram_quantile(before, after, name, share)
+
+    p50_s, p99_s = (seconds("halcyon_decision_seconds", share) for share in (0.5, 0.99))
+    return Row(
+        part="fleet",
+        what=f"{len(known)} models, steps on {STEP_SHARE:.0%} of them, {_WAVES} times",
+        models=len(known),
+        actuator=counts.actuator(known[0]),
+        hpa_sync_s=HPA_SYNC_S,
+        step_to_scale_s=tuple(round(seconds, 3) for seconds in times),
+        cpu_cores=round(cores, 3),
+        rss_mib=round(cost.most_mib, 1),
+        decision_us_p50=None if p50_s is None else round(p50_s * 1e6, 1),
+        decision_us_p99=None if p99_s is None else round(p99_s * 1e6, 1),
+        decision_age_p99_s=seconds("halcyon_decision_age_seconds", 0.99),
+        stand_ins=STAND_INS,
+        figures={
+            "not_raised": missed,
+            "not_raised_limit_s": _LIMIT_S,
+            "step_to_full_count_p50_s": quantile(settled, 0.5),
+            "step_to_full_count_p99_s": quantile(settled, 0.99),
+            "full_count": quantile([count for _, count in most], 0.5),
+            "busy_models": len(busy),
+            "operator_errors": len(there.operator.complaints()),
+        },
+    )

@@ -1,0 +1,100 @@
+"""The real KEDA as the scaler of one model of a bench: its ScaledObject asks a real Prometheus for what is in flight, as docs/guides/keda.md has it.
+
+KEDA gets what is best for it: a scrape each second, one balancer to ask, and Halcyon's data plane, which bounds the queue.
+"""
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from benchmarks.errors import BenchError
+from benchmarks.plane import NAME
+from demo import setup
+from demo.errors import DemoError
+from demo.kube import SYSTEM, Kube, wait_for
+from e2e import keda
+from e2e.cluster import cluster as clusters
+from halcyon.kube import kinds
+from halcyon.render import names
+from tests.integration.real_prometheus import prometheus
+
+TARGET = 8
+"""Requests in flight that a replica should have: one batch, and what the measurement that came before took (docs/benchmarks/reaction.md)."""
+STAND_IN = "KEDA's two programs run as processes of this machine with an administrator's rights, not as pods"
+_LIMIT_S = 60
+
+
+@contextmanager
+def scales(kube: Kube, name: str, *, least: int, most: int) -> Iterator[None]:
+    """KEDA scales the model, which leaves its count to it, while the block runs; Halcyon gives external.metrics.k8s.io up before.
+
+    Raises:
+        BenchError: there is no cluster, or no balancer to ask.
+    """
+    cluster = clusters.find(NAME)
+    if cluster is None:
+        raise BenchError(f"cluster {NAME} is not up")
+    # Two can't own one APIService (docs/guides/keda.md).
+    kube.helm(
+        "upgrade",
+        "halcyon",
+        str(setup.CHART),
+        f"--namespace={SYSTEM}",
+        "--reuse-values",
+        "--set=metricsAPI.register=false",
+        "--wait",
+    )
+    jobs = [{"job_name": "agent", "static_configs": [_target(kube, name)]}]
+    with (
+        tempfile.TemporaryDirectory(prefix="halcyon-keda-") as folder,
+        prometheus(jobs) as scraping,
+        keda.running(cluster, Path(folder)) as running,
+    ):
+        kube.apply(_scaled_object(kube, name, scraping.address, least=least, most=most))
+        try:
+            try:
+                wait_for(lambda: _is_ready(kube, name), what=f"ScaledObject {name} is ready", limit_s=_LIMIT_S)
+            except DemoError as error:
+                raise BenchError(f"{error}\n{running.said()}") from None
+            yield
+        finally:
+            kube("delete", "scaledobject", name, "--ignore-not-found", "--timeout=60s")
+
+
+def _target(kube: Kube, name: str) -> dict[str, object]:
+    """The model's balancer, with the labels that the chart's PodMonitor gives it."""
+    found = [pod["status"]["podIP"] for pod in kube.pods(name, "balancer")]
+    if len(found) != 1:
+        raise BenchError(f"{name} has {len(found)} balancers; 1 was expected")
+    labels = {"namespace": kube.namespace, "model_deployment": name}
+    return {"targets": [f"{found[0]}:{names.AGENT_PORT}"], "labels": labels}
+
+
+def _scaled_object(kube: Kube, name: str, address: str, *, least: int, most: int) -> dict[str, object]:
+    of = f'{{namespace="{kube.namespace}",model_deployment="{name}"}}'
+    target = kinds.MODEL_DEPLOYMENT
+    asks = {
+        "serverAddress": f"http://{address}",
+        "query": f"sum(halcyon_agent_inflight{of}) + sum(halcyon_agent_queued{of})",
+        "threshold": str(TARGET),
+        "ignoreNullValues": "false",
+    }
+    return {
+        "apiVersion": keda.SCALED_OBJECT.api_version,
+        "kind": keda.SCALED_OBJECT.kind,
+        "metadata": {"name": name},
+        "spec": {
+            "scaleTargetRef": {"apiVersion": target.api_version, "kind": target.kind, "name": name},
+            "minReplicaCount": least,
+            "maxReplicaCount": most,
+            "triggers": [{"type": "prometheus", "metadata": asks}],
+        },
+    }
+
+
+def _is_ready(kube: Kube, name: str) -> bool:
+    """Also by the HPA's own word: it has read the metric once."""
+    path = f"/apis/{kinds.HPA.api_version}/namespaces/{kube.namespace}/horizontalpodautoscalers/keda-hpa-{name}"
+    conditions = ((kube.json(path) or {}).get("status") or {}).get("conditions") or ()
+    return any(c["type"] == "ScalingActive" and c["status"] == "True" for c in conditions)

@@ -1,0 +1,157 @@
+"""An open loop of a changing rate on one model over gRPC, in a process of its own; every request's time and latency is kept.
+
+`e2e.load` has one mean rate and tells percentiles; a step needs one run over all rates, and the share that was late.
+"""
+
+import argparse
+import asyncio
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from benchmarks.begun import begun
+from benchmarks.errors import BenchError
+from benchmarks.profile import Phase, Profile
+from e2e.load.clients import Caller, Connections, kind_of
+from e2e.load.settings import Load
+
+MAX_IN_FLIGHT = 4000
+NOT_SENT = "not sent: too many are under way"
+_CHANNELS = 8
+_GRACE_S = 20.0
+
+
+@dataclass(frozen=True)
+class Sent:
+    """What came of a load. Times are of the machine's monotonic clock, which all its processes share."""
+
+    began_s: float
+    at_s: tuple[float, ...]
+    """When each request was sent, in seconds from `began_s`."""
+    latency_s: tuple[float | None, ...]
+    """Of each request; None where it failed."""
+    failures: dict[str, int]
+    late_sending_s: float
+    """The most by which a request was sent later than it was due: the generator's own fault."""
+
+
+class Running:
+    """A load under way."""
+
+    def __init__(self, process: subprocess.Popen[str], began_s: float, limit_s: float) -> None:
+        self.began_s = began_s
+        self._process, self._limit_s = process, limit_s
+
+    def result(self) -> Sent:
+        """Wait for its end.
+
+        Raises:
+            BenchError: it broke, or did not end in time.
+        """
+        try:
+            out, _ = self._process.communicate(timeout=self._limit_s)
+        except subprocess.TimeoutExpired:
+            raise BenchError(f"the load did not end within {self._limit_s:.0f} s") from None
+        lines = out.strip().splitlines()
+        if self._process.returncode or not lines:
+            raise BenchError(f"the load ended with status {self._process.returncode} and without a result")
+        return Sent(**json.loads(lines[-1]))
+
+
+@contextmanager
+def running(address: str, model: str, profile: Profile, *, deadline_s: float, seed: int) -> Iterator[Running]:
+    """Start a load; it has begun when the context is entered, and is gone when that is left.
+
+    Raises:
+        BenchError: it does not begin.
+    """
+    told = {
+        "address": address,
+        "model": model,
+        "phases": [asdict(phase) for phase in profile.phases],
+        "until_s": profile.until_s,
+        "deadline_s": deadline_s,
+        "seed": seed,
+    }
+    with begun("benchmarks.open_loop", json.dumps(told), what=f"{model} at {address}") as (process, began_s):
+        try:
+            yield Running(process, began_s, profile.until_s + deadline_s + _GRACE_S)
+        finally:
+            if process.stdout is not None:
+                process.stdout.close()
+
+
+async def _send(told: dict[str, Any]) -> Sent:
+    profile = Profile(tuple(Phase(**phase) for phase in told["phases"]), told["until_s"])
+    load = Load(
+        address=told["address"],
+        model=told["model"],
+        timeout_s=told["deadline_s"],
+        channels=_CHANNELS,
+        input="x",
+        shape=(1, 1),
+        batch_output=None,
+        who_output=None,
+    )
+    async with Connections(load) as connections:
+        work = _Work(connections.caller())
+        began_s = time.monotonic()
+        print(began_s, flush=True)  # whoever started us waits for this
+        await work.send(profile.arrivals(told["seed"]), began_s)
+    return Sent(began_s, tuple(work.at_s), tuple(work.latency_s), work.failures, work.late_s)
+
+
+class _Work:
+    def __init__(self, call: Caller) -> None:
+        self.at_s: list[float] = []
+        self.latency_s: list[float | None] = []
+        self.failures: dict[str, int] = {}
+        self.late_s = 0.0
+        self._call = call
+        self._under_way = 0
+
+    async def send(self, times: Iterator[float], began_s: float) -> None:
+        async with asyncio.TaskGroup() as group:
+            for number, due_s in enumerate(times):
+                await asyncio.sleep(max(began_s + due_s - time.monotonic(), 0.0))
+                self.late_s = max(self.late_s, time.monotonic() - began_s - due_s)
+                self.at_s.append(round(due_s, 4))
+                self.latency_s.append(None)
+                if self._under_way >= MAX_IN_FLIGHT:
+                    self._failed(NOT_SENT)
+                else:
+                    self._under_way += 1
+                    group.create_task(self._one(number, began_s + due_s))
+
+    async def _one(self, number: int, due_s: float) -> None:
+        try:
+            await self._call(number)
+            # From when it was due: a generator that lags must not make answers look quick.
+            self.latency_s[number] = round(time.monotonic() - due_s, 4)
+        except Exception as error:  # noqa: BLE001  # every kind of failure is what is counted here
+            self._failed(kind_of(error))
+        finally:
+            self._under_way -= 1
+
+    def _failed(self, kind: str) -> None:
+        self.failures[kind] = self.failures.get(kind, 0) + 1
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Send a load that is told as JSON, and print what came of it."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.open_loop", description=__doc__)
+    parser.add_argument("load", help="as `running` writes it")
+    told = json.loads(parser.parse_args(arguments).load)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    print(json.dumps(asdict(asyncio.run(_send(told)))), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

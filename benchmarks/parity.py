@@ -1,0 +1,163 @@
+"""Part `parity`: the same load on two models, one scaled through an HPA and one directly: the same counts within one sync?
+
+Up, the wanted count grows from 1 to 40 in steps of 1; down, it falls back the same way. On the way down the count of the one
+is the HPA's alone, so that is where its tolerance would show. Each model has a planner of its own, and each has its own moments: so
+each count is also compared with what its own model's planner decided, which tells how an actuator acts from what it is told.
+
+Twice: by a load that grows and falls, where planners may leave counts out, and by a schedule that asks for each count in turn.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+
+from benchmarks.agents import Agents
+from benchmarks.counts import Change, Counts
+from benchmarks.plane import STAND_INS, Plane, model, namespace_of, plane
+from benchmarks.rows import Row
+from benchmarks.stand_in import Law
+from e2e.cluster.progress import say
+from halcyon.kube import kinds
+from halcyon.scaling.planner.objectives import UTILIZATION
+from halcyon.scaling.planner.scale_down_hold import MAX_FIRST_HOLD_S
+
+HPA_SYNC_S = 1
+MOST = 40
+SLACK_S = 1.0
+"""Beside one sync: the agents of the two models speak at once, but each model's decision may wait for its own second."""
+_STEP_S = 2.5
+"""From one wanted count to the next: longer than a sync and the slack, so that a count that is left out shows."""
+_SAMPLE_S = 0.25
+_HOLD_S = MAX_FIRST_HOLD_S + 15.0
+"""The planner lets go of what was needed no sooner than this."""
+_ACTUATORS = ("HPA", "Direct")
+
+
+def run(most: int = MOST) -> list[Row]:
+    """Measure; one row for each walk."""
+    with plane(hpa_sync_s=HPA_SYNC_S, pods=4 * most) as there:
+        return asyncio.run(_run(there, most))
+
+
+def rate_for(count: int) -> float:
+    """A rate in the middle of those for which so many replicas are wanted, where nothing but utilisation counts."""
+    return (count - 0.5) * UTILIZATION * Law().peak_rps
+
+
+def agreement(
+    one: Sequence[Change], other: Sequence[Change], *, begin_s: float, end_s: float, window_s: float
+) -> tuple[int, int]:
+    """(samples, those that agree): `one`'s count at a time is one that `other` had within the window before, or the reverse.
+
+    The reverse, since either may be the first to move.
+    """
+    samples = agreed = 0
+    at = begin_s + window_s
+    while at <= end_s:
+        samples += 1
+        agreed += _at(one, at) in _within(other, at, window_s) or _at(other, at) in _within(one, at, window_s)
+        at += _SAMPLE_S
+    return samples, agreed
+
+
+def _at(changes: Sequence[Change], at: float) -> int:
+    return next((count for when, count in reversed(changes) if when <= at), 1)
+
+
+def _within(changes: Sequence[Change], at: float, window_s: float) -> set[int]:
+    return {_at(changes, at - window_s), *(count for when, count in changes if at - window_s < when <= at)}
+
+
+@dataclass(frozen=True)
+class _Walk:
+    """A way from one replica to many and back."""
+
+    what: str
+    ask: Callable[[int], Awaitable[None]]
+    """Ask both models for a count."""
+    rest_s: float
+    """How long the last count may take to be reached."""
+
+
+async def _run(there: Plane, most: int) -> list[Row]:
+    async with Counts(there.kubeconfig, namespace_of) as counts, Agents(there, counts, spread_s=0.0) as agents:
+        names = [f"by-{actuator.lower()}" for actuator in _ACTUATORS]
+        for name, actuator in zip(names, _ACTUATORS, strict=True):
+            document = model(name, most=most, actuator=actuator)
+            await counts.client.create(kinds.MODEL_DEPLOYMENT, document, namespace=namespace_of(name))
+        await counts.until_served(names, limit_s=60)
+        await agents.begin(names)
+
+        async def load(wanted: int) -> None:
+            for name in names:
+                agents.set_rate(name, rate_for(wanted))
+
+        async def schedule(wanted: int) -> None:
+            opened = {"name": "walk", "start": "0 0 * * *", "duration": "24h", "timeZone": "UTC", "minReplicas": wanted}
+            patch = {"spec": {"scaling": {"schedules": [opened]}}}
+            await asyncio.gather(
+                *(counts.client.patch(kinds.MODEL_DEPLOYMENT, namespace_of(name), name, patch) for name in names)
+            )
+
+        await load(1)
+        await asyncio.sleep(10)
+        walks = (_Walk("by the same load", load, _HOLD_S), _Walk("by a schedule", schedule, 2 * _STEP_S))
+        return [await _walked(walk, names, most, counts, agents) for walk in walks]
+
+
+async def _walked(walk: _Walk, names: Sequence[str], most: int, counts: Counts, agents: Agents) -> Row:
+    began_s = time.monotonic()
+    for wanted in range(2, most + 1):
+        await walk.ask(wanted)
+        await asyncio.sleep(_STEP_S)
+    top_s = time.monotonic()
+    for wanted in range(most - 1, 0, -1):
+        await walk.ask(wanted)
+        await asyncio.sleep(_STEP_S)
+    await asyncio.sleep(walk.rest_s)
+    agents.check()
+    end_s = time.monotonic()
+    ends = {name: counts.count(name) for name in names}
+    changes = [list(counts.replicas[name]) for name in names]
+    decided = [list(counts.decided[name]) for name in names]
+    actuators = [counts.actuator(name) for name in names]
+    window_s = HPA_SYNC_S + SLACK_S
+    up = agreement(*changes, begin_s=began_s, end_s=top_s, window_s=window_s)
+    down = agreement(*changes, begin_s=top_s, end_s=end_s, window_s=window_s)
+    obeyed = [
+        agreement(count, wish, begin_s=began_s, end_s=end_s, window_s=window_s)
+        for count, wish in zip(changes, decided, strict=True)
+    ]
+    passed_up = [len({count for at, count in listed if began_s <= at <= top_s}) for listed in changes]
+    passed_down = [len({count for at, count in listed if at > top_s}) for listed in changes]
+    say(
+        f"parity {walk.what}: {up[1]} of {up[0]} samples agree on the way up, {down[1]} of {down[0]} on the way down; at the end {ends}; "
+        + " and ".join(
+            f"{agreed} of {samples} are what was decided ({name})"
+            for name, (samples, agreed) in zip(names, obeyed, strict=True)
+        )
+    )
+    return Row(
+        part="parity",
+        what=f"{walk.what}, through an HPA and directly, 1 to {most} replicas and back",
+        models=2,
+        actuator=" and ".join(str(actuator) for actuator in actuators),
+        hpa_sync_s=HPA_SYNC_S,
+        stand_ins=STAND_INS,
+        figures={
+            "same_count_up_pct": round(100 * up[1] / up[0], 2),
+            "same_count_down_pct": round(100 * down[1] / down[0], 2),
+            "as_decided_hpa_pct": round(100 * obeyed[0][1] / obeyed[0][0], 2),
+            "as_decided_direct_pct": round(100 * obeyed[1][1] / obeyed[1][0], 2),
+            "window_s": window_s,
+            "largest_hpa": max(count for _, count in changes[0]),
+            "largest_direct": max(count for _, count in changes[1]),
+            "counts_passed_up_hpa": passed_up[0],
+            "counts_passed_up_direct": passed_up[1],
+            "counts_passed_down_hpa": passed_down[0],
+            "counts_passed_down_direct": passed_down[1],
+            "last_hpa": ends[names[0]],
+            "last_direct": ends[names[1]],
+        },
+    )

@@ -1,0 +1,97 @@
+"""A model on real Triton pods whose service law is known because it sleeps, and the cluster that it runs on."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from benchmarks.plane import NAME
+from benchmarks.stand_in import Law
+from demo import setup
+from demo.kube import Kube
+from demo.models import GRPC_PORT
+from e2e.cluster.progress import say
+
+LAW = Law()
+"""80 + 6 ms x rows, batches of up to 8."""
+HPA_SYNC_S = 15
+STAND_INS = ("a GPU's time is slept: S(b) = 80 + 6 b ms, batch 8, on CPU pods that share this machine",)
+_FOLDER = Path(__file__).parent / "model"
+_IMAGE = "localhost/tritonserver-cpu:24.10"
+_FILES = "sleeps"
+_CPU, _MEMORY, _SHARED = "100m", "384Mi", "64Mi"
+
+
+@contextmanager
+def cluster() -> Iterator[Kube]:
+    """The embedded cluster with Halcyon on it, as the demo installs it; gone when the context is left."""
+
+    def tell(title: str) -> None:
+        say(f"bench: {title}")
+
+    try:
+        kube = setup.install(NAME, hpa_sync=f"{HPA_SYNC_S}s", step=tell).kube
+        kube.apply(files())
+        try:
+            yield kube
+        finally:
+            kube.close()
+    finally:
+        setup.remove(NAME, step=tell)
+
+
+def files() -> dict[str, Any]:
+    """The ConfigMap with the model."""
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": _FILES},
+        "data": {name: (_FOLDER / name).read_text() for name in ("config.pbtxt", "model.py")},
+    }
+
+
+def model(
+    name: str, *, start_s: float, replicas: int | None = None, scaling: dict[str, Any] | None = None, **traffic: Any
+) -> dict[str, Any]:
+    """A ModelDeployment of it. `start_s` is slept in initialize(); without `scaling`, `replicas` is the count."""
+    count = {} if replicas is None else {"replicas": replicas}
+    return {
+        "apiVersion": "serving.halcyon.dev/v1alpha1",
+        "kind": "ModelDeployment",
+        "metadata": {"name": name},
+        "spec": {
+            "model": {
+                "source": {
+                    "configMap": {
+                        "name": _FILES,
+                        "items": [
+                            {"key": "config.pbtxt", "path": "config.pbtxt"},
+                            {"key": "model.py", "path": "1/model.py"},
+                        ],
+                    }
+                },
+                "parameters": {
+                    "t0_ms": f"{1000 * LAW.t0_s:g}",
+                    "a_ms": f"{1000 * LAW.a_s:g}",
+                    "start_ms": f"{1000 * start_s:g}",
+                },
+                "warmup": {},
+            },
+            "runtime": {
+                "image": _IMAGE,
+                "gpu": {"count": 0},
+                "resources": {"cpu": _CPU, "memory": _MEMORY},
+                "sharedMemory": _SHARED,
+            },
+            # No maxQueueDelay: with one, batches fill worse under full load (docs/guides/batching.md).
+            "batching": {"maxBatchSize": LAW.max_batch},
+            "traffic": {"balancerReplicas": 1, "requestTimeout": "10s", **traffic},
+            **count,
+            **({} if scaling is None else {"scaling": scaling}),
+        },
+    }
+
+
+def address(kube: Kube, name: str) -> str:
+    """host:port of its gRPC endpoint."""
+    return kube.must_address(name, GRPC_PORT)

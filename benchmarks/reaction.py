@@ -1,0 +1,92 @@
+"""`python -m benchmarks.reaction [--only PART ...]`: run the parts, and write build/bench/reaction.json and its page.
+
+part     what                                                            takes about   needs root
+one      load step to /scale, one model on real Triton, ten times        5 min         yes
+fleet    the same among 200 and 1,000 models, and the operator's cost    8 min
+loop     10,000 models in the decision loop alone                        1 min
+step     a step and bursts on pods that take 20 s to load                47 min        yes
+peers    the same by a fixed count, an HPA on the queue, and KEDA        39 min        yes
+parity   the counts of HPA and Direct, 1 to 40 and back                  10 min
+"""
+
+import argparse
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+
+from benchmarks import fleet, loop, one, page, parity, rows, step
+from benchmarks.errors import BenchError
+from benchmarks.plane import alone
+from benchmarks.rows import PARTS, Row
+from demo.errors import DemoError
+from e2e import interrupts
+from e2e.cluster.errors import ClusterError
+from e2e.cluster.progress import say
+
+_RUNS: dict[str, Callable[[], list[Row]]] = {
+    "one": one.run,
+    "fleet": fleet.run,
+    "loop": loop.run,
+    "step": step.run,
+    "peers": step.run_peers,
+    "parity": parity.run,
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the parts; returns 0, 1 where one broke (the others go on), 130 where it was interrupted."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.reaction", description="How quickly Halcyon reacts.")
+    parser.add_argument("--only", action="append", choices=PARTS, help="this part alone; may be given more than once")
+    parser.add_argument("--beside", action="store_true", help="measure although another cluster is up")
+    parser.add_argument("--page", action="store_true", help="run nothing; write the page from the JSON")
+    options = parser.parse_args(arguments)
+    # A cluster, an operator, a load: what was started must end with us, also when we are told to stop.
+    interrupts.heed()
+    parts = () if options.page else options.only or PARTS
+    measure = _apart if len(parts) > 1 else _here
+    try:
+        done = [measure(part, beside=options.beside) for part in parts]
+    except KeyboardInterrupt:
+        print("stopped; parts that were done are in the file", file=sys.stderr)
+        return 130
+    page.write(rows.read())
+    say(f"{rows.FILE.name} and {page.PAGE.name}: {len(rows.read())} runs")
+    return 0 if all(done) else 1
+
+
+def _apart(part: str, *, beside: bool) -> bool:
+    """Measure a part as `_here`, in a process of its own.
+
+    What one part leaves in memory (10,000 models, the answers of an hour) is looked through by each collection of the next, whose load
+    generator then speaks late: 1,000 models rose after 4.5 s in the median, and after 2.7 s on the same machine in a process of their own.
+    """
+    command = [sys.executable, "-m", "benchmarks.reaction", "--only", part, *(["--beside"] if beside else [])]
+    # In a session of its own, so that Ctrl-C reaches it through us and once: another would interrupt its cleaning up.
+    with subprocess.Popen(command, start_new_session=True) as process:
+        try:
+            return process.wait() == 0
+        except KeyboardInterrupt:
+            process.terminate()
+            process.wait()
+            raise
+
+
+def _here(part: str, *, beside: bool) -> bool:
+    """Measure a part and write its rows; says whether it could be measured."""
+    began_s = time.monotonic()
+    say(f"part {part}")
+    try:
+        with alone(beside=beside):
+            found = _RUNS[part]()
+    except (BenchError, ClusterError, DemoError, AssertionError) as error:
+        # AssertionError: how the operator's process tells that it did not come up.
+        print(f"part {part}: {error}", file=sys.stderr)
+        return False
+    rows.write(part, found)
+    say(f"part {part}: {time.monotonic() - began_s:.0f} s")
+    return True
+
+
+if __name__ == "__main__":
+    sys.exit(main())

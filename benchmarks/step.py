@@ -1,0 +1,202 @@
+"""Parts `step` and `peers`: a step and bursts on real Triton pods that take 20 s to load, and what is lost on the way.
+
+Against the clairvoyant, who starts pods before the load comes: `profile.clairvoyant_pod_s`. A pod is paid for from its
+creation until it is gone.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from statistics import median
+from typing import Any
+
+from benchmarks import keda_peer, open_loop, pods
+from benchmarks.counts import Counts
+from benchmarks.profile import Profile, bursts, clairvoyant_pod_s, integral, outcome, step
+from benchmarks.rows import Row
+from demo.kube import Kube
+from e2e import keda
+from e2e.cluster.progress import say
+from halcyon.kube import kinds
+from halcyon_simulator.bounds.replica_capacity import capacity_rps
+from halcyon_simulator.engine.case import ServiceLaw
+
+SLO_S, DEADLINE_S = 0.5, 10.0
+START_S = 20.0
+LOW_RPS, HIGH_RPS = 35.0, 210.0
+MOST = 10
+STATIC = 4
+QUEUE_LIMIT = 1
+"""Requests that wait in the balancer. The 24 in a server take 3 batches, 0.384 s, and whoever waits for a place one more at most:
+behind 8 others in front of it nobody would meet the objective."""
+_STEP = step(low_rps=LOW_RPS, high_rps=HIGH_RPS, before_s=60, for_s=180, after_s=90)
+_BURSTS = bursts(low_rps=LOW_RPS, high_rps=HIGH_RPS, before_s=45, for_s=30, apart_s=60, count=3, after_s=60)
+_SERVED_WITHIN_S = 120.0
+
+
+@contextmanager
+def _nobody(_kube: Kube, _name: str) -> Iterator[None]:
+    yield
+
+
+@dataclass(frozen=True)
+class Scaler:
+    """Who decides on the count."""
+
+    name: str
+    scaling: dict[str, Any] | None = None
+    """spec.scaling; None where Halcyon does not scale."""
+    first: int = 1
+    """Replicas before the load comes; without `scaling` those of the spec."""
+    beside: Callable[[Kube, str], AbstractContextManager[None]] = _nobody
+    """Who else scales the model of this name while the block runs."""
+    stand_ins: tuple[str, ...] = ()
+    """What of that is not real."""
+
+    def model(self, name: str) -> dict[str, Any]:
+        """The ModelDeployment."""
+        count = self.first if self.scaling is None else None
+        return pods.model(name, start_s=START_S, replicas=count, scaling=self.scaling, queueLimit=QUEUE_LIMIT)
+
+
+_LIMITS = {"minReplicas": 1, "maxReplicas": MOST}
+_AT_500_MS = {"targets": {"latency": "500ms"}}
+HALCYON = Scaler("Planner", {**_LIMITS, **_AT_500_MS})
+RESERVED = Scaler("Planner, minReplicas 2", {**_LIMITS, "minReplicas": 2, **_AT_500_MS}, first=2)
+"""As a user has it who knows of bursts that outrun any start."""
+PEERS = (
+    Scaler(f"static {STATIC}", first=STATIC),
+    Scaler("HPA by queue depth", {**_LIMITS, "policy": "Rules", "targets": {"queueDepth": 8}}),
+)
+KEDA = Scaler(
+    f"KEDA {keda.version()} by requests in flight",
+    beside=partial(keda_peer.scales, least=1, most=MOST),
+    stand_ins=(keda_peer.STAND_IN,),
+)
+Load = tuple[str, Profile, int]
+"""Name, rates, and the seed of the arrivals."""
+STEPS: tuple[Load, ...] = tuple(("step", _STEP, seed) for seed in (1, 2, 3))
+"""The need at 210 req/s is 3.8 replicas, so whether it takes four or five is chance: one run says little."""
+BURSTS: Load = ("bursts", _BURSTS, 1)
+
+
+def run() -> list[Row]:
+    """Halcyon's planner on the steps and on the bursts, from one pod and from two: 47 minutes."""
+    return _measured("step", [(scaler, load) for scaler in (HALCYON, RESERVED) for load in (*STEPS, BURSTS)])
+
+
+def run_peers() -> list[Row]:
+    """The peers that can be had here, on the step, and KEDA on all that Halcyon has: 39 minutes, and KEDA's build the first time."""
+    # KEDA comes last: Halcyon gives the metrics API up for it.
+    return _measured("peers", [*((peer, STEPS[0]) for peer in PEERS), *((KEDA, load) for load in (*STEPS, BURSTS))])
+
+
+def _measured(part: str, runs: Sequence[tuple[Scaler, Load]]) -> list[Row]:
+    with pods.cluster() as kube:
+        return [
+            asyncio.run(_run(kube, part, scaler, load, f"{part}-{number}"))
+            for number, (scaler, load) in enumerate(runs)
+        ]
+
+
+def capacity() -> float:
+    """Requests per second at which the p99 of one replica meets the objective."""
+    return capacity_rps(ServiceLaw(pods.LAW.t0_s, pods.LAW.a_s, pods.LAW.max_batch), SLO_S)
+
+
+@asynccontextmanager
+async def _entered(context: AbstractContextManager[None]) -> AsyncIterator[None]:
+    """The same, while the watches go on: to enter and to leave may take a minute."""
+    with ExitStack() as held:
+        await asyncio.to_thread(held.enter_context, context)
+        try:
+            yield
+        finally:
+            await asyncio.to_thread(held.close)
+
+
+async def _run(kube: Kube, part: str, scaler: Scaler, load: Load, name: str) -> Row:
+    title, profile, seed = load
+    async with Counts(str(kube.kubeconfig), lambda _: kube.namespace) as counts:
+        await asyncio.to_thread(kube.apply, scaler.model(name))
+        await counts.until_served([name], limit_s=_SERVED_WITHIN_S)
+        await counts.until(
+            lambda: len(counts.ready_servers(name)) >= scaler.first,
+            what=f"{scaler.first} pods",
+            limit_s=_SERVED_WITHIN_S,
+        )
+        starts_s = counts.start_times_s(name)
+        address = pods.address(kube, name)
+        async with _entered(scaler.beside(kube, name)):
+            with open_loop.running(address, name, profile, deadline_s=DEADLINE_S, seed=seed) as running:
+                end_s = running.began_s + profile.until_s
+                while time.monotonic() < end_s:
+                    await asyncio.sleep(min(10.0, max(end_s - time.monotonic(), 0.0)))
+                    starts_s = max(starts_s, counts.start_times_s(name), key=len)
+                sent = await asyncio.to_thread(running.result)
+            row = _row(
+                part,
+                scaler,
+                f"{scaler.name}, {title}, seed {seed}",
+                counts,
+                name=name,
+                profile=profile,
+                sent=sent,
+                start_s=median(starts_s),
+            )
+        await counts.client.delete(kinds.MODEL_DEPLOYMENT, kube.namespace, name)
+        await counts.until(
+            lambda: not counts.pods.find(kube.namespace, f"server/{name}"), what=f"pods of {name} go", limit_s=90
+        )
+    return row
+
+
+def _row(
+    part: str,
+    scaler: Scaler,
+    what: str,
+    counts: Counts,
+    *,
+    name: str,
+    profile: Profile,
+    sent: open_loop.Sent,
+    start_s: float,
+) -> Row:
+    came = outcome(sent.latency_s, slo_s=SLO_S)
+    begin_s = sent.began_s
+    pod_s = integral(counts.servers[name], begin_s=begin_s, end_s=begin_s + profile.until_s)
+    best_s = clairvoyant_pod_s(profile, capacity_rps=capacity(), start_s=start_s)
+    rises = [(begin_s + rise, counts.raised_at(name, since_s=begin_s + rise)) for rise in profile.rises_s]
+    raised = tuple(round(at - rise, 3) for rise, at in rises if at is not None)
+    say(f"{part}: {what}: {came.violations_pct:.1f} % at {pod_s / best_s:.2f} x; raised after {raised} s")
+    return Row(
+        part=part,
+        what=what,
+        models=1,
+        actuator=counts.actuator(name),
+        hpa_sync_s=pods.HPA_SYNC_S,
+        # A later burst finds pods of the one before: only the first rise is a reaction from one replica.
+        step_to_scale_s=raised[:1],
+        stand_ins=(*pods.STAND_INS, *scaler.stand_ins),
+        figures={
+            "requests": came.requests,
+            "late_pct": round(100 * came.late / came.requests, 2),
+            "failed_pct": round(100 * came.failed / came.requests, 2),
+            "violations_pct": round(came.violations_pct, 2),
+            "pod_seconds": round(pod_s, 1),
+            "clairvoyant_pod_seconds": round(best_s, 1),
+            "pod_seconds_ratio": round(pod_s / best_s, 3),
+            "pods_most": max((count for _, count in counts.servers[name]), default=0),
+            "start_s": round(start_s, 1),
+            "capacity_rps": round(capacity(), 1),
+            "late_sending_s": round(sent.late_sending_s, 3),
+            "failures": "; ".join(
+                f"{count} x {kind}" for kind, count in sorted(sent.failures.items(), key=lambda item: -item[1])[:4]
+            ),
+            "counts": " ".join(f"{at - begin_s:.0f}s:{count}" for at, count in counts.replicas[name] if at >= begin_s),
+            "decisions": counts.decisions(name),
+        },
+    )

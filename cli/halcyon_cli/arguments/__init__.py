@@ -1,0 +1,1 @@
+"""Options, option types and output formats shared by the commands."""

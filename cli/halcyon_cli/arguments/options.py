@@ -1,0 +1,168 @@
+"""Options that user commands share, their types, and how results are written.
+
+Out of scope: what a command does with its options.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import click
+import yaml
+from typing_extensions import override
+
+from halcyon.api.types import duration_s
+from halcyon_cli.kube.client import TIMEOUT_S, Target
+from halcyon_cli.kube.model_names import model_names
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+OutputForm = Literal["table", "wide", "json", "yaml"]
+
+NON_TERMINAL_WIDTH = 240
+"""Columns if the output isn't a terminal: wide enough for one line per object, which grep and awk need."""
+
+
+class DurationParam(click.ParamType[float]):
+    """A duration such as 300ms, converted to seconds."""
+
+    name = "time"
+
+    @override
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        if isinstance(value, float):
+            return value
+        try:
+            seconds = duration_s(str(value))
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+        if seconds <= 0:
+            self.fail(f"'{value}' must be more than zero; for example 300ms", param, ctx)
+        return seconds
+
+
+class ReplicasParam(click.ParamType[int]):
+    """A number of replicas, 0 to 1000."""
+
+    name = "n"
+
+    @override
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        text = str(value)
+        if not (text.isascii() and text.isdigit() and int(text) <= 1000):
+            self.fail(f"'{text}' is not a whole number from 0 to 1000; for example 0", param, ctx)
+        return int(text)
+
+
+DURATION, REPLICAS = DurationParam(), ReplicasParam()
+FILE = click.Path(path_type=Path)
+
+
+def name_argument(*, required: bool = True) -> Callable[[Command], Command]:
+    """Add the argument NAME, a ModelDeployment; shells complete it from the cluster."""
+    return click.argument("name", required=required, shell_complete=_complete_name)
+
+
+def cluster_options(command: Command) -> Command:
+    """Add the options for the cluster and the namespace. The command receives them as `target`, a `Target`."""
+
+    def wrapper(
+        kubeconfig: Path | None, context: str | None, namespace: str | None, timeout: float, **others: Any
+    ) -> Any:
+        click_context = click.get_current_context()
+        target = Target(click_context.info_name or "", kubeconfig, context, namespace, timeout)
+        return command(target=target, **others)
+
+    options = (
+        click.option("-n", "--namespace", metavar="NAME", help="Namespace. Default: that of the kubeconfig context."),
+        click.option("--context", metavar="NAME", help="Context of the kubeconfig. Default: the current one."),
+        click.option("--kubeconfig", type=FILE, metavar="FILE", help="File to use instead of $KUBECONFIG and ~/.kube/config. In a pod with neither, its service account is used."),
+        click.option("--timeout", type=DURATION, default=TIMEOUT_S, metavar="TIME", help=f"Timeout of each request to the cluster. Default: {TIMEOUT_S:.0f}s."),
+    )  # fmt: skip
+    return _with_options(command, wrapper, options)
+
+
+def output_options(*forms: OutputForm) -> Callable[[Command], Command]:
+    """Add -o and --no-color. The command receives them as `output`, an `Output`. The first form is the default."""
+
+    def decorate(command: Command) -> Command:
+        def wrapper(form: OutputForm, no_color: bool, **others: Any) -> Any:
+            return command(output=Output(form, color=_use_color(no_color)), **others)
+
+        options = (
+            click.option("-o", "--output", "form", type=click.Choice(forms), default=forms[0], help=f"Output format. Default: {forms[0]}."),
+            click.option("--no-color", is_flag=True, help="Plain text on terminals too, as with the variable NO_COLOR. Pipes and files always get plain text."),
+        )  # fmt: skip
+        return _with_options(command, wrapper, options)
+
+    return decorate
+
+
+def _with_options(command: Command, wrapper: Callable[..., Any], options: tuple[Callable[[Any], Any], ...]) -> Command:
+    wrapper.__doc__, wrapper.__name__ = command.__doc__, command.__name__
+    # Parameters that decorators further down have recorded on the function.
+    wrapper.__click_params__ = getattr(command, "__click_params__", [])  # type: ignore[attr-defined]
+    result: Any = wrapper
+    for option in reversed(options):
+        result = option(result)
+    return result  # type: ignore[no-any-return]  # a function as before, with more options
+
+
+def _complete_name(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+    return model_names(ctx.params, incomplete)
+
+
+def _use_color(no_color: bool) -> bool:
+    return not no_color and not os.environ.get("NO_COLOR") and sys.stdout.isatty()
+
+
+@dataclass(frozen=True)
+class Output:
+    """Format and color of a command's output."""
+
+    form: OutputForm
+    color: bool = False
+
+    @property
+    def width(self) -> int:
+        """The terminal's width in columns, or a very wide line if the output isn't a terminal."""
+        return shutil.get_terminal_size((NON_TERMINAL_WIDTH, 24)).columns if sys.stdout.isatty() else NON_TERMINAL_WIDTH
+
+    def data(self, value: Mapping[str, Any] | list[Any]) -> None:
+        """Print a JSON value in the requested format."""
+        if self.form == "json":
+            emit(json.dumps(value, indent=2))
+        else:
+            emit(yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=120).rstrip())
+
+    def result(self, message: str, value: Mapping[str, Any]) -> None:
+        """Print the result of a change: a message for people, or the changed object."""
+        if self.is_data:
+            self.data(value)
+        else:
+            emit(message)
+
+    @property
+    def is_data(self) -> bool:
+        """Return True if the output is for programs: JSON or YAML."""
+        return self.form in {"json", "yaml"}
+
+
+def emit(page: str) -> None:
+    """Print to stdout; a closed pipe is not an error."""
+    try:
+        print(page, flush=True)
+    except BrokenPipeError:
+        # The reader has closed the pipe (`| head`). Buffered output must not fail at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def warn(command: str, text: str) -> None:
+    """Print one line on stderr."""
+    print(f"halcyon {command}: {text}", file=sys.stderr)

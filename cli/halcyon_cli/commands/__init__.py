@@ -1,0 +1,1 @@
+"""The commands, one per module, and the group that loads them."""

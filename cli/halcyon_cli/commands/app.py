@@ -1,0 +1,148 @@
+"""The user commands as one click group: their list, their loading and their exit statuses.
+
+A command's module is imported only to run it or to show its help, because some load packages that take a second.
+Out of scope: the processes of an installation (`halcyon.main`), which load nothing of this.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from importlib.metadata import version
+from pathlib import PurePath
+from typing import Any
+
+import click
+from click.shell_completion import CompletionItem
+from typing_extensions import override
+
+from halcyon_cli.errors import Failure
+
+COMMANDS: Mapping[str, Mapping[str, tuple[str, str]]] = {
+    "Inspect": {
+        "get": ("halcyon_cli.commands.get", "List models, or show one as a tree of states and reasons"),
+        "top": ("halcyon_cli.commands.top", "Rank models by queue, GPUs or cost"),
+        "explain": ("halcyon_cli.commands.explain", "Explain a model's replica count"),
+        "diagnose": ("halcyon_cli.commands.diagnose", "Find likely causes of a problem, and write a redacted bundle"),
+    },
+    "Change": {
+        "scale": ("halcyon_cli.commands.scale:scale", "Set the replicas of a model without active scaling"),
+        "pause": ("halcyon_cli.commands.scale:pause", "Pause scaling and record a reason"),
+        "resume": ("halcyon_cli.commands.scale:resume", "Resume scaling"),
+        "promote": ("halcyon_cli.commands.canary:promote", "Send all requests to the canary"),
+        "abort": ("halcyon_cli.commands.canary:abort", "Roll back the canary"),
+        "refresh": ("halcyon_cli.commands.refresh", "Roll models to the current pod template of the operator"),
+        "infer": ("halcyon_cli.commands.infer", "Send one request to a model, timed by phase"),
+    },
+    "Offline": {
+        "lint": ("halcyon_cli.commands.lint", "Validate files against the rules of the API server and the operator"),
+        "plan": ("halcyon_cli.commands.plan", "Preview a change, or replay recorded observations through the planner"),
+        "simulate": ("halcyon_simulator.command.main", "Compare Halcyon's planner and its peers on simulated replicas"),
+        "completion": ("halcyon_cli.commands.completion", "Generate a completion script for bash, zsh or fish"),
+    },
+}  # fmt: skip
+"""(module, or module:function; help) by name, in the order of the help page."""
+_ENTRIES = {name: entry for group in COMMANDS.values() for name, entry in group.items()}
+_SETTINGS: Any = {"help_option_names": ["-h", "--help"], "max_content_width": 120}
+_HELP = """\
+Manage autoscaled models on Kubernetes. Also available as kubectl halcyon.
+"""
+_DEPENDENCIES = {"rich", "numpy", "PIL", "tritonclient", "geventhttpclient"}
+"""Packages that halcyon-cli depends on and halcyon-operator doesn't."""
+_SIMULATOR = "halcyon_simulator"
+NEGATIVE_RESULTS: Mapping[str, str] = {
+    "diagnose": "likely causes were found",
+    "infer": "the response is an error, or late",
+    "lint": "there are errors",
+    "plan": "the operator would reject the spec",
+    "refresh": "a model did not reach its new template",
+}
+"""What exit status 1 means, by command; no other command has it."""
+EXIT_STATUSES = (
+    ("0", "success"),
+    ("1", f"the command ran, with a negative result: {', '.join(NEGATIVE_RESULTS)}"),
+    ("2", "nothing done: usage error, invalid file, no such name, no access, no cluster"),
+    ("130", "interrupted"),
+)
+"""(status, meaning), for all commands."""
+_EPILOG = (
+    "\b\nexit status:\n"
+    + "".join(f"  {status:<4} {text}\n" for status, text in EXIT_STATUSES)
+    + "\nhalcyon operator, agent and fetch are the processes of an installation; they run in its pods. All options: "
+    "docs/reference/cli.md.\n"
+)
+
+
+class _Commands(click.Group):
+    """A group whose commands are imported on first use."""
+
+    @override
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_ENTRIES)
+
+    @override
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        entry = _ENTRIES.get(cmd_name)
+        if entry is None:
+            return None
+        module, _, function = entry[0].partition(":")
+        command = getattr(import_module(module), function or "main")
+        return command if isinstance(command, click.Command) else _passthrough_command(cmd_name, entry[1], command)
+
+    @override
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        items = [CompletionItem(name, help=text) for name, (_, text) in _ENTRIES.items() if name.startswith(incomplete)]
+        return items + click.Command.shell_complete(self, ctx, incomplete)
+
+    @override
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        for title, group in COMMANDS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name, text) for name, (_, text) in group.items()])
+
+
+def _passthrough_command(name: str, text: str, run: Any) -> click.Command:
+    """Return a command that parses its arguments itself."""
+
+    @click.command(name, short_help=text, add_help_option=False, context_settings={"ignore_unknown_options": True})
+    @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+    def command(arguments: tuple[str, ...]) -> int:
+        status: int = run(list(arguments))
+        return status
+
+    return command
+
+
+@click.command(cls=_Commands, help=_HELP, epilog=_EPILOG, context_settings=_SETTINGS)
+@click.version_option(version("halcyon-operator"), prog_name="halcyon", message="%(prog)s %(version)s")
+def group() -> None:
+    """All user commands."""
+
+
+def run(argv: Sequence[str] | None = None) -> int:
+    """Run a command with these arguments, or those of the process; return its exit status."""
+    argv = sys.argv[1:] if argv is None else argv
+    plugin = PurePath(sys.argv[0]).name.startswith("kubectl-")
+    program = "kubectl halcyon" if plugin else "halcyon"
+    try:
+        status = group.main(list(argv), prog_name=program, complete_var="_HALCYON_COMPLETE", standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except click.Abort:
+        return 130
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package == _SIMULATOR:
+            lacks = "the distribution halcyon-simulator is needed for this: pip install . ./cli ./simulator, in a clone"
+        elif package in _DEPENDENCIES:
+            lacks = f"the package {error.name} is needed for this: pip install . ./cli, in a clone"
+        else:
+            raise
+        print(f"halcyon {argv[0]}: {lacks}", file=sys.stderr)
+        return 2
+    except Failure as error:
+        print(f"halcyon {argv[0]}: {error}", file=sys.stderr)
+        return 2
+    return int(status or 0)

@@ -1,0 +1,99 @@
+"""`halcyon promote NAME`, `halcyon abort NAME`: manual control of the current canary.
+
+Both set an annotation that names the revision, so it applies to that revision only. Out of scope: its effect
+(`control.rollout`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import click
+
+from halcyon.api.types import GROUP
+from halcyon_cli.arguments.options import Output, cluster_options, name_argument, output_options
+from halcyon_cli.errors import ClusterError
+from halcyon_cli.kube.client import Cluster, Target
+
+_ACTIONS = ("promote", "abort")
+_EFFECTS = {
+    "promote": "it receives all requests once one of its pods is ready",
+    "abort": "the previous revision serves all requests again",
+}
+_EPILOG = """\
+\b
+example:
+  halcyon {word} resnet50 -n team
+
+With kubectl: kubectl annotate mdep resnet50 {group}/{word}=REVISION, where REVISION is status.revision.target. For the
+steps of a canary, see docs/concepts/rollouts.md.
+
+{more}exit status: 0, or 2 if there is nothing to {word}: no such name, no canary, no access, no cluster.
+"""
+_SUPERSEDED_HELP = """\
+A canary that a newer spec has superseded is removed pod by pod; abort removes it at once.
+
+"""
+_ACTIVE_PHASES = frozenset({"Progressing", "Blocked"})
+
+
+@click.command("promote", epilog=_EPILOG.format(word="promote", group=GROUP, more=""))
+@name_argument()
+@cluster_options
+@output_options("table", "json", "yaml")
+def promote(name: str, target: Target, output: Output) -> int:
+    """Send all requests to the current canary once one of its pods is ready, regardless of steps and analysis."""
+    return _annotate("promote", name, target, output)
+
+
+@click.command("abort", epilog=_EPILOG.format(word="abort", group=GROUP, more=_SUPERSEDED_HELP))
+@name_argument()
+@cluster_options
+@output_options("table", "json", "yaml")
+def abort(name: str, target: Target, output: Output) -> int:
+    """Take all requests from the current canary, and roll back to the previous revision."""
+    return _annotate("abort", name, target, output)
+
+
+def _annotate(action: str, name: str, target: Target, output: Output) -> int:
+    cluster = Cluster(target)
+    model = cluster.model(name)
+    superseded = superseded_canary(model) if action == "abort" else None
+    revision, step = (superseded, "superseded by a newer spec") if superseded else _canary(model, name)
+    other_action = next(candidate for candidate in _ACTIONS if candidate != action)
+    # Remove the opposite annotation: the last command wins.
+    annotated = cluster.annotate(name, {f"{GROUP}/{action}": revision, f"{GROUP}/{other_action}": None})
+    effect = "its remaining pods are removed at once" if superseded else _EFFECTS[action]
+    message = f"revision {revision} of {name}, {step}: {effect}; watch it with kubectl get mdep {name} -w"
+    output.result(message, annotated)
+    return 0
+
+
+def superseded_canary(resource: Mapping[str, Any]) -> str | None:
+    """Return the canary revision that a newer spec superseded, while its successor rolls out; None if there is none.
+
+    If that revision was no canary, the annotation has no effect.
+    """
+    rollout = (resource.get("status") or {}).get("rollout") or {}
+    history: Sequence[Mapping[str, Any]] = rollout.get("history") or ()
+    last = history[0] if history else {}
+    if rollout.get("canary") or rollout.get("phase") not in _ACTIVE_PHASES or last.get("result") != "Superseded":
+        return None
+    return str(last.get("revision") or "") or None
+
+
+def _canary(resource: Mapping[str, Any], name: str) -> tuple[str, str]:
+    """Return (revision, progress) of the current canary.
+
+    Raises:
+        ClusterError: there is none.
+    """
+    status = resource.get("status") or {}
+    rollout, revision = status.get("rollout") or {}, (status.get("revision") or {}).get("target")
+    canary = rollout.get("canary")
+    if not canary or not revision:
+        strategy = (((resource.get("spec") or {}).get("rollout")) or {}).get("strategy", "Auto")
+        hint = "" if strategy == "Canary" else f"; spec.rollout.strategy is {strategy}, not Canary"
+        raise ClusterError(f"{name} has no canary in progress: its rollout is {rollout.get('phase', 'unknown')}{hint}")
+    return str(revision), f"at step {canary.get('step', '?')} with {canary.get('weight', '?')} % of the requests"

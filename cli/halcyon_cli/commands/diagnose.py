@@ -1,0 +1,274 @@
+"""`halcyon diagnose NAME`: likely causes of a model's problems, and a redacted bundle with the evidence.
+
+Read-only. Out of scope: the rules (`diagnose.registry`) and the redaction (`diagnose.redaction`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import click
+import yaml
+
+from halcyon.api.timestamps import rfc3339
+from halcyon.kube import kinds
+from halcyon.kube.kinds import Kind
+from halcyon.render import names
+from halcyon_cli.arguments.options import (
+    FILE,
+    Output,
+    cluster_options,
+    emit,
+    name_argument,
+    output_options,
+)
+from halcyon_cli.diagnose import bundle as archive
+from halcyon_cli.diagnose import redaction
+from halcyon_cli.diagnose.facts import Cause, Facts
+from halcyon_cli.diagnose.registry import causes
+from halcyon_cli.errors import ClusterError
+from halcyon_cli.explain.build import report
+from halcyon_cli.kube import fields, free_capacity
+from halcyon_cli.kube.client import Cluster, Target
+from halcyon_cli.kube.inventory import Inventory, read_inventory
+from halcyon_cli.kube.pod_stage import stage
+from halcyon_cli.output.report_text import render
+
+LOG_LINES = 500
+_MAX_LOGS = 20
+"""Pods whose logs are read, failing ones first."""
+_OPERATOR_SELECTOR = "app.kubernetes.io/name=halcyon"
+_BUNDLE_KINDS = (kinds.SERVICE, kinds.PDB, kinds.CONFIG_MAP, kinds.ROLE, kinds.ROLE_BINDING, kinds.NETWORK_POLICY)
+"""Kinds in the bundle in addition to those of the tree."""
+_EPILOG = """\
+\b
+examples:
+  halcyon diagnose resnet50
+  halcyon diagnose resnet50 --bundle /tmp/resnet50.tar.gz
+  halcyon diagnose resnet50 --no-bundle -o json
+
+The bundle contains the model's objects and events, the end of their logs, the tree, and the output of halcyon explain. Values whose name or
+form marks them as secret are removed, and Secrets are never read. No rule recognizes every secret: review the bundle before you share it.
+
+\b
+exit status:
+  0  no likely cause
+  1  likely causes were found
+  2  nothing was checked: no such name, no access, no cluster; or the bundle can't be written
+"""
+
+
+@dataclass
+class _Evidence:
+    """Contents of the bundle."""
+
+    facts: Facts
+    objects: dict[Kind, list[Mapping[str, Any]]] = field(default_factory=dict)
+    logs: dict[str, str] = field(default_factory=dict)
+    """Logs by path, POD/CONTAINER."""
+    unread: list[str] = field(default_factory=list)
+    """What could not be read, one sentence each."""
+
+
+@click.command("diagnose", epilog=_EPILOG)
+@name_argument()
+@click.option(
+    "--bundle",
+    type=FILE,
+    metavar="FILE.tar.gz",
+    help="File for the bundle. Default: halcyon-NAME-TIME.tar.gz in the current folder.",
+)
+@click.option("--no-bundle", "without", is_flag=True, help="Print the likely causes only.")
+@click.option(
+    "--lines",
+    type=click.IntRange(1, 100_000),
+    default=LOG_LINES,
+    metavar="N",
+    help=f"Lines from the end of each log. Default: {LOG_LINES}.",
+)
+@cluster_options
+@output_options("table", "json", "yaml")
+def main(  # noqa: PLR0917  # click passes them by keyword
+    name: str, bundle: Path | None, without: bool, lines: int, target: Target, output: Output
+) -> int:  # fmt: skip
+    """Show likely causes of a model's problems, the likeliest first, and write a bundle with the evidence."""
+    cluster, now = Cluster(target), datetime.now(UTC)
+    written = None if without else bundle or Path(f"halcyon-{name}-{now:%Y%m%dT%H%M%SZ}.tar.gz")
+    if written is not None and written.exists():
+        raise archive.already_exists(written)
+    evidence = _collect_facts(cluster, name, now)
+    likely = causes(evidence.facts)
+    if written is not None:
+        _collect_bundle(cluster, name, evidence, lines)
+        contents = _contents(cluster, evidence, likely, now)
+        archive.write(written, contents, root=written.name.removesuffix(".tar.gz"), at=now.timestamp())
+    if output.is_data:
+        document = {"causes": [cause.to_dict() for cause in likely], "notRead": evidence.unread}
+        output.data(document | ({"bundle": str(written)} if written else {}))
+    else:
+        emit(page(f"{cluster.namespace}/{name}", likely, evidence.unread))
+        if written:
+            emit(
+                f"\n{written}: the evidence, with secrets removed as far as they are recognized; review it before you share it"
+            )
+    return 1 if likely else 0
+
+
+def page(subject: str, likely: Sequence[Cause], unread: Sequence[str] = ()) -> str:
+    """Return the likely causes as text."""
+    count = "no likely cause" if not likely else f"{len(likely)} likely cause{'s' if len(likely) > 1 else ''}"
+    lines = [f"{subject}: {count}"]
+    for n, cause in enumerate(likely, 1):
+        lines += ["", f"{n}. {cause.summary}", *(f"   - {item}" for item in cause.evidence), f"   > {cause.next_step}"]
+    if unread:
+        lines += ["", "could not be read:", *(f"   - {item}" for item in unread)]
+    return "\n".join(redaction.text(line) for line in lines)
+
+
+# Reading.
+
+
+def _collect_facts(cluster: Cluster, name: str, now: datetime) -> _Evidence:
+    """Read the input of the rules."""
+    inventory = read_inventory(cluster, name)
+    evidence = _Evidence(Facts(inventory, now), unread=list(inventory.unreadable))
+    events = _read_or_note(evidence, lambda: cluster.items(kinds.EVENT), "events") or []
+    operators = _read_or_note(
+        evidence,
+        lambda: cluster.items(kinds.POD, selector=_OPERATOR_SELECTOR, all_namespaces=True),
+        "the operator's pods",
+    )
+    resources = free_capacity.insufficient_resources(stage(pod).message for pod in inventory.servers)
+    capacity = (
+        _read_or_note(
+            evidence,
+            lambda: free_capacity.read_free_capacity(cluster, resources),
+            f"the free capacity of {' and '.join(resources)}",
+        )
+        or ()
+    )
+    evidence.facts = Facts(inventory, now, [e for e in events if _is_about(e, name)], operators, capacity)
+    return evidence
+
+
+def _collect_bundle(cluster: Cluster, name: str, evidence: _Evidence, lines: int) -> None:
+    """Read the rest of the bundle: other kinds, and logs."""
+    selector = f"{names.OWNER_LABEL}={name}"
+    for kind in _BUNDLE_KINDS:
+        evidence.objects[kind] = (
+            _read_or_note(evidence, lambda kind=kind: cluster.items(kind, selector=selector), kind.plural) or []
+        )
+    inventory = evidence.facts.inventory
+    order = {"failed": 0, "unready": 1, "loading": 2, "warming": 3}
+    ranked = sorted((*inventory.servers, *inventory.balancer_pods), key=lambda pod: order.get(stage(pod).state, 9))
+    unreachable_nodes: set[str] = set()
+    for pod in ranked[:_MAX_LOGS]:
+        pod_name, node = str(pod["metadata"]["name"]), str(fields.mapping(pod.get("spec")).get("nodeName") or "")
+        if not node or node in unreachable_nodes:  # nothing has run there, or its kubelet doesn't respond
+            continue
+        try:
+            evidence.logs |= _logs(cluster, pod, lines)
+        except ClusterError as error:
+            unreachable_nodes.add(node)
+            evidence.unread.append(f"logs of {pod_name} and of other pods on node {node}: {error}")
+
+
+def _logs(cluster: Cluster, pod: Mapping[str, Any], lines: int) -> dict[str, str]:
+    """Return the end of a pod's logs, including those of the previous run, by path."""
+    pod_name, logs = str(pod["metadata"]["name"]), {}
+    for container in _containers(pod):
+        for previous in (False, True):
+            if log_text := cluster.log(pod_name, container, lines=lines, previous=previous):
+                logs[f"{pod_name}/{container}{'.previous' if previous else ''}.log"] = log_text
+    return logs
+
+
+def _containers(pod: Mapping[str, Any]) -> list[str]:
+    spec = fields.mapping(pod.get("spec"))
+    containers = [*fields.mappings(spec.get("initContainers")), *fields.mappings(spec.get("containers"))]
+    return [str(container.get("name")) for container in containers]
+
+
+def _read_or_note(evidence: _Evidence, read: Any, what: str) -> Any:  # whatever it reads
+    try:
+        return read()
+    except ClusterError as error:
+        note = f"{what}: {error}"
+        if note not in evidence.unread:
+            evidence.unread.append(note)
+        return None
+
+
+def _is_about(event: Mapping[str, Any], name: str) -> bool:
+    """Return True if the event is about the model or one of its objects, whose names start with the model's."""
+    regarding = fields.mapping(event.get("regarding") or event.get("involvedObject")).get("name")
+    return regarding == name or str(regarding).startswith(f"{name}-")
+
+
+# Writing.
+
+
+def _contents(cluster: Cluster, evidence: _Evidence, likely: Sequence[Cause], now: datetime) -> dict[str, str]:
+    """Return the bundle's texts by path. Everything is redacted."""
+    inventory = evidence.facts.inventory
+    model = inventory.model
+    name = str(model["metadata"]["name"])
+    contents: dict[str, str] = {
+        "diagnosis.txt": page(f"{cluster.namespace}/{name}", likely, evidence.unread) + "\n",
+        "diagnosis.json": json.dumps(redaction.resource({"causes": [cause.to_dict() for cause in likely]}), indent=2)
+        + "\n",
+        "explain.txt": redaction.text(render(report(model, now, evidence.facts.free_capacity), now, width=120)) + "\n",
+        "tree.txt": redaction.text(_tree(inventory, now)) + "\n",
+        "versions.txt": f"halcyon {version('halcyon-operator')}\ntaken {rfc3339(now.timestamp())}\n"
+        + _images(inventory),
+        "events.yaml": _yaml(evidence.facts.events),
+    }
+    objects = [model, *inventory.deployments, *inventory.pods, *inventory.hpas, *inventory.revisions]
+    objects += [_without_model(name, obj) for some in evidence.objects.values() for obj in some]
+    for obj in objects:
+        kind, object_name = (
+            obj.get("kind", kinds.MODEL_DEPLOYMENT.kind),
+            fields.mapping(obj.get("metadata")).get("name"),
+        )
+        contents[f"objects/{kind}/{object_name}.yaml"] = _yaml(obj)
+    return contents | {f"logs/{path}": redaction.text(log) for path, log in evidence.logs.items()}
+
+
+def _without_model(name: str, obj: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Drop the owner's files from a ConfigMap with a copy of the model, except for its configuration."""
+    if obj.get("kind") != "ConfigMap" or not str(obj["metadata"]["name"]).startswith(f"{name}-model-"):
+        return obj
+    sections = {part: fields.mapping(obj.get(part)) for part in ("data", "binaryData")}
+    summarised = {
+        part: {key: value if key.endswith(".pbtxt") else f"({len(value)} characters)" for key, value in values.items()}
+        for part, values in sections.items()
+        if values
+    }
+    return {**obj, **summarised}
+
+
+def _tree(inventory: Inventory, now: datetime) -> str:
+    from halcyon_cli.output import tables  # noqa: PLC0415  # rich, as in `get`
+    from halcyon_cli.output.tree import build_tree  # noqa: PLC0415
+
+    return tables.lines(tables.tree_page(build_tree(inventory), now), width=160)
+
+
+def _images(inventory: Inventory) -> str:
+    images = {
+        str(container.get("image"))
+        for pod in inventory.pods
+        for container in fields.mappings(fields.mapping(pod.get("spec")).get("containers"))
+    }
+    return "".join(f"image {image}\n" for image in sorted(images))
+
+
+def _yaml(value: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> str:
+    clean: Any = redaction.resource(value) if isinstance(value, Mapping) else [redaction.resource(obj) for obj in value]
+    return yaml.safe_dump(clean, sort_keys=False, allow_unicode=True, width=120)

@@ -1,0 +1,99 @@
+"""`halcyon get [NAME] [-w]`: models as a list, or one model as a tree, once or continuously.
+
+Out of scope: the contents (`model_rows`, `tree`), the layout (`tables`), and watching for changes (`watch`).
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import click
+
+from halcyon_cli.arguments.options import DURATION, Output, cluster_options, emit, name_argument, output_options
+from halcyon_cli.commands.watch import follow
+from halcyon_cli.errors import InputError
+from halcyon_cli.kube.client import Cluster, Target
+
+_EPILOG = """\
+\b
+examples:
+  halcyon get
+  halcyon get -A -o wide
+  halcyon get resnet50
+  halcyon get resnet50 -w --for 5m
+
+\b
+pod states:
+  pending   not scheduled yet; Unschedulable: no node fits, with the scheduler's reason
+  pulling   scheduled; images are pulled and volumes mounted
+  fetching  the model is fetched and its configuration merged
+  loading   Triton loads the model and warms it up
+  warming   Triton has started and isn't ready yet
+  ready     receives requests
+  unready   was ready and isn't now
+  draining  is terminating and finishes its requests
+  failed    with the reason and the original message
+
+To wait in a script, use kubectl wait --for=condition=Ready mdep/resnet50.
+
+exit status: 0, or 2 if there is nothing to show: no such name, no access, no cluster.
+"""
+
+
+@click.command("get", epilog=_EPILOG)
+@name_argument(required=False)
+@click.option("-A", "--all-namespaces", "all_namespaces", is_flag=True, help="List models in all namespaces.")
+@click.option("-w", "--watch", is_flag=True, help="Keep running, and redraw the tree on every change.")
+@click.option(
+    "--for", "limit_s", type=DURATION, metavar="TIME", help="With -w: how long to watch. Default: until interrupted."
+)
+@cluster_options
+@output_options("table", "wide", "json", "yaml")
+def main(  # noqa: PLR0917  # click passes them by keyword
+    name: str | None, all_namespaces: bool, watch: bool, limit_s: float | None, target: Target, output: Output
+) -> int:  # fmt: skip
+    """List ModelDeployments, or show one with its revisions, pods, balancers and HPA."""
+    if watch and (name is None or output.is_data):
+        raise InputError("-w shows one model as a tree; give its name, for example halcyon get resnet50 -w")
+    if name is not None and all_namespaces:
+        raise InputError(f"-A lists all models, and {name} names one; omit one of them")
+    cluster = Cluster(target)
+    if watch and name is not None:
+        return follow(cluster, name, output, limit_s)
+    if name is None:
+        _print_list(cluster, output, all_namespaces=all_namespaces)
+    else:
+        _print_tree(cluster, name, output)
+    return 0
+
+
+def _print_list(cluster: Cluster, output: Output, *, all_namespaces: bool) -> None:
+    from halcyon_cli.output import model_rows, tables  # noqa: PLC0415  # rich takes 0.25 s to import: not for usage errors
+
+    rows = model_rows.sorted_rows(
+        [model_rows.build_row(model) for model in cluster.models(all_namespaces=all_namespaces)], "name"
+    )
+    if output.is_data:
+        output.data([row.to_dict() for row in rows])
+    elif not rows:
+        scope = "the cluster" if all_namespaces else f"namespace {cluster.namespace}"
+        emit(
+            f"no ModelDeployments in {scope}; create one with kubectl apply -f, for example manifests/examples/digits.yaml"
+        )
+    else:
+        head, cells = model_rows.list_table(
+            rows, datetime.now(UTC), wide=output.form == "wide", all_namespaces=all_namespaces
+        )
+        emit(tables.lines(tables.table_page(head, cells), width=output.width, color=output.color))
+
+
+def _print_tree(cluster: Cluster, name: str, output: Output) -> None:
+    from halcyon_cli.kube.inventory import read_inventory  # noqa: PLC0415
+    from halcyon_cli.output import tables  # noqa: PLC0415  # rich, as above
+    from halcyon_cli.output.tree import build_tree  # noqa: PLC0415
+
+    model_tree = build_tree(read_inventory(cluster, name))
+    if output.is_data:
+        output.data(model_tree.to_dict())
+    else:
+        emit(tables.lines(tables.tree_page(model_tree, datetime.now(UTC)), width=output.width, color=output.color))

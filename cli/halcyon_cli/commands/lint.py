@@ -1,0 +1,99 @@
+"""`halcyon lint -f FILE...`: errors in the ModelDeployments of files, before anything is applied. Works offline.
+
+Out of scope: the rules (`halcyon.api`) and how violations are located (`lint.checks`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import click
+
+from halcyon_cli import input_files
+from halcyon_cli.arguments.options import FILE, Output, emit, output_options
+from halcyon_cli.errors import InputError
+
+MAX_BYTES = 16 * 2**20
+_SUFFIXES = {".yaml", ".yml", ".json"}
+_EPILOG = """\
+\b
+examples:
+  halcyon lint -f model.yaml
+  halcyon lint -f manifests/ -f extra.yaml --strict
+  helm template charts/mine | halcyon lint -f -
+
+A file may hold several documents; other kinds are skipped. kubectl apply --dry-run=server and the condition Accepted check what only a
+cluster can: whether a ConfigMap, a volume, a class or a name exists.
+
+\b
+exit status:
+  0  no errors
+  1  errors; with --strict also warnings
+  2  a file can't be read, or no file contains a ModelDeployment
+"""
+
+
+@click.command("lint", epilog=_EPILOG)
+@click.option(
+    "-f",
+    "--file",
+    "files",
+    type=FILE,
+    required=True,
+    multiple=True,
+    metavar="FILE",
+    help="YAML or JSON file, a folder of them, or - for stdin. Repeatable.",
+)
+@click.option("--strict", is_flag=True, help="Treat warnings as errors.")
+@output_options("table", "json", "yaml")
+def main(files: Sequence[Path], strict: bool, output: Output) -> int:  # fmt: skip
+    """Validate ModelDeployments in files against the rules of the API server and the operator, with line numbers."""
+    from halcyon_cli.lint.checks import check  # noqa: PLC0415  # slow to import
+
+    checked = [check(_read(file), input_files.name(file)) for path in files for file in _files(path)]
+    models, findings = sum(finding.models for finding in checked), [f for finding in checked for f in finding.findings]
+    if not models and not findings:
+        raise InputError(
+            f"{', '.join(map(input_files.name, files))}: no ModelDeployment in it; a document needs kind: ModelDeployment"
+        )
+    levels = Counter(finding.level for finding in findings)
+    if output.is_data:
+        output.data([finding.to_dict() for finding in findings])
+    else:
+        for finding in findings:
+            prefix = f"{finding.name}: " if finding.name else ""
+            emit(
+                f"{_styled(f'{finding.file}:{finding.line}', '1', output)}: {_styled_level(finding.level, output)}: {prefix}{finding.message}"
+            )
+        emit(
+            f"{_plural(models, 'ModelDeployment')} in {_plural(len(checked), 'file')}: {_plural(levels['error'], 'error')}, {_plural(levels['warning'], 'warning')}"
+        )
+    return 1 if levels["error"] or (strict and levels["warning"]) else 0
+
+
+def _files(path: Path) -> Iterator[Path]:
+    if not path.is_dir():
+        yield path
+        return
+    files = sorted(file for file in path.rglob("*") if file.suffix in _SUFFIXES and file.is_file())
+    if not files:
+        raise InputError(f"{path}: no file in it ends in .yaml, .yml or .json")
+    yield from files
+
+
+def _read(file: Path) -> str:
+    return input_files.text(file, max_bytes=MAX_BYTES, hint=", more than any object may have")
+
+
+def _styled_level(level: str, output: Output) -> str:
+    return _styled(level, "31" if level == "error" else "33", output)
+
+
+def _styled(part: str, code: str, output: Output) -> str:
+    return f"\x1b[{code}m{part}\x1b[0m" if output.color else part
+
+
+def _plural(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"

@@ -1,0 +1,207 @@
+"""`halcyon refresh NAME|--all`: roll model pods to the pod template that the running operator renders.
+
+It sets an annotation that names the revision, so it applies to that revision only. Out of scope: its effect
+(`control.rollout.refresh`), and which models are outdated: that is the condition RuntimeOutdated, which is only read here.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import click
+
+from halcyon.control.rollout.refresh import REFRESH
+from halcyon_cli.arguments.options import (
+    DURATION,
+    Output,
+    cluster_options,
+    emit,
+    name_argument,
+    output_options,
+)
+from halcyon_cli.errors import ClusterError, InputError
+from halcyon_cli.kube import fields
+from halcyon_cli.kube.client import Cluster, Target
+
+POLL_INTERVAL_S = 1.0
+MODEL_TIMEOUT_S = 1800.0
+"""Default timeout for one model."""
+Json = Mapping[str, Any]
+State = Literal["waiting", "served", "stalled"]
+_EPILOG = """\
+\b
+examples:
+  halcyon refresh resnet50 -n team
+  halcyon refresh --all -A --dry-run
+  halcyon refresh --all -n team
+
+An upgrade of Halcyon restarts no model pods: they keep the template that was rendered for them. Models with an older template have the
+condition RuntimeOutdated, which names the differences. A refreshed model rolls out according to its spec.rollout, and rolls back on failure. With
+--all, models are refreshed one at a time, each after the previous one serves its new template. The first failure stops the command. With
+kubectl, for one model: kubectl annotate mdep resnet50 serving.halcyon.dev/refresh=REVISION, where REVISION is status.revision.target. See
+docs/guides/upgrade.md.
+
+With -o json or yaml, the output is a list with the result of each model: outdated (--dry-run), started, served, waiting (timed out), stalled or
+skipped.
+
+\b
+exit status:
+  0  done, or nothing to do
+  1  a refreshed model did not reach its new template
+  2  nothing done: no such name, no access, no cluster
+"""
+
+
+@click.command("refresh", epilog=_EPILOG)
+@name_argument(required=False)
+@click.option("--all", "all_models", is_flag=True, help="All models in the namespace that run an older template.")
+@click.option("-A", "--all-namespaces", "all_namespaces", is_flag=True, help="With --all: models in all namespaces.")
+@click.option("--dry-run", is_flag=True, help="List the models to refresh and their differences; change nothing.")
+@click.option("--within", "within_s", type=DURATION, default=MODEL_TIMEOUT_S, metavar="TIME", help="With --all: timeout for each model. Default: 30m.")  # fmt: skip
+@cluster_options
+@output_options("table", "json", "yaml")
+def main(  # noqa: PLR0917  # click passes them by keyword
+    name: str | None, all_models: bool, all_namespaces: bool, dry_run: bool, within_s: float, target: Target, output: Output
+) -> int:  # fmt: skip
+    """Roll model pods to the pod template that the running operator renders."""
+    if (name is None) == (not all_models):
+        raise InputError("give either a name or --all; for example halcyon refresh resnet50")
+    if all_namespaces and not all_models:
+        raise InputError(f"-A needs --all, and {name} is one model; omit -A, and give its namespace with -n")
+    cluster = Cluster(target)
+    models = [cluster.model(name)] if name is not None else cluster.models(all_namespaces=all_namespaces)
+    outdated = [outdated_model for outdated_model in map(_outdated, models) if outdated_model is not None]
+    results = _Results(output)
+    status = 0
+    if not outdated:
+        results.print_line(_nothing_to_do(name, len(models)))
+    elif dry_run:
+        for outdated_model in outdated:
+            results.add(
+                outdated_model,
+                "outdated",
+                f"{outdated_model.namespace}/{outdated_model.name}: {outdated_model.message}",
+            )
+    elif name is not None:
+        _annotate(cluster, outdated[0])
+        text = f"{name} rolls out with its new template; watch it with kubectl get mdep {name} -w"
+        results.add(outdated[0], "started", text)
+    else:
+        status = _refresh_in_sequence(cluster, outdated, within_s, results)
+    results.finish()
+    return status
+
+
+@dataclass(frozen=True)
+class OutdatedModel:
+    """A model that runs an older pod template."""
+
+    namespace: str
+    name: str
+    revision: str
+    message: str
+
+
+class _Results:
+    """The models of a run: a line for each as it is known, or a list of objects at the end."""
+
+    def __init__(self, output: Output) -> None:
+        self._output = output
+        self._rows: list[dict[str, str]] = []
+
+    def print_line(self, text: str) -> None:
+        """Print a line, unless the output is data."""
+        if not self._output.is_data:
+            emit(text)
+
+    def add(self, model: OutdatedModel, result: str, text: str = "") -> None:
+        """Record the result for a model, with its line of text."""
+        self._rows.append({**asdict(model), "result": result})
+        if text:
+            self.print_line(text)
+
+    def finish(self) -> None:
+        """Print the list, if the output is data."""
+        if self._output.is_data:
+            self._output.data(self._rows)
+
+
+def _outdated(model: Json) -> OutdatedModel | None:
+    """Return the model if the operator reports it as outdated, else None."""
+    meta, status = fields.mapping(model.get("metadata")), fields.mapping(model.get("status"))
+    revision = fields.text(fields.mapping(status.get("revision")).get("target"))
+    for condition in fields.mappings(status.get("conditions")):
+        if condition.get("type") == "RuntimeOutdated" and condition.get("status") == "True" and revision:
+            message = fields.text(condition.get("message")) or ""
+            return OutdatedModel(str(meta.get("namespace")), str(meta.get("name")), revision, message)
+    return None
+
+
+def _nothing_to_do(name: str | None, count: int) -> str:
+    if name is not None:
+        return f"{name} runs the current template; nothing to do"
+    return f"none of {count} models runs an older template; nothing to do"
+
+
+def _annotate(cluster: Cluster, outdated_model: OutdatedModel) -> None:
+    cluster.in_namespace(outdated_model.namespace).annotate(outdated_model.name, {REFRESH: outdated_model.revision})
+
+
+def _refresh_in_sequence(cluster: Cluster, outdated: list[OutdatedModel], within_s: float, results: _Results) -> int:
+    """Refresh one model at a time: parallel rollouts would need spare capacity for all of them at once."""
+    for number, outdated_model in enumerate(outdated, 1):
+        in_namespace = cluster.in_namespace(outdated_model.namespace)
+        _annotate(cluster, outdated_model)
+
+        def state(in_namespace: Cluster = in_namespace, outdated_model: OutdatedModel = outdated_model) -> State:
+            try:
+                return rollout_state(in_namespace.model(outdated_model.name), outdated_model.revision)
+            except ClusterError:
+                return "waiting"  # retried until the timeout
+
+        outcome = wait(state, within_s)
+        progress = f"{number} of {len(outdated)}: {outdated_model.namespace}/{outdated_model.name}"
+        if outcome != "served":
+            remaining = len(outdated) - number
+            why = f"does not serve its new template within {within_s:.0f} s" if outcome == "waiting" else "is stalled"
+            reason = f"for the reason: halcyon get {outdated_model.name} -n {outdated_model.namespace}"
+            results.add(outdated_model, outcome, f"{progress} {why}; {reason}. {remaining} not refreshed")
+            for other in outdated[number:]:
+                results.add(other, "skipped")
+            return 1
+        results.add(outdated_model, outcome, f"{progress} serves its new template")
+    return 0
+
+
+def wait(
+    state: Callable[[], State],
+    within_s: float,
+    clock: Callable[[], float] = time.monotonic,
+    pause: Callable[[float], None] = time.sleep,
+) -> State:
+    """Poll until the state isn't waiting, or the timeout passes; return the last state."""
+    deadline = clock() + within_s
+    while (now := state()) == "waiting" and clock() < deadline:
+        pause(POLL_INTERVAL_S)
+    return now
+
+
+# new target revision   stalled   target serves, rollout complete   state
+# no                    -         -                                 waiting: the operator hasn't observed it yet
+# yes                   yes       -                                 stalled
+# yes                   no        no                                waiting
+# yes                   no        yes                               served
+def rollout_state(model: Json, before: str) -> State:
+    """Return the progress of a refreshed model whose target revision was `before`."""
+    status = fields.mapping(model.get("status"))
+    revision = fields.mapping(status.get("revision"))
+    conditions = {str(c.get("type")): c.get("status") for c in fields.mappings(status.get("conditions"))}
+    if revision.get("target") in {None, before}:
+        return "waiting"
+    if conditions.get("Stalled") == "True":
+        return "stalled"
+    is_whole = fields.mapping(status.get("rollout")).get("phase") == "Complete"
+    return "served" if is_whole and revision.get("current") == revision.get("target") else "waiting"

@@ -1,0 +1,102 @@
+"""Input and output of the rules of `diagnose`. Out of scope: the rules (`pod_rules`, `model_rules`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from halcyon_cli.kube import fields
+from halcyon_cli.kube.free_capacity import FreeCapacity
+from halcyon_cli.kube.inventory import Inventory
+from halcyon_cli.kube.pod_stage import Stage, stage
+
+Json = Mapping[str, Any]
+MAX_NAMED_PODS = 3
+"""Pods to name as evidence; the others are counted."""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Input of the rules."""
+
+    inventory: Inventory
+    now: datetime
+    events: Sequence[Json] = ()
+    operators: Sequence[Json] | None = None
+    """Pods of the operator; None if they may not be listed."""
+    free_capacity: Sequence[FreeCapacity] = ()
+    """Capacity of the resources that unschedulable pods wait for."""
+
+
+@dataclass(frozen=True)
+class Cause:
+    """A likely cause."""
+
+    weight: int
+    """From 100 (nothing can work) to 1 (worth a check)."""
+    summary: str
+    evidence: tuple[str, ...]
+    next_step: str
+    """The advice."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return {
+            "weight": self.weight,
+            "summary": self.summary,
+            "evidence": list(self.evidence),
+            "nextStep": self.next_step,
+        }
+
+
+@dataclass(frozen=True)
+class ConditionIndex:
+    """A model's spec, status, conditions and pod stages."""
+
+    name: str
+    spec: Json
+    status: Json
+    conditions: Mapping[str, Json]
+    stages: Sequence[tuple[Json, Stage]]
+    """Model pods and their stages."""
+
+    def message_if(self, kind: str, status: str, *reasons: str) -> str | None:
+        """Return the condition's message if its status and reason match, else None."""
+        condition = self.conditions.get(kind, {})
+        if condition.get("status") != status or (reasons and condition.get("reason") not in reasons):
+            return None
+        return str(condition.get("message") or "")
+
+    @classmethod
+    def from_inventory(cls, inventory: Inventory) -> ConditionIndex:
+        """Build the index of an inventory."""
+        meta, spec, status = (fields.mapping(inventory.model.get(part)) for part in ("metadata", "spec", "status"))
+        return cls(
+            name=str(meta.get("name")),
+            spec=spec,
+            status=status,
+            conditions={str(c.get("type")): c for c in fields.mappings(status.get("conditions"))},
+            stages=[(pod, stage(pod)) for pod in inventory.servers],
+        )
+
+
+def pod_evidence(pods: Sequence[tuple[Json, Stage]]) -> tuple[str, ...]:
+    """Return evidence: the first of these pods with their messages, and the number of the others."""
+    lines = [
+        f"pod {pod_name(pod)}: {pod_stage.message or pod_stage.reason or pod_stage.state}"
+        for pod, pod_stage in pods[:MAX_NAMED_PODS]
+    ]
+    return (*lines, *([f"and {len(pods) - MAX_NAMED_PODS} more"] if len(pods) > MAX_NAMED_PODS else []))
+
+
+def pod_name(pod: Json) -> str:
+    """Return a pod's name."""
+    return str(fields.mapping(pod.get("metadata")).get("name"))
+
+
+def age_s(pod: Json, now: datetime) -> float:
+    """Return the seconds since a pod's creation; 0 if unknown."""
+    created = fields.time(fields.mapping(pod.get("metadata")).get("creationTimestamp"))
+    return 0.0 if created is None else (now - created).total_seconds()

@@ -1,0 +1,173 @@
+"""Rules of `diagnose` for pods. Pure. Each quotes its evidence literally if there is a message."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from halcyon.api.conditions import Reason
+from halcyon_cli.diagnose.facts import MAX_NAMED_PODS, Cause, ConditionIndex, Facts, Json, age_s, pod_evidence, pod_name
+from halcyon_cli.kube import fields
+from halcyon_cli.kube.free_capacity import insufficient_resources
+from halcyon_cli.kube.pod_stage import Stage
+
+SLOW_START_S = 300.0
+"""A start that takes longer is reported."""
+_SCHEDULER_MESSAGES = (
+    (re.compile(r"nvidia\.com/(gpu|mig)\S*", re.IGNORECASE), "no node has a free GPU", "free GPUs, add a GPU node, or lower the request (spec.runtime.gpu.count, spec.scaling.maxReplicas)"),
+    (re.compile(r"unbound|persistentvolumeclaim|volume node affinity", re.IGNORECASE), "the model's volume is not available on the pod's nodes", "check kubectl get pvc: the claim must be Bound, and readable from the nodes where the pods may run"),
+    (re.compile(r"Insufficient memory", re.IGNORECASE), "no node has enough free memory", "lower spec.runtime.resources.memory, or add a node"),
+    (re.compile(r"Insufficient cpu", re.IGNORECASE), "no node has enough free CPU", "lower spec.runtime.resources.cpu, or add a node"),
+    (re.compile(r"affinity/selector|node selector|didn't match Pod's node", re.IGNORECASE), "no node has the requested labels", "correct spec.runtime.placement.nodeSelector, or label nodes"),
+    (re.compile(r"untolerated taint", re.IGNORECASE), "the nodes have taints that the pods don't tolerate", "add spec.runtime.placement.tolerations, or remove the taints"),
+)  # fmt: skip
+"""(scheduler message, meaning, advice). The first match is the cause: a message lists the reasons of all nodes."""
+
+
+def image_not_pulled(_: Facts, index: ConditionIndex) -> Iterator[Cause]:
+    """Find images that can't be pulled."""
+    next_step = "check that spec.runtime.image exists and that spec.runtime.imagePullSecrets names a Secret in this namespace with its credentials"
+    yield from _failed_with(index, 92, "an image can't be pulled", next_step, Reason.IMAGE_PULL_FAILED)
+
+
+def model_not_available(_: Facts, index: ConditionIndex) -> Iterator[Cause]:
+    """Find model files that are missing, can't be downloaded, or have an invalid configuration."""
+    yield from _failed_with(
+        index,
+        90,
+        "the model is not at spec.model.source",
+        "add the files, or correct spec.model.source",
+        Reason.MODEL_SOURCE_NOT_FOUND,
+    )
+    yield from _failed_with(
+        index,
+        90,
+        "the model can't be downloaded",
+        "check that the server of spec.model.source.uri responds, and that the credentials in its Secret can read the model",
+        Reason.MODEL_DOWNLOAD_FAILED,
+    )
+    yield from _failed_with(
+        index,
+        90,
+        "the model's configuration is invalid",
+        "correct config.pbtxt, or the field of the spec that contradicts it",
+        Reason.MODEL_CONFIG_INVALID,
+    )
+
+
+def containers_crashing(_: Facts, index: ConditionIndex) -> Iterator[Cause]:
+    """Find containers that run out of memory or crash repeatedly."""
+    for out_of_memory in (True, False):
+        pods = [
+            (pod, pod_stage) for pod, pod_stage in index.stages
+            if pod_stage.state == "failed" and pod_stage.reason in {Reason.CONTAINER_FAILED, "Evicted", "OOMKilled", "Error"}
+            and ("OOMKilled" in pod_stage.message) is out_of_memory and pod_stage.reason != "Evicted"
+        ]  # fmt: skip
+        if not pods:
+            continue
+        if out_of_memory:
+            limit = fields.mapping(fields.mapping(index.spec.get("runtime")).get("resources")).get("memory")
+            next_step = f"raise spec.runtime.resources.memory, which is {limit or 'not set'}; /dev/shm counts against it (spec.runtime.sharedMemory)"
+            yield Cause(88, "Triton runs out of memory", pod_evidence(pods), next_step)
+        else:
+            yield Cause(
+                86,
+                "a container crashes repeatedly",
+                pod_evidence(pods),
+                "read its log and that of the previous run: kubectl logs POD -c triton --previous",
+            )
+
+
+def unschedulable(facts: Facts, index: ConditionIndex) -> Iterator[Cause]:
+    """Find unschedulable pods."""
+    unschedulable_pods = [(pod, pod_stage) for pod, pod_stage in index.stages if pod_stage.reason == "Unschedulable"]
+    groups: dict[int, list[tuple[Json, Stage]]] = {}
+    for pod, pod_stage in unschedulable_pods:
+        matching = (n for n, (pattern, _, _) in enumerate(_SCHEDULER_MESSAGES) if pattern.search(pod_stage.message))
+        groups.setdefault(next(matching, -1), []).append((pod, pod_stage))
+    for n, pods in groups.items():
+        summary, next_step = (
+            _SCHEDULER_MESSAGES[n][1:]
+            if n >= 0
+            else ("no node fits the pod", "read the scheduler's message, and run kubectl describe node")
+        )
+        resources = insufficient_resources(pod_stage.message for _, pod_stage in pods)
+        capacities = (pod_stage.describe() for pod_stage in facts.free_capacity if pod_stage.resource in resources)
+        yield Cause(84, summary, (*pod_evidence(pods), *capacities), next_step)
+
+
+def pods_not_ready(_: Facts, index: ConditionIndex) -> Iterator[Cause]:
+    """Find pods that were ready and no longer are."""
+    pods = [(pod, pod_stage) for pod, pod_stage in index.stages if pod_stage.state == "unready"]
+    if pods:
+        yield Cause(
+            70,
+            "pods that were ready no longer are",
+            pod_evidence(pods),
+            "read the log of the container triton; usual reasons are a crashed backend or a full GPU. Balancers send no requests to such pods",
+        )
+
+
+def slow_start(facts: Facts, index: ConditionIndex) -> Iterator[Cause]:
+    """Find pods whose start takes long."""
+    for state, summary, next_step in (
+        ("pulling", "images or volumes take long", "run kubectl describe pod: its events show whether an image is pulled or a volume mounted; use a smaller image, or one that is on the nodes already"),
+        ("fetching", "the model takes long to fetch", "read the log of the init container fetch; use a volume nearer to the nodes"),
+        ("loading", "Triton takes long to load the model", "read the log of the container triton; the limit is spec.runtime.startupTimeout, and spec.model.warmup is part of it"),
+    ):  # fmt: skip
+        pods = [
+            (pod, pod_stage)
+            for pod, pod_stage in index.stages
+            if pod_stage.state == state and age_s(pod, facts.now) > SLOW_START_S
+        ]
+        if pods:
+            evidence = tuple(
+                f"pod {pod_name(pod)} was created {age_s(pod, facts.now):.0f} s ago" for pod, _ in pods[:MAX_NAMED_PODS]
+            )
+            yield Cause(60, summary, evidence, next_step)
+
+
+def evicted(_: Facts, index: ConditionIndex) -> Iterator[Cause]:
+    """Find evicted pods: the node ran short of a resource, or the pod exceeded a limit."""
+    pods = [(pod, pod_stage) for pod, pod_stage in index.stages if pod_stage.reason == "Evicted"]
+    if pods:
+        caches = any('volume "home"' in pod_stage.message for _, pod_stage in pods)
+        yield Cause(
+            50,
+            "pods were evicted",
+            pod_evidence(pods),
+            "move the caches from the model's home to /tmp, for example spec.runtime.env: [{name: HF_HOME, value: /tmp/huggingface}]"
+            if caches
+            else "set spec.runtime.resources to the real use of the pods, and spec.runtime.placement.priorityClassName",
+        )
+
+
+def restarted(_: Facts, index: ConditionIndex) -> Iterator[Cause]:
+    """Find ready pods that have restarted."""
+    evidence = []
+    for pod, pod_stage in index.stages:
+        for container in fields.mappings(fields.mapping(pod.get("status")).get("containerStatuses")):
+            times = fields.count(container.get("restartCount")) or 0
+            last = fields.mapping(fields.mapping(container.get("lastState")).get("terminated"))
+            if pod_stage.state == "ready" and times:
+                why = f", last with {last.get('reason')} (exit code {last.get('exitCode')})" if last else ""
+                evidence.append(
+                    f"pod {pod_name(pod)}: container {container.get('name')} has restarted {times} times{why}"
+                )
+    if evidence:
+        yield Cause(
+            30,
+            "pods that are ready now have crashed before",
+            tuple(evidence[:MAX_NAMED_PODS]),
+            "read the log of the previous run: kubectl logs POD -c triton --previous",
+        )
+
+
+def _failed_with(index: ConditionIndex, weight: int, summary: str, next_step: str, reason: Reason) -> Iterator[Cause]:
+    pods = [
+        (pod, pod_stage)
+        for pod, pod_stage in index.stages
+        if pod_stage.state == "failed" and pod_stage.reason == reason
+    ]
+    if pods:
+        yield Cause(weight, summary, pod_evidence(pods), next_step)

@@ -1,0 +1,173 @@
+"""Redaction of objects and logs: removes secret values, credentials, and fields that are only long. Pure.
+
+Names stay (of Secrets, keys and variables), because readers need them. A value is removed if its name or its own form marks
+it as secret. No rule recognizes every secret, so a bundle must be reviewed before it is shared.
+
+A model can write anything into its log, so the run time must be linear in the length of a text. Every unbounded repetition
+starts at the edge of a run and never backtracks (`*+`), or stops at a character with which the next one starts. Only single
+characters are repeated so: Python before 3.11.5 has a bug with possessive groups.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+REMOVED = "(removed)"
+_SENSITIVE = (
+    r"(?:pass(?:word|wd|phrase)?|pwd|secret|token|credential|auth(?:orization)?|x-(?:amz|goog)-signature"
+    r"|(?:private|api|access|licen[cs]e|encryption|signing|account|shared)[-_]?key)(?=[-_.\d]|(?:s|value|id|key)?\Z)"
+)
+_NOT_SECRET = ("public", "primary", "foreign", "partition", "sort", "cache", "topology", "hash", "shard", "group")
+# `OPENAI_KEY`, `x-functions-key`; not a bare `key`, which is often a name.
+_KEYS = r"(?<=[a-z0-9][-_])" + "".join(rf"(?<!{prefix}[-_])" for prefix in _NOT_SECRET) + r"key(?=[_\d]|s?\Z)"
+# `SLACK_WEBHOOK`; not `cert-manager-webhook`, a server name in many messages.
+_WEBHOOKS = r"(?<=[a-z0-9]_)webhook(?=[_\d]|s?\Z)|webhook[-_]?ur[li]"
+_SECRET = re.compile(f"{_SENSITIVE}|{_KEYS}|{_WEBHOOKS}", re.IGNORECASE)
+"""Matches names whose value is secret; not `tokenizer`, not `author`."""
+_FOLDERS = {"PWD", "OLDPWD"}
+"""Shell variables whose names resemble a password's."""
+_NAME_FIELDS = {"secretName", "secretKeyRef", "secretRef", "imagePullSecrets", "automountServiceAccountToken", "secret", "tokenExpirationSeconds", "serviceAccountToken", "projected"}  # fmt: skip
+"""Fields of Kubernetes whose names match but whose values are names."""
+_DROPPED = {"managedFields", "kubectl.kubernetes.io/last-applied-configuration"}
+_TOKENS = (
+    r"(?:AKIA|ASIA)[A-Z0-9]{16}\b",  # Amazon
+    r"hf_[A-Za-z0-9]{16,}+",  # Hugging Face
+    r"gh[a-z]_[A-Za-z0-9]{16,}+|github_pat_\w{16,}+",
+    r"glpat-[\w-]{16,}+",  # GitLab
+    r"sk-(?:(?:ant|proj|svcacct|admin|live|test)-[\w-]{4,}+|[\w-]{16,}+)",  # Anthropic, OpenAI and others
+    r"nvapi-[\w-]{16,}+",  # NVIDIA NGC
+    r"xox[a-z]-[\w-]{10,}+",  # Slack
+    r"AIza[\w-]{30,}+",  # Google
+)
+"""Credentials with a known prefix."""
+_IN_TEXT = (
+    (
+        re.compile(
+            r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----.*?(?:-----END [A-Z ]{0,40}PRIVATE KEY-----|\Z)", re.DOTALL
+        ),
+        REMOVED,
+    ),
+    # Before the names: the value after `Authorization:` has two words.
+    (re.compile(r"(?i)\b(bearer|basic)\s++[A-Za-z0-9._~+/=-]{8,}+"), rf"\1 {REMOVED}"),
+    (re.compile(r"(?<!\w)(\w++://)[^/\s:@]*+:[^/\s@]++@"), rf"\1{REMOVED}@"),
+    (re.compile(rf"(?<![A-Za-z0-9])(?:{'|'.join(_TOKENS)})"), REMOVED),
+    (re.compile(r"(?i)(\bhooks\.slack\.com/[a-z]{1,20}/)[^\s\"'<>]++"), rf"\1{REMOVED}"),
+    # In a signed URL; `&` also as in HTML and JSON.
+    (
+        re.compile(r"(?i)((?:[?&;]|\\u0026)(?:sig|signature|x-(?:amz|goog)-signature|key)=)[^\s\"'&#\\]++"),
+        rf"\1{REMOVED}",
+    ),
+    # Outside a URL only if it is long enough: a process ends with `sig=9`, a function has a signature.
+    (
+        re.compile(r"(?i)(?<![\w./-])(sig(?:nature)?[\"']?+\s*+[:=]\s*+[\"']?+)[A-Za-z0-9+/_%-]{20,}+=*+"),
+        rf"\1{REMOVED}",
+    ),
+)
+_PART = re.compile(r"(?<![\w-])[\w-]{11,}+(?=\.[\w-]{8,}+\.)")
+_TWO_PARTS = re.compile(r"\.[\w-]++\.[\w-]*+")
+"""The last two of the three parts of a JSON web token; the first starts with `eyJ`."""
+_PARAMETER = re.compile(
+    r"""(?i)(key\s*+:\s*+"([^"]*+)"\s*+,?\s*+value\s*+:?\s*+\{\s*+string_value\s*+:\s*+)"[^"]*+\""""
+)
+"""A parameter in a config.pbtxt."""
+_NAME = re.compile(r"""(?<![\w./-])([\w./-]++)\\*+["']?+\s*+[:=]\s*+""")
+_QUOTE = re.compile(r"""\\*+["']""")
+_VALUE = re.compile(r"""[^\s"',;&}]++""")
+"""A value ends at a space, a quote, a comma or the end of the line."""
+
+
+def text(value: str) -> str:
+    """Return the text without credentials."""
+    for pattern, replacement in _IN_TEXT:
+        value = pattern.sub(replacement, value)
+    return _without_named_secrets(_PARAMETER.sub(_parameter, _without_web_tokens(value)))
+
+
+def _without_web_tokens(value: str) -> str:
+    """Remove JSON web tokens; text directly before one stays."""
+    parts: list[str] = []
+    done = at = 0
+    while part := _PART.search(value, at):
+        at = part.end()
+        begin = value.find("eyJ", part.start(), at - 8)
+        if begin < 0 or (rest := _TWO_PARTS.match(value, at)) is None:
+            continue
+        parts += [value[done:begin], REMOVED]
+        done = at = rest.end()
+    return "".join([*parts, value[done:]])
+
+
+def _parameter(match: re.Match[str]) -> str:
+    return f'{match[1]}"{REMOVED}"' if _SECRET.search(match[2]) else match[0]
+
+
+def _without_named_secrets(value: str) -> str:
+    """Remove values that follow a secret's name, in any usual form."""
+    parts: list[str] = []
+    done = at = 0
+    # One at a time, because the value of a harmless name may itself contain names.
+    while name := _NAME.search(value, at):
+        at = name.end()
+        # The name first: matching each value would read the rest of a long one repeatedly.
+        if not _SECRET.search(name[1]):
+            continue
+        if quote := _QUOTE.match(value, at):
+            at = quote.end()
+        secret = _VALUE.match(value, at)
+        if secret is None or not _is_secret(name[1], secret[0]):
+            continue
+        end = secret.end()
+        if value[end : end + 1] in {'"', "'"}:
+            end = at + len(secret[0].rstrip("\\"))  # JSON in JSON: the backslash escapes the quote
+        if end > at:
+            parts += [value[done:at], REMOVED]
+            done = end
+        at = secret.end()
+    return "".join([*parts, value[done:]])
+
+
+def _is_secret(name: str, value: str) -> bool:
+    if name in _FOLDERS and value.startswith(("/", "~")):
+        return False
+    return _SECRET.search(name) is not None
+
+
+def resource(value: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the object without secret values; of a Secret only the names stay."""
+    plain: dict[str, Any] = _redact(value)
+    if plain.get("kind") == "Secret":
+        for part in ("data", "stringData"):
+            if isinstance(plain.get(part), dict):
+                plain[part] = dict.fromkeys(plain[part], REMOVED)
+    return plain
+
+
+def _redact(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        if "name" in value and isinstance(value.get("value"), str) and _is_secret(str(value["name"]), value["value"]):
+            value = {**value, "value": REMOVED}  # an environment variable
+        return {str(key): _redact_field(str(key), below) for key, below in value.items() if key not in _DROPPED}
+    if isinstance(value, list | tuple):
+        return [_redact(item) for item in value]
+    return _redact_string(value) if isinstance(value, str) else value
+
+
+def _redact_string(value: str) -> str:
+    """Redact a string in an object. JSON is parsed, because a name and its value may be far apart in it."""
+    if value.lstrip().startswith(("{", "[")):
+        try:
+            return json.dumps(_redact(json.loads(value)), ensure_ascii=False)
+        except (ValueError, RecursionError):
+            pass
+    return text(value)
+
+
+def _redact_field(key: str, value: Any) -> Any:
+    if isinstance(value, str) and key not in _NAME_FIELDS and key != "name" and _is_secret(key, value):
+        return REMOVED
+    if isinstance(value, Mapping) and set(value) == {"string_value"} and _SECRET.search(key):
+        return {"string_value": REMOVED}  # a parameter of a model's configuration
+    return _redact(value)

@@ -1,0 +1,1 @@
+"""The reason for a model's replica count, as data."""

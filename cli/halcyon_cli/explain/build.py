@@ -1,0 +1,315 @@
+"""Builds the report on a model's replica count from the ModelDeployment of the API server. Pure.
+
+It reports the operator's status and doesn't evaluate anything itself. The status may be of another version, so fields that
+are missing or malformed are skipped. Out of scope: reading the resource (`commands.explain`), the fields of a report (`report`)
+and its layout (`report_text`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from halcyon.api import user_annotations
+from halcyon.api.spec import Spec, defaults
+from halcyon.api.spec.parse import SpecError, parse
+from halcyon.scaling.planner.objectives import schedules
+from halcyon.scaling.schedules import InForce, Opening, in_force
+from halcyon_cli.explain.report import (
+    Note,
+    Part,
+    PodCounts,
+    ReplicaBounds,
+    Report,
+    ShownChange,
+    ShownLimit,
+    ShownSignal,
+    ShownWindow,
+)
+from halcyon_cli.kube import fields
+from halcyon_cli.kube.free_capacity import FreeCapacity, insufficient_resources
+
+LIMITS = {
+    "min": "no fewer replicas are allowed",
+    "max": "no more replicas are allowed",
+    "hold": "as many were needed recently",
+    "veto": "GPU utilization is too high for fewer",
+    "idle": "no requests",
+    "learning": "too few measurements yet",
+    "unknown": "a signal is missing or implausible",
+    "quota": "the namespace's ResourceQuotas allow no more",
+    "budget": "the site's GPU budget allows no more",
+    "stabilisation": "the stabilization window of the HPA behavior",
+    "pace": "the scaling policies of the HPA behavior",
+    "off": "spec.replicas is 0, which disables scaling",
+}
+"""Meaning of each name in `status.scaling.limitedBy`."""
+_COUNT_PREFIX = re.compile(r"^\d+ replicas?(?: \([^)]*\))?: ")
+"""Start of a decision's sentence; the report has the counts in fields of their own."""
+_LIMITED = re.compile(r"^\d+ replicas?, (where \d+ replicas? (?:is|are) (?:wanted|desired): .*)$", re.DOTALL)
+"""A decision limited by something outside the planner or the rules."""
+
+
+@dataclass(frozen=True)
+class _ScalingState:
+    """The parts of a resource that concern its replicas."""
+
+    spec: Mapping[str, Any]
+    """spec.scaling; empty if there is none."""
+    status: Mapping[str, Any]
+    """status.scaling."""
+    conditions: Mapping[str, Mapping[str, Any]]
+    """By type."""
+    replicas: int
+    desired: int | None
+    why: str | None
+    user_reason: str
+    """The reason that a user gave for the replicas or a pause; may be empty."""
+
+    def has(self, condition: str) -> bool:
+        """Return True if the condition's status is True."""
+        return self.conditions.get(condition, {}).get("status") == "True"
+
+    def message(self, condition: str) -> str:
+        """Return the condition's message."""
+        return fields.text(self.conditions.get(condition, {}).get("message")) or ""
+
+
+def report(resource: Mapping[str, Any], now: datetime, capacity: Sequence[FreeCapacity] = ()) -> Report:
+    """Build the report at a time with a time zone; `capacity` is that of the resources that pods wait for."""
+    meta, spec, status = (fields.mapping(resource.get(name)) for name in ("metadata", "spec", "status"))
+    scaling_spec, scaling = fields.mapping(spec.get("scaling")), fields.mapping(status.get("scaling"))
+    limits = _bounds(str(meta.get("name")), spec, now) if scaling_spec else None
+    replicas = _number(spec.get("replicas"), 1)
+    if limits is not None:
+        # As in the operator: replicas outside the limits are never in force.
+        replicas = min(max(replicas, limits.min_replicas), limits.max_replicas)
+    conditions = {str(c.get("type")): c for c in fields.mappings(status.get("conditions"))}
+    if limits is None and conditions.get("AutoscalerConflict", {}).get("status") == "True":
+        # An HPA on the Deployment bypasses spec.replicas; the pods show its value.
+        replicas = _number(fields.mapping(status.get("replicas")).get("total"), replicas)
+    state = _ScalingState(
+        spec=scaling_spec,
+        status=scaling,
+        conditions=conditions,
+        replicas=replicas,
+        desired=fields.count(scaling.get("desired")) if scaling_spec else None,
+        why=_reason(scaling.get("why")),
+        user_reason=user_annotations.reason({"annotations": fields.mapping(meta.get("annotations"))}),
+    )
+    headline = _headline(state)
+    return Report(
+        namespace=str(meta.get("namespace")),
+        name=str(meta.get("name")),
+        headline=headline,
+        replicas=replicas,
+        desired=state.desired,
+        why=state.why,
+        policy=fields.text(scaling.get("policy")),
+        mode=fields.text(scaling.get("mode")),
+        actuator=fields.text(scaling.get("actuator")),
+        actuator_reason=fields.text(scaling.get("actuatorReason")),
+        decided_at=fields.time(scaling.get("decidedAt")),
+        limits=limits,
+        signals=tuple(_signals(scaling)),
+        parts=_parts(scaling),
+        limited_by=tuple(ShownLimit(name, LIMITS.get(name, "")) for name in _limited_by(scaling)),
+        pods=_pods(status, replicas),
+        start=_start(status, replicas),
+        free_capacity=tuple(capacity),
+        notes=(*_outdated(meta, status), *_notes(state, headline)),
+        decisions=tuple(_decisions(scaling)),
+    )
+
+
+def insufficient_for(resource: Mapping[str, Any]) -> list[str]:
+    """Return the extended resources that unschedulable pods wait for, from the scheduler's message in the status."""
+    status = fields.mapping(resource.get("status"))
+    if not _number(fields.mapping(status.get("replicas")).get("unschedulable"), 0):
+        return []
+    return insufficient_resources(
+        fields.text(one.get("message")) or "" for one in fields.mappings(status.get("conditions"))
+    )
+
+
+# spec.scaling   external writer   decision   mode        a signal is unknown   headline, after the replicas
+# none           no                -          -           -                     fixed
+# any            yes               none       -           -                     external, and by whom
+# there          yes               there      -           -                     the desired replicas
+# there          no                none       -           -                     why there is no decision
+# there          no                there      Paused      -                     the desired replicas
+# there          no                there      Recommend   -                     the recommended replicas
+# there          no                there      Active      yes, and it stays     held
+# there          no                there      Active      else                  the desired replicas
+def _headline(state: _ScalingState) -> str:
+    current = f"{state.replicas} replica{'' if state.replicas == 1 else 's'}"
+    reason_suffix = f" ({state.user_reason})" if state.user_reason else ""
+    if state.desired is None and state.has("AutoscalerConflict"):
+        return f"{current}, external autoscaler: {state.message('AutoscalerConflict')}"
+    if not state.spec:
+        return f"{current}, fixed{reason_suffix}: spec.scaling is not set, so spec.replicas applies"
+    if state.desired is None:
+        return f"{current}{reason_suffix}; {_undecided(state)}"
+    reason = f": {state.why}" if state.why else ""
+    if state.has("AutoscalerConflict"):
+        return f"{current}, external writer; {state.desired} desired{reason}"
+    mode = state.status.get("mode")
+    if mode == "Paused":
+        return f"{current}, paused{reason_suffix}; {state.desired} desired{reason}"
+    if mode == "Recommend":
+        return f"{current}; {state.desired} recommended{reason}"
+    if state.desired != state.replicas:
+        return f"{current}, {state.desired} desired{reason}"
+    if (limited := _LIMITED.match(state.why or "")) is not None:
+        return f"{current}, {limited[1]}"
+    return f"{current}, {'held' if 'unknown' in _limited_by(state.status) else 'as desired'}{reason}"
+
+
+def _undecided(state: _ScalingState) -> str:
+    if not state.conditions:
+        return "the operator has not processed it yet; see whether it runs: kubectl get pods -A -l app.kubernetes.io/name=halcyon"
+    text, message = "nothing was decided yet", state.message("ScalingActive")
+    return text if message in {"", text} else f"{text}: {message}"
+
+
+def _bounds(name: str, spec: Mapping[str, Any], now: datetime) -> ReplicaBounds:
+    scaling_spec = fields.mapping(spec.get("scaling"))
+    low, high = _number(scaling_spec.get("minReplicas"), 1), _number(scaling_spec.get("maxReplicas"), 1)
+    plain = ReplicaBounds(low, high, low, high)
+    try:
+        parsed = parse(name, spec)
+        schedule_state = in_force(schedules(parsed), now.timestamp())
+    except (SpecError, ValueError):
+        return plain  # reported by the condition Accepted
+    if defaults.policy(parsed) != "Planner":
+        return plain
+    most = high if schedule_state.high is None else min(high, schedule_state.high)
+    least = low if schedule_state.low is None else max(low, schedule_state.low)
+    return ReplicaBounds(min(least, most), most, low, high, *_windows(parsed, schedule_state), schedule_state.conflict)
+
+
+def _windows(spec: Spec, schedule_state: InForce) -> tuple[tuple[ShownWindow, ...], ShownWindow | None]:
+    zones = {one.name: ZoneInfo(one.time_zone) for one in schedules(spec)}
+
+    def window(opening: Opening) -> ShownWindow:
+        opens, closes = (datetime.fromtimestamp(at, zones[opening.name]) for at in (opening.begin, opening.end))
+        return ShownWindow(opening.name, opens, closes, opening.low, opening.high)
+
+    return tuple(map(window, schedule_state.open)), None if schedule_state.upcoming is None else window(
+        schedule_state.upcoming
+    )
+
+
+def _signals(scaling: Mapping[str, Any]) -> Iterator[ShownSignal]:
+    for signal in fields.mappings(scaling.get("signals")):
+        yield ShownSignal(
+            name=str(signal.get("name")),
+            value=fields.text(signal.get("value")),
+            target=fields.text(signal.get("target")),
+            proposal=fields.count(signal.get("proposal")),
+            observed_at=fields.time(signal.get("observedAt")),
+            source=str(signal.get("source") or ""),
+            missing=fields.text(signal.get("missing")),
+        )
+
+
+def _parts(scaling: Mapping[str, Any]) -> tuple[Part, ...]:
+    parts = fields.mappings(scaling.get("parts"))
+    counts = [_number(part.get("replicas"), 0) for part in parts]
+    # The first of equals decides: the operator writes them in that order.
+    winner = counts.index(max(counts)) if any(counts) else None
+    return tuple(
+        Part(str(part.get("name")), counts[n], n == winner, str(part.get("why") or "")) for n, part in enumerate(parts)
+    )
+
+
+def _pods(status: Mapping[str, Any], desired: int) -> PodCounts | None:
+    replicas = fields.mapping(status.get("replicas"))
+    if not replicas:
+        return None
+    total, ready, stuck = (_number(replicas.get(name), 0) for name in ("total", "ready", "unschedulable"))
+    return PodCounts(desired, ready, max(total - ready - stuck, 0), stuck, max(desired - total, 0))
+
+
+def _start(status: Mapping[str, Any], desired: int) -> str | None:
+    """Return the progress of starting pods and the duration of the last start; None if no pod is starting."""
+    counts, last = (fields.mapping(status.get(name)) for name in ("replicas", "coldStart"))
+    ready, doing = _number(counts.get("ready"), 0), [(name, _number(counts.get(name), 0)) for name in _STARTING_STATES]
+    phases = [f"{count} {name}" for name, count in doing if count]
+    if ready >= desired or not phases:
+        return None
+    decisions = fields.mappings(fields.mapping(status.get("scaling")).get("decisions"))
+    waking = not ready and bool(decisions) and decisions[0].get("before") == 0
+    text = ("waking from zero: " if waking else "") + ", ".join(phases)
+    if (seconds := fields.count(last.get("seconds"))) is None:
+        return text if waking or any(count for name, count in doing if name != "pending") else None
+    parts = [(name, fields.count(last.get(f"{name}Seconds"))) for name in _PARTS_OF_START]
+    breakdown = ", ".join(f"{value} s {name}" for name, value in parts if value)
+    return f"{text}; the last start took {seconds} s" + (f" ({breakdown})" if breakdown else "")
+
+
+_STARTING_STATES = ("pending", "pulling", "fetching", "loading")
+_PARTS_OF_START = ("scheduling", "pulling", "fetching", "loading")
+_EXPECTED = {
+    "Accepted": "True",
+    "ModelLoaded": "True",
+    "ServersReady": "True",
+    "AutoscalerConflict": "False",
+    "ScalingActive": "True",
+    "Stalled": "False",
+    "FieldIgnored": "False",
+    "TimeoutMismatch": "False",
+}
+"""Conditions that affect the replicas, with their normal status. Unknown is skipped: nothing is known yet."""
+_IN_HEADLINE = {"Paused", "Recommending"}
+_COUNT_ONLY = re.compile(r"\d+ of \d+ (?:server|model pod)s (?:is|are) ready")
+
+
+def _notes(state: _ScalingState, headline: str) -> Iterator[Note]:
+    """Yield the abnormal conditions, each message once."""
+    seen: set[str] = set()
+    for kind, expected in _EXPECTED.items():
+        condition, message = state.conditions.get(kind, {}), state.message(kind)
+        is_true, reason = (str(condition.get(name) or "") for name in ("status", "reason"))
+        if is_true not in {"True", "False"} or is_true == expected or reason in _IN_HEADLINE:
+            continue
+        if message in seen or message in headline or _COUNT_ONLY.fullmatch(message):
+            continue
+        seen.add(message)
+        yield Note(kind, is_true, reason, message)
+    # Only a blocked rollout is worth a note.
+    if (state.conditions.get("Reconciling") or {}).get("reason") == "RolloutBlocked":
+        yield Note("Reconciling", "True", "RolloutBlocked", state.message("Reconciling"))
+
+
+def _outdated(meta: Mapping[str, Any], status: Mapping[str, Any]) -> Iterator[Note]:
+    """Yield the reasons why the whole report may be out of date."""
+    if meta.get("deletionTimestamp"):
+        yield Note("Deleted", "True", "BeingDeleted", "the ModelDeployment is being deleted")
+    generation, observed = meta.get("generation"), status.get("observedGeneration")
+    if observed and generation != observed:
+        text = f"the spec has generation {generation}, and this report is of {observed}: the operator hasn't processed the last change yet"
+        yield Note("Behind", "True", "SpecChanged", text)
+
+
+def _decisions(scaling: Mapping[str, Any]) -> Iterator[ShownChange]:
+    for change in fields.mappings(scaling.get("decisions")):
+        before, after = (_number(change.get(name), 0) for name in ("before", "after"))
+        yield ShownChange(fields.time(change.get("time")), before, after, _reason(change.get("why")) or "")
+
+
+def _limited_by(scaling: Mapping[str, Any]) -> list[str]:
+    return [str(name) for name in fields.sequence(scaling.get("limitedBy"))]
+
+
+def _reason(why: object) -> str | None:
+    return fields.text(_COUNT_PREFIX.sub("", fields.text(why) or ""))
+
+
+def _number(value: object, fallback: int) -> int:
+    value = fields.count(value)
+    return fallback if value is None else value

@@ -1,0 +1,147 @@
+"""Value types of the report on a model's replicas. Out of scope: building (`build`) and layout (`report_text`)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, is_dataclass
+from datetime import datetime
+from typing import Any
+
+from pydantic.alias_generators import to_camel
+
+from halcyon_cli.kube.free_capacity import FreeCapacity
+
+
+@dataclass(frozen=True)
+class ShownWindow:
+    """A schedule that is open, or the next one to open. Times are in its own time zone."""
+
+    name: str
+    opens: datetime
+    closes: datetime
+    min_replicas: int | None
+    max_replicas: int | None
+
+
+@dataclass(frozen=True)
+class ReplicaBounds:
+    """Minimum and maximum replicas."""
+
+    low: int
+    """In force now, including open schedules."""
+    high: int
+    min_replicas: int
+    """From spec.scaling."""
+    max_replicas: int
+    open: tuple[ShownWindow, ...] = ()
+    upcoming: ShownWindow | None = None
+    conflict: str | None = None
+    """A conflict between schedules, if there is one."""
+
+
+@dataclass(frozen=True)
+class ShownSignal:
+    """One entry of `status.scaling.signals`."""
+
+    name: str
+    value: str | None
+    target: str | None
+    proposal: int | None
+    observed_at: datetime | None
+    source: str
+    missing: str | None
+
+
+@dataclass(frozen=True)
+class Part:
+    """One entry of `status.scaling.parts`; `wins` marks the largest, which decides."""
+
+    name: str
+    replicas: int
+    wins: bool
+    why: str
+
+
+@dataclass(frozen=True)
+class ShownLimit:
+    """A limit that changed or held the decision after its parts."""
+
+    name: str
+    meaning: str
+
+
+@dataclass(frozen=True)
+class PodCounts:
+    """Counts of model pods."""
+
+    desired: int
+    ready: int
+    starting: int
+    unschedulable: int
+    missing: int
+    """Not created yet."""
+
+
+@dataclass(frozen=True)
+class Note:
+    """An abnormal condition."""
+
+    condition: str
+    status: str
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True)
+class ShownChange:
+    """A change of the desired replicas."""
+
+    time: datetime | None
+    before: int
+    after: int
+    why: str
+
+
+@dataclass(frozen=True)
+class Report:
+    """The reason for a model's replica count."""
+
+    namespace: str
+    name: str
+    headline: str
+    """The replicas, the desired replicas if different, and the reason."""
+    replicas: int
+    """The replicas in force."""
+    desired: int | None
+    """The desired replicas; None if there is no decision."""
+    why: str | None
+    policy: str | None
+    mode: str | None
+    actuator: str | None
+    actuator_reason: str | None
+    decided_at: datetime | None
+    limits: ReplicaBounds | None
+    """None if there is no spec.scaling."""
+    signals: tuple[ShownSignal, ...]
+    parts: tuple[Part, ...]
+    limited_by: tuple[ShownLimit, ...]
+    pods: PodCounts | None
+    start: str | None
+    """Progress of starting pods and the duration of the last start; None if no pod is starting."""
+    free_capacity: tuple[FreeCapacity, ...]
+    """Capacity of resources that unschedulable pods wait for; empty if there are none, or nodes may not be listed."""
+    notes: tuple[Note, ...]
+    decisions: tuple[ShownChange, ...]
+    """Newest first."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form: names in camel case, times as strings, null for unknown values."""
+        plain: dict[str, Any] = _plain(self)
+        return plain
+
+
+def _plain(value: object) -> Any:
+    if is_dataclass(value) and not isinstance(value, type):
+        return {to_camel(field.name): _plain(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value]
+    return value.isoformat() if isinstance(value, datetime) else value

@@ -1,0 +1,142 @@
+"""One HTTP connection to a model, timed by phase: to a URL, or through the API server to a pod.
+
+Out of scope: the tensors (`tensors`) and Triton's protocol (tritonclient).
+"""
+
+from __future__ import annotations
+
+import http.client
+import time
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any, Self
+from urllib.parse import urlsplit
+
+from halcyon_cli.errors import ClusterError, Failure, InputError
+from halcyon_cli.kube.client import Cluster
+
+
+class NoResponse(Failure):
+    """A request without a response."""
+
+
+@dataclass(frozen=True)
+class Phases:
+    """Duration of each phase of a request, in seconds."""
+
+    connect: float
+    """Opening the connection; 0 for a request on an open connection."""
+    send: float
+    """Sending the request."""
+    wait: float
+    """Waiting for the first byte of the response: queue, batch, model and network."""
+    receive: float
+    """Receiving the rest of the response."""
+
+    @property
+    def total(self) -> float:
+        """Sum of all phases."""
+        return self.connect + self.send + self.wait + self.receive
+
+
+@dataclass(frozen=True)
+class HttpResponse:
+    """A response."""
+
+    status: int
+    headers: Mapping[str, str]
+    """Names in lower case."""
+    body: bytes
+    phases: Phases
+
+
+class ModelConnection:
+    """A connection to a model."""
+
+    def __init__(self, connection: http.client.HTTPConnection, connect_s: float, peer: str, prefix: str = "") -> None:
+        """Wrap an open connection. `peer` names the other end in messages; `prefix` precedes every path."""
+        self._connection, self._connect_s, self._prefix = connection, connect_s, prefix
+        self.peer = peer
+
+    @classmethod
+    def to_url(cls, url: str, *, timeout_s: float) -> Self:
+        """Connect to a URL such as `http://127.0.0.1:8000`.
+
+        Raises:
+            InputError: the URL is invalid.
+            ClusterError: the connection fails.
+        """
+        parts = urlsplit(url if "//" in url else f"http://{url}")
+        if parts.scheme not in {"http", "https"} or not parts.hostname:
+            raise InputError(f"--url is {url}; it must be a URL, for example http://127.0.0.1:8000")
+        kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+        connection = kind(parts.hostname, parts.port, timeout=timeout_s)
+        started = time.perf_counter()
+        try:
+            connection.connect()
+        except OSError as error:
+            raise ClusterError(f"{url} is unreachable ({error}); omit --url to go through the API server") from None
+        return cls(connection, time.perf_counter() - started, parts.netloc, parts.path.rstrip("/"))
+
+    @classmethod
+    def to_pod(cls, cluster: Cluster, pod: str, port: int, *, timeout_s: float) -> Self:
+        """Connect to a pod's port through the API server and the kubelet, as kubectl port-forward does.
+
+        Raises:
+            ClusterError: the port-forward is forbidden or fails.
+        """
+        from kubernetes import client, stream  # noqa: PLC0415  # loaded by now
+        from kubernetes.client.exceptions import ApiException  # noqa: PLC0415
+
+        started = time.perf_counter()
+        forward = client.CoreV1Api(cluster.api).connect_get_namespaced_pod_portforward
+        try:
+            tunnel = stream.portforward(forward, pod, cluster.namespace, ports=str(port))
+        except (ApiException, OSError) as error:
+            reason = " ".join(str(getattr(error, "reason", error)).split())
+            raise ClusterError(
+                f"pod {pod} is unreachable through the API server: {reason}; you need the verb create on pods/portforward in "
+                f"namespace {cluster.namespace}, or give a URL, for example --url http://127.0.0.1:{port}"
+            ) from None
+        connection = http.client.HTTPConnection(pod, port, timeout=timeout_s)
+        connection.sock = tunnel.socket(port)
+        connection.sock.settimeout(timeout_s)
+        return cls(connection, time.perf_counter() - started, f"pod {pod}")
+
+    def request(
+        self, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None
+    ) -> HttpResponse:
+        """Send a request, and read the whole response.
+
+        Raises:
+            NoResponse: there was none, or not in time.
+        """
+        connect_s, self._connect_s = self._connect_s, 0.0
+        started = time.perf_counter()
+        try:
+            self._connection.request(method, self._prefix + path, body, dict(headers or {}))
+            sent = time.perf_counter()
+            response = self._connection.getresponse()
+            first = time.perf_counter()
+            content = response.read()
+        except TimeoutError:
+            waited = time.perf_counter() - started
+            raise NoResponse(
+                f"{self.peer} has not responded within {waited:.1f} s; to wait longer, use for example --wait 5m"
+            ) from None
+        except (http.client.HTTPException, OSError) as error:
+            raise NoResponse(f"{self.peer} sent no response: {error!r}") from None
+        done = time.perf_counter()
+        response_headers = {name.lower(): value for name, value in response.getheaders()}
+        return HttpResponse(
+            response.status, response_headers, content, Phases(connect_s, sent - started, first - sent, done - first)
+        )
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._connection.close()
+
+    def closing(self) -> Any:  # a context manager of this
+        """Return a context manager that closes the connection."""
+        return closing(self)

@@ -1,0 +1,125 @@
+"""One inference in the KServe v2 protocol, with Triton's client. Out of scope: the connection (`connection`)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from http import HTTPStatus
+from typing import Any
+from urllib.parse import quote
+
+import numpy as np
+from tritonclient import http as triton
+from tritonclient.utils import InferenceServerException
+
+from halcyon_cli.errors import Failure
+from halcyon_cli.infer.connection import HttpResponse, ModelConnection, Phases
+from halcyon_cli.infer.tensors import Array, InputFile, model_inputs, tensors
+
+_LENGTH = "inference-header-content-length"
+"""Header with the length of the JSON in front of Triton's binary data."""
+
+
+class InferenceError(Failure):
+    """The model or its balancer responds with an error."""
+
+
+@dataclass(frozen=True)
+class InferenceResult:
+    """A model's response."""
+
+    model: str
+    version: str
+    outputs: tuple[tuple[str, str, Array], ...]
+    """(name, Triton data type, values)."""
+    phases: Phases
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form; values are a flat list, as in the protocol."""
+        return {
+            "model": self.model,
+            "version": self.version,
+            "seconds": {**asdict(self.phases), "total": self.phases.total},
+            "outputs": [
+                {"name": name, "datatype": kind, "shape": list(array.shape), "data": _plain(array)}
+                for name, kind, array in self.outputs
+            ],
+        }
+
+
+def infer(
+    connection: ModelConnection,
+    model: str,
+    version: str | None,
+    files: Sequence[tuple[str | None, str, bytes]],
+    *,
+    pixel_scale: float | None = None,
+) -> InferenceResult:
+    """Convert (input, path, content) to the model's input tensors, and send them. A model at zero is started first.
+
+    Raises:
+        InputError: the files don't fit the model's inputs.
+        NoResponse: there was none, or not in time.
+        InferenceError: the response is an error.
+    """
+    path = f"/v2/models/{quote(model)}" + (f"/versions/{quote(version)}" if version else "")
+    described, metadata = _read_metadata(connection, path, model)
+    arrays = tensors(
+        [InputFile(where, content, name) for name, where, content in files],
+        model_inputs(metadata),
+        pixel_scale=pixel_scale,
+    )
+    inputs = []
+    for model_input in model_inputs(metadata):
+        tensor = triton.InferInput(model_input.name, list(arrays[model_input.name].shape), model_input.datatype)
+        tensor.set_data_from_numpy(arrays[model_input.name])
+        inputs.append(tensor)
+    body, length = triton.InferenceServerClient.generate_request_body(inputs)
+    headers = {"Content-Type": "application/octet-stream"} | ({_LENGTH: str(length)} if length is not None else {})
+    response = _checked(connection.request("POST", f"{path}/infer", bytes(body), headers), connection, model)
+    header_length = int(response.headers[_LENGTH]) if _LENGTH in response.headers else None
+    try:
+        result = triton.InferenceServerClient.parse_response_body(response.body, header_length=header_length)
+        document = result.get_response()
+        outputs = tuple((str(o["name"]), str(o["datatype"]), result.as_numpy(o["name"])) for o in document["outputs"])
+    except (InferenceServerException, ValueError, KeyError, TypeError) as error:
+        raise InferenceError(f"{connection.peer} did not respond in the KServe v2 protocol: {error!r}") from None
+    # The connection was opened for the first request.
+    phases = Phases(described.phases.connect, response.phases.send, response.phases.wait, response.phases.receive)
+    return InferenceResult(
+        str(document.get("model_name", model)), str(document.get("model_version", "")), outputs, phases
+    )
+
+
+def _read_metadata(connection: ModelConnection, path: str, model: str) -> tuple[HttpResponse, Any]:
+    first_response = connection.request("GET", path)
+    if first_response.status != HTTPStatus.SERVICE_UNAVAILABLE:
+        return first_response, _json(_checked(first_response, connection, model))
+    # At zero a balancer answers metadata requests with 503 and starts nothing. It holds an inference until a pod is ready, and the pod rejects this one.
+    wake_response = connection.request("POST", f"{path}/infer", b"{}", {"Content-Type": "application/json"})
+    if wake_response.status in {HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.TOO_MANY_REQUESTS}:
+        _checked(wake_response, connection, model)
+    return first_response, _json(_checked(connection.request("GET", path), connection, model))
+
+
+def _checked(response: HttpResponse, connection: ModelConnection, model: str) -> HttpResponse:
+    if response.status < 400:
+        return response
+    try:
+        message = str(json.loads(response.body)["error"])
+    except (ValueError, KeyError, TypeError):
+        message = response.body[:200].decode(errors="replace").strip() or "no message"
+    raise InferenceError(f"{model} through {connection.peer} responds with {response.status}: {message}")
+
+
+def _json(response: HttpResponse) -> Any:
+    try:
+        return json.loads(response.body)
+    except ValueError:
+        raise InferenceError(f"not a response of Triton: {response.body[:80]!r}") from None
+
+
+def _plain(array: Array) -> list[Any]:
+    values: list[Any] = np.asarray(array).ravel().tolist()
+    return [value.decode(errors="replace") if isinstance(value, bytes) else value for value in values]

@@ -1,0 +1,208 @@
+"""Conversion of files to input tensors, by the model's metadata. Pure, except for decoding images.
+
+Out of scope: sending them (`request`).
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from tritonclient.utils import triton_to_np_dtype
+
+from halcyon_cli.errors import InputError
+
+Array = npt.NDArray[Any]
+IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp")
+_CHANNELS = {1: "L", 3: "RGB", 4: "RGBA"}
+
+
+@dataclass(frozen=True)
+class ModelInput:
+    """An input of a model."""
+
+    name: str
+    datatype: str
+    """Triton data type, for example FP32."""
+    shape: tuple[int, ...]
+    """-1 for any size; includes the batch dimension if the model supports batching."""
+
+    def describe(self) -> str:
+        """Return for example `pixels FP32[-1, 64]`."""
+        return f"{self.name} {self.datatype}[{', '.join(map(str, self.shape))}]"
+
+
+@dataclass(frozen=True)
+class InputFile:
+    """A file for an input; `name` is the input's, if given."""
+
+    path: str
+    content: bytes
+    name: str | None = None
+
+
+def model_inputs(metadata: Mapping[str, Any]) -> tuple[ModelInput, ...]:
+    """Return the inputs from Triton's metadata of a model."""
+    return tuple(
+        ModelInput(str(entry["name"]), str(entry["datatype"]), tuple(map(int, entry["shape"])))
+        for entry in metadata["inputs"]
+    )
+
+
+def tensors(
+    files: Sequence[InputFile], inputs: Sequence[ModelInput], *, pixel_scale: float | None = None
+) -> dict[str, Array]:
+    """Return a tensor for every input, of its type and shape. `pixel_scale` is the value of a white pixel.
+
+    Raises:
+        InputError: with the file, the input, and the actual and the required value.
+    """
+    known = {model_input.name: model_input for model_input in inputs}
+    arrays: dict[str, Array] = {}
+    for file in files:
+        for name, array in _read(file, inputs, pixel_scale).items():
+            if name not in known:
+                raise InputError(f"{file.path}: the model has no input {name}; it has {_describe(inputs)}")
+            if name in arrays:
+                raise InputError(f"{file.path}: input {name} is given twice")
+            arrays[name] = _fit(array, known[name], file.path)
+    if missing := [model_input for model_input in inputs if model_input.name not in arrays]:
+        example = f"--input {missing[0].name}=FILE.npy"
+        raise InputError(f"no file for {_describe(missing)}; for example {example}")
+    return arrays
+
+
+def _read(file: InputFile, inputs: Sequence[ModelInput], pixel_scale: float | None) -> Mapping[str, Array]:
+    suffix = file.path[file.path.rfind(".") :].lower()
+    if suffix == ".json":
+        return _json(file, inputs)
+    if suffix not in {".npy", ".npz", *IMAGE_SUFFIXES}:
+        raise InputError(
+            f"{file.path}: unknown file type; use .npy, .npz, .json or an image ({', '.join(IMAGE_SUFFIXES)})"
+        )
+    if suffix in IMAGE_SUFFIXES:
+        model_input = _single_input(file, inputs)
+        return {model_input.name: _image(file, model_input, pixel_scale)}
+    try:
+        loaded = np.load(io.BytesIO(file.content), allow_pickle=False)
+        # Arrays of an archive are read on access.
+        arrays = {name: loaded[name] for name in loaded.files} if suffix == ".npz" else {"": loaded}
+    except (ValueError, OSError, EOFError, AttributeError) as error:
+        raise InputError(f"{file.path}: not a NumPy array: {error}; numpy.save('x.npy', array) writes one") from None
+    return arrays if suffix == ".npz" else {_single_input(file, inputs).name: arrays[""]}
+
+
+def _json(file: InputFile, inputs: Sequence[ModelInput]) -> Mapping[str, Array]:
+    """Parse a KServe v2 request, an object of values by input, or the values of the only input."""
+    try:
+        document = json.loads(file.content)
+    except ValueError as error:
+        raise InputError(f"{file.path}: invalid JSON: {error}") from None
+    if isinstance(document, dict) and isinstance(document.get("inputs"), list):
+        try:
+            return {str(one["name"]): _array(one["data"], file).reshape(one["shape"]) for one in document["inputs"]}
+        except (KeyError, TypeError, ValueError) as error:
+            raise InputError(
+                f"{file.path}: inputs contains no valid tensor ({error!r}); a tensor is for example "
+                '{"name": "x", "shape": [1, 2], "datatype": "FP32", "data": [0, 1]}'
+            ) from None
+    if isinstance(document, dict):
+        return {str(name): _array(values, file) for name, values in document.items()}
+    return {_single_input(file, inputs).name: _array(document, file)}
+
+
+def _array(values: Any, file: InputFile) -> Array:
+    try:
+        return np.array(values)
+    except ValueError:
+        raise InputError(f"{file.path}: its rows have different lengths; all need the same number of values") from None
+
+
+def _single_input(file: InputFile, inputs: Sequence[ModelInput]) -> ModelInput:
+    """Return the input for a file without input names."""
+    if file.name is not None:
+        for model_input in inputs:
+            if model_input.name == file.name:
+                return model_input
+        raise InputError(f"{file.path}: the model has no input {file.name}; it has {_describe(inputs)}")
+    if len(inputs) != 1:
+        raise InputError(
+            f"{file.path}: the model has {len(inputs)} inputs ({_describe(inputs)}); name one, for example --input {inputs[0].name}={file.path}"
+        )
+    return inputs[0]
+
+
+def _image(file: InputFile, model_input: ModelInput, pixel_scale: float | None) -> Array:
+    from PIL import Image, UnidentifiedImageError  # noqa: PLC0415  # only for images
+
+    dims = (
+        model_input.shape[1:]
+        if len(model_input.shape) in {3, 4} and model_input.shape[0] in {-1, 1}
+        else model_input.shape
+    )
+    if len(dims) == 2 and min(dims) > 0:
+        (height, width), channels, first = dims, 1, None
+    elif len(dims) == 3 and dims[0] in _CHANNELS:
+        (channels, height, width), first = dims, True
+    elif len(dims) == 3 and dims[2] in _CHANNELS:
+        (height, width, channels), first = dims, False
+    else:
+        raise InputError(
+            f"{file.path}: an image doesn't fit {model_input.describe()}; convert it with NumPy, and pass a file.npy"
+        )
+    try:
+        image = Image.open(io.BytesIO(file.content)).convert(_CHANNELS[channels])
+    except (UnidentifiedImageError, OSError, ValueError, Image.DecompressionBombError) as error:
+        raise InputError(f"{file.path}: not a readable image: {error}") from None
+    size = (image.width if width < 0 else width, image.height if height < 0 else height)
+    pixels: Array = np.asarray(image.resize(size), dtype=np.float64)
+    if first is not None:
+        pixels = pixels.reshape(size[1], size[0], channels)
+        pixels = pixels.transpose(2, 0, 1) if first else pixels
+    white = (
+        pixel_scale
+        if pixel_scale is not None
+        else 1.0
+        if model_input.datatype in {"FP16", "FP32", "FP64", "BF16"}
+        else 255.0
+    )
+    pixels = pixels * (white / 255.0)
+    return pixels if model_input.datatype.startswith(("FP", "BF")) else np.rint(pixels)
+
+
+def _fit(array: Array, model_input: ModelInput, path: str) -> Array:
+    """Convert to the input's type and shape; a single item becomes a batch of one if the model supports batching."""
+    if array.ndim == len(model_input.shape) - 1 and model_input.shape[0] in {-1, 1}:
+        array = array[np.newaxis]
+    if array.ndim != len(model_input.shape) or any(
+        expected not in {-1, actual} for expected, actual in zip(model_input.shape, array.shape, strict=True)
+    ):
+        raise InputError(f"{path}: its shape is {list(array.shape)}, but the model expects {model_input.describe()}")
+    if model_input.datatype == "BYTES":
+        return np.array([_bytes(value) for value in array.ravel()], dtype=np.object_).reshape(array.shape)
+    kind = triton_to_np_dtype(model_input.datatype)
+    if kind is None or array.dtype.kind not in "biuf":
+        raise InputError(
+            f"{path}: its values are of type {array.dtype}, but the model expects {model_input.describe()}"
+        )
+    with np.errstate(all="ignore"):
+        cast: Array = array.astype(kind)
+    # Floats lose digits in a smaller type; an integer must keep its value.
+    if np.dtype(kind).kind in "biu" and not np.array_equal(cast, array):
+        raise InputError(
+            f"{path}: not every value is an integer in the range of {model_input.datatype}, which {model_input.describe()} requires"
+        )
+    return cast
+
+
+def _bytes(value: Any) -> bytes:
+    return value if isinstance(value, bytes) else str(value).encode()
+
+
+def _describe(inputs: Sequence[ModelInput]) -> str:
+    return ", ".join(model_input.describe() for model_input in inputs)

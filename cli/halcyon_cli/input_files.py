@@ -1,0 +1,37 @@
+"""Text of the files that users name."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from halcyon_cli.errors import InputError
+
+STDIN = Path("-")
+"""`-`, which means standard input."""
+
+
+def name(file: Path) -> str:
+    """Return the file's name for error messages."""
+    return "stdin" if file == STDIN else str(file)
+
+
+def text(file: Path, *, max_bytes: int, hint: str) -> str:
+    """Read a whole file as UTF-8. `hint` ends the error for a file larger than `max_bytes`.
+
+    Raises:
+        InputError: the file can't be read, or is too large.
+    """
+    try:
+        if file == STDIN:
+            content = sys.stdin.buffer.read(max_bytes + 1)
+        else:
+            with file.open("rb") as stream:
+                content = stream.read(max_bytes + 1)
+        if len(content) > max_bytes:
+            raise InputError(f"{name(file)}: larger than {max_bytes // 2**20} MiB{hint}")
+        return content.decode()
+    except OSError as error:
+        raise InputError(f"{name(file)}: can't read it: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise InputError(f"{name(file)}: not UTF-8: {error.reason} at byte {error.start}") from None

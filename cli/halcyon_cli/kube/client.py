@@ -1,0 +1,307 @@
+"""Synchronous cluster client for user commands: reads, lists and changes objects, with errors that name the next step.
+
+Objects are plain dicts. From the `kubernetes` package only configuration, credentials and transport are used, so no unknown field
+is dropped. Out of scope: watching (`commands.watch`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from pathlib import Path
+from typing import Any, Literal
+from urllib.parse import urlencode
+
+import yaml
+
+from halcyon.api.types import GROUP, KIND, PLURAL
+from halcyon.kube import kinds
+from halcyon.kube.kinds import Kind
+from halcyon_cli.errors import ClusterError
+
+Object = Mapping[str, Any]
+
+TIMEOUT_S = 10.0
+INSTALL_COMMAND = (
+    "helm install halcyon charts/halcyon -n halcyon-system --create-namespace --values build/images-values.yaml --wait"
+)
+"""The command of docs/guides/install.md. The chart requires image values; `make images push` writes this file."""
+MAX_NAMES = 10
+"""Names to list if the requested one doesn't exist."""
+_CHUNK = 500
+_MERGE, _PLAIN, _APPLY = "application/merge-patch+json", "application/json", "application/apply-patch+yaml"
+_POD_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+_CONNECTION = re.compile(r"^HTTPS?Connection(Pool)?\([^)]*\): ")
+"""A prefix of urllib3's messages."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """The cluster and namespace to work on. None means the kubeconfig's value."""
+
+    command: str
+    """Command for the example in the error for a wrong name, such as `explain`."""
+    kubeconfig: Path | None = None
+    context: str | None = None
+    namespace: str | None = None
+    timeout_s: float = TIMEOUT_S
+    """Timeout of each request."""
+
+
+class Cluster:
+    """The cluster of a kubeconfig, or the one that this pod runs in.
+
+    The constructor imports the `kubernetes` package, which takes half a second: `--help` and usage errors don't need it.
+
+    Raises:
+        ClusterError: there is no usable configuration.
+    """
+
+    def __init__(self, target: Target) -> None:
+        """Read the configuration; no request is sent."""
+        from kubernetes import client, config  # noqa: PLC0415  # see above
+
+        settings = client.Configuration()
+        paths = str(target.kubeconfig or os.environ.get("KUBECONFIG") or "~/.kube/config").split(os.pathsep)
+        files = [Path(part).expanduser() for part in paths if part]
+        kubeconfig = os.pathsep.join(map(str, files))
+        exists = any(file.is_file() for file in files)
+        if not exists and (target.kubeconfig or target.context or "KUBERNETES_SERVICE_HOST" not in os.environ):
+            raise ClusterError(
+                f"no cluster: kubeconfig {kubeconfig} doesn't exist; name one, for example --kubeconfig cluster.yaml"
+            )
+        try:
+            if not exists:
+                config.load_incluster_config(settings)
+                own_namespace = _POD_NAMESPACE.read_text().strip()
+            else:
+                contexts, active = config.list_kube_config_contexts(kubeconfig)
+                chosen = _select_context(contexts, active, target.context, kubeconfig)
+                config.load_kube_config(
+                    kubeconfig, context=target.context, client_configuration=settings, persist_config=False
+                )
+                own_namespace = chosen["context"].get("namespace", "default")
+        except (config.ConfigException, yaml.YAMLError, OSError, ValueError, TypeError, KeyError) as error:
+            reason = " ".join(str(error).split())
+            raise ClusterError(
+                f"no cluster: kubeconfig {kubeconfig} is invalid: {reason}; kubectl config view shows its contents"
+            ) from None
+        settings.retries = False  # the default is three attempts, with a warning for each
+        self.target = target
+        self.kubeconfig = kubeconfig if exists else None
+        """Files of the kubeconfig, in the form of $KUBECONFIG; None in a pod."""
+        self.namespace = target.namespace or own_namespace
+        self.host = str(settings.host).rstrip("/")
+        self.api = client.ApiClient(settings)
+
+    def in_namespace(self, namespace: str) -> Cluster:
+        """Return a client for another namespace of the same cluster."""
+        other = copy(self)
+        other.namespace = namespace
+        return other
+
+    # Objects.
+
+    def model(self, name: str) -> Object:
+        """Return the ModelDeployment of this name.
+
+        Raises:
+            ClusterError: it doesn't exist, may not be read, or the API server is unreachable.
+        """
+        model = self.find(kinds.MODEL_DEPLOYMENT, name)
+        if model is None:
+            raise ClusterError(self._not_found_message(name))
+        return model
+
+    def models(self, *, all_namespaces: bool = False) -> list[Object]:
+        """Return all ModelDeployments of the namespace, or of the cluster.
+
+        Raises:
+            ClusterError: as for `model`, or the cluster has no CRD.
+        """
+        models = self.items(kinds.MODEL_DEPLOYMENT, all_namespaces=all_namespaces)
+        if models is None:
+            raise ClusterError(self._no_crd_message())
+        return models
+
+    def patch(self, name: str, body: Object) -> Object:
+        """Merge a patch into a ModelDeployment, and return the result.
+
+        Raises:
+            ClusterError: as for `model`, or it may not be changed.
+        """
+        patched = self._json("PATCH", kinds.MODEL_DEPLOYMENT.path(self.namespace, name), body=body)
+        if patched is None:
+            raise ClusterError(self._not_found_message(name))
+        return patched
+
+    def annotate(self, name: str, annotations: Mapping[str, str | None]) -> Object:
+        """Set annotations of a ModelDeployment, remove those that are None, and return the result."""
+        return self.patch(name, {"metadata": {"annotations": dict(annotations)}})
+
+    def dry_run(self, method: Literal["POST", "PUT", "PATCH"], kind: Kind, name: str, body: Object) -> Object | None:
+        """Return the object as the API server would store it after this write; None if you have no permission.
+
+        PATCH is an apply, as by the operator.
+
+        Raises:
+            ClusterError: the API server would reject the write.
+        """
+        query = {"dryRun": "All", "fieldValidation": "Strict"}
+        query |= {"fieldManager": "halcyon", "force": "true"} if method == "PATCH" else {}
+        path = kind.path(self.namespace, name)
+        content = _APPLY if method == "PATCH" else _PLAIN
+        status, response, reason = self._send(method, path, query, body, content=content)
+        if status == 404 and method == "POST":
+            raise ClusterError(self._no_crd_message())
+        if status == 403 and b" cannot " in response:  # by its role, and not by a policy
+            return None
+        if status >= 400:
+            raise ClusterError(self._error_message(status, response, reason, f"{method.lower()} on {kind.plural}"))
+        stored: Object = json.loads(response)
+        return stored
+
+    def find(self, kind: Kind, name: str) -> Object | None:
+        """Return an object, from the namespace if its kind has namespaces; None if it doesn't exist.
+
+        Raises:
+            ClusterError: it may not be read, or the API server is unreachable.
+        """
+        return self._json("GET", kind.path(self.namespace if kind.namespaced else "", name))
+
+    def items(
+        self, kind: Kind, *, selector: str = "", all_namespaces: bool = False, fields: str = ""
+    ) -> list[Object] | None:
+        """Return all objects of a kind, read in chunks; None if the cluster doesn't have the kind.
+
+        Raises:
+            ClusterError: as for `find`.
+        """
+        query = {"limit": str(_CHUNK), "labelSelector": selector, "fieldSelector": fields}
+        path = kind.path("" if all_namespaces or not kind.namespaced else self.namespace)
+        items: list[Object] = []
+        while True:
+            page = self._json("GET", path, {key: value for key, value in query.items() if value})
+            if page is None:
+                return None
+            items += [{"apiVersion": kind.api_version, "kind": kind.kind, **item} for item in page.get("items") or ()]
+            query["continue"] = (page.get("metadata") or {}).get("continue") or ""
+            if not query["continue"]:
+                return items
+
+    def log(self, pod: str, container: str, *, lines: int, previous: bool = False) -> str | None:
+        """Return the end of a container's log; None if there is none.
+
+        Raises:
+            ClusterError: as for `find`.
+        """
+        query = {"container": container, "tailLines": str(lines)} | ({"previous": "true"} if previous else {})
+        status, content, reason = self._send("GET", kinds.POD.path(self.namespace, pod, "log"), query)
+        if status in {400, 404}:  # the container hasn't started, or has no previous run
+            return None
+        if status >= 400:
+            raise ClusterError(
+                self._error_message(status, content, reason, f"get pods/log in namespace {self.namespace}")
+            )
+        return content.decode(errors="replace")
+
+    # Requests.
+
+    def _json(self, method: str, path: str, query: Mapping[str, str] | None = None, body: Any = None) -> Object | None:
+        status, content, reason = self._send(method, path, query, body)
+        if status == 404:
+            return None
+        if status >= 400:
+            verbs = "get and list" if body is None else "get and patch"
+            resource = path.partition(f"namespaces/{self.namespace}/")[2].partition("/")[0] or path.rpartition("/")[2]
+            group = f".{GROUP}" if resource == PLURAL else ""
+            permission = f"{verbs} on {resource}{group} in namespace {self.namespace}"
+            raise ClusterError(self._error_message(status, content, reason, permission))
+        try:
+            document = json.loads(content)
+        except ValueError:
+            document = None
+        if not isinstance(document, Mapping):
+            raise ClusterError(f"{self.host} is not a Kubernetes API server; check it with kubectl cluster-info")
+        return document
+
+    def _send(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None = None,
+        body: Any = None,
+        *,
+        content: str = _MERGE,
+    ) -> tuple[int, bytes, str]:
+        """Return (status, content, reason phrase)."""
+        from kubernetes.client.exceptions import ApiException  # noqa: PLC0415  # loaded by now
+        from urllib3.exceptions import HTTPError  # noqa: PLC0415
+
+        headers = {"Accept": f"{_PLAIN}, */*", "Content-Type": _PLAIN if body is None else content}
+        url = f"{self.host}{path}" + (f"?{urlencode(query)}" if query else "")
+        try:
+            self.api.update_params_for_auth(headers, [], ["BearerToken"], path, method, body)
+            response = self.api.rest_client.request(
+                method, url, headers=headers, body=body, _request_timeout=self.target.timeout_s
+            )
+            return int(response.status), bytes(response.read()), str(response.reason)
+        except ApiException as error:  # raised by the package for TLS errors
+            raise ClusterError(self._unreachable_message(error.reason)) from None
+        except (HTTPError, OSError) as error:
+            raise ClusterError(self._unreachable_message(error)) from None
+
+    # Error messages.
+
+    def _no_crd_message(self) -> str:
+        return (
+            f"the cluster at {self.host} has no CRD {KIND}: Halcyon is not installed; images and values: "
+            f"docs/guides/install.md; then {INSTALL_COMMAND}"
+        )
+
+    def _not_found_message(self, name: str) -> str:
+        models = self.items(kinds.MODEL_DEPLOYMENT)
+        if models is None:
+            return self._no_crd_message()
+        names = [str(item["metadata"]["name"]) for item in models]
+        problem = f"no {KIND} {name} in namespace {self.namespace}"
+        if not names:
+            return f"{problem}, nor any other; list all namespaces with kubectl get mdep -A, and choose one with -n"
+        names.sort(key=lambda other: (-SequenceMatcher(None, name, other).ratio(), other))
+        more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
+        shown = ", ".join(names[:MAX_NAMES])
+        return f"{problem}; existing ones: {shown}{more}; for example halcyon {self.target.command} {names[0]}"
+
+    def _error_message(self, status: int, content: bytes, reason: str, permission: str) -> str:
+        try:
+            message = str(json.loads(content)["message"])
+        except (ValueError, TypeError, KeyError):
+            message = reason
+        if status == 401:
+            return f"no access: the cluster at {self.host} rejects the kubeconfig's credentials ({message}); log in again, or choose another context"
+        if status == 403:
+            return f"no access: {message}; you need {permission}"
+        if status == 422:
+            return f"the cluster at {self.host} rejects the change: {message}"
+        return f"the cluster at {self.host} responds with {status}: {message}; try again, or try kubectl get mdep -n {self.namespace}"
+
+    def _unreachable_message(self, error: object) -> str:
+        reason = _CONNECTION.sub("", " ".join(str(error).split()))
+        return f"no cluster: {self.host} is unreachable ({reason}); start it, or choose another cluster, for example --kubeconfig FILE"
+
+
+def _select_context(contexts: Sequence[Object], active: Object, name: str | None, kubeconfig: str) -> Object:
+    if name is None:
+        return active
+    for context in contexts:
+        if context["name"] == name:
+            return context
+    names = sorted(str(context["name"]) for context in contexts)
+    raise ClusterError(
+        f"no cluster: kubeconfig {kubeconfig} has no context {name}; it has {', '.join(names)}, for example --context {names[0]}"
+    )

@@ -1,0 +1,78 @@
+"""A ModelDeployment and its objects in the cluster. Out of scope: their meaning (`output.tree`, `diagnose`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from halcyon.kube import kinds
+from halcyon.kube.kinds import Kind
+from halcyon.render import names
+from halcyon_cli.errors import ClusterError
+from halcyon_cli.kube import fields
+from halcyon_cli.kube.client import Cluster
+
+Object = Mapping[str, Any]
+READ_KINDS = (kinds.DEPLOYMENT, kinds.POD, kinds.HPA, kinds.CONTROLLER_REVISION)
+"""Kinds to read in addition to the ModelDeployment."""
+
+
+@dataclass(frozen=True)
+class Inventory:
+    """A ModelDeployment and its objects."""
+
+    model: Object
+    deployments: Sequence[Object] = ()
+    pods: Sequence[Object] = ()
+    hpas: Sequence[Object] = ()
+    revisions: Sequence[Object] = ()
+    unreadable: tuple[str, ...] = ()
+    """What could not be read, one sentence each."""
+
+    @property
+    def slots(self) -> list[Object]:
+        """Deployments of model pods."""
+        return [d for d in self.deployments if _component(d) == names.SERVER]
+
+    @property
+    def balancers(self) -> list[Object]:
+        """Deployments of balancers: one, or none."""
+        return [d for d in self.deployments if _component(d) == names.BALANCER]
+
+    @property
+    def servers(self) -> list[Object]:
+        """Model pods."""
+        return [p for p in self.pods if _component(p) == names.SERVER]
+
+    @property
+    def balancer_pods(self) -> list[Object]:
+        """Balancer pods."""
+        return [p for p in self.pods if _component(p) == names.BALANCER]
+
+
+def read_inventory(cluster: Cluster, name: str) -> Inventory:
+    """Read a ModelDeployment and its objects. Kinds that may not be read are omitted, and named in `unreadable`.
+
+    Raises:
+        ClusterError: the ModelDeployment itself can't be read.
+    """
+    model = cluster.model(name)
+    objects: dict[Kind, list[Object]] = {}
+    unreadable = []
+    for kind in READ_KINDS:
+        try:
+            objects[kind] = cluster.items(kind, selector=f"{names.OWNER_LABEL}={name}") or []
+        except ClusterError as error:
+            unreadable.append(f"{kind.plural} can't be read: {error}")
+    return assemble(model, objects, tuple(unreadable))
+
+
+def assemble(model: Object, objects: Mapping[Kind, Sequence[Object]], unreadable: tuple[str, ...] = ()) -> Inventory:
+    """Build an inventory of objects by kind."""
+    deployments, pods, hpas, revisions = (objects.get(kind, ()) for kind in READ_KINDS)
+    return Inventory(model, deployments, pods, hpas, revisions, unreadable)
+
+
+def _component(obj: Object) -> object:
+    return fields.mapping(fields.mapping(obj.get("metadata")).get("labels")).get(names.COMPONENT_LABEL)

@@ -1,0 +1,1 @@
+"""Offline validation of files, with line numbers."""

@@ -1,0 +1,171 @@
+"""Rows of `get` and `top`, one per ModelDeployment of the API server. Pure.
+
+Unknown values are None or `-`, never 0. Out of scope: the layout of a table (`tables`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal
+
+from pydantic.alias_generators import to_camel
+
+from halcyon.api import user_annotations
+from halcyon_cli.kube import fields
+from halcyon_cli.output.report_text import ago
+
+Json = Mapping[str, Any]
+SortKey = Literal["queue", "gpu", "cost", "name"]
+UNKNOWN = "-"
+
+
+@dataclass(frozen=True)
+class ModelRow:
+    """One model."""
+
+    namespace: str
+    name: str
+    ready: str
+    """Status of the condition Ready: True, False or Unknown."""
+    reason: str
+    replicas: str
+    """Ready and desired pods."""
+    max_replicas: int | None
+    queue: str
+    """Queued requests, with the target if there is one."""
+    gpu: str
+    """Mean of the ready pods, in percent."""
+    batch: str
+    url: str
+    created: datetime | None
+    image: str
+    policy: str
+    actuator: str
+    scaled: datetime | None
+    """Time of the last change of the desired replicas."""
+    waiting: float | None
+    utilization: float | None
+    gpus: int
+    """GPUs of existing pods."""
+    cost_per_hour: float | None
+    """Cost of its GPUs per hour, from the status; None if no price is configured."""
+    currency: str
+    note: str
+    """The user's reason for the replicas or a pause."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        values = {to_camel(name): value for name, value in vars(self).items()}
+        return {name: value.isoformat() if isinstance(value, datetime) else value for name, value in values.items()}
+
+
+def build_row(model: Json) -> ModelRow:
+    """Build the row of a model."""
+    meta, spec, status = (fields.mapping(model.get(part)) for part in ("metadata", "spec", "status"))
+    summary, scaling = fields.mapping(status.get("summary")), fields.mapping(status.get("scaling"))
+    conditions = {str(c.get("type")): c for c in fields.mappings(status.get("conditions"))}
+    gpu = fields.mapping(fields.mapping(spec.get("runtime")).get("gpu"))
+    per_pod = fields.count(gpu.get("count", 1)) or 0
+    signals = {str(s.get("name")): s for s in fields.mappings(scaling.get("signals"))}
+    decisions, cost = fields.mappings(scaling.get("decisions")), fields.mapping(status.get("cost"))
+    queue, use = (fields.text(summary.get(name)) or UNKNOWN for name in ("queue", "gpu"))
+    return ModelRow(
+        namespace=str(meta.get("namespace")),
+        name=str(meta.get("name")),
+        ready=str(conditions.get("Ready", {}).get("status") or "Unknown"),
+        reason=fields.text(summary.get("state")) or UNKNOWN,
+        replicas=fields.text(summary.get("ready")) or f"?/{spec.get('replicas', 1)}",
+        max_replicas=fields.count(fields.mapping(spec.get("scaling")).get("maxReplicas")),
+        queue=queue,
+        gpu=use.removesuffix("%"),
+        batch=fields.text(summary.get("batch")) or UNKNOWN,
+        url=fields.text(fields.mapping(status.get("endpoints")).get("http")) or UNKNOWN,
+        created=fields.time(meta.get("creationTimestamp")),
+        image=fields.text(status.get("runtimeImage")) or UNKNOWN,
+        policy=fields.text(scaling.get("policy")) or UNKNOWN,
+        actuator=fields.text(scaling.get("actuator")) or UNKNOWN,
+        scaled=fields.time(decisions[0].get("time")) if decisions else None,
+        waiting=_number(fields.mapping(signals.get("queueDepth")).get("value"), queue.partition("/")[0]),
+        utilization=_number(use.removesuffix("%")),
+        gpus=per_pod * (fields.count(fields.mapping(status.get("replicas")).get("total")) or 0),
+        cost_per_hour=_number(cost.get("perHour")),
+        currency=fields.text(cost.get("currency")) or "",
+        note=user_annotations.reason({"annotations": fields.mapping(meta.get("annotations"))}),
+    )
+
+
+def _number(*texts: object) -> float | None:
+    """Return the first value that is a number."""
+    for text in texts:
+        try:
+            return float(str(text))
+        except ValueError:
+            continue
+    return None
+
+
+def list_table(
+    rows: Sequence[ModelRow], now: datetime, *, wide: bool, all_namespaces: bool
+) -> tuple[list[str], list[list[str]]]:
+    """Return the head and cells of the list, which has the columns of `kubectl get mdep`."""
+    head = ["NAME", "READY", "REASON", "REPLICAS", "MAX", "QUEUE", "GPU%", "BATCH", "URL", "AGE"]
+    head += ["IMAGE", "POLICY", "ACTUATOR", "SCALED"] if wide else []
+    cells = []
+    for row in rows:
+        max_replicas = UNKNOWN if row.max_replicas is None else str(row.max_replicas)
+        line = [row.name, row.ready, row.reason, row.replicas, max_replicas, row.queue, row.gpu, row.batch, row.url]
+        line.append(ago(row.created, now))
+        cells.append(line + ([row.image, row.policy, row.actuator, ago(row.scaled, now)] if wide else []))
+    if all_namespaces:
+        return ["NAMESPACE", *head], [[row.namespace, *line] for row, line in zip(rows, cells, strict=True)]
+    return head, cells
+
+
+def sorted_rows(rows: Sequence[ModelRow], key_name: SortKey) -> list[ModelRow]:
+    """Sort rows, highest first and unknown last; equals by namespace and name."""
+
+    def key(row: ModelRow) -> tuple[float, str, str]:
+        cost = float(row.gpus) if row.cost_per_hour is None else row.cost_per_hour
+        amount = {"queue": row.waiting, "gpu": row.utilization, "cost": cost, "name": 0.0}[key_name]
+        return (1.0 if amount is None else -amount, row.namespace, row.name)
+
+    return sorted(rows, key=key)
+
+
+def hourly_cost(row: ModelRow, price: float | None) -> float | None:
+    """Return the cost of a model's GPUs per hour, at `price` per GPU if given, else from the status."""
+    return row.cost_per_hour if price is None else row.gpus * price
+
+
+def top_table(
+    rows: Sequence[ModelRow], *, price: float | None, wide: bool, all_namespaces: bool
+) -> tuple[list[str], list[list[str]]]:
+    """Return the head and cells of `top`, with totals. `price` per GPU and hour replaces the configured prices."""
+    costs = [hourly_cost(row, price) for row in rows]
+    known = [cost for cost in costs if cost is not None]
+    currencies = {row.currency for row in rows if row.cost_per_hour is not None} if price is None else set()
+    unit = f" {currencies.pop()}" if len(currencies) == 1 and "" not in currencies else ""
+    head = ["NAME", "REPLICAS", "MAX", "QUEUE", "GPU%", "GPUS"] + (
+        [f"COST/H{unit}"] if known or price is not None else []
+    )
+    shown = len(head) > 6
+    head += (["BATCH", "POLICY", "SCALED BY"] if wide else []) + ["REASON"]
+    cells = []
+    for row, cost in zip(rows, costs, strict=True):
+        max_replicas = UNKNOWN if row.max_replicas is None else str(row.max_replicas)
+        line = [row.name, row.replicas, max_replicas, row.queue, row.gpu, str(row.gpus)]
+        line += [UNKNOWN if cost is None else f"{cost:.2f}"] if shown else []
+        line += [row.batch, row.policy, row.actuator] if wide else []
+        cells.append([*line, row.reason + (f": {row.note}" if row.note else "")])
+    waiting = [row.waiting for row in rows if row.waiting is not None]
+    total = [f"{len(rows)} models", "", "", f"{sum(waiting):.0f}" if waiting else UNKNOWN, ""]
+    total += [str(sum(row.gpus for row in rows))] + ([f"{sum(known):.2f}"] if shown else [])
+    total += [""] * (len(head) - len(total))
+    if len(rows) > 1:
+        cells.append(total)
+    if all_namespaces:
+        spaces = [*(row.namespace for row in rows), ""]
+        return ["NAMESPACE", *head], [[space, *line] for space, line in zip(spaces, cells, strict=False)]
+    return head, cells

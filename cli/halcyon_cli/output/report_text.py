@@ -1,0 +1,185 @@
+"""Layout of a report as plain text, as wide as the terminal, with some color. Pure.
+
+Out of scope: its contents (`explain.build`).
+"""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+
+from halcyon_cli.explain.report import Note, PodCounts, ReplicaBounds, Report, ShownSignal, ShownWindow
+
+MIN_WIDTH, MAX_WIDTH = 60, 140
+_BOLD, _DIM, _GREEN, _YELLOW = "1", "2", "32", "33"
+_UNITS = {"requestRate": " req/s", "queueDepth": " waiting", "gpuUtilization": " %"}
+_GAP = "  "
+_BREAKS, _CONTROL = re.compile(r"[\t-\r]+"), re.compile(r"[\x00-\x1f\x7f-\x9f]")
+
+
+def render(explained: Report, now: datetime, *, width: int = 100, color: bool = False) -> str:
+    """Return the report as text, without a final newline.
+
+    `width` is in characters. Names and numbers are never broken, so a line may be longer.
+    """
+    page = _Page(min(max(width, MIN_WIDTH), MAX_WIDTH), color=color)
+    return "\n\n".join("\n".join(block) for block in page.blocks(explained, now) if block)
+
+
+def ago(then: datetime | None, now: datetime) -> str:
+    """Return an age in one unit, such as `12s`, `3m`, `5h` or `2d`; `-` if unknown, `0s` if it is in the future."""
+    return "-" if then is None else _span((now - then).total_seconds())
+
+
+def _span(seconds: float) -> str:
+    """Return a duration in the largest unit of which there are at least two; a single day is 24h."""
+    remaining = max(int(seconds), 0)
+    for unit, length in (("d", 86_400), ("h", 3600), ("m", 60)):
+        if remaining >= 2 * length:
+            return f"{remaining // length}{unit}"
+    return f"{remaining}s"
+
+
+class _Page:
+    def __init__(self, width: int, *, color: bool) -> None:
+        self._width, self._color = width, color
+
+    def blocks(self, explained: Report, now: datetime) -> Iterator[list[str]]:
+        subject = f"{explained.namespace}/{explained.name}"
+        first, *rest = self._wrapped(f"{subject}: {explained.headline}", hang=2)
+        yield [first.replace(subject, self._styled(subject, _BOLD), 1), *rest]
+        yield self._facts(explained, now)
+        yield self._table(
+            ("SIGNAL", "VALUE", "TARGET", "DESIRED", "AGE", "SOURCE", "NOTE"),
+            [_signal(signal, now) for signal in explained.signals],
+        )
+        rows = [(f"{'*' if part.wins else ' '} {part.name}", str(part.replicas), part.why) for part in explained.parts]
+        yield self._table(("  PART", "DESIRED", "REASON"), rows)
+        yield [line for note in explained.notes for line in self._note(note)]
+        changes = [(f"{ago(c.time, now)} ago", f"{c.before} -> {c.after}", c.why) for c in explained.decisions]
+        yield self._table(("CHANGED", "DESIRED", "REASON"), changes)
+
+    def _facts(self, explained: Report, now: datetime) -> list[str]:
+        facts: list[tuple[str, str]] = []
+        if explained.limits is not None:
+            facts += [("limits", line) for line in _limits(explained.limits, now)]
+        if explained.policy is not None:
+            is_ours = not any(note.condition == "AutoscalerConflict" for note in explained.notes)
+            by = "written by" if is_ours else "normally written by"
+            written = f", {by} {explained.actuator} ({explained.actuator_reason})" if explained.mode == "Active" else ""
+            facts.append(("decides", f"{explained.policy}, mode {explained.mode}{written}"))
+        if explained.limited_by:
+            reasons = "; ".join(
+                f"{item.name} ({item.meaning})" if item.meaning else item.name for item in explained.limited_by
+            )
+            facts.append(("limited by", reasons))
+        if explained.pods is not None:
+            facts.append(("pods", _pods(explained.pods)))
+        if explained.start is not None:
+            facts.append(("pods", explained.start))
+        facts += [("capacity", item.describe()) for item in explained.free_capacity]
+        if explained.decided_at is not None:
+            facts.append(("decided", f"{ago(explained.decided_at, now)} ago; updated when something changes"))
+        lines = []
+        before = ""
+        for name, value in facts:
+            label = f"{'' if name == before else name:<12}"
+            first, *rest = self._wrapped(label + value, hang=12)
+            lines += [self._styled(label, _DIM) + first[len(label) :], *rest]
+            before = name
+        return lines
+
+    def _note(self, note: Note) -> list[str]:
+        first, *rest = self._wrapped(f"! {note.condition} is {note.status} ({note.reason}): {note.message}", hang=2)
+        return [self._styled("!", _YELLOW) + first[1:], *rest]
+
+    def _table(self, head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+        """Return a table: columns as wide as their widest cell, numbers right-aligned, and a last column that wraps."""
+        if not rows:
+            return []
+        kept = [n for n in range(len(head)) if any(row[n] for row in rows)]
+        head, rows = [head[n] for n in kept], [[printable(row[n]) for n in kept] for row in rows]
+        widths = [max(len(row[n]) for row in (head, *rows)) for n in range(len(head) - 1)]
+        right = [all(row[n].isdigit() or row[n] in {"", "-"} for row in rows) for n in range(len(widths))]
+
+        def line(row: Sequence[str]) -> str:
+            cells = [row[n].rjust(w) if right[n] else row[n].ljust(w) for n, w in enumerate(widths)]
+            return _GAP.join([*cells, row[-1]]).rstrip()
+
+        hang = sum(widths) + len(_GAP) * len(widths)
+        lines = [self._styled(line(head), _DIM)]
+        for row in rows:
+            last = textwrap.wrap(row[-1], max(self._width - hang, 30), break_long_words=False, break_on_hyphens=False)
+            first = line([*row[:-1], *(last[:1] or [""])])
+            if row[0].startswith("* "):
+                first = self._styled("*", _GREEN) + first[1:]
+            lines += [first, *(" " * hang + more for more in last[1:])]
+        return lines
+
+    def _wrapped(self, line: str, *, hang: int) -> list[str]:
+        return textwrap.wrap(
+            printable(line), self._width, subsequent_indent=" " * hang, break_long_words=False, break_on_hyphens=False
+        )
+
+    def _styled(self, part: str, code: str) -> str:
+        return f"\x1b[{code}m{part}\x1b[0m" if self._color else part
+
+
+def printable(cell: str) -> str:
+    """Return text on one line, without control characters: other people's text must not steer the terminal."""
+    return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", _BREAKS.sub(" ", cell))
+
+
+def _limits(limits: ReplicaBounds, now: datetime) -> Iterator[str]:
+    configured = f"{limits.min_replicas} to {limits.max_replicas}"
+    if not limits.open:
+        yield f"{configured} replicas"
+    else:
+        yield f"{limits.low} to {limits.high} replicas now; without schedules {configured}"
+    for window in limits.open:
+        remaining = _span((window.closes - now).total_seconds())
+        yield f"schedule {window.name}, until {_when(window.closes)} (in {remaining}): {_bounds(window)}"
+    if limits.conflict:
+        yield limits.conflict
+    if (coming := limits.upcoming) is not None:
+        remaining = _span((coming.opens - now).total_seconds())
+        yield f"next: schedule {coming.name}, from {_when(coming.opens)} (in {remaining}): {_bounds(coming)}"
+
+
+def _bounds(window: ShownWindow) -> str:
+    lower = "" if window.min_replicas is None else f"at least {window.min_replicas}"
+    upper = "" if window.max_replicas is None else f"at most {window.max_replicas}"
+    return ", ".join(part for part in (lower, upper) if part)
+
+
+def _when(at: datetime) -> str:
+    return f"{at:%a %H:%M} {at.tzinfo}"
+
+
+def _signal(signal: ShownSignal, now: datetime) -> tuple[str, ...]:
+    unit = _UNITS.get(signal.name, "")
+    return (
+        signal.name,
+        "?" if signal.value is None else signal.value + unit,
+        "-" if signal.target is None else signal.target + unit,
+        "-" if signal.proposal is None else str(signal.proposal),
+        ago(signal.observed_at, now),
+        signal.source,
+        signal.missing or "",
+    )
+
+
+def _pods(pods: PodCounts) -> str:
+    if pods.ready > pods.desired:
+        parts = [f"{pods.desired} desired, {pods.ready} ready"]
+    else:
+        parts = [f"{pods.ready} of {pods.desired} ready" if pods.desired else "none desired"]
+    if pods.starting:
+        parts.append(f"{pods.starting} starting")
+    if pods.unschedulable:
+        parts.append(f"{pods.unschedulable} unschedulable")
+    if pods.missing:
+        parts.append(f"{pods.missing} not created yet")
+    return ", ".join(parts)

@@ -1,0 +1,124 @@
+"""Differences that a reconcile of a ModelDeployment would make in its objects. Pure.
+
+Out of scope: the state of the cluster (`cluster_scope`), the desired objects (`control.desired.plan`), and printing (`preview`).
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import yaml
+
+from halcyon.api.types import GROUP
+from halcyon.control.desired.plan import ReconcilePlan
+from halcyon.control.objects import pods
+from halcyon.control.state.ownership import own
+from halcyon.control.state.scope import Scope
+from halcyon.kube import kinds
+from halcyon.kube.apply_diff import holds
+from halcyon.kube.kinds import Kind, kind_of
+from halcyon.render import names
+
+Object = dict[str, Any]
+Change = Literal["create", "change", "same", "delete"]
+DryRun = Callable[[Kind, Object], Mapping[str, Any] | None]
+"""Returns the object as the API server would store it after an apply; None if you have no permission to ask."""
+_CONTEXT = 2
+"""Lines of context around a difference."""
+
+
+@dataclass(frozen=True)
+class ChildDiff:
+    """An object and its change."""
+
+    change: Change
+    kind: str
+    name: str
+    desired: Mapping[str, Any] | None
+    """The object as it would be applied; None if it would be deleted."""
+    diff: tuple[str, ...] = ()
+    """Lines of YAML, each with +, - or a space in front."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        plain: dict[str, Any] = {"change": self.change, "kind": self.kind, "name": self.name}
+        return plain | {"diff": list(self.diff), "object": self.desired}
+
+
+def diff_children(scope: Scope, planned: ReconcilePlan, dry_run: DryRun) -> list[ChildDiff]:
+    """Return a diff for every object, in the order of the writes; deletions come last."""
+    diffs = []
+    for desired in (*planned.first, *planned.then):
+        kind, name = kind_of(desired), str(desired["metadata"]["name"])
+        live = scope.children.get((kind, name))
+        if live is None:
+            diffs.append(ChildDiff("create", kind.kind, name, desired))
+            continue
+        diff = () if holds(live, desired) else _diff(live, dry_run(kind, desired) or merged(live, desired))
+        diffs.append(ChildDiff("change" if diff else "same", kind.kind, name, desired, diff))
+    return diffs + [ChildDiff("delete", kind.kind, name, None) for kind, name in planned.delete]
+
+
+def restarts(scope: Scope, planned: ReconcilePlan) -> str:
+    """Return the effect on model pods, as a sentence."""
+    rollout = planned.rollout
+    if rollout is None:
+        return "nothing is served, and nothing would be served"
+    deployments = [own(scope, kinds.DEPLOYMENT, names.server(scope.key.name, slot)) for slot in names.SLOTS]
+    keys = (d["spec"]["template"]["metadata"]["labels"].get(names.REVISION_LABEL) for d in deployments if d)
+    deployed_keys, live = set(keys), sum(map(pods.is_live, scope.pods))
+    if not deployed_keys:
+        return f"{_servers(planned.replicas)} of the first revision would start"
+    if rollout.asked.key in deployed_keys:
+        return "no model pod would restart: the revision stays the same"
+    strategy = planned.spec.rollout.strategy if planned.spec else "Auto"
+    origin = "an earlier one" if any(r.key == rollout.asked.key for r in scope.revisions) else "new"
+    return f"{_servers(live)} would be replaced by rollout.strategy {strategy}: the revision is {origin}"
+
+
+def _servers(count: int) -> str:
+    return f"{count} model pod{'' if count == 1 else 's'}"
+
+
+def merged(live: Any, desired: Any) -> Any:  # any JSON values
+    """Return the result of an apply, computed locally: other fields stay, and lists of another length are replaced."""
+    if isinstance(live, Mapping) and isinstance(desired, Mapping):
+        return {**live, **{key: merged(live.get(key), value) for key, value in desired.items()}}
+    if isinstance(live, list) and isinstance(desired, list) and len(live) == len(desired):
+        return [merged(a, b) for a, b in zip(live, desired, strict=True)]
+    return live if holds(live, desired) else desired
+
+
+def _diff(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[str, ...]:
+    old, new = (_as_yaml(obj).splitlines() for obj in (before, after))
+    lines = list(difflib.unified_diff(old, new, lineterm="", n=_CONTEXT))[2:]
+    return tuple("..." if line.startswith("@@") else line for line in lines)
+
+
+def _as_yaml(obj: Mapping[str, Any]) -> str:
+    """Return the fields that users manage, as YAML: without status and the fields of the API server and controllers."""
+    meta = obj.get("metadata") or {}
+    kept = {key: value for key, value in obj.items() if key not in {"metadata", "status", "apiVersion", "kind"}}
+    notes = {
+        k: v for k, v in (meta.get("annotations") or {}).items() if not k.startswith(f"{GROUP}/") and k != _REVISION
+    }
+    plain = {"metadata": {"labels": meta.get("labels") or {}} | ({"annotations": notes} if notes else {}), **kept}
+    if isinstance(plain.get("data"), Mapping):
+        plain["data"] = {key: _decode_json(value) for key, value in plain["data"].items()}
+    return yaml.safe_dump(json.loads(json.dumps(plain)), width=160)
+
+
+_REVISION = "deployment.kubernetes.io/revision"
+"""An annotation of the Deployment controller. Halcyon's own annotations are bookkeeping too."""
+
+
+def _decode_json(value: Any) -> Any:
+    """Decode JSON in a ConfigMap, for a readable diff; return other values unchanged."""
+    try:
+        return json.loads(value)
+    except (TypeError, ValueError):
+        return value

@@ -1,0 +1,294 @@
+"""The reconcile scope of a ModelDeployment that isn't applied yet, read with the user's permissions or built offline.
+
+`notes` names everything that may not be read. Out of scope: the resulting objects (`child_diff`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from halcyon.api.documents.balancer_plan import PLAN_KEY, CollectorAddress
+from halcyon.api.policy.network import SiteNetwork
+from halcyon.api.spec.runtime import Placement
+from halcyon.control.objects import pods
+from halcyon.control.objects.child_names import every_child
+from halcyon.control.state.scope import Scope, SourceState
+from halcyon.kube import kinds
+from halcyon.kube.kinds import CHILDREN, Kind
+from halcyon.metricsapi.api_service import ExternalMetricsApi
+from halcyon.render import names, revision
+from halcyon.render.site import SERVICE_ANNOTATIONS, Site
+from halcyon_cli.errors import ClusterError
+from halcyon_cli.kube import fields
+from halcyon_cli.kube.client import Cluster
+
+Object = Mapping[str, Any]
+UNKNOWN_UID = "00000000-0000-0000-0000-000000000000"
+_OPERATOR_SELECTOR = "app.kubernetes.io/name=halcyon"
+_API_SERVICE = "v1beta1.external.metrics.k8s.io"
+_IMAGES = {"operator-image": "operator", "balancer-image": "balancer", "server-image": "tritonserver"}
+
+
+@dataclass(frozen=True)
+class PlannedScope:
+    """A scope, and notes on what is missing from it."""
+
+    scope: Scope
+    notes: tuple[str, ...] = ()
+
+
+def offline_scope(document: Object, documents: Sequence[Object]) -> PlannedScope:
+    """Return the scope of a new model, if Halcyon serves the metrics API; `documents` are the file's other objects."""
+    namespace = str(fields.mapping(document.get("metadata")).get("namespace") or "default")
+    source, missing = _source(
+        document, lambda name: _find_document(documents, "ConfigMap", name), lambda _: True, allow_missing=True
+    )
+    notes = [
+        "offline: assumes a new model, placeholder images, and external.metrics.k8s.io served by Halcyon",
+        *missing,
+    ]
+    api = ExternalMetricsApi(ours=True, why="offline", tolerance=True)
+    resource = {
+        **document,
+        "metadata": {**document["metadata"], "namespace": namespace, "uid": UNKNOWN_UID, "generation": 1},
+    }
+    return PlannedScope(Scope(resource, _site({}, None), {}, source=source, metrics_api=api), tuple(notes))
+
+
+def live_scope(cluster: Cluster, document: Object) -> PlannedScope:
+    """Return the scope of a model in this cluster, with its existing objects.
+
+    Raises:
+        ClusterError: the API server would reject the model, or can't be asked.
+    """
+    name, notes = str(document["metadata"]["name"]), list[str]()
+    live = cluster.find(kinds.MODEL_DEPLOYMENT, name)
+    resource = _dry_run_resource(cluster, name, document, live, notes)
+    options = _operator_options(cluster)
+    kinds_to_read = (*CHILDREN, *kinds.ROUTES, *(kinds.WALLS if "network-policies" in options else ()))
+    children = _children(cluster, name, kinds_to_read, notes) if live is not None else {}
+    for kind, needed in every_child(name):
+        if kind not in kinds_to_read:
+            continue
+        # A conflicting object may have the name; it lacks Halcyon's label.
+        if (kind, needed) not in children and (existing := _find_readable(cluster, kind, needed, notes)) is not None:
+            children[kind, needed] = existing
+    records = [obj for (kind, _), obj in children.items() if kind is kinds.CONTROLLER_REVISION]
+    options = options or _options_from_children(children, name)
+    if not options:
+        notes.append(
+            "you can't read the operator's Deployment, and the model has no objects yet: images are placeholders"
+        )
+    selector = f"{names.OWNER_LABEL}={name},{names.COMPONENT_LABEL}={names.SERVER}"
+    servers = cluster.items(kinds.POD, selector=selector) or [] if live is not None else []
+    source, _ = _source(
+        document,
+        lambda referenced: cluster.find(kinds.CONFIG_MAP, referenced),
+        lambda referenced: cluster.find(kinds.PERSISTENT_VOLUME_CLAIM, referenced) is not None,
+    )
+    scope = Scope(
+        resource=dict(resource),
+        site=_site(options, children.get((kinds.CONFIG_MAP, names.balancer(name)))),
+        children={where: dict(obj) for where, obj in children.items()},
+        revisions=tuple(r for r in map(revision.read, records) if r is not None),
+        config_maps=tuple(
+            n for (kind, n), obj in children.items() if kind is kinds.CONFIG_MAP and obj.get("immutable")
+        ),
+        pods=tuple(pods.project(dict(pod)) for pod in servers),
+        source=source,
+        metrics_api=_metrics_api(cluster, resource, options, notes),
+        gateway_api=all(cluster.items(kind) is not None for kind in kinds.ROUTES),
+    )
+    return PlannedScope(scope, tuple(dict.fromkeys(notes)))
+
+
+def _dry_run_resource(cluster: Cluster, name: str, document: Object, live: Object | None, notes: list[str]) -> Object:
+    """Return the ModelDeployment as the API server would store it."""
+    if live is None:
+        body = {**document, "metadata": {**document["metadata"], "namespace": cluster.namespace}}
+        stored = cluster.dry_run("POST", kinds.MODEL_DEPLOYMENT, "", body)
+    else:
+        spec = dict(document["spec"])
+        if "replicas" not in spec and "replicas" in live["spec"]:
+            spec["replicas"] = live["spec"]["replicas"]  # written by scaling; an apply keeps it
+        body = {**live, "spec": spec}
+        stored = cluster.dry_run("PUT", kinds.MODEL_DEPLOYMENT, name, body)
+    if stored is not None:
+        return stored
+    notes.append("you may not write ModelDeployments, so the API server did not check this one")
+    meta = {"namespace": cluster.namespace, "name": name, "uid": UNKNOWN_UID, "generation": 1}
+    return {**body, "metadata": meta | dict(fields.mapping(body.get("metadata")))}
+
+
+def _children(
+    cluster: Cluster, name: str, kinds_to_read: Sequence[Kind], notes: list[str]
+) -> dict[tuple[Kind, str], Object]:
+    children: dict[tuple[Kind, str], Object] = {}
+    for kind in kinds_to_read:
+        try:
+            items = cluster.items(kind, selector=f"{names.OWNER_LABEL}={name}") or []
+        except ClusterError:
+            notes.append(f"you may not read {kind.plural}: existing ones are treated as absent")
+            continue
+        children |= {(kind, str(obj["metadata"]["name"])): obj for obj in items}
+    return children
+
+
+def _find_readable(cluster: Cluster, kind: Kind, name: str, notes: list[str]) -> Object | None:
+    try:
+        return cluster.find(kind, name)
+    except ClusterError:
+        notes.append(f"you may not read {kind.plural}: existing ones are treated as absent")
+        return None
+
+
+def _operator_options(cluster: Cluster) -> dict[str, list[str]]:
+    """Return the operator's options, and its namespace as `namespace`; empty if its Deployment can't be read."""
+    try:
+        operators = cluster.items(kinds.DEPLOYMENT, selector=_OPERATOR_SELECTOR, all_namespaces=True) or []
+    except ClusterError:
+        operators = []
+    for deployment in operators:
+        for container in _containers(_pod_of(deployment)):
+            options: dict[str, list[str]] = {}
+            for argument in map(str, fields.sequence(container.get("args"))):
+                option, _, value = argument.removeprefix("--").partition("=")
+                options.setdefault(option, []).append(value)
+            if "operator-image" in options:
+                return options | {"namespace": [str(fields.mapping(deployment.get("metadata")).get("namespace"))]}
+    return {}
+
+
+def _options_from_children(children: Mapping[tuple[Kind, str], Object], name: str) -> dict[str, list[str]]:
+    """Return the same options, as far as the model's own pods show them; empty if it has none."""
+    balancer = _pod_of(children.get((kinds.DEPLOYMENT, names.balancer(name))))
+    servers = next(
+        (p for slot in names.SLOTS if (p := _pod_of(children.get((kinds.DEPLOYMENT, names.server(name, slot)))))), {}
+    )
+    images = {str(c.get("name")): str(c.get("image")) for c in _containers(balancer)}
+    if not {"agent", "haproxy"} <= images.keys():
+        return {}
+    triton = [str(c.get("image")) for c in _containers(servers) if c.get("name") == "triton"]
+    secrets = [str(secret.get("name")) for secret in fields.mappings(balancer.get("imagePullSecrets"))]
+    known = {"operator-image": [images["agent"]], "balancer-image": [images["haproxy"]], "image-pull-secret": secrets}
+    if placed := {
+        key: balancer[key] for key in ("nodeSelector", "tolerations", "priorityClassName") if balancer.get(key)
+    }:
+        known["balancer-placement"] = [json.dumps(placed)]
+    return known | ({"server-image": triton} if triton else {})
+
+
+def _pod_of(deployment: Object | None) -> Object:
+    spec = fields.mapping(fields.mapping(deployment).get("spec"))
+    return fields.mapping(fields.mapping(spec.get("template")).get("spec"))
+
+
+def _containers(pod: Object) -> list[Object]:
+    return [*fields.mappings(pod.get("initContainers")), *fields.mappings(pod.get("containers"))]
+
+
+def _site(options: Mapping[str, list[str]], balancer: Object | None) -> Site:
+    images = {
+        option: options.get(option, [f"registry.example.com/{image}:tag"])[0] for option, image in _IMAGES.items()
+    }
+    allowed = options.get("service-annotations")
+    return Site(
+        operator_image=images["operator-image"],
+        balancer_image=images["balancer-image"],
+        server_image=images["server-image"],
+        collector=_collector(balancer),
+        pull_secrets=tuple(options.get("image-pull-secret", ())),
+        balancers=_placement(options.get("balancer-placement", ["{}"])[0]),
+        network=_network(options.get("network-policies", [""])[0]),
+        port=int(options.get("port", ["10250"])[0]),
+        service_annotations=SERVICE_ANNOTATIONS if allowed is None else tuple(filter(None, allowed[0].split(","))),
+    )
+
+
+def _placement(text: str) -> Placement:
+    try:
+        return Placement.model_validate_json(text)
+    except ValueError:
+        return Placement()
+
+
+def _network(text: str) -> SiteNetwork | None:
+    try:
+        return SiteNetwork.model_validate_json(text)
+    except ValueError:
+        return None
+
+
+def _collector(balancer: Object | None) -> CollectorAddress | None:
+    """Return the collector's address from the balancers' plan, the only place that has its certificate."""
+    try:
+        collector = json.loads(fields.mapping((balancer or {}).get("data"))[PLAN_KEY])["collector"]
+        return CollectorAddress(**collector)
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+def _metrics_api(
+    cluster: Cluster, resource: Object, options: Mapping[str, list[str]], notes: list[str]
+) -> ExternalMetricsApi:
+    """Return the operator's own result from the status, or what it would be."""
+    scaling = fields.mapping(fields.mapping(resource.get("status")).get("scaling"))
+    if (actuator := scaling.get("actuator")) in {"HPA", "Direct"}:
+        return ExternalMetricsApi(
+            ours=actuator == "HPA", why=str(scaling.get("actuatorReason")), tolerance=actuator == "HPA"
+        )
+    if "namespace" not in options or "watch-namespace" in options:
+        return ExternalMetricsApi(ours=False, why="the server of external.metrics.k8s.io is unknown")
+    try:
+        api_service = fields.mapping(cluster.find(kinds.API_SERVICE, _API_SERVICE))
+    except ClusterError:
+        notes.append("you may not read the server of external.metrics.k8s.io: assumes Halcyon")
+        return ExternalMetricsApi(ours=True, why="assumed", tolerance=True)
+    target = fields.mapping(fields.mapping(api_service.get("spec")).get("service"))
+    ours = (target.get("namespace"), target.get("name")) == (
+        options["namespace"][0],
+        options.get("service", ["halcyon"])[0],
+    )
+    return ExternalMetricsApi(ours=ours, why="as currently served", tolerance=ours)
+
+
+def _source(
+    document: Object,
+    config_map: Callable[[str], Object | None],
+    claim: Callable[[str], bool],
+    *,
+    allow_missing: bool = False,
+) -> tuple[SourceState, list[str]]:
+    """Return the state of the model's source, with notes on assumed parts."""
+    source = fields.mapping(fields.mapping(fields.mapping(document.get("spec")).get("model")).get("source"))
+    claim_name = fields.mapping(source.get("persistentVolumeClaim")).get("claimName")
+    if claim_name is not None:
+        return SourceState(
+            missing="" if claim(str(claim_name)) else f"PersistentVolumeClaim {claim_name} doesn't exist"
+        ), []
+    config_map_ref = fields.mapping(source.get("configMap"))
+    if not config_map_ref:
+        return SourceState(), []
+    keys = {str(item.get("key")) for item in fields.mappings(config_map_ref.get("items"))}
+    source_object = config_map(str(config_map_ref.get("name")))
+    if source_object is None and not allow_missing:
+        return SourceState(missing=f"ConfigMap {config_map_ref.get('name')} doesn't exist"), []
+    if source_object is None:
+        content = revision.Content(data=dict.fromkeys(sorted(keys), ""), binary={})
+        return SourceState(content=content), [
+            f"ConfigMap {config_map_ref.get('name')} isn't in the file: the name of its copy will differ"
+        ]
+    data, binary = (fields.mapping(source_object.get(part)) for part in ("data", "binaryData"))
+    if missing_keys := sorted(keys - {*data, *binary}):
+        return SourceState(missing=f"ConfigMap {config_map_ref.get('name')} has no key {', '.join(missing_keys)}"), []
+    used = ({k: str(v) for k, v in sorted(part.items()) if k in keys} for part in (data, binary))
+    return SourceState(content=revision.Content(*used)), []
+
+
+def _find_document(documents: Sequence[Object], kind: str, name: str) -> Object | None:
+    return next(
+        (o for o in documents if o.get("kind") == kind and fields.mapping(o.get("metadata")).get("name") == name), None
+    )

@@ -1,0 +1,111 @@
+"""From `kubectl apply` to the first answer, and where the time goes."""
+
+import threading
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import tritonclient.grpc as grpc_client
+from tritonclient.utils import InferenceServerException
+
+from demo.errors import DemoError
+from demo.kube import Kube, is_ready
+from demo.models import GRPC_PORT, said
+
+_LOOK_EVERY_S = 0.05
+_ASK_EVERY_S = 0.03
+# A refused connection is tried again at once: gRPC would wait a second, then two.
+_EAGER = [
+    ("grpc.initial_reconnect_backoff_ms", 50),
+    ("grpc.min_reconnect_backoff_ms", 50),
+    ("grpc.max_reconnect_backoff_ms", 50),
+]
+
+
+@dataclass(frozen=True)
+class ColdStart:
+    """Seconds from the start of `kubectl apply` to the first answer over the Service, and to each step on the way.
+
+    The steps are seen by looking every 50 ms: pod created, scheduled, model fetched, triton started, model ready (the pod
+    is Ready), balancer ready (its pod is).
+    """
+
+    first_answer_s: float
+    phases: dict[str, float]
+
+
+def cold_start(kube: Kube, name: str, *, manifest: str, limit_s: float = 60) -> ColdStart:
+    """Apply a manifest that is not there yet, and ask the model until it answers.
+
+    Raises:
+        DemoError: no answer within `limit_s`; the message has the model's conditions.
+    """
+    stop = threading.Event()
+    phases: dict[str, float] = {}
+    began_s = time.monotonic()
+    watch = threading.Thread(target=_watch, args=(kube, name, began_s, phases, stop), daemon=True)
+    watch.start()
+    try:
+        kube("apply", "-f", "-", stdin=manifest)
+        phases["applied"] = _since(began_s)
+        address = None
+        while address is None:
+            _check(kube, name, began_s, limit_s)
+            time.sleep(_ASK_EVERY_S)
+            address = kube.address(name, GRPC_PORT)
+        _ask(kube, name, address, began_s, limit_s)
+        first_s = _since(began_s)
+        # Readiness is told by the kubelet a moment after the model can answer.
+        watch.join(15.0)
+    finally:
+        stop.set()
+        watch.join()
+    phases["first answer"] = first_s
+    return ColdStart(first_s, dict(sorted(phases.items(), key=lambda phase: phase[1])))
+
+
+def _ask(kube: Kube, name: str, address: str, began_s: float, limit_s: float) -> None:
+    with grpc_client.InferenceServerClient(address, channel_args=_EAGER) as client:
+        pixels = grpc_client.InferInput("pixels", [1, 64], "FP32")
+        pixels.set_data_from_numpy(np.zeros((1, 64), np.float32))
+        while True:
+            try:
+                client.infer(name, [pixels], client_timeout=limit_s)
+            except InferenceServerException:
+                _check(kube, name, began_s, limit_s)
+                time.sleep(_ASK_EVERY_S)
+            else:
+                return
+
+
+def _check(kube: Kube, name: str, began_s: float, limit_s: float) -> None:
+    if _since(began_s) > limit_s:
+        raise DemoError(f"{name} gave no answer within {limit_s:g} s of kubectl apply\n{said(kube, name)}")
+
+
+def _watch(kube: Kube, name: str, began_s: float, phases: dict[str, float], stop: threading.Event) -> None:
+    while not stop.wait(_LOOK_EVERY_S) and not {"model ready", "balancer ready"} <= phases.keys():
+        for pod in kube.pods(name, "server"):
+            for phase in _reached(pod):
+                phases.setdefault(phase, _since(began_s))
+        if any(is_ready(pod) for pod in kube.pods(name, "balancer")):
+            phases.setdefault("balancer ready", _since(began_s))
+
+
+def _reached(pod: dict[str, Any]) -> list[str]:
+    status = pod.get("status") or {}
+    reached = ["pod created"]
+    if any(c["type"] == "PodScheduled" and c["status"] == "True" for c in status.get("conditions") or []):
+        reached.append("scheduled")
+    if any(c["name"] == "fetch" and "terminated" in c["state"] for c in status.get("initContainerStatuses") or []):
+        reached.append("model fetched")
+    if any(c["name"] == "triton" and "running" in c["state"] for c in status.get("containerStatuses") or []):
+        reached.append("triton started")
+    if is_ready(pod):
+        reached.append("model ready")
+    return reached
+
+
+def _since(began_s: float) -> float:
+    return round(time.monotonic() - began_s, 2)

@@ -1,0 +1,139 @@
+"""The figures: their keys, their budgets, the table at the end, and build/demo.json."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+
+from demo.models import REPOSITORY
+
+FILE = REPOSITORY / "build" / "demo.json"
+FROM_TESTS = REPOSITORY / "build" / "figures"
+"""Figures that `make test` measures, a file each."""
+KEYS = (
+    "apply_to_first_answer_s",
+    "cold_start_s",
+    "accuracy",
+    "queue_step_to_scale_s",
+    "gpu_step_to_scale_s",
+    "planned_step_to_scale_s",
+    "replicas_max",
+    "mean_batch",
+    "throughput_batched_rps",
+    "throughput_unbatched_rps",
+    "requests",
+    "failed_requests",
+    "channel_share",
+    "operator_rss_mib",
+    "writes_at_rest",
+    "unit_tests_s",
+    "worker_exits",
+    "versions",
+)
+"""What build/demo.json always has; null where a figure was not measured."""
+
+Figures = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What a figure must hold to."""
+
+    key: str
+    what: str
+    says: str
+    holds: Callable[[Any], bool]
+
+
+BUDGETS = (
+    Budget("apply_to_first_answer_s", "apply to first answered inference", "<= 8 s", lambda value: value <= 8),
+    Budget("accuracy", "held-out digits labelled right", ">= 0.95", lambda value: value >= 0.95),
+    Budget("batching_gain", "dynamic batching against none, 32 clients", ">= 5.5 x", lambda value: value >= 5.5),
+    Budget("queue_step_to_scale_s", "queue step to /scale written", "happens", lambda _: True),
+    Budget("gpu_step_to_scale_s", "GPU step to /scale written", "happens", lambda _: True),
+    Budget("planned_step_to_scale_s", "planned: queue step to /scale written", "<= 6 s", lambda value: value <= 6),
+    Budget("replicas_max", "most replicas", ">= 2", lambda value: value >= 2),
+    Budget("failed_requests", "failed requests, of all that were sent", "0", lambda value: value == 0),
+    Budget(
+        "channel_share",
+        "shares of 3 pods in one gRPC channel",
+        "25 % to 42 % each",
+        lambda value: len(value) == 3 and all(0.25 <= share <= 0.42 for share in value),
+    ),
+    Budget("operator_rss_mib", "operator, resident memory", "< 150 MiB", lambda value: value < 150),
+    Budget("agent_rss_mib", "agent, resident memory", "< 48 MiB", lambda value: value < 48),
+    Budget("balancer_pod_mib", "balancer pod", "< 80 MiB", lambda value: value < 80),
+    Budget("writes_at_rest", "writes at rest, 20 models", "0", lambda value: value == 0),
+    Budget("unit_tests_s", "unit tests, seconds", "< 30 s", lambda value: value < 30),
+    Budget("worker_exits", "HAProxy worker exits, 500 pods replaced", "0", lambda value: value == 0),
+    Budget("dead_backend_out_s", "a dead backend out of the balancer", "<= 2 s", lambda value: value <= 2),
+    Budget("goodput_at_3x", "goodput at three times the capacity", ">= 0.9", lambda value: value >= 0.9),
+)
+SKIPPED, TUNNELLED = "skipped", "by tunnel"
+BY_TUNNEL = frozenset({"apply_to_first_answer_s", "batching_gain"})
+"""On a cluster of yours requests go through `kubectl port-forward`: these are shown there, and are no budget of ours."""
+BY_TESTS = frozenset({"unit_tests_s", "worker_exits", "dead_backend_out_s", "goodput_at_3x"})
+"""`make test` measures these; before it has run they are no budget missed."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A budget beside its figure. `ok` is None for a figure that was not asked for, or can't be judged here."""
+
+    budget: Budget
+    value: Any
+    ok: bool | None
+
+
+def rows(
+    figures: Figures, *, skipped: frozenset[str] = frozenset(), unjudged: frozenset[str] = frozenset()
+) -> list[Row]:
+    """Each budget with its figure. One that is missing, and was not skipped on purpose, is missed."""
+    found = []
+    for budget in BUDGETS:
+        value = figures.get(budget.key)
+        if value is None:
+            found.append(Row(budget, None, None if budget.key in skipped | BY_TESTS else False))
+        else:
+            found.append(Row(budget, value, None if budget.key in unjudged else budget.holds(value)))
+    return found
+
+
+def from_tests(folder: Path = FROM_TESTS) -> Figures:
+    """What the last `make test` in this tree has measured, by key; nothing where there was none."""
+    return {file.stem: json.loads(file.read_text()) for file in sorted(folder.glob("*.json"))}
+
+
+def table(found: list[Row]) -> Table:
+    """The rows as a table for the terminal."""
+    result = Table(title=None, title_justify="left")
+    for heading, justify in (("figure", "left"), ("measured", "right"), ("budget", "right"), ("", "left")):
+        result.add_column(heading, justify="right" if justify == "right" else "left")
+    for row in found:
+        absent = TUNNELLED if row.value is not None else "make test" if row.budget.key in BY_TESTS else SKIPPED
+        verdict = {True: "[green]ok[/]", False: "[bold red]MISSED[/]", None: absent}[row.ok]
+        result.add_row(row.budget.what, shown(row.value), row.budget.says, verdict)
+    return result
+
+
+def shown(value: Any) -> str:
+    """A figure as text."""
+    if value is None:
+        return "-"
+    if isinstance(value, list):
+        return " ".join(f"{share:.0%}" for share in value)
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def complete(figures: Figures) -> Figures:
+    """All keys, those that were not measured as None, in the order of `KEYS`; further ones after them."""
+    return {key: figures.get(key) for key in KEYS} | {key: value for key, value in figures.items() if key not in KEYS}
+
+
+def write(figures: Figures, *, file: Path = FILE) -> None:
+    """Write build/demo.json."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps(complete(figures), indent=2) + "\n")

@@ -1,0 +1,164 @@
+"""What Halcyon itself costs: memory of its processes, writes to the API server at rest; and which versions ran."""
+
+import json
+import re
+import time
+from typing import Any
+
+from demo import models
+from demo.errors import DemoError
+from demo.kube import SYSTEM, Kube, is_ready, total, wait_for
+from demo.models import HTTP_PORT, variant
+
+IDLE_MODELS = 20
+_OPERATOR_PORT = 8080
+_SETTLED_S = 15.0
+_SETTLE_LIMIT_S = 120.0
+_RSS = re.compile(r"^VmRSS:\s+(\d+) kB$", re.MULTILINE)
+_STATUS_OF_ALL = ("sh", "-c", "cat /proc/[0-9]*/status 2>/dev/null | grep ^VmRSS")
+
+
+def operator_rss_mib(kube: Kube) -> float:
+    """The resident memory of the larger of the operator's processes."""
+    found = [total(kube.metrics(pod, _OPERATOR_PORT), "process_resident_memory_bytes") for pod in kube.operators()]
+    return round(max(found, default=0.0) / 2**20, 1)
+
+
+def balancer_rss_mib(kube: Kube, name: str) -> tuple[float, float]:
+    """(agent, whole pod) of the largest balancer pod of a model.
+
+    Each is a sum of the processes' resident memory, in which pages that two share count twice: an upper bound.
+    """
+    agents, pods = [0.0], [0.0]
+    for pod in kube.pods(name, "balancer"):
+        if is_ready(pod):
+            by_container = {
+                container: _rss_mib(kube, pod["metadata"]["name"], container) for container in ("agent", "haproxy")
+            }
+            agents.append(by_container["agent"])
+            pods.append(sum(by_container.values()))
+    return round(max(agents), 1), round(max(pods), 1)
+
+
+def _rss_mib(kube: Kube, pod: str, container: str) -> float:
+    # The shell that reads is small, and not the container's: it is left out by its own size, under a MiB.
+    said = kube("exec", pod, f"--container={container}", "--", *_STATUS_OF_ALL)
+    sizes = [int(size) / 1024 for size in _RSS.findall(said)]
+    return sum(size for size in sizes if size > 2)
+
+
+def apply_idle_models(kube: Kube, *, image: str | None = None, count: int = IDLE_MODELS) -> list[str]:
+    """Apply models that need no GPU and little memory, and return their names."""
+    names = [f"idle-{number:02d}" for number in range(count)]
+    documents = []
+    for name in names:
+        document = variant(name, gpus=0, image=image)
+        document["spec"]["runtime"]["resources"] = {"cpu": "10m"}
+        documents.append(document)
+    kube.apply(*documents)
+    return names
+
+
+def wait_for_idle_models(kube: Kube, names: list[str], *, limit_s: float = 300) -> float:
+    """Wait until all are served, and have their pods fit on a small node; return after how many seconds.
+
+    A balancer asks for 120m of CPU, which at rest it does not use: twenty are more than two cores have. Requests only decide where
+    a pod may run, so they are lowered in the pods (in-place resize), where the operator doesn't look.
+
+    Raises:
+        DemoError: not within the limit.
+    """
+    lowered: set[str] = set()
+
+    def served() -> bool:
+        ready = 0
+        for name in names:
+            balancers = kube.pods(name, "balancer")
+            for pod in balancers:
+                if pod["metadata"]["name"] not in lowered:
+                    lowered.add(pod["metadata"]["name"])
+                    _lower_requests(kube, pod["metadata"]["name"])
+            ready += any(map(is_ready, balancers)) and any(map(is_ready, kube.pods(name, "server")))
+        return ready == len(names)
+
+    return wait_for(served, what=f"{len(names)} idle models served", limit_s=limit_s, every_s=1.0)
+
+
+def _lower_requests(kube: Kube, pod: str) -> None:
+    def container(name: str) -> dict[str, Any]:
+        return {"name": name, "resources": {"requests": {"cpu": "1m"}}}
+
+    spec = {"containers": [container("haproxy")], "initContainers": [container("agent")]}
+    kube("patch", "pod", pod, "--subresource=resize", "--patch", json.dumps({"spec": spec}))
+
+
+def writes(kube: Kube) -> dict[str, float]:
+    """Writes to the API server by operator pod, since its start; Lease and reviews are not counted.
+
+    Raises:
+        DemoError: a pod does not answer.
+    """
+    counts = {}
+    for pod in kube.operators():
+        found = kube.metrics(pod, _OPERATOR_PORT)
+        if found is None:
+            raise DemoError(f"{pod['metadata']['name']} in {SYSTEM} does not publish its metrics")
+        counts[pod["metadata"]["name"]] = total(found, "halcyon_api_writes_total")
+    return counts
+
+
+def writes_at_rest(kube: Kube, *, seconds: float) -> int:
+    """Wait until nothing was written for 15 s (two minutes at most), then count the writes of all operators.
+
+    Raises:
+        DemoError: an operator pod was replaced meanwhile.
+    """
+    last, since_s = writes(kube), time.monotonic()
+    limit_s = since_s + _SETTLE_LIMIT_S
+    while time.monotonic() - since_s < _SETTLED_S and time.monotonic() < limit_s:
+        time.sleep(1)
+        now = writes(kube)
+        if now != last:
+            last, since_s = now, time.monotonic()
+    before = writes(kube)
+    time.sleep(seconds)
+    after = writes(kube)
+    if before.keys() != after.keys():
+        raise DemoError("an operator pod was replaced while writes were counted")
+    return int(sum(after.values()) - sum(before.values()))
+
+
+def versions(kube: Kube, name: str) -> dict[str, str]:
+    """What ran: read from the running parts, not from what was asked for."""
+    nodes = kube.items("/api/v1/nodes")
+    runtime = nodes[0]["status"]["nodeInfo"]["containerRuntimeVersion"] if nodes else "?"
+    balancer = next((p["metadata"]["name"] for p in kube.pods(name, "balancer") if is_ready(p)), "")
+    operator = next((p["metadata"]["name"] for p in kube.operators()), "")
+    haproxy = kube("exec", balancer, "--container=haproxy", "--", "haproxy", "-v") if balancer else "?"
+    halcyon = kube("exec", operator, "--", "halcyon", "--version", namespace=SYSTEM) if operator else "?"
+    return {
+        "kubernetes": str((kube.json("/version") or {}).get("gitVersion", "?")),
+        "triton": _triton(kube, name),
+        "haproxy": _number(haproxy),
+        "halcyon": _number(halcyon),
+        "helm": kube.helm("version", "--short").strip(),
+        "containerd": runtime.removeprefix("containerd://"),
+    }
+
+
+def _triton(kube: Kube, name: str) -> str:
+    pods: list[dict[str, Any]] = [pod for pod in kube.pods(name, "server") if is_ready(pod)]
+    if not pods:
+        return "?"
+    path = f"/api/v1/namespaces/{kube.namespace}/pods/{pods[0]['metadata']['name']}:{HTTP_PORT}/proxy/v2"
+    return str((kube.json(path) or {}).get("version", "?"))
+
+
+def _number(text: str) -> str:
+    found = re.search(r"\d+\.\d+\S*", text)
+    return found[0] if found else "?"
+
+
+def delete_idle_models(kube: Kube, names: list[str]) -> None:
+    """Delete what `apply_idle_models` made, without waiting for its pods."""
+    models.delete(kube, *names, wait=False)

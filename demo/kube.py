@@ -1,0 +1,273 @@
+"""One Kubernetes cluster as the demo uses it: kubectl and helm, quick reads, and addresses that this machine can reach."""
+
+import json
+import os
+import re
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import kubernetes
+
+from demo.errors import DemoError
+from e2e.cluster.kubectl import Kubectl, KubectlError, run
+
+GROUP = "/apis/serving.halcyon.dev/v1alpha1"
+OWNER_LABEL = "serving.halcyon.dev/model-deployment"
+COMPONENT_LABEL = "app.kubernetes.io/component"
+SYSTEM = "halcyon-system"
+PATIENCE = 3.0
+"""All limits times this: they end what never comes, and what does come takes longer on a machine that has other work."""
+_SAMPLE = re.compile(r"^([a-zA-Z_:][\w:]*)(?:\{(.*)\})? (\S+)$")
+_LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One line of Prometheus text."""
+
+    name: str
+    labels: dict[str, str]
+    value: float
+
+
+@dataclass(kw_only=True)
+class Kube:
+    """A cluster and the namespace in which the demo's models live.
+
+    `reachable`: whether Service and pod addresses answer from this machine, as the embedded cluster's do. Where they don't,
+    `address` goes through `kubectl port-forward`, which ends with `close`.
+    """
+
+    kubeconfig: Path
+    programs: Path
+    namespace: str
+    reachable: bool
+    _client: Any = field(init=False, repr=False)
+    _forwards: dict[tuple[str, int], tuple[subprocess.Popen[bytes], str]] = field(default_factory=dict, repr=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+
+    def __post_init__(self) -> None:
+        try:
+            self._client = kubernetes.config.new_client_from_config(str(self.kubeconfig))
+        except kubernetes.config.ConfigException as error:
+            raise DemoError(f"KUBECONFIG {self.kubeconfig}: {error}") from None
+
+    def __call__(self, *arguments: str, stdin: str | None = None, namespace: str | None = None) -> str:
+        """Run `kubectl ARGUMENTS` in the demo's namespace, or in another, and return what it printed.
+
+        Raises:
+            DemoError: it failed; the message is kubectl's own.
+        """
+        with _told():
+            return self._kubectl(namespace or self.namespace)(*arguments, stdin=stdin)
+
+    def helm(self, *arguments: str) -> str:
+        """Run `helm ARGUMENTS` and return what it printed.
+
+        Raises:
+            DemoError: it failed; the message is Helm's own.
+        """
+        with _told():
+            return run(self.programs / "helm", *arguments, kubeconfig=self.kubeconfig)
+
+    def apply(self, *objects: dict[str, Any]) -> str:
+        """Apply objects with kubectl, as a user would."""
+        with _told():
+            return self._kubectl(self.namespace).apply(*objects, arguments=())
+
+    def _kubectl(self, namespace: str) -> Kubectl:
+        return Kubectl(programs=self.programs, kubeconfig=self.kubeconfig, namespace=namespace)
+
+    def raw(self, path: str, **query: str) -> tuple[int, bytes]:
+        """GET a path of the API server; (0, the reason) where it can't be reached. Takes milliseconds, unlike kubectl."""
+        if query:
+            path = f"{path}?{urlencode(query)}"
+        method, url, header, body, post = self._client.param_serialize("GET", path, auth_settings=["BearerToken"])
+        try:
+            answer = self._client.call_api(method, url, header, body, post, _request_timeout=30)
+            return answer.status, answer.read() or b""
+        except Exception as error:  # noqa: BLE001  # the client lets urllib3's own errors through, many kinds of them
+            return 0, str(error).encode()
+
+    def json(self, path: str, **query: str) -> dict[str, Any] | None:
+        """GET an object; None where there is none, or no answer."""
+        status, body = self.raw(path, **query)
+        if status != 200:
+            return None
+        decoded = json.loads(body)
+        return decoded if isinstance(decoded, dict) else None
+
+    def items(self, path: str, **query: str) -> list[dict[str, Any]]:
+        """GET a list; empty where there is no answer."""
+        return list((self.json(path, **query) or {}).get("items") or [])
+
+    def model(self, name: str) -> dict[str, Any] | None:
+        """A ModelDeployment of the demo's namespace."""
+        return self.json(f"{GROUP}/namespaces/{self.namespace}/modeldeployments/{name}")
+
+    def condition(self, name: str, kind: str) -> dict[str, Any] | None:
+        """A condition of a ModelDeployment."""
+        conditions = ((self.model(name) or {}).get("status") or {}).get("conditions") or []
+        return next((condition for condition in conditions if condition["type"] == kind), None)
+
+    def pods(self, name: str, component: str) -> list[dict[str, Any]]:
+        """The pods of a ModelDeployment's servers or balancers, those that end included."""
+        selector = f"{OWNER_LABEL}={name},{COMPONENT_LABEL}={component}"
+        return self.items(f"/api/v1/namespaces/{self.namespace}/pods", labelSelector=selector)
+
+    def operators(self) -> list[dict[str, Any]]:
+        """The operator's pods that are not on their way out."""
+        pods = self.items(f"/api/v1/namespaces/{SYSTEM}/pods", labelSelector="app.kubernetes.io/name=halcyon")
+        return [pod for pod in pods if not pod["metadata"].get("deletionTimestamp")]
+
+    def metrics(self, pod: dict[str, Any], port: int) -> list[Sample] | None:
+        """What a pod publishes for Prometheus, read through the API server; None where it doesn't answer."""
+        meta = pod["metadata"]
+        path = f"/api/v1/namespaces/{meta['namespace']}/pods/{meta['name']}:{port}/proxy/metrics"
+        status, body = self.raw(path)
+        return samples(body.decode()) if status == 200 else None
+
+    def external_metric(self, name: str, metric: str) -> float | None:
+        """A model's metric as its HPA is told it: the sum over its pods; None where it is an error."""
+        selector = f"{OWNER_LABEL}={name}"
+        path = f"/apis/external.metrics.k8s.io/v1beta1/namespaces/{self.namespace}/{metric}"
+        found = self.items(path, labelSelector=selector)
+        return quantity(found[0]["value"]) if found else None
+
+    def address(self, service: str, port: int) -> str | None:
+        """host:port of a model's Service, reachable from here; None while there is none."""
+        if self.reachable:
+            found = self.json(f"/api/v1/namespaces/{self.namespace}/services/{service}")
+            return None if found is None else f"{found['spec']['clusterIP']}:{port}"
+        with self._lock:
+            known = self._forwards.get((service, port))
+            if known is None or known[0].poll() is not None:
+                # kubectl ends at once where no pod is ready behind the Service.
+                if not any(map(is_ready, self.pods(service, "balancer"))):
+                    return None
+                known = self._forward(service, port)
+                self._forwards[service, port] = known
+            return known[1]
+
+    def _forward(self, service: str, port: int) -> tuple[subprocess.Popen[bytes], str]:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            free = probe.getsockname()[1]
+        process = subprocess.Popen(
+            [
+                self.programs / "kubectl",
+                f"--namespace={self.namespace}",
+                "port-forward",
+                "--address=127.0.0.1",
+                f"service/{service}",
+                f"{free}:{port}",
+            ],
+            env={**os.environ, "KUBECONFIG": str(self.kubeconfig)},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        wait_for(
+            lambda: process.poll() is not None or _listens(free),
+            what=f"kubectl port-forward of Service {service}",
+            limit_s=15,
+            every_s=0.02,
+        )
+        return process, f"127.0.0.1:{free}"
+
+    def connects(self, service: str, port: int) -> bool:
+        """Whether a model's Service takes a connection from here; a second is waited for it."""
+        found = self.address(service, port)
+        if found is None:
+            return False
+        host, _, number = found.rpartition(":")
+        try:
+            socket.create_connection((host, int(number)), timeout=1).close()
+        except OSError:
+            return False
+        return True
+
+    def close(self) -> None:
+        """End what forwards ports."""
+        for process, _ in self._forwards.values():
+            process.kill()
+            process.wait()
+        self._forwards.clear()
+
+    def must_address(self, service: str, port: int) -> str:
+        """As `address`, of a Service that is known to be there."""
+        found = self.address(service, port)
+        if found is None:
+            raise DemoError(f"Service {service} is missing; see: kubectl describe mdep {service}")
+        return found
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """Have a failure of kubectl or Helm as the demo's own."""
+    try:
+        yield
+    except KubectlError as error:
+        raise DemoError(str(error)) from None
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def samples(text: str) -> list[Sample]:
+    """Read Prometheus text."""
+    found = []
+    for line in text.splitlines():
+        match = _SAMPLE.match(line)
+        if match is not None:
+            found.append(Sample(match[1], dict(_LABEL.findall(match[2] or "")), float(match[3])))
+    return found
+
+
+def total(found: Iterable[Sample] | None, name: str) -> float:
+    """The sum of a metric's samples; 0 where there are none."""
+    return sum(sample.value for sample in found or () if sample.name == name)
+
+
+def quantity(text: str) -> float:
+    """A quantity as metrics APIs write them: `7`, `1500m`, `12k`."""
+    factors = {"m": 1e-3, "u": 1e-6, "n": 1e-9, "k": 1e3, "M": 1e6}
+    return float(text[:-1]) * factors[text[-1]] if text[-1] in factors else float(text)
+
+
+def is_ready(pod: dict[str, Any]) -> bool:
+    """Whether a pod is Ready and is not on its way out."""
+    conditions = (pod.get("status") or {}).get("conditions") or []
+    ready = any(condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions)
+    return ready and not pod["metadata"].get("deletionTimestamp")
+
+
+def wait_for(done: Callable[[], bool], *, what: str, limit_s: float, every_s: float = 0.2) -> float:
+    """Return after how many seconds DONE was true.
+
+    Args:
+        done: tells.
+        what: is waited for.
+        limit_s: on a quiet machine.
+        every_s: between two looks.
+
+    Raises:
+        DemoError: it was not within `limit_s` times PATIENCE.
+    """
+    limit_s *= PATIENCE
+    began_s = time.monotonic()
+    while not done():
+        if time.monotonic() - began_s > limit_s:
+            raise DemoError(f"{what}: not within {limit_s:g} s")
+        time.sleep(every_s)
+    return time.monotonic() - began_s

@@ -1,0 +1,177 @@
+"""Brings up what the demo runs on: images, a cluster, the chart. Each part is left as it is where it is there already."""
+
+import os
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from demo import models
+from demo.errors import DemoError
+from demo.kube import SYSTEM, Kube
+from demo.models import REPOSITORY
+from e2e.cluster import binaries
+from e2e.cluster import cluster as clusters
+from e2e.cluster.cluster import Options
+from e2e.cluster.errors import ClusterError
+from images.build import build_images
+from images.host import ImagesError
+from images.recipes import RECIPES
+
+EXISTING = "existing"
+CHART = REPOSITORY / "charts" / "halcyon"
+IMAGE_VALUES = REPOSITORY / "build" / "images-values.yaml"
+EXISTING_NAMESPACE = "halcyon-demo"
+_ROLLS_OPERATOR = "imageInputs"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Installed:
+    """A cluster on which Halcyon runs; `triton_image` where the models must name another than digits.yaml does."""
+
+    kube: Kube
+    triton_image: str | None = None
+    helm_s: float = 0.0
+    """How long `helm upgrade --install --wait` took, in seconds, where the images were on the node."""
+
+
+def install(name: str, *, hpa_sync: str = "15s", step: Callable[[str], None]) -> Installed:
+    """Images, cluster and chart; `step` is told what begins.
+
+    Raises:
+        DemoError: a part can't be made; nothing is taken down again.
+    """
+    if name == EXISTING:
+        return _install_existing(step)
+    try:
+        step("images")
+        archives = build_images()
+        step(f"cluster {name}")
+        before = clusters.find(name)
+        cluster = clusters.up(name, Options(hpa_sync=hpa_sync))
+        if before is not None and before.complete:
+            since = cluster.place.record.stat().st_mtime
+            for archive in archives.values():
+                if archive.stat().st_mtime > since:
+                    clusters.load_image(name, archive)
+    except (ClusterError, ImagesError) as error:
+        raise DemoError(str(error)) from error
+    kube = Kube(kubeconfig=cluster.kubeconfig, programs=cluster.bin, namespace="default", reachable=True)
+    step("helm upgrade --install")
+    # The tag stays `dev`: what tells the Deployment to take a new build is what the image was built from.
+    built = f"podAnnotations.{_ROLLS_OPERATOR}={RECIPES['operator'].digest[:16]}"
+    began = time.monotonic()
+    _helm(kube, "--set-string", f"images.registry=localhost,{built}")
+    return Installed(kube=kube, helm_s=time.monotonic() - began)
+
+
+def _install_existing(step: Callable[[str], None]) -> Installed:
+    step("the cluster in KUBECONFIG")
+    kube = existing()
+    values = image_values()
+    step(f"namespace {EXISTING_NAMESPACE}")
+    kube("apply", "-f", "-", stdin=models.as_text(_namespace()))
+    step("helm upgrade --install")
+    _helm(kube, "--values", str(IMAGE_VALUES))
+    triton = values["images"]["triton"]
+    at = f"@{triton['digest']}" if triton.get("digest") else f":{triton.get('tag', 'latest')}"
+    return Installed(kube=kube, triton_image=f"{triton['registry']}/{triton['repository']}{at}")
+
+
+def existing() -> Kube:
+    """The cluster that KUBECONFIG names.
+
+    Raises:
+        DemoError: it names none.
+    """
+    told = os.environ.get("KUBECONFIG") or str(Path.home() / ".kube" / "config")
+    if not Path(told).is_file():
+        raise DemoError(
+            f"CLUSTER=existing uses the cluster in KUBECONFIG, and {told} is no file; for example: "
+            "KUBECONFIG=~/.kube/config make demo CLUSTER=existing"
+        )
+    return Kube(kubeconfig=Path(told), programs=_programs(), namespace=EXISTING_NAMESPACE, reachable=False)
+
+
+def image_values() -> dict[str, Any]:
+    """The Helm values that name the images in a registry.
+
+    Raises:
+        DemoError: there are none.
+    """
+    if not IMAGE_VALUES.is_file():
+        raise DemoError(
+            f"CLUSTER=existing needs the images in a registry that the cluster can pull from, and "
+            f"{IMAGE_VALUES.relative_to(REPOSITORY)}, which names them, is missing. Push them first, for example: "
+            "make images push REGISTRY=registry.example.com/ml (docs/demo.md; it also has the recipe for kind)"
+        )
+    values = yaml.safe_load(IMAGE_VALUES.read_text())
+    try:
+        for image in ("operator", "balancer", "triton"):
+            for part in ("registry", "repository"):
+                values["images"][image][part]
+    except (KeyError, TypeError):
+        raise DemoError(
+            f"{IMAGE_VALUES.relative_to(REPOSITORY)} does not name images.operator, images.balancer and images.triton; "
+            "write it anew with: make images push REGISTRY=registry.example.com/ml"
+        ) from None
+    return dict(values)
+
+
+def _programs() -> Path:
+    """Where kubectl and helm are: the machine's own if it has both, else those that are built for the embedded cluster."""
+    kubectl = shutil.which("kubectl")
+    if kubectl is not None and (Path(kubectl).parent / "helm").exists():
+        return Path(kubectl).parent
+    return Path(binaries.ensure())
+
+
+def _namespace() -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": EXISTING_NAMESPACE}}
+
+
+def _helm(kube: Kube, *arguments: str) -> None:
+    try:
+        kube.helm(
+            "upgrade",
+            "--install",
+            "halcyon",
+            str(CHART),
+            f"--namespace={SYSTEM}",
+            "--create-namespace",
+            "--wait",
+            "--timeout=150s",
+            *arguments,
+        )
+    except DemoError as error:
+        pods = kube("get", "pods", "-o", "wide", namespace=SYSTEM)
+        raise DemoError(f"{error}\nkubectl get pods --namespace={SYSTEM}:\n{pods}") from None
+
+
+def remove(name: str, *, step: Callable[[str], None]) -> bool:
+    """Take away what `install` and the demo made; returns whether there was anything.
+
+    Raises:
+        DemoError: something can't be removed.
+    """
+    if name != EXISTING:
+        step(f"cluster {name} down")
+        try:
+            return clusters.down(name)
+        except ClusterError as error:
+            raise DemoError(str(error)) from error
+    kube = existing()
+    step(f"namespace {EXISTING_NAMESPACE} down")
+    kube("delete", "namespace", EXISTING_NAMESPACE, "--ignore-not-found")
+    step("helm uninstall")
+    kube.helm("uninstall", "halcyon", f"--namespace={SYSTEM}", "--ignore-not-found", "--wait")
+    kube("delete", "namespace", SYSTEM, "--ignore-not-found")
+    # Helm keeps a chart's CRD. Others' models may hang on it: then it stays.
+    left = kube("get", "modeldeployments", "--all-namespaces", "--ignore-not-found", "-o", "name").strip()
+    if not left:
+        kube("delete", "crd", "modeldeployments.serving.halcyon.dev", "--ignore-not-found")
+    return True

@@ -1,0 +1,95 @@
+"""Looks at one model while the demo runs: its replicas, and the signals as its HPA is told them."""
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+from demo.kube import Kube, is_ready
+
+LOOK_EVERY_S = 0.5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Look:
+    """What one look saw. `queue` and `gpu_percent` are sums over the pods; None where the metrics API gave no value."""
+
+    at_s: float
+    wanted: int
+    ready: int
+    pods: int
+    queue: float | None
+    gpu_percent: float | None
+
+    @property
+    def gpu_each_percent(self) -> float | None:
+        """The mean over the pods, as the HPA has it: one that starts counts as the metrics API says."""
+        return None if self.gpu_percent is None or not self.pods else self.gpu_percent / self.pods
+
+
+@dataclass(frozen=True, kw_only=True)
+class Change:
+    """The count that was written to /scale changed; `look` is the first that saw it."""
+
+    look: Look
+    before: int
+    after: int
+
+
+class Watch:
+    """Looks every half second, in a thread, while this context is open; times are of the monotonic clock."""
+
+    def __init__(self, kube: Kube, name: str, *, tell: Callable[[Look], None] | None = None) -> None:
+        self.name = name
+        self.latest: Look | None = None
+        self.changes: list[Change] = []
+        self.most = 0
+        """The most Ready pods that were seen."""
+        self._kube, self._tell = kube, tell
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def first_change(self, *, since_s: float, up: bool) -> Change | None:
+        """The first change upward, or downward, that was seen after a time."""
+        return next((c for c in self.changes if c.look.at_s >= since_s and (c.after > c.before) is up), None)
+
+    def _run(self) -> None:
+        due_s = time.monotonic()
+        while not self._stop.is_set():
+            look = self._look()
+            if look is not None:
+                if self.latest is not None and look.wanted != self.latest.wanted:
+                    self.changes.append(Change(look=look, before=self.latest.wanted, after=look.wanted))
+                self.latest = look
+                self.most = max(self.most, look.ready)
+                if self._tell is not None:
+                    self._tell(look)
+            due_s = max(due_s + LOOK_EVERY_S, time.monotonic())
+            self._stop.wait(due_s - time.monotonic())
+
+    def _look(self) -> Look | None:
+        model = self._kube.model(self.name)
+        if model is None:
+            return None
+        at_s = time.monotonic()
+        pods = [pod for pod in self._kube.pods(self.name, "server") if not pod["metadata"].get("deletionTimestamp")]
+        return Look(
+            at_s=at_s,
+            wanted=int(model["spec"].get("replicas", 1)),
+            ready=sum(map(is_ready, pods)),
+            pods=len(pods),
+            queue=self._kube.external_metric(self.name, "queueDepth"),
+            gpu_percent=self._kube.external_metric(self.name, "gpuUtilization"),
+        )

@@ -1,0 +1,131 @@
+"""Makes the kustomize bases and overlays of manifests/ from the chart: `python generators/chart_manifests.py HELM DIRECTORY`.
+
+    bases/crd             the CRD, by itself; the file is generated with the others of the CRD
+    bases/operator        what both modes have in common
+    overlays/cluster      every namespace: ClusterRole, APIService
+    overlays/namespaced   listed namespaces: Roles, and the operator told so
+
+The chart is the one source: an object that both modes render alike is the base's, else its overlay's. Labels of Helm are left out.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+Object = dict[str, Any]
+Key = tuple[str, str, str]
+
+ROOT = Path(__file__).resolve().parents[1]
+CHART = ROOT / "charts" / "halcyon"
+SYSTEM, MODELS = "halcyon-system", "models"
+REGISTRY = "registry.example.com/halcyon"
+VALUES: Object = {"images": {"registry": REGISTRY}, "crds": {"install": False}}
+MODES: dict[str, Object] = {
+    # Nobody can be asked who holds the metrics API when these are made; docs/guides/install.md tells how to leave it out.
+    "cluster": {"metricsAPI": {"register": True}},
+    "namespaced": {"watchNamespaces": [MODELS]},
+}
+HEAD = "# Written by scripts/generate from charts/halcyon; change that.\n"
+NAMESPACE: Object = {
+    "apiVersion": "v1",
+    "kind": "Namespace",
+    "metadata": {"name": SYSTEM, "labels": {"pod-security.kubernetes.io/enforce": "restricted"}},
+}
+
+
+def rendered(helm: str, mode: str) -> dict[Key, Object]:
+    """The chart's objects in a mode, without what only Helm needs."""
+    done = subprocess.run(
+        [helm, "template", "halcyon", str(CHART), "--namespace", SYSTEM, "--skip-tests", "--values", "-"],
+        input=json.dumps(VALUES | MODES[mode]),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise SystemExit(done.stderr)
+    found = {}
+    for obj in filter(None, yaml.safe_load_all(done.stdout)):
+        _without_helm(obj)
+        found[key(obj)] = obj
+    return found
+
+
+def key(obj: Object) -> Key:
+    """What an object is found by."""
+    return obj["kind"], obj["metadata"].get("namespace", ""), obj["metadata"]["name"]
+
+
+def _without_helm(part: Any) -> None:
+    if isinstance(part, list):
+        for item in part:
+            _without_helm(item)
+    elif isinstance(part, dict):
+        labels = part.get("labels")
+        if isinstance(labels, dict):
+            labels.pop("helm.sh/chart", None)
+            if labels.get("app.kubernetes.io/managed-by") == "Helm":
+                del labels["app.kubernetes.io/managed-by"]
+        for item in part.values():
+            _without_helm(item)
+
+
+def files(helm: str) -> dict[str, list[Object]]:
+    """What stands in each file below manifests/."""
+    cluster, namespaced = (rendered(helm, mode) for mode in MODES)
+    operator = ("Deployment", SYSTEM, "halcyon")
+    shared = {k: obj for k, obj in cluster.items() if namespaced.get(k) == obj or k == operator}
+    told = namespaced[operator]["spec"]["template"]["spec"]["containers"][0]
+    if _with_args(cluster[operator], told["args"]) != namespaced[operator]:
+        raise SystemExit(
+            "the operator's Deployments of both modes differ in more than their args; the overlay can't say that"
+        )
+    args: Object = {"spec": {"template": {"spec": {"containers": [{"name": told["name"], "args": told["args"]}]}}}}
+    head = {k: cluster[operator][k] for k in ("apiVersion", "kind")}
+    args = head | {"metadata": {"name": "halcyon", "namespace": SYSTEM}} | args
+    only = {
+        mode: [obj for k, obj in objects.items() if k not in shared]
+        for mode, objects in (("cluster", cluster), ("namespaced", namespaced))
+    }
+    return {
+        "bases/crd/kustomization.yaml": [_kustomization("crd.yaml")],
+        "bases/operator/kustomization.yaml": [_kustomization("operator.yaml")],
+        "bases/operator/operator.yaml": [NAMESPACE, *shared.values()],
+        "overlays/cluster/kustomization.yaml": [
+            _kustomization("../../bases/crd", "../../bases/operator", "rights.yaml")
+        ],
+        "overlays/cluster/rights.yaml": only["cluster"],
+        "overlays/namespaced/kustomization.yaml": [
+            _kustomization("../../bases/operator", "rights.yaml") | {"patches": [{"path": "arguments.yaml"}]}
+        ],
+        "overlays/namespaced/rights.yaml": only["namespaced"],
+        "overlays/namespaced/arguments.yaml": [args],
+    }
+
+
+def _with_args(deployment: Object, args: list[str]) -> Object:
+    copy: Object = json.loads(json.dumps(deployment))
+    copy["spec"]["template"]["spec"]["containers"][0]["args"] = args
+    return copy
+
+
+def _kustomization(*resources: str) -> Object:
+    return {"apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization", "resources": list(resources)}
+
+
+def main(helm: str, directory: Path) -> None:
+    """Write them below a directory."""
+    for name, objects in files(helm).items():
+        path = directory / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(HEAD + yaml.safe_dump_all(objects, sort_keys=False, width=120))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]))

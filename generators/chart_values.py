@@ -1,0 +1,305 @@
+"""Makes values.schema.json and README.md's table of each chart from its values.yaml: `python generators/chart_values.py DIRECTORY`.
+
+In the comments above a value, `# --` begins what it means (a row of the table), and `# @schema` says what it may be:
+
+    a word                a type of TYPES below, or of Kubernetes (`Affinity`)
+    [a word]              a list of them
+    sitePolicy.a.b        that limit of halcyon.api.policy.site_policy
+    a mapping             JSON schema; `items` and `properties` may hold words
+
+A switch (true, false) and a section need none. Every section is closed: a name that isn't in values.yaml is refused. Nothing here
+reads templates.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+import yaml
+
+from halcyon.api.policy.site_policy import SitePolicy
+
+Schema = dict[str, Any]
+
+CHARTS = Path(__file__).resolve().parents[1] / "charts"
+NEWEST = "v1.36.0-local"
+"""Of Kubernetes, whose types are taken; what is newer is refused."""
+BEGIN, END = "<!-- values: written by scripts/generate -->\n", "<!-- values end -->\n"
+
+_LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_REPOSITORY = "[a-z0-9]+([._-]+[a-z0-9]+)*(/[a-z0-9]+([._-]+[a-z0-9]+)*)*"
+_TAG = "[A-Za-z0-9_][A-Za-z0-9._-]{0,127}"
+
+
+def _text(pattern: str, most: int, description: str) -> Schema:
+    return {"description": description, "type": "string", "maxLength": most, "pattern": pattern}
+
+
+TYPES: dict[str, Schema] = {
+    "IntOrString": {"type": ["integer", "string"]},
+    "Quantity": {
+        "anyOf": [
+            {"type": "number", "minimum": 0},
+            {"type": "string", "pattern": "^[0-9]+(\\.[0-9]+)?([numkMGTPE]|[KMGTPE]i)?$"},
+        ]
+    },
+    "auto": {"description": "auto, true or false.", "enum": ["auto", True, False]},
+    "digest": _text("^(sha256:[a-f0-9]{64})?$", 71, "Empty, or sha256: and 64 hexadecimal digits."),
+    "interval": _text("^[1-9][0-9]{0,5}(ms|s|m|h)$", 8, "A duration, for example 30s."),
+    "key": _text("^[-._a-zA-Z0-9]+$", 253, "A key of a ConfigMap or Secret, for example ca.crt."),
+    "namespace": _text(f"^{_LABEL}$", 63, "A namespace, for example team-a."),
+    "objectName": _text(f"^{_LABEL}(\\.{_LABEL})*$", 253, "Lower case, digits, - and ., for example registry."),
+    "objectNameOrNone": _text(f"^({_LABEL}(\\.{_LABEL})*)?$", 253, "Empty, or lower case, digits, - and ."),
+    "port": {
+        "description": "Above 1023: the operator is no root.",
+        "type": "integer",
+        "minimum": 1024,
+        "maximum": 65535,
+    },
+    "probe": {
+        "description": "Times of a probe; what it asks is the chart's.",
+        "type": "object",
+        "additionalProperties": False,
+        "properties": {
+            name: {"type": "integer", "minimum": 1, "maximum": 3600}
+            for name in ("periodSeconds", "timeoutSeconds", "failureThreshold")
+        },
+        "required": ["periodSeconds", "timeoutSeconds", "failureThreshold"],
+    },
+    "registry": _text(
+        f"^([a-zA-Z0-9]([a-zA-Z0-9.-]*[a-zA-Z0-9])?(:[0-9]{{1,5}})?(/{_REPOSITORY})?)?$",
+        255,
+        "Empty, or a host with an optional port and path, for example registry.example.com:5000/mirror.",
+    ),
+    "repository": _text(f"^{_REPOSITORY}$", 255, "Without registry, tag and digest, for example ml/halcyon-operator."),
+    "repositoryOrNone": _text(f"^({_REPOSITORY})?$", 255, "Empty, or a repository without registry, tag and digest."),
+    "tag": _text(f"^{_TAG}$", 128, "A string: quote what looks like a number."),
+    "tagOrNone": _text(f"^({_TAG})?$", 128, "Empty, or a tag; quote what looks like a number."),
+    "resources": {
+        "description": "Requests and limits of the container.",
+        "type": "object",
+        "additionalProperties": False,
+        "properties": {name: {"type": "object", "additionalProperties": "Quantity"} for name in ("limits", "requests")},
+    },
+    "texts": {
+        "description": "Names and texts: quote what looks like a number or a switch.",
+        "type": "object",
+        "additionalProperties": {"type": "string"},
+    },
+}
+
+
+ENUMS: dict[tuple[str, str], list[str]] = {
+    ("Toleration", "effect"): ["NoSchedule", "PreferNoSchedule", "NoExecute"],
+    ("Toleration", "operator"): ["Exists", "Equal"],
+    ("TopologySpreadConstraint", "whenUnsatisfiable"): ["DoNotSchedule", "ScheduleAnyway"],
+}
+"""What Kubernetes' types leave to prose, by type and field."""
+
+
+class ValuesError(Exception):
+    """values.yaml says too little of a value."""
+
+
+@dataclass
+class ChartValue:
+    """One entry of values.yaml and what stands above it."""
+
+    path: str
+    default: Any
+    text: str = ""
+    schema: Any = None
+    parts: dict[str, ChartValue] = field(default_factory=dict)
+    """Of a section, but not of a mapping with a schema of its own, which is one value."""
+
+
+def read(text: str) -> ChartValue:
+    """The values of a values.yaml, below a nameless root."""
+    node = yaml.compose(text, yaml.SafeLoader)
+    if node is None:
+        raise ValuesError("values.yaml is empty")
+    return _read(node, text.splitlines(), "")
+
+
+def _read(node: yaml.Node, lines: list[str], path: str, text: str = "", schema: Any = None) -> ChartValue:
+    loader = yaml.SafeLoader("")
+    value = ChartValue(path, loader.construct_object(node, deep=True), text, schema)
+    if isinstance(node, yaml.MappingNode) and schema is None and node.value:
+        for key, part in node.value:
+            said, limits = _comment(lines, key.start_mark.line)
+            below = f"{path}.{key.value}".lstrip(".")
+            value.parts[key.value] = _read(part, lines, below, said, limits)
+    return value
+
+
+def _comment(lines: list[str], line: int) -> tuple[str, Any]:
+    """What the comment right above a line says: prose after `# --`, and what stands after `# @schema`."""
+    above: list[str] = []
+    while line > 0 and lines[line - 1].lstrip().startswith("#"):
+        line -= 1
+        above.insert(0, lines[line].lstrip().removeprefix("#").strip())
+    schema = [entry.removeprefix("@schema ") for entry in above if entry.startswith("@schema ")]
+    prose = [entry for entry in above if not entry.startswith("@schema ")]
+    begins = next((at for at, entry in enumerate(prose) if entry.startswith("--")), len(prose))
+    return " ".join(prose[begins:]).removeprefix("--").strip(), yaml.safe_load(schema[0]) if schema else None
+
+
+def json_schema(root: ChartValue, *, title: str) -> Schema:
+    """The JSON schema of the values."""
+    used: dict[str, Schema] = {}
+    built = _section(root, used)
+    built["properties"]["global"] = {
+        "description": "Helm's, where this chart is part of another; not used.",
+        "type": "object",
+    }
+    head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": title}
+    return head | built | {"$defs": dict(sorted(used.items()))}
+
+
+def _section(value: ChartValue, used: dict[str, Schema]) -> Schema:
+    """Closed, and complete: `null` takes a name away in Helm, and templates count on it."""
+    parts = {name: _schema(part, used) for name, part in value.parts.items()}
+    needed = [name for name, part in value.parts.items() if part.default is not None]
+    built = {"type": "object", "additionalProperties": False, "properties": parts, "required": needed}
+    return built | ({"description": value.text} if value.text else {})
+
+
+def _schema(value: ChartValue, used: dict[str, Schema]) -> Schema:
+    if value.parts:
+        return _section(value, used)
+    if value.schema is not None:
+        built = _expanded(value.schema, used)
+    elif isinstance(value.default, bool):
+        built = {"type": "boolean"}
+    else:
+        raise ValuesError(f"values.yaml: {value.path} needs a line that says what it may be, as `# @schema port`")
+    return {"description": value.text, **built} if value.text else built
+
+
+def _expanded(given: Any, used: dict[str, Schema]) -> Schema:
+    """A `# @schema` as JSON schema; the types it names are put into `used`."""
+    if isinstance(given, list):
+        return {"type": "array", "maxItems": 100, "items": _expanded(given[0], used)}
+    if isinstance(given, str):
+        if given not in used:
+            used[given] = {}  # it may name itself
+            used[given] = _named(given, used)
+        return {"$ref": f"#/$defs/{given}"}
+    built = dict(given)
+    for inner in ("items", "additionalProperties"):
+        if isinstance(built.get(inner), str | dict):
+            built[inner] = _expanded(built[inner], used)
+    if "properties" in built:
+        built["properties"] = {name: _expanded(part, used) for name, part in built["properties"].items()}
+    return built
+
+
+def _named(name: str, used: dict[str, Schema]) -> Schema:
+    if name in TYPES:
+        return dict(_expanded(TYPES[name], used))
+    return _of_policy(name) if name.startswith("sitePolicy.") else _of_kubernetes(name, used)
+
+
+def _of_policy(name: str) -> Schema:
+    """A limit of the operator's own model, which is where the values end."""
+    whole = SitePolicy.model_json_schema()
+    found: Any = whole
+    for part in name.split(".")[1:]:
+        found = found["properties"][part]
+        found = whole["$defs"][found["$ref"].rpartition("/")[2]] if "$ref" in found else found
+    kept = {key: value for key, value in found.items() if key not in {"title", "description", "default"}}
+    if options := kept.pop("anyOf", None):
+        limit, _ = options
+        kept = limit | ({"enum": [*limit["enum"], None]} if "enum" in limit else {}) | {"type": [limit["type"], "null"]}
+    return kept | ({"additionalProperties": False} if "patternProperties" in kept else {})
+
+
+def _of_kubernetes(name: str, used: dict[str, Schema]) -> Schema:
+    """A type of Kubernetes' own API, closed, without its prose."""
+    folder = Path(kubernetes_validate.__file__).parent / "kubernetes-json-schema" / NEWEST
+    definitions = json.loads((folder / "_definitions.json").read_text())["$defs"]
+    full = next((full for full in definitions if re.fullmatch(rf"io\.k8s\.(api|apimachinery)\..*\.{name}", full)), None)
+    if full is None:
+        raise ValuesError(f"values.yaml: @schema {name} is neither in TYPES nor a type of Kubernetes; good: Toleration")
+
+    def closed(part: Any) -> Any:
+        if isinstance(part, list):
+            return [closed(item) for item in part]
+        if not isinstance(part, dict):
+            return part
+        if "$ref" in part:
+            return _expanded(part["$ref"].rpartition(".")[2], used)
+        kept = {
+            key: {name: closed(below) for name, below in inner.items()} if key == "properties" else closed(inner)
+            for key, inner in part.items()
+            if key not in {"description", "format", "default"} and not key.startswith("x-kubernetes")
+        }
+        if isinstance(kept.get("type"), list):
+            kept["type"] = kept["type"][0]  # the other is null, which Helm takes for "as by default"
+        return kept | ({"additionalProperties": False} if "properties" in kept else {})
+
+    found = closed(definitions[full])
+    for (of, part), allowed in ENUMS.items():
+        if of == name:
+            found["properties"][part] = {"enum": allowed}
+    return dict(found)
+
+
+def table(root: ChartValue) -> str:
+    """Rows of what each value is, and means."""
+    rows = ["| value | default | meaning |", "| --- | --- | --- |"]
+    rows += [f"| `{value.path}` | {_default(value.default)} | {_escaped(value.text)} |" for value in _told(root)]
+    return "\n".join(rows) + "\n"
+
+
+def _told(value: ChartValue) -> Iterator[ChartValue]:
+    for part in value.parts.values():
+        if part.text and not part.parts:
+            yield part
+        elif part.text:
+            own = {name: below for name, below in part.parts.items() if below.text}
+            yield ChartValue(
+                part.path, {name: default for name, default in part.default.items() if name not in own}, part.text
+            )
+            yield from own.values()
+        elif part.parts:
+            yield from _told(part)
+        else:
+            raise ValuesError(f"values.yaml: {part.path} needs a comment that begins with `# --`: what it means")
+
+
+def _default(value: Any) -> str:
+    if value in ("", None, [], {}):
+        return "none"
+    written = json.dumps(value, ensure_ascii=False) if isinstance(value, dict | list) else str(value)
+    return f"`{_escaped('true' if value is True else 'false' if value is False else written)}`"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+def main(directory: Path) -> None:
+    """Write DIRECTORY/CHART/values.schema.json and README.md, as they should be."""
+    for chart in sorted(path.parent for path in CHARTS.glob("*/Chart.yaml")):
+        root = read((chart / "values.yaml").read_text())
+        before, begins, rest = (chart / "README.md").read_text().partition(BEGIN)
+        _, ends, after = rest.partition(END)
+        if not (begins and ends):
+            raise ValuesError(f"charts/{chart.name}/README.md lacks the lines {BEGIN.strip()} and {END.strip()}")
+        written = directory / chart.name
+        written.mkdir()
+        schema = json_schema(root, title=f"Values of the chart {chart.name}")
+        (written / "values.schema.json").write_text(json.dumps(schema, indent=1) + "\n")
+        (written / "README.md").write_text(f"{before}{begins}\n{table(root)}\n{ends}{after}")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,106 @@
+"""The CustomResourceDefinition, generated from the models: `python -m generators.crd` prints it."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import yaml
+
+from halcyon.api.schema.structural_schema import JsonSchema, schema
+from halcyon.api.spec import Spec
+from halcyon.api.status import Status
+from halcyon.api.types import GROUP, KIND, NAME_MESSAGE, NAME_PATTERN, PLURAL, VERSION, cel_string
+
+_COLUMNS = (
+    ("Ready", "string", '.status.conditions[?(@.type=="Ready")].status', "Whether the model answers requests", 0),
+    ("Reason", "string", ".status.summary.state", "Most important condition reason", 0),
+    ("Replicas", "string", ".status.summary.ready", "Ready and desired servers", 0),
+    ("Max", "integer", ".spec.scaling.maxReplicas", "Maximum replicas", 0),
+    ("Queue", "string", ".status.summary.queue", "Queued requests, and the target for all ready servers", 0),
+    ("GPU%", "string", ".status.summary.gpu", "Mean GPU utilisation of the ready servers", 0),
+    ("Batch", "string", ".status.summary.batch", "Mean rows in a batch", 0),
+    ("URL", "string", ".status.endpoints.http", "Address inside the cluster", 0),
+    ("Age", "date", ".metadata.creationTimestamp", "", 0),
+    ("Image", "string", ".status.runtimeImage", "Triton image", 1),
+    ("Policy", "string", ".status.scaling.policy", "Scaling policy", 1),
+    ("Actuator", "string", ".status.scaling.actuator", "Writer of spec.replicas", 1),
+    ("Scaled", "date", ".status.scaling.decisions[0].time", "Time since the desired replicas last changed", 1),
+)
+
+
+def build() -> dict[str, Any]:
+    """Return the CustomResourceDefinition as a dict."""
+    name_rule = {
+        "rule": f"self.metadata.name.matches({cel_string(NAME_PATTERN)})",
+        "messageExpression": cel_string(NAME_MESSAGE) + ".format([self.metadata.name, self.metadata.name.size()])",
+        "message": f"metadata.name must match {NAME_PATTERN}",
+        "reason": "FieldValueInvalid",
+    }
+    root: JsonSchema = {
+        "description": "A model served by NVIDIA Triton pods behind a load balancer, and scaled with its load.",
+        "type": "object",
+        "required": ["spec"],
+        "properties": {
+            "apiVersion": {"type": "string"},
+            "kind": {"type": "string"},
+            "metadata": {"type": "object"},
+            "spec": schema(Spec),
+            # Until the operator has seen an object: tools that wait by kstatus (Helm, Flux, Argo CD) treat one without a status as done.
+            "status": schema(Status) | {"default": {"observedGeneration": 0}},
+        },
+        "x-kubernetes-validations": [name_rule],
+    }
+    version = {
+        "name": VERSION,
+        "served": True,
+        "storage": True,
+        "schema": {"openAPIV3Schema": root},
+        "subresources": {
+            "status": {},
+            "scale": {
+                "specReplicasPath": ".spec.replicas",
+                "statusReplicasPath": ".status.replicas.total",
+                "labelSelectorPath": ".status.selector",
+            },
+        },
+        "additionalPrinterColumns": [
+            {"name": name, "type": kind, "jsonPath": path}
+            | ({"description": description} if description else {})
+            | ({"priority": priority} if priority else {})
+            for name, kind, path, description, priority in _COLUMNS
+        ],
+    }
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{PLURAL}.{GROUP}"},
+        "spec": {
+            "group": GROUP,
+            "scope": "Namespaced",
+            "names": {
+                "kind": KIND,
+                "listKind": f"{KIND}List",
+                "plural": PLURAL,
+                "singular": KIND.lower(),
+                "shortNames": ["mdep"],
+                "categories": ["all"],
+            },
+            "versions": [version],
+        },
+    }
+
+
+def to_yaml() -> str:
+    """Return the text of the file under crds/."""
+
+    class _Plain(yaml.SafeDumper):
+        def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002  # the signature is PyYAML's
+            return True
+
+    head = "# Generated from operator/halcyon/api by `make crds`. Do not edit.\n"
+    return head + yaml.dump(build(), Dumper=_Plain, sort_keys=False, width=120)
+
+
+if __name__ == "__main__":
+    sys.stdout.write(to_yaml())

@@ -1,0 +1,31 @@
+"""Generator of metrics.md, alerts.yaml and dashboards/NAME.json from the lists: `python -m generators.monitoring DIRECTORY`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import yaml
+
+from generators.monitoring import alerts, reference
+from generators.monitoring.dashboards import BOARDS
+from generators.monitoring.grafana import dashboard
+
+_HEAD = "# Written by scripts/generate from generators/monitoring/alerts.py; edit that file. The chart replaces __WORDS__.\n"
+
+
+def main(directory: Path) -> None:
+    """Write all files to the directory."""
+    (directory / "dashboards").mkdir(parents=True)
+    (directory / "metrics.md").write_text(reference.page())
+    (directory / "alerts.yaml").write_text(
+        _HEAD + yaml.safe_dump({"groups": alerts.groups()}, sort_keys=False, width=150)
+    )
+    for name, board in BOARDS.items():
+        text = json.dumps(dashboard(board), indent=1, ensure_ascii=False)
+        (directory / "dashboards" / f"{name}.json").write_text(f"{text}\n")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

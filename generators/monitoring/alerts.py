@@ -1,0 +1,290 @@
+"""The alerts, and their rules for Prometheus.
+
+An alert concerns one model, or the operator. Its page in docs/runbooks has its name. Expressions and texts contain placeholders that
+the chart replaces (`PLACEHOLDERS`): the operator's scrape job, its namespace, the release. The site's own panels and rules select the same
+series by the same labels: `namespace` and `model_deployment`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from generators.monitoring import triton_metrics
+from halcyon.monitoring import operator_metrics, per_model_metrics
+from halcyon.monitoring.agent_metrics import named
+from halcyon.monitoring.metric import Metric
+
+PLACEHOLDERS: Final = ("__OPERATOR__", "__JOB__", "__NAMESPACE__", "__NAME__", "__REPLICAS__", "__RUNBOOKS__")
+"""Placeholders: matchers of the operator's own series and of its models' series; namespace, name and replicas of the release; base URL
+of the runbooks."""
+MAX_START_S: Final = 300
+MAX_ERROR_RATIO: Final = 0.05
+MIN_GPU_UTILIZATION: Final = 0.05
+FULL: Final = 0.8
+
+Severity = Literal["critical", "warning", "info"]
+"""critical: requests fail or will fail soon. warning: to be fixed within a day. info: cost only, no user is affected."""
+
+
+@dataclass(frozen=True)
+class Alert:
+    """One alert."""
+
+    name: str
+    expression: str
+    after: str
+    """Time for which the expression must hold before the alert fires."""
+    severity: Severity
+    summary: str
+    description: str
+    """Who is affected, why the alert has its severity, and the command to run first."""
+    watches: str
+    """Query for the alert's input. It has data in every cluster in which the alert can fire, whether or not it fires now."""
+
+
+def _models(metric: Metric, matchers: str = "") -> str:
+    """Return a query with one series per model, without the metric's other labels."""
+    inner = f"__JOB__,{matchers}" if matchers else "__JOB__"
+    return f"max by ({per_model_metrics.BY}) ({metric.name}{{{inner}}})"
+
+
+def _rate(metric: Metric, matchers: str = "") -> str:
+    return f"sum by ({per_model_metrics.BY}) (rate({metric.name}{f'{{{matchers}}}' if matchers else ''}[5m]))"
+
+
+def _condition(matchers: str) -> str:
+    return f"{_models(per_model_metrics.CONDITION, matchers)} > 0"
+
+
+_AT_MAX: Final = _models(per_model_metrics.LIMITED, 'limit="max"')
+_ON_MODEL: Final = f"on ({per_model_metrics.BY})"
+_REQUESTS: Final = named("requests_total")
+_FAILURES: Final = _rate(triton_metrics.FAILURE, 'reason!="CANCELED"')
+_MODEL: Final = "{{ $labels.namespace }}/{{ $labels.model_deployment }}"
+_EXPLAIN: Final = "kubectl halcyon explain {{ $labels.model_deployment }} -n {{ $labels.namespace }}"
+_DIAGNOSE: Final = "kubectl halcyon diagnose {{ $labels.model_deployment }} -n {{ $labels.namespace }}"
+_LOG: Final = "kubectl -n __NAMESPACE__ logs deployment/__NAME__"
+
+MODEL_ALERTS: Final = (
+    Alert(
+        "HalcyonModelNotReady",
+        _condition('type="Ready",status!="True"'),
+        "10m",
+        "critical",
+        f"{_MODEL} has not been ready for 10 minutes.",
+        f"Critical: the requests of its clients fail, or wait in the balancer until they time out. Find the cause: {_DIAGNOSE}",
+        _models(per_model_metrics.CONDITION, 'type="Ready"'),
+    ),
+    Alert(
+        "HalcyonModelLoadFailed",
+        _condition('type="ModelLoaded",status="False"'),
+        "1m",
+        "critical",
+        f"Triton can't load {_MODEL}.",
+        "Critical: the requests of its clients fail unless an older revision serves. "
+        "Show Triton's error: kubectl get mdep {{ $labels.model_deployment }} -n {{ $labels.namespace }} "
+        "-o jsonpath='{.status.model.error}'",
+        _models(per_model_metrics.CONDITION, 'type="ModelLoaded"'),
+    ),
+    Alert(
+        "HalcyonModelAtMax",
+        f"({_AT_MAX} == 1)\n"
+        f"and {_ON_MODEL} ({_models(per_model_metrics.QUEUE)}\n"
+        f"  > {_ON_MODEL} {_models(per_model_metrics.QUEUE_TARGET)} * {_ON_MODEL} clamp_min({_models(per_model_metrics.READY)}, 1))",
+        "15m",
+        "warning",
+        f"{_MODEL} needs more replicas than its maximum, and its queue is above the target.",
+        f"Warning: its clients get slow responses; requests are rejected once the queue is full. Show the desired replicas: {_EXPLAIN}",
+        f"{_models(per_model_metrics.QUEUE)} and {_ON_MODEL} {_models(per_model_metrics.MAX)}",
+    ),
+    Alert(
+        "HalcyonMetricMissing",
+        f"max by ({per_model_metrics.BY}, signal) ({per_model_metrics.SIGNAL_MISSING.name}{{__JOB__}}) == 1",
+        "5m",
+        "warning",
+        f"The signal {{{{ $labels.signal }}}} of {_MODEL} has been missing for 5 minutes.",
+        "Warning: the model may not scale up, so its clients get slow or rejected requests if the load rises. "
+        f"Find the cause: {_EXPLAIN}",
+        _models(per_model_metrics.SIGNAL_MISSING),
+    ),
+    Alert(
+        "HalcyonErrorRatioHigh",
+        f"{_FAILURES}\n  / ({_rate(triton_metrics.SUCCESS)} + {_FAILURES}) > {MAX_ERROR_RATIO}",
+        "5m",
+        "critical",
+        f"{{{{ $value | humanizePercentage }}}} of the requests of {_MODEL} fail in Triton.",
+        "Critical: its clients get errors. The dashboard Halcyon / Model shows the failures by reason. "
+        f"Find the cause: {_DIAGNOSE}",
+        f"{_FAILURES}\n  / ({_rate(triton_metrics.SUCCESS)} + {_FAILURES})",
+    ),
+    Alert(
+        "HalcyonRequestsRejected",
+        f"({_rate(named('rejected_total'))} + {_rate(named('errors_total'))})\n  / {_rate(_REQUESTS)} > {MAX_ERROR_RATIO}",
+        "5m",
+        "critical",
+        f"{{{{ $value | humanizePercentage }}}} of the requests of {_MODEL} are rejected by its balancers, or lost.",
+        "Critical: its clients get errors (429, 503). "
+        f"Show whether it needs more replicas, and what prevents them: {_EXPLAIN}",
+        f"({_rate(named('rejected_total'))} + {_rate(named('errors_total'))})\n  / {_rate(_REQUESTS)}",
+    ),
+    Alert(
+        "HalcyonBalancerDegraded",
+        f"max by ({per_model_metrics.BY}) ({named('degraded').name}) == 1",
+        "15m",
+        "warning",
+        f"A balancer of {_MODEL} is degraded, or soon will be: for example, a certificate expires, or a Secret is missing.",
+        "Warning: requests still succeed with the last valid configuration, but its clients can't connect once a certificate "
+        "has expired. Show the reason: kubectl get mdep {{ $labels.model_deployment }} -n {{ $labels.namespace }} "
+        "-o jsonpath='{.status.conditions[?(@.type==\"BalancerReady\")].message}'",
+        f"max by ({per_model_metrics.BY}) ({named('degraded').name})",
+    ),
+    Alert(
+        "HalcyonAutoscalerConflict",
+        _condition('type="AutoscalerConflict",status="True"'),
+        "5m",
+        "warning",
+        f"Another autoscaler, user or tool changes the replicas of {_MODEL}; Halcyon has stopped scaling it.",
+        "Warning: its clients are affected only if the other writer keeps too few replicas. "
+        f"Show the other writer: {_EXPLAIN}",
+        _models(per_model_metrics.CONDITION, 'type="ScalingActive"'),
+    ),
+    Alert(
+        "HalcyonRolloutBlocked",
+        _condition('type=~"Reconciling|Stalled",reason=~"RolloutBlocked|ProgressDeadlineExceeded"'),
+        "10m",
+        "warning",
+        f"The rollout of the new revision of {_MODEL} does not progress.",
+        f"Warning: its owner's change has no effect; clients are still served by the old revision. Find the cause: {_DIAGNOSE}",
+        _models(per_model_metrics.CONDITION),
+    ),
+    Alert(
+        "HalcyonColdStartSlow",
+        f"({_models(per_model_metrics.START)} > {MAX_START_S})\nand {_ON_MODEL} (time() - {_models(per_model_metrics.START_TIME)} < 3600)",
+        "0m",
+        "warning",
+        f"A server pod of {_MODEL} took {{{{ $value | humanizeDuration }}}} to become ready; the limit is {MAX_START_S} s.",
+        "Warning: its clients wait that long for the first response at zero replicas, and for new replicas when the load rises. "
+        "Show how long the pull, the fetch and the load took: kubectl -n {{ $labels.namespace }} describe pod POD",
+        f"{_models(per_model_metrics.START)} and {_ON_MODEL} {_models(per_model_metrics.START_TIME)}",
+    ),
+    Alert(
+        "HalcyonGPUIdle",
+        f"({_models(per_model_metrics.GPU_UTILIZATION)} < {MIN_GPU_UTILIZATION})\nand {_ON_MODEL} ({_models(per_model_metrics.GPUS)} > 0)",
+        "1h",
+        "info",
+        f"The GPUs of {_MODEL} have been idle for an hour.",
+        "Info: no client is affected, but the GPUs are paid for. Lower spec.scaling.minReplicas; with 0 and idleAfter, the model "
+        "releases its GPUs when idle and starts again with the next request.",
+        f"{_models(per_model_metrics.GPU_UTILIZATION)} and {_ON_MODEL} {_models(per_model_metrics.GPUS)}",
+    ),
+)
+_UP: Final = "count(up{__OPERATOR__} == 1)"
+_FAILED: Final = f'sum(increase({operator_metrics.RECONCILES.name}{{result="error",__OPERATOR__}}[15m]))'
+_SERVER_ERRORS: Final = f'sum(increase({operator_metrics.METRIC_REQUESTS.name}{{code=~"5..",__OPERATOR__}}[10m]))'
+OPERATOR_ALERTS: Final = (
+    Alert(
+        "HalcyonOperatorDown",
+        f"({_UP} or vector(0)) < 1",
+        "5m",
+        "critical",
+        "No replica of Halcyon can be scraped, so no model is scaled or changed.",
+        "Critical: clients of models at zero replicas get no response, because these models don't wake up. Running models keep "
+        "serving. Find the cause: kubectl -n __NAMESPACE__ describe deployment/__NAME__",
+        _UP,
+    ),
+    Alert(
+        "HalcyonNoLeader",
+        f"sum({operator_metrics.LEADER.name}{{__OPERATOR__}}) < 1",
+        "5m",
+        "critical",
+        "No replica of Halcyon is the leader, so no model is scaled or changed.",
+        "Critical: clients of models at zero replicas get no response, and those of all other models get slow ones if the load rises. "
+        f"Running models keep serving. Find the cause: kubectl -n __NAMESPACE__ get pods,lease; {_LOG}",
+        f"sum({operator_metrics.LEADER.name}{{__OPERATOR__}})",
+    ),
+    Alert(
+        "HalcyonReplicaMissing",
+        f"{_UP} < __REPLICAS__",
+        "15m",
+        "warning",
+        "Fewer than __REPLICAS__ replicas of Halcyon can be scraped.",
+        "Warning: no client is affected, but all scaling stops if the last replica fails too. "
+        "Find the cause: kubectl -n __NAMESPACE__ describe deployment/__NAME__",
+        _UP,
+    ),
+    Alert(
+        "HalcyonOperatorMemoryHigh",
+        f"max by (instance) ({operator_metrics.MEMORY.name}{{__OPERATOR__}}\n"
+        f"  / on (instance) {operator_metrics.MEMORY_LIMIT.name}{{__OPERATOR__}}) > {FULL}",
+        "5m",
+        "warning",
+        "Halcyon at {{ $labels.instance }} uses {{ $value | humanizePercentage }} of its memory limit.",
+        "Warning: no client is affected yet, but at 100 % the kernel kills the operator, and scaling stops until it has restarted. "
+        "Set the chart's expectedModels to the number of models: kubectl get modeldeployments -A --no-headers | wc -l",
+        f"{operator_metrics.MEMORY.name}{{__OPERATOR__}}",
+    ),
+    Alert(
+        "HalcyonReconcileErrors",
+        f"{_FAILED} > 5",
+        "15m",
+        "warning",
+        "Reconciles of ModelDeployments fail repeatedly.",
+        "Warning: changes by the owners of the affected models have no effect; their clients are still served. "
+        f"kubectl get modeldeployments -A shows which models aren't ready. Find the errors in the log: {_LOG}",
+        _FAILED,
+    ),
+    Alert(
+        "HalcyonPermissionsMissing",
+        f"max by (group, resource, verb) ({operator_metrics.PERMISSIONS_MISSING.name}{{__OPERATOR__}}) == 1",
+        "5m",
+        "warning",
+        "Halcyon lacks the permission to {{ $labels.verb }} {{ $labels.resource }}.",
+        "Warning: running models keep serving, but what needs the permission isn't done: a model may not be scaled or repaired. "
+        "Restore the chart's rules: run helm upgrade, or compare them with kubectl get clusterrole __NAME__ -o yaml",
+        _UP,
+    ),
+    Alert(
+        "HalcyonReconcileBacklog",
+        f"max(min_over_time({operator_metrics.QUEUE_READY.name}{{__OPERATOR__}}[10m])\n"
+        f"  * on (instance) {operator_metrics.LEADER.name}{{__OPERATOR__}}) > 0",
+        "5m",
+        "warning",
+        "ModelDeployments have been waiting for a worker of Halcyon for 10 minutes.",
+        "Warning: changes by the owners of models take effect late; scaling is not affected. "
+        f"Check whether the API server is slow, or the operator has too little CPU: {_LOG}",
+        f"max({operator_metrics.QUEUE_READY.name}{{__OPERATOR__}} * on (instance) {operator_metrics.LEADER.name}{{__OPERATOR__}})",
+    ),
+    Alert(
+        "HalcyonMetricsAPIErrors",
+        f"{_SERVER_ERRORS} > 0",
+        "10m",
+        "warning",
+        "Halcyon answers metric queries from HPAs with errors, so these HPAs keep their replicas.",
+        "Warning: clients of models with the actuator HPA get slow responses if the load rises beyond what the fast scale-up path adds. "
+        "Send the same query: kubectl get --raw /apis/external.metrics.k8s.io/v1beta1; then read the operator's log.",
+        f"sum(increase({operator_metrics.METRIC_REQUESTS.name}{{__OPERATOR__}}[10m]))",
+    ),
+)
+ALERTS: Final = (*MODEL_ALERTS, *OPERATOR_ALERTS)
+
+
+def groups() -> list[dict[str, Any]]:
+    """Return the rule groups of a PrometheusRule, with the placeholders of `PLACEHOLDERS` in them."""
+    named = (("models", MODEL_ALERTS), ("operator", OPERATOR_ALERTS))
+    return [{"name": f"__NAME__.{name}", "rules": [rule(alert) for alert in alerts]} for name, alerts in named]
+
+
+def rule(alert: Alert) -> dict[str, Any]:
+    """Return the rule of an alert."""
+    return {
+        "alert": alert.name,
+        "expr": alert.expression,
+        "for": alert.after,
+        "labels": {"severity": alert.severity},
+        "annotations": {
+            "summary": alert.summary,
+            "description": alert.description,
+            "runbook_url": f"__RUNBOOKS__/{alert.name}.md",
+        },
+    }

@@ -1,0 +1,10 @@
+"""The dashboards, by file name."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from generators.monitoring.model_dashboards import FLEET, ONE
+from generators.monitoring.operator_dashboards import OPERATOR, SCALING
+
+BOARDS: Final = {"fleet": FLEET, "model": ONE, "scaling": SCALING, "operator": OPERATOR}

@@ -1,0 +1,296 @@
+"""The dashboards for owners of models: Fleet (all models) and Model (one)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from generators.monitoring import triton_metrics
+from generators.monitoring.grafana import GrafanaDashboard, Panel, PanelRow, Query
+from generators.monitoring.promql import MODELS, NAME, NAMESPACE, of, per_model, quantile, rate, total
+from halcyon.monitoring import per_model_metrics
+from halcyon.monitoring.agent_metrics import named
+from halcyon.monitoring.metric import Metric
+
+_IS_READY: Final = 'type="Ready"'
+_NOT_READY: Final = 'type="Ready",status!="True"'
+_NOT_LOADED: Final = 'type="ModelLoaded",status="False"'
+_UNHEALTHY: Final = 'type=~"Ready|Accepted|ModelLoaded|ServersReady|BalancerReady|ScalingActive",status!="True"'
+_AT_MAX: Final = 'limit="max"'
+_REAL_FAILURES: Final = 'reason!="CANCELED"'
+
+
+def _number(title: str, description: str, expression: str, *, limits: dict[float, str] | None = None) -> Panel:
+    query = Query(expression, title.lower())
+    return Panel(title, description, (query,), kind="stat", width=4, height=4, limits=limits or {})
+
+
+def _top(expression: str) -> tuple[Query, ...]:
+    return (Query(f"topk(10, {expression})", NAME),)
+
+
+FLEET: Final = GrafanaDashboard(
+    "halcyon-fleet",
+    "Halcyon / Fleet",
+    "All models at a glance: those that are not ready, at their maximum, or have a queue.",
+    (
+        PanelRow(
+            "Now",
+            (
+                _number(
+                    "Models",
+                    "ModelDeployments.",
+                    f"count({per_model(per_model_metrics.CONDITION, matchers=_IS_READY)})",
+                ),
+                _number(
+                    "Not ready",
+                    "Models whose condition Ready isn't True. Their requests fail or wait.",
+                    f"count({per_model(per_model_metrics.CONDITION, matchers=_NOT_READY)}) or vector(0)",
+                    limits={1: "red"},
+                ),
+                _number(
+                    "Load failures",
+                    "Models that Triton can't load.",
+                    f"count({per_model(per_model_metrics.CONDITION, matchers=_NOT_LOADED)}) or vector(0)",
+                    limits={1: "red"},
+                ),
+                _number(
+                    "At maximum",
+                    "Models that need more replicas than spec.scaling.maxReplicas allows.",
+                    f"count({per_model(per_model_metrics.LIMITED, matchers=_AT_MAX)}) or vector(0)",
+                    limits={1: "orange"},
+                ),
+                _number("Ready servers", "Server pods that are ready.", f"sum({per_model(per_model_metrics.READY)})"),
+                _number("GPUs", "GPUs that server pods request.", f"sum({per_model(per_model_metrics.GPUS)})"),
+            ),
+        ),
+        PanelRow(
+            "Models",
+            (
+                Panel(
+                    "Replicas and queue",
+                    "Ready replicas, replicas in force, maximum and queued requests, per model.",
+                    (
+                        Query(per_model(per_model_metrics.READY), "ready"),
+                        Query(per_model(per_model_metrics.SPEC_REPLICAS), "in force"),
+                        Query(per_model(per_model_metrics.MAX), "max"),
+                        Query(per_model(per_model_metrics.QUEUE), "queued"),
+                        Query(per_model(per_model_metrics.GPU_UTILIZATION), "GPU, 0 to 1"),
+                    ),
+                    kind="table",
+                    width=14,
+                    height=10,
+                ),
+                Panel(
+                    "Unhealthy conditions",
+                    "Conditions that aren't True, with their reasons. docs/reference/conditions.md explains each.",
+                    (
+                        Query(
+                            per_model(per_model_metrics.CONDITION, "type", "status", "reason", matchers=_UNHEALTHY),
+                            "present",
+                        ),
+                    ),
+                    kind="table",
+                    width=10,
+                    height=10,
+                    hidden=("Value",),
+                ),
+            ),
+        ),
+        PanelRow(
+            "Busiest models",
+            (
+                Panel(
+                    "Requests", "Arrival rate of the ten busiest models.", _top(rate(named("requests_total"))), "reqps"
+                ),
+                Panel(
+                    "Rejected or lost",
+                    "Requests that balancers rejected, or that were lost. Rejected requests count as demand.",
+                    _top(f"{rate(named('rejected_total'))} + {rate(named('errors_total'))}"),
+                    "reqps",
+                ),
+                Panel(
+                    "Queued",
+                    "Requests that are queued in balancers for free capacity, or held for the first server.",
+                    _top(f"{total(named('queued'))} + {total(named('held'))}"),
+                ),
+                Panel(
+                    "Server latency, p95",
+                    "Time until the response headers, without the wait in the balancer.",
+                    _top(quantile(0.95, named("response_duration_seconds"))),
+                    "s",
+                ),
+                Panel(
+                    "GPU utilisation",
+                    "Mean of each model's ready servers, for the ten busiest models. Far below the target for a long time: too many replicas.",
+                    _top(per_model(per_model_metrics.GPU_UTILIZATION)),
+                    "percentunit",
+                ),
+                Panel(
+                    "Servers", "Ready server pods of the ten largest models.", _top(per_model(per_model_metrics.READY))
+                ),
+            ),
+        ),
+    ),
+    (NAMESPACE, MODELS),
+)
+
+
+def _mean_time(title: str, metric: Metric) -> Query:
+    """Return a query for seconds per request: summed microseconds divided by requests."""
+    return Query(f"{rate(metric)} / {rate(triton_metrics.SUCCESS)} / 1e6", title)
+
+
+ONE: Final = GrafanaDashboard(
+    "halcyon-model",
+    "Halcyon / Model",
+    "One model: requests, queue, latency breakdown, batch sizes and GPU utilisation.",
+    (
+        PanelRow(
+            "State",
+            (
+                Panel(
+                    "Conditions",
+                    "Every condition with its status and reason.",
+                    (Query(per_model(per_model_metrics.CONDITION, "type", "status", "reason"), "present"),),
+                    kind="table",
+                    width=12,
+                    hidden=(*per_model_metrics.OF, "Value"),
+                ),
+                Panel(
+                    "Replicas",
+                    "Ready servers should follow the replicas in force, which are within the limits of spec.scaling.",
+                    (
+                        Query(per_model(per_model_metrics.READY), "ready"),
+                        Query(per_model(per_model_metrics.SPEC_REPLICAS), "in force"),
+                        Query(per_model(per_model_metrics.MIN), "min"),
+                        Query(per_model(per_model_metrics.MAX), "max"),
+                        Query(per_model(per_model_metrics.UNSCHEDULABLE), "unschedulable"),
+                    ),
+                    width=12,
+                ),
+            ),
+        ),
+        PanelRow(
+            "Requests",
+            (
+                Panel(
+                    "Requests",
+                    "Requests received, and those without a response from a server.",
+                    (
+                        Query(rate(named("requests_total")), "received"),
+                        Query(rate(named("rejected_total")), "rejected"),
+                        Query(rate(named("errors_total")), "lost"),
+                        Query(rate(named("retries_total")), "retried"),
+                        Query(rate(named("held_requests_total")), "held for the first server"),
+                    ),
+                    "reqps",
+                ),
+                Panel(
+                    "Queued",
+                    "Requests that wait in balancers and in Triton, beside the target of all ready servers.",
+                    (
+                        Query(total(named("queued")), "for a server's free capacity"),
+                        Query(total(named("held")), "for the first server"),
+                        Query(total(triton_metrics.PENDING), "in Triton"),
+                        Query(
+                            f"{per_model(per_model_metrics.QUEUE_TARGET)} * {per_model(per_model_metrics.READY)}",
+                            "target",
+                        ),
+                    ),
+                ),
+                Panel(
+                    "Server latency",
+                    "Time until the response headers, including Triton's queue, without the wait in the balancer.",
+                    tuple(
+                        Query(quantile(share, named("response_duration_seconds")), f"p{share * 100:g}")
+                        for share in (0.5, 0.95, 0.99)
+                    ),
+                    "s",
+                ),
+                Panel(
+                    "Latency breakdown in Triton",
+                    "Mean time of a request in Triton, by part. If the queue is most of it, add replicas or allow larger batches.",
+                    (
+                        _mean_time("queue", triton_metrics.QUEUE_TIME),
+                        _mean_time("input", triton_metrics.INPUT_TIME),
+                        _mean_time("model", triton_metrics.INFER_TIME),
+                        _mean_time("output", triton_metrics.OUTPUT_TIME),
+                    ),
+                    "s",
+                    stacked=True,
+                ),
+                Panel(
+                    "Failures in Triton",
+                    "Failures by reason: REJECTED by the queue policy, BACKEND by the model, OTHER before it. A failure of an ensemble "
+                    "is also counted for its steps.",
+                    (Query(rate(triton_metrics.FAILURE, "reason"), "{{reason}}"),),
+                    "reqps",
+                    stacked=True,
+                ),
+                Panel(
+                    "Error ratio in Triton",
+                    "Share of the requests in Triton that fail, without those that clients cancelled. Above 5 %: HalcyonErrorRatioHigh.",
+                    (
+                        Query(
+                            f"{rate(triton_metrics.FAILURE, matchers=_REAL_FAILURES)} / ({rate(triton_metrics.SUCCESS)}"
+                            f" + {rate(triton_metrics.FAILURE, matchers=_REAL_FAILURES)})",
+                            "failed",
+                        ),
+                    ),
+                    "percentunit",
+                ),
+            ),
+        ),
+        PanelRow(
+            "Batches and GPUs",
+            (
+                Panel(
+                    "Batch size",
+                    "Mean number of items in a batch. Far below batching.maxBatchSize under full load: remove batching.maxQueueDelay, which "
+                    "keeps batches from filling.",
+                    (Query(f"{rate(triton_metrics.ROWS)} / {rate(triton_metrics.EXECUTIONS)}", "items"),),
+                ),
+                Panel(
+                    "GPU utilisation",
+                    "Utilisation of each pod from Triton, and the mean that scaling uses, beside its target.",
+                    (
+                        Query(f"avg by (pod) ({of(triton_metrics.GPU_UTILIZATION)})", "{{pod}}"),
+                        Query(per_model(per_model_metrics.GPU_UTILIZATION), "mean used by scaling"),
+                        Query(per_model(per_model_metrics.GPU_TARGET), "target"),
+                    ),
+                    "percentunit",
+                ),
+                Panel(
+                    "GPU memory",
+                    "Share of GPU memory in use, per pod. A model that doesn't fit fails to load.",
+                    (
+                        Query(
+                            f"{total(triton_metrics.GPU_MEMORY_USED, 'pod')} / {total(triton_metrics.GPU_MEMORY, 'pod')}",
+                            "{{pod}}",
+                        ),
+                    ),
+                    "percentunit",
+                ),
+            ),
+        ),
+        PanelRow(
+            "Pods",
+            (
+                Panel(
+                    "Requests in progress, by pod",
+                    "Requests that servers are processing. One line far above the others: connections that are pinned to a pod.",
+                    (Query(total(named("pod_inflight"), "pod"), "{{pod}}"),),
+                    width=12,
+                ),
+                Panel(
+                    "Pod states",
+                    "States from the balancers: starting, ready, draining, maintenance (taken out of rotation) or unreachable.",
+                    (Query(f"max by (pod, state) ({of(named('pod_state'))})", "{{pod}} {{state}}"),),
+                    width=12,
+                ),
+            ),
+        ),
+    ),
+    (replace(NAMESPACE, several=False), replace(MODELS, several=False)),
+)

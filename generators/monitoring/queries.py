@@ -1,0 +1,54 @@
+"""Every query of the dashboards and alerts, ready to be sent to a Prometheus, so that a test can run each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from generators.monitoring.alerts import ALERTS
+from generators.monitoring.dashboards import BOARDS
+
+
+@dataclass(frozen=True)
+class NamedQuery:
+    """One query."""
+
+    where: str
+    """Place of the query, for messages."""
+    expression: str
+    """PromQL without placeholders."""
+
+
+def panels(values: Mapping[str, str]) -> Iterator[NamedQuery]:
+    """Yield the queries of the dashboards; `values` are those of `$namespace`, `$__rate_interval` and others, by name without `$`."""
+    for board in BOARDS.values():
+        for panel in board.panels:
+            for query in panel.queries:
+                yield NamedQuery(
+                    f"{board.title}, {panel.title}: {query.legend}", _with_variables(query.expression, values)
+                )
+
+
+def watched(places: Mapping[str, str]) -> Iterator[NamedQuery]:
+    """Yield the queries for the alerts' inputs; `places` maps each placeholder to its value."""
+    for alert in ALERTS:
+        yield NamedQuery(f"{alert.name}, what it watches", replaced(alert.watches, places))
+
+
+def raised(places: Mapping[str, str]) -> Iterator[NamedQuery]:
+    """Yield the alerts' own expressions, which have data only if an alert should fire."""
+    for alert in ALERTS:
+        yield NamedQuery(alert.name, replaced(alert.expression, places))
+
+
+def replaced(text: str, places: Mapping[str, str]) -> str:
+    """Return the text with its placeholders replaced, as the chart does it."""
+    for placeholder, value in places.items():
+        text = text.replace(placeholder, value)
+    return text
+
+
+def _with_variables(expression: str, values: Mapping[str, str]) -> str:
+    for name in sorted(values, key=len, reverse=True):
+        expression = expression.replace(f"${name}", values[name])
+    return expression

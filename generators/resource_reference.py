@@ -1,0 +1,363 @@
+"""The reference pages, generated from the models: `python -m generators.resource_reference FOLDER` writes them.
+
+Out of scope: the meaning of a field, which is documented under the field itself, and the conditions' truth tables
+(`halcyon.control.status.status`).
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import sys
+from collections.abc import Iterator
+from enum import StrEnum
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from halcyon.api import conditions
+from halcyon.api.schema import structural_schema
+from halcyon.api.spec import Spec
+from halcyon.api.types import API_VERSION, EXAMPLES, KIND, NAME_PATTERN
+
+JsonSchema = dict[str, Any]
+
+EXAMPLE = """\
+apiVersion: serving.halcyon.dev/v1alpha1
+kind: ModelDeployment
+metadata:
+  name: digits
+  namespace: team
+spec:
+  replicas: 3
+  model:
+    name: Digits.v2
+    source:
+      configMap:
+        name: digits
+        items:
+          - key: model
+            path: 1/model.onnx
+          - key: config
+            path: config.pbtxt
+    revision: "2026-11-21"
+    versions:
+      specific: [1, 2]
+    backend: onnxruntime
+    parameters:
+      gpu_ms: "5"
+    warmup:
+      batchSizes: [1, 8]
+      iterations: 3
+      data: Random
+      inputs:
+        - name: image
+          dataType: FP32
+          dims: [8, 8]
+  runtime:
+    image: registry.example:5000/tritonserver:24.10-py3
+    imagePullSecrets:
+      - name: registry
+    gpu:
+      count: 2
+    resources:
+      cpu: 1500m
+      memory: 8Gi
+    instancesPerGPU: 2
+    env:
+      - name: MODE
+        value: fast
+      - name: TOKEN
+        secretKeyRef:
+          name: tokens
+          key: digits
+    sharedMemory: 1Gi
+    placement:
+      nodeSelector:
+        example.com/pool: gpu
+      tolerations:
+        - key: example.com/pool
+          operator: Equal
+          value: gpu
+          effect: NoSchedule
+      priorityClassName: serving
+      runtimeClassName: nvidia
+    startupTimeout: 5m
+  batching:
+    maxBatchSize: 16
+    maxQueueDelay: 2ms
+    preferredBatchSizes: [8, 16]
+    preserveOrdering: true
+  scaling:
+    minReplicas: 2
+    maxReplicas: 12
+    policy: Planner
+    actuator: HPA
+    mode: Active
+    targets:
+      latency: 300ms
+      queueDepth: 32
+      gpuUtilization: 70
+    schedules:
+      - name: office-hours
+        start: 30 7 * * 1-5
+        duration: 11h
+        timeZone: Europe/Berlin
+        minReplicas: 4
+        maxReplicas: 10
+  traffic:
+    balancer: HAProxy
+    balancerReplicas: 3
+    queueLimit: 500
+    sourceShare: 50
+    requestTimeout: 10s
+    drain: 45s
+    maxRequestSize: 16Mi
+    accessLog: Errors
+    stickiness:
+      header: x-sequence-id
+    gateway:
+      name: edge
+      namespace: infra
+      http:
+        sectionName: https
+        hostnames:
+          - digits.example.com
+      grpc:
+        sectionName: https
+        hostnames:
+          - grpc.digits.example.com
+    service:
+      type: LoadBalancer
+      annotations:
+        external-dns.alpha.kubernetes.io/hostname: digits.example.com
+      sourceRanges:
+        - 10.0.0.0/8
+        - fd00::/8
+    tls:
+      secretName: digits-tls
+      clientCA: digits-clients
+    apiKeys:
+      secretName: digits-keys
+  rollout:
+    strategy: Canary
+    surgeWait: 2m
+    onFailure: Rollback
+    canary:
+      steps:
+        - weight: 10
+          pause: 5m
+        - weight: 50
+          pause: 10m
+      analysis: "On"
+"""
+"""A ModelDeployment that sets all fields that can be set together."""
+
+ALTERNATIVES: dict[str, Any] = {
+    "spec.model.source.persistentVolumeClaim": {"claimName": "models", "path": "resnet50"},
+    "spec.model.source.image": {"reference": "registry.example.com/models/resnet50:3", "path": "resnet50"},
+    "spec.model.source.uri.path": "resnet50",
+    "spec.model.source.uri.sha256": "0f1e2d3c4b5a69788796a5b4c3d2e1f00f1e2d3c4b5a69788796a5b4c3d2e1f0",
+    "spec.model.source.uri": {
+        "url": "s3://models/vision/resnet50",
+        "secretName": "models-s3",
+        "endpoint": "https://minio.storage.svc:9000",
+        "region": "eu-central-1",
+        "sizeLimit": "10Gi",
+    },
+    "spec.model.versions.latest": 1,
+    "spec.model.versions.all": True,
+    "spec.scaling.idleAfter": "10m",
+    "spec.scaling.behavior": {
+        "scaleUp": {
+            "stabilizationWindowSeconds": 0,
+            "selectPolicy": "Max",
+            "policies": [{"type": "Pods", "value": 4, "periodSeconds": 15}],
+        },
+        "scaleDown": {
+            "stabilizationWindowSeconds": 120,
+            "selectPolicy": "Min",
+            "policies": [{"type": "Percent", "value": 50, "periodSeconds": 60}],
+        },
+    },
+}
+"""Values of fields that the example cannot set because fields exclude each other, by path; the deepest first."""
+
+ROLLING = (
+    "spec.model",
+    "spec.runtime",
+    "spec.batching",
+    "spec.traffic.drain",
+    "spec.traffic.stickiness",
+)
+"""A change of these fields, or of one below them, is a new revision. A test compares this with `halcyon.render.revision`."""
+
+
+def fields(schema: JsonSchema, where: str = "spec") -> Iterator[tuple[str, JsonSchema, bool]]:
+    """Yield path, schema and whether it is required, for every field below; `[]` stands for any item of a list."""
+    for name, field in schema.get("properties", {}).items():
+        path = f"{where}.{name}"
+        yield path, field, name in schema.get("required", ())
+        yield from fields(field, path)
+        yield from fields(field.get("items", {}), f"{path}[]")
+
+
+_ROLLOUT = "starts a rollout"
+
+
+def rolls(path: str) -> bool:
+    """Return whether a change of this field starts a rollout."""
+    return any(path == part or path.startswith((f"{part}.", f"{part}[")) for part in ROLLING)
+
+
+def example(path: str) -> Any:  # any JSON value
+    """Return the field's value in the example, from the first item of a list that sets it.
+
+    Raises:
+        KeyError: the example does not set the field.
+    """
+    for base, value in ALTERNATIVES.items():
+        if path == base or path.startswith(f"{base}."):
+            return _pick([value], path.removeprefix(base).strip(".").split(".") if path != base else [], path)
+    return _pick([_example()], path.split("."), path)
+
+
+@cache
+def _example() -> dict[str, Any]:
+    return dict(yaml.safe_load(EXAMPLE))
+
+
+def _pick(values: list[Any], names: list[str], path: str) -> Any:  # any JSON value
+    for name in names:
+        plain = name.removesuffix("[]")
+        found = [v[plain] for v in values if plain in v]
+        values = [item for v in found for item in v] if name.endswith("[]") else found
+    if not values:
+        raise KeyError(f"the example does not set {path}")
+    return values[0]
+
+
+def resource_page() -> str:
+    """Return docs/reference/modeldeployment.md."""
+    spec = structural_schema.schema(Spec)
+    parts = [
+        "# ModelDeployment",
+        (
+            f"`apiVersion: {API_VERSION}`, `kind: {KIND}`, short name `mdep`. Generated by `make docs` from the models in "
+            "`operator/halcyon/api`; not to be edited."
+        ),
+        f"Names match `{NAME_PATTERN}`: at most 52 characters, so that the names of the children fit.",
+        (
+            "A field without a default may be left out; what then holds stands in its description. Durations are written "
+            "as `2ms`, `30s` or `1m30s`, quantities as `500m` or `4Gi`. Unknown fields are refused under strict validation "
+            "(`kubectl`'s default), and dropped otherwise."
+        ),
+        "## Every field once",
+        f"```yaml\n{EXAMPLE}```",
+        "## Fields",
+        *_rules("spec", spec),
+        *(_field(path, schema, required=required) for path, schema, required in fields(spec)),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _field(path: str, schema: JsonSchema, *, required: bool) -> str:
+    facts = [_kind(schema), "required" if required else _default(schema), *_bounds(schema)]
+    lines = [f"### `{path}`", "; ".join(facts) + ".", schema["description"]]
+    lines += _rules(path, schema) + _rules(path, schema.get("items", {}))
+    if schema["type"] != "object" or "additionalProperties" in schema:
+        if _ROLLOUT not in schema["description"]:  # a description may say it, with a condition
+            lines += ["A change rolls the servers." if rolls(path) else "A change restarts no server."]
+        name = path.rpartition(".")[2]
+        text = yaml.safe_dump({name: example(path)}, sort_keys=False, default_flow_style=False).rstrip()
+        lines.append(f"```yaml\n{text}\n```")
+    return "\n\n".join(lines)
+
+
+def _kind(schema: JsonSchema) -> str:
+    if "enum" in schema:
+        return "one of " + ", ".join(f"`{str(v).lower() if isinstance(v, bool) else v}`" for v in schema["enum"])
+    if schema["type"] == "array":
+        kinds = {"set": "set", "map": "list by " + ", ".join(schema.get("x-kubernetes-list-map-keys", ()))}
+        return f"{kinds.get(schema.get('x-kubernetes-list-type', ''), 'list')} of {schema['items']['type']}"
+    if "additionalProperties" in schema:
+        return f"map of {schema['additionalProperties']['type']}"
+    return str(schema["type"])
+
+
+def _default(schema: JsonSchema) -> str:
+    if "default" not in schema:
+        return "optional"
+    return "default: that of its fields" if isinstance(schema["default"], dict) else f"default `{schema['default']}`"
+
+
+def _bounds(schema: JsonSchema) -> Iterator[str]:
+    if "minimum" in schema:
+        yield f"{schema['minimum']} to {schema['maximum']}"
+    for unit, least, most in (("items", "minItems", "maxItems"), ("entries", "minProperties", "maxProperties")):
+        if most in schema:
+            yield f"{schema.get(least, 0)} to {schema[most]} {unit}"
+    if "pattern" in schema:
+        good = EXAMPLES.get(schema["pattern"])
+        yield good or f"matches `{schema['pattern']}`"
+    if "maxLength" in schema and schema.get("pattern") not in EXAMPLES:
+        yield f"at most {schema['maxLength']} characters"
+
+
+def _rules(path: str, schema: JsonSchema) -> list[str]:
+    said = [rule["message"] for rule in schema.get("x-kubernetes-validations", ())]
+    said += [rule["message"] for rule in schema.get("additionalProperties", {}).get("x-kubernetes-validations", ())]
+    full = (m if m.startswith(("spec.", "an entry of spec.")) else f"{path}: {m}" for m in said)
+    return [f"Refused with: `{message}`" for message in full]
+
+
+def conditions_page() -> str:
+    """Return docs/reference/conditions.md."""
+    parts = [
+        "# Conditions",
+        "Generated by `make docs` from `operator/halcyon/api/conditions.py`; not to be edited.",
+        (
+            "`status.conditions` has `Ready`, `Accepted`, `ModelLoaded`, `ServersReady`, `BalancerReady` and `ScalingActive` "
+            "always; `Reconciling` and `Stalled` only while they are true. Tools that read kstatus see `Current`, "
+            "`InProgress` or `Failed`. `Unknown` means that nothing is known yet."
+        ),
+        "## Types",
+        _table("type", conditions.Type),
+        "## Reasons",
+        _table("reason", conditions.Reason),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _table(head: str, kind: type[StrEnum]) -> str:
+    rows = [f"| `{member.value}` | {text} |" for member, text in documentation(kind).items()]
+    return "\n".join([f"| {head} | meaning |", "| --- | --- |", *rows])
+
+
+def documentation(kind: type[StrEnum]) -> dict[StrEnum, str]:
+    """Return the text under each member of an enumeration.
+
+    Raises:
+        KeyError: a member has no text.
+    """
+    (definition,) = ast.parse(inspect.getsource(kind)).body
+    if not isinstance(definition, ast.ClassDef):
+        raise TypeError(f"{kind} is not a class")
+    texts: dict[str, str] = {}
+    for statement, after in zip(definition.body, definition.body[1:], strict=False):
+        if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
+            text = after.value.value if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant) else None
+            if isinstance(text, str):
+                texts[statement.targets[0].id] = " ".join(text.split())
+    return {member: texts[name] for name, member in kind.__members__.items()}
+
+
+PAGES = {"modeldeployment.md": resource_page, "conditions.md": conditions_page}
+
+if __name__ == "__main__":
+    folder = Path(sys.argv[1])
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, page in PAGES.items():
+        (folder / name).write_text(page())

@@ -1,0 +1,70 @@
+"""`python -m images build|push|pushed|sbom|audit`: the command line of the image builds."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from images import sbom
+from images.audit import Finding, findings
+from images.build import build_images
+from images.host import ImagesError
+from images.push import push_images, pushed
+from images.recipes import RECIPES
+
+VALUES = Path("build/images-values.yaml")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m images", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    build = commands.add_parser("build", help="bring the OCI archives in the cache up to date")
+    build.add_argument(
+        "--only", nargs="+", default=[], metavar="NAME", help=f"only these of: {', '.join(RECIPES)} (default: all)"
+    )
+    build.add_argument(
+        "--fresh", action="store_true", help="build all from new base images, to take in Debian's updates"
+    )
+    push = commands.add_parser("push", help="push to a registry and write Helm values with digests")
+    push.add_argument("--registry", required=True, help="host and path, such as registry.example.com/ml")
+    push.add_argument("--values", type=Path, default=VALUES, help="default: %(default)s")
+    push.add_argument("--plain-http", action="store_true", help="the registry has no TLS (a test's own, on loopback)")
+    told = commands.add_parser("pushed", help="tell what was pushed: NAME REGISTRY/REPOSITORY@DIGEST, a line each")
+    told.add_argument("--values", type=Path, default=VALUES, help="what push wrote; default: %(default)s")
+    sbom = commands.add_parser("sbom", help="write what is in the images, as CycloneDX documents")
+    sbom.add_argument("--only", nargs="+", default=[], metavar="NAME", choices=list(RECIPES), help="only these")
+    sbom.add_argument("--to", type=Path, default=Path("build/sbom"), metavar="FOLDER", help="default: %(default)s")
+    commands.add_parser("audit", help="tell what Debian has mended since the images were built")
+    return parser
+
+
+def _told(found: list[Finding]) -> int:
+    for finding in found:
+        print(f"{finding.where}: {finding.what}")
+    print(f"audit: {len(found)} findings" + ("; python -m images build --fresh takes them in" if found else ""))
+    return 1 if found else 0
+
+
+def main() -> int:
+    arguments = _parser().parse_args()
+    try:
+        if arguments.command == "build":
+            for path in build_images(arguments.only, fresh=arguments.fresh).values():
+                print(path)
+        elif arguments.command == "audit":
+            return _told(findings())
+        elif arguments.command == "pushed":
+            for name, reference in pushed(arguments.values).items():
+                print(name, reference)
+        elif arguments.command == "sbom":
+            for path in sbom.write(arguments.only, arguments.to):
+                print(path)
+        else:
+            push_images(registry=arguments.registry, values=arguments.values, plain_http=arguments.plain_http)
+    except ImagesError as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,90 @@
+"""Debian packages that image builds, the test cluster and tests need: installed, or only unpacked, if there is apt-get. Out of scope: which ones."""
+
+import fcntl
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+
+class AptError(Exception):
+    """Packages can't be installed; the message names all of them, and the command that does it by hand."""
+
+
+def install(packages: Sequence[str]) -> None:
+    """Install Debian packages, without those that they only recommend.
+
+    Raises:
+        AptError: there is no apt-get, or it failed.
+    """
+    command = f"apt-get install --no-install-recommends {' '.join(packages)}"
+    missing = f"missing: {', '.join(packages)}"
+    if shutil.which("apt-get") is None:
+        raise AptError(f"{missing}, and there is no apt-get; on Debian: {command}")
+    for arguments in (["update", "-qq"], ["install", "-qq", "-y", "--no-install-recommends", *packages]):
+        done = subprocess.run(
+            ["apt-get", *arguments],
+            env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"},
+            capture_output=True,
+            text=True,
+            check=False,
+            stdin=subprocess.DEVNULL,
+        )
+        if done.returncode:
+            raise AptError(
+                f"{missing}; `apt-get {arguments[0]}` failed: {done.stderr.strip()[-500:]}\nInstall by hand: {command}"
+            )
+
+
+def unpacked(package: str, cache: Path) -> Path:
+    """The tree of a Debian package, fetched into CACHE and not installed: no service of it starts, nothing else changes.
+
+    One tree per version that apt would fetch today; made on the first call.
+
+    Raises:
+        AptError: there is no apt-get, it knows no such package, or can't fetch it.
+    """
+    cache.mkdir(parents=True, exist_ok=True)
+    with (cache / f"{package}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        tree = cache / f"{package}-{_candidate(package)}"
+        if not tree.exists():
+            with tempfile.TemporaryDirectory(dir=cache, prefix=f"{package}.part-") as made:
+                _fetch(package, Path(made))
+                [archive] = Path(made).glob("*.deb")
+                _run(package, ["dpkg-deb", "-x", archive.name, "tree"], Path(made))
+                (Path(made) / "tree").rename(tree)
+    return tree
+
+
+def _candidate(package: str) -> str:
+    """The version that apt would fetch; where it knows none, after a look at what there is now."""
+    if shutil.which("apt-get") is None:
+        raise AptError(f"missing: {package}, and there is no apt-get; on Debian: apt-get download {package}")
+    for _ in range(2):
+        shown = subprocess.run(
+            ["apt-cache", "show", "--no-all-versions", package], capture_output=True, text=True, check=False
+        )
+        for line in shown.stdout.splitlines():
+            if line.startswith("Version: "):
+                return line.removeprefix("Version: ").strip()
+        _run(package, ["apt-get", "update", "-qq"])
+    raise AptError(f"missing: {package}, and apt knows no such package; on Debian: apt-get download {package}")
+
+
+def _fetch(package: str, directory: Path) -> None:
+    download = ["apt-get", "download", "-qq", "-o", "APT::Sandbox::User=root", package]
+    try:
+        _run(package, download, directory)
+    except AptError:
+        # The index is older than the archive.
+        _run(package, ["apt-get", "update", "-qq"])
+        _run(package, download, directory)
+
+
+def _run(package: str, command: Sequence[str], directory: Path | None = None) -> None:
+    done = subprocess.run(command, cwd=directory, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+    if done.returncode:
+        raise AptError(f"missing: {package}; `{' '.join(command[:2])}` failed: {done.stderr.strip()[-500:]}")

@@ -1,0 +1,66 @@
+"""Installs our own package into the operator image's environment, as a wheel's installer would, without a build back end.
+
+Runs inside the image build with the environment's own Python: `install.py SOURCE`, where SOURCE holds pyproject.toml and
+the directory `halcyon`. Copies the package with its byte code, writes the metadata that `importlib.metadata` and bills of
+materials read, and makes the console scripts of [project.scripts].
+"""
+
+import base64
+import compileall
+import hashlib
+import os
+import py_compile
+import shutil
+import sys
+import sysconfig
+import tomllib
+from pathlib import Path
+
+
+def install(source: Path) -> None:
+    """Install from `source` into the environment of the running interpreter; fails where a module does not compile."""
+    project = tomllib.loads((source / "pyproject.toml").read_text())["project"]
+    paths = sysconfig.get_paths()
+    packages, scripts = Path(paths["purelib"]), Path(paths["scripts"])
+
+    library = source / "halcyon/dashboard/static/uplot/uPlot.esm.js"
+    if not library.is_file():
+        sys.exit(
+            "install.py: the dashboard's chart library, operator/halcyon/dashboard/static/uplot, is not there: `make bootstrap` fetches it"
+        )
+    target = packages / "halcyon"
+    shutil.copytree(source / "halcyon", target)
+    if not compileall.compile_dir(target, quiet=1, invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH):
+        sys.exit("install.py: the package halcyon does not compile")
+
+    info = packages / f"{project['name'].replace('-', '_')}-{project['version']}.dist-info"
+    info.mkdir()
+    described = {
+        "Metadata-Version": "2.4",
+        "Name": project["name"],
+        "Version": project["version"],
+        "Summary": project["description"],
+        "License-Expression": project["license"],
+    }
+    (info / "METADATA").write_text("".join(f"{key}: {value}\n" for key, value in described.items()))
+    (info / "INSTALLER").write_text("images/operator/install.py\n")
+
+    made = []
+    for name, entry in project["scripts"].items():
+        module, function = entry.split(":")
+        script = scripts / name
+        script.write_text(f"#!{sys.executable}\nimport sys\nfrom {module} import {function}\nsys.exit({function}())\n")
+        script.chmod(0o755)
+        made.append(script)
+    made += sorted(path for folder in (target, info) for path in folder.rglob("*") if path.is_file())
+    rows = "".join(f"{os.path.relpath(path, packages)},{_digest(path)},{path.stat().st_size}\n" for path in made)
+    (info / "RECORD").write_text(f"{rows}{info.name}/RECORD,,\n")
+
+
+def _digest(path: Path) -> str:
+    """As RECORD has it: without padding."""
+    return "sha256=" + base64.urlsafe_b64encode(hashlib.sha256(path.read_bytes()).digest()).decode().rstrip("=")
+
+
+if __name__ == "__main__":
+    install(Path(sys.argv[1]))

@@ -1,0 +1,81 @@
+"""Pushes the images to a registry and writes the Helm values that name them by digest."""
+
+import tempfile
+from pathlib import Path
+
+import yaml
+
+from images.build import Workshop, build_images, ensure_stored, progress
+from images.host import ImagesError, images_directory, prepare
+from images.recipes import RECIPES, Recipe
+
+
+def push_images(*, registry: str, values: Path, plain_http: bool = False) -> None:
+    """Build what is stale, push every image that a chart refers to, and write `values`.
+
+    `registry` is a host with an optional path (`registry.example.com/ml`). Credentials are buildah's: those of
+    `buildah login`, of `docker login`, or the file in $REGISTRY_AUTH_FILE. The file maps
+    `images.<operator|balancer|triton>` to `registry`, `repository` and `digest`.
+
+    Raises:
+        ImagesError: a build or a push failed. `values` is written only after all pushes succeeded.
+    """
+    recipes = [recipe for recipe in RECIPES.values() if recipe.values_key]
+    build_images(recipe.name for recipe in recipes)
+    directory = images_directory()
+    prepare(directory)
+    workshop = Workshop(directory)
+    images: dict[str, dict[str, str]] = {}
+    with workshop.locked():
+        for recipe in recipes:
+            repository, tag = _target(recipe, registry)
+            progress(recipe.name, f"pushing to {repository}:{tag}")
+            digest = _push(workshop, recipe, target=f"{repository}:{tag}", plain_http=plain_http)
+            host, _, path = repository.partition("/")
+            images[recipe.values_key] = {"registry": host, "repository": path, "digest": digest}
+    values.parent.mkdir(parents=True, exist_ok=True)
+    values.write_text(
+        "# Written by `make images push`; give it to helm with --values.\n" + yaml.safe_dump({"images": images})
+    )
+    print(f"images: wrote {values}", flush=True)
+
+
+def pushed(values: Path) -> dict[str, str]:
+    """What was pushed, by the file that `push_images` wrote: the image's name -> REGISTRY/REPOSITORY@DIGEST.
+
+    Raises:
+        ImagesError: nothing was pushed.
+    """
+    try:
+        images = yaml.safe_load(values.read_text())["images"]
+    except OSError as error:
+        raise ImagesError(f"images: {values}: {error.strerror}; push first: make push REGISTRY=...") from error
+    return {
+        recipe.name: "{registry}/{repository}@{digest}".format(**images[recipe.values_key])
+        for recipe in RECIPES.values()
+        if recipe.values_key
+    }
+
+
+def _target(recipe: Recipe, registry: str) -> tuple[str, str]:
+    """The repository and the tag in the registry: `localhost/` gives way to the registry's name."""
+    name, tag = recipe.reference.removeprefix("localhost/").split(":")
+    return f"{registry.rstrip('/')}/{name}", tag
+
+
+def _push(workshop: Workshop, recipe: Recipe, *, target: str, plain_http: bool) -> str:
+    ensure_stored(workshop, recipe)
+    with tempfile.TemporaryDirectory(dir=workshop.directory) as scratch:
+        digest = Path(scratch) / "digest"
+        security = ["--tls-verify=false"] if plain_http else []
+        workshop.buildah(
+            "push",
+            "-q",
+            *security,
+            "--digestfile",
+            str(digest),
+            recipe.reference,
+            f"docker://{target}",
+            log=recipe.name,
+        )
+        return digest.read_text().strip()

@@ -1,0 +1,139 @@
+"""An image's bill of materials, CycloneDX 1.6 in JSON: what is in the archive, not what its recipe asks for.
+
+The same archive gives the same document. What belongs to no package and could be run or loaded (below /usr and /opt) is listed file by
+file; what else belongs to none (configuration, lists of dpkg, certificates) is counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from pathlib import Path
+from uuid import NAMESPACE_URL, uuid5
+
+from cyclonedx.contrib.license.exceptions import InvalidSpdxLicenseException
+from cyclonedx.contrib.license.factories import LicenseFactory
+from cyclonedx.exception import MissingOptionalDependencyException
+from cyclonedx.model import HashAlgorithm, HashType, Property
+from cyclonedx.model.bom import Bom, BomMetaData
+from cyclonedx.model.component import Component, ComponentType
+from cyclonedx.model.license import License
+from cyclonedx.model.lifecycle import LifecyclePhase, PredefinedLifecycle
+from cyclonedx.model.tool import ToolRepository
+from cyclonedx.output.json import JsonV1Dot6
+from cyclonedx.schema import SchemaVersion
+from cyclonedx.validation.json import JsonStrictValidator
+
+from images import packages
+from images.archives import Image, read
+from images.build import archive, build_images
+from images.host import ImagesError, images_directory
+from images.packages import Package
+from images.recipes import RECIPES
+
+_PREFIX = "halcyon:image:"
+_RUN = ("usr/", "opt/")
+
+
+def write(names: Iterable[str], folder: Path) -> list[Path]:
+    """Build what is stale of these images (default: all that a chart refers to) and write NAME.cdx.json of each.
+
+    Raises:
+        ImagesError: a build failed, or a document would not be valid.
+    """
+    chosen = [RECIPES[name] for name in names or (r.name for r in RECIPES.values() if r.values_key)]
+    build_images(recipe.name for recipe in chosen)
+    folder.mkdir(parents=True, exist_ok=True)
+    written = []
+    for recipe in chosen:
+        image = read(archive(recipe, images_directory()), packages.wanted)
+        path = folder / f"{recipe.name}.cdx.json"
+        path.write_text(document(recipe.reference.removeprefix("localhost/"), image))
+        written.append(path)
+    return written
+
+
+def document(reference: str, image: Image) -> str:
+    """The document of an image that is called `reference`, NAME:TAG.
+
+    Raises:
+        ImagesError: it isn't valid by CycloneDX' own schema.
+    """
+    name, _, tag = reference.partition(":")
+    root = Component(name=name, version=tag, type=ComponentType.CONTAINER, bom_ref=image.identity)
+    bom = Bom(
+        serial_number=uuid5(NAMESPACE_URL, image.identity),
+        metadata=BomMetaData(
+            component=root,
+            timestamp=datetime.fromisoformat(image.created[:19] + "+00:00"),
+            tools=ToolRepository(components=[Component(name="halcyon-images", type=ComponentType.APPLICATION)]),
+            lifecycles=[PredefinedLifecycle(LifecyclePhase.POST_BUILD)],
+        ),
+    )
+    known = packages.found(image.files)
+    components = {str(package.purl): _component(package) for package in known}
+    loose, others = _unowned(image, known)
+    bom.components.update(components.values(), loose)
+    bom.register_dependency(root, [*components.values(), *loose])
+    for package in known:
+        bom.register_dependency(components[str(package.purl)], [components[need] for need in package.needs])
+    bom.properties.add(Property(name=f"{_PREFIX}id", value=image.identity))
+    bom.properties.add(Property(name=f"{_PREFIX}other-files", value=str(others)))
+    text = JsonV1Dot6(bom).output_as_string(indent=2) + "\n"
+    try:
+        wrong = JsonStrictValidator(SchemaVersion.V1_6).validate_str(text)
+    except MissingOptionalDependencyException as error:
+        raise ImagesError(f"images: {reference}: the document can't be checked: {error}") from error
+    if wrong is not None:
+        raise ImagesError(f"images: {reference}: no valid document: {wrong}")
+    return text
+
+
+def _component(package: Package) -> Component:
+    purl = package.purl
+    return Component(
+        name=purl.name,
+        group=purl.namespace,
+        version=purl.version,
+        type=ComponentType.LIBRARY,
+        purl=purl,
+        bom_ref=str(purl),
+        description=package.summary or None,
+        licenses=_licences(package.licences),
+    )
+
+
+def _licences(told: tuple[str, ...]) -> list[License]:
+    factory = LicenseFactory()
+    made: list[License] = [factory.make_from_string(text) for text in told]
+    # Of several, each by itself: an expression can only stand alone.
+    return made if len(made) == 1 else [_named(factory, text) for text in told]
+
+
+def _named(factory: LicenseFactory, text: str) -> License:
+    try:
+        return factory.make_with_id(text)
+    except InvalidSpdxLicenseException:
+        return factory.make_with_name(text)
+
+
+def _unowned(image: Image, known: list[Package]) -> tuple[list[Component], int]:
+    """Files that no package has brought: those that could be run or loaded, and how many others there are."""
+    owned: set[str] = set().union(*(package.files for package in known))
+    left = [path for path in image.files if path not in owned and not _of_python(path, owned)]
+    loose = [path for path in left if path.startswith(_RUN)]
+    return [
+        Component(
+            name=f"/{path}",
+            type=ComponentType.FILE,
+            bom_ref=f"/{path}",
+            hashes=[HashType(alg=HashAlgorithm.SHA_256, content=image.files[path].sha256)],
+        )
+        for path in loose
+    ], len(left) - len(loose)
+
+
+def _of_python(path: str, owned: set[str]) -> bool:
+    """Whether it is the byte code of a module that a package has brought."""
+    folder, cached, name = path.rpartition("__pycache__/")
+    return bool(cached) and f"{folder}{name.partition('.')[0]}.py" in owned

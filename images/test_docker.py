@@ -1,0 +1,107 @@
+"""The Dockerfiles under a real docker daemon: each image is built, is what buildah made of the same file, and runs.
+
+The base is buildah's own, since Docker's slim images come from a registry; the host's CAs are laid into it, for apt and pip.
+"""
+
+import json
+import os
+import shutil
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from images.build import Workshop, build_images
+from images.docker import Docker, daemon
+from images.host import images_directory
+from images.recipes import RECIPES, REPOSITORY, Base, Recipe
+
+BUILT = ("operator", "balancer", "tritonserver-cpu")
+SAYS = {
+    "operator": ("halcyon --help", "operator"),
+    "balancer": ("haproxy -v", "HAProxy version 3.0"),
+    "tritonserver-cpu": (
+        "(tritonserver --help || test $? = 1) 2>&1",
+        "--model-repository",
+    ),  # its help is an error to it
+}
+"""What each answers when it is run, without a network and with a root file system that is read-only."""
+COMPARED = ("User", "Entrypoint", "Cmd", "Env", "ExposedPorts", "StopSignal", "Volumes", "WorkingDir")
+
+
+@pytest.fixture(scope="module")
+def docker() -> Iterator[Docker]:
+    with daemon(images_directory().parent) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def archives() -> dict[str, Path]:
+    return build_images(BUILT)
+
+
+@pytest.fixture(scope="module")
+def bases(docker: Docker, archives: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> dict[Base, str]:
+    """The bases of both suites by what docker calls them."""
+    assert archives
+    scratch = tmp_path_factory.mktemp("bases")
+    shutil.copytree("/etc/ssl/certs", scratch / "certificates")
+    workshop, found = Workshop(images_directory()), {}
+    for base in dict.fromkeys(RECIPES[name].base for name in BUILT):
+        archive = scratch / f"{base.suite}.tar"
+        with workshop.locked():
+            workshop.buildah("push", "-q", base.reference, f"docker-archive:{archive}:base:{base.suite}", log="docker")
+        docker("load", "--quiet", "--input", str(archive))
+        archive.unlink()
+        found[base] = f"trusting:{base.suite}"
+        file = scratch / f"{base.suite}.Dockerfile"
+        file.write_text(f"FROM base:{base.suite}\nCOPY . /etc/ssl/certs/\n")
+        docker("build", "--quiet", "--tag", found[base], "--file", str(file), str(scratch / "certificates"))
+    return found
+
+
+def configuration(archive: Path) -> dict[str, Any]:
+    """The image's configuration in an OCI archive."""
+    with tarfile.open(archive) as tar:
+
+        def blob(name: str) -> Any:
+            member = tar.extractfile(name)
+            assert member is not None
+            return json.load(member)
+
+        def path(descriptor: dict[str, str]) -> str:
+            return "blobs/" + descriptor["digest"].replace(":", "/")
+
+        manifest = blob(path(blob("index.json")["manifests"][0]))
+        return dict(blob(path(manifest["config"]))["config"])
+
+
+def build(docker: Docker, recipe: Recipe, base: str) -> str:
+    """Build as docs/images.md says, but for the base; the image's name."""
+    given = [
+        f"--build-arg={name}" for name in ("PIP_CERT", "PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL") if name in os.environ
+    ]
+    name = f"{recipe.name}:docker"
+    docker(
+        *("build", "--quiet", "--network=host", f"--build-arg=BASE={base}", *given, "--tag", name),
+        *("--file", str(REPOSITORY / recipe.dockerfile), str(REPOSITORY / recipe.context)),
+    )
+    return name
+
+
+@pytest.mark.parametrize("name", BUILT)
+def test_docker_builds_what_buildah_builds(
+    docker: Docker, archives: dict[str, Path], bases: dict[Base, str], name: str
+) -> None:
+    recipe = RECIPES[name]
+    image = build(docker, recipe, bases[recipe.base])
+    (told,) = json.loads(docker("image", "inspect", image))
+    ours = configuration(archives[name])
+    for key in COMPARED:
+        assert (told["Config"].get(key) or None) == (ours.get(key) or None), key
+
+    command, says = SAYS[name]
+    alone = ("run", "--rm", "--network=none", "--read-only", "--cap-drop=ALL", "--entrypoint=/bin/sh")
+    assert says in docker(*alone, image, "-c", command)

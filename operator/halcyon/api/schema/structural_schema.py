@@ -1,0 +1,159 @@
+"""The structural schema of a model, as the API server takes it.
+
+pydantic's JSON schema is rewritten into a structural schema: references inlined, optional fields absent instead of
+nullable, list kinds and CEL rules added. Types that a structural schema cannot express (a union, an unbounded list) are
+an error here rather than a surprise in the API server. Source of the rules: Kubernetes documentation, "Extend the
+Kubernetes API with CustomResourceDefinitions".
+"""
+
+from __future__ import annotations
+
+import types
+import typing
+from typing import Any, get_args, get_origin
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from halcyon.api.types import ApiModel, ListMap, ListSet, Rule, StringRules, cel_string
+
+JsonSchema = dict[str, Any]
+
+
+class SchemaError(TypeError):
+    """A model cannot be expressed as a structural schema."""
+
+
+def schema(model: type[BaseModel]) -> JsonSchema:
+    """Return the structural schema of a model."""
+    properties: dict[str, JsonSchema] = {}
+    required: list[str] = []
+    # The runtime-resolved annotations: pydantic strips Annotated's markers from FieldInfo.annotation but keeps them in
+    # FieldInfo.metadata, except under a union with None.
+    hints = typing.get_type_hints(model, include_extras=True)
+    for name, info in model.model_fields.items():
+        alias = info.alias or name
+        field = _of_type(hints[name], where=f"{model.__name__}.{alias}")
+        if info.description:
+            field.pop("description", None)  # that of its type, which several fields may share
+            field = {"description": " ".join(info.description.split()), **field}
+        if info.is_required():
+            required.append(alias)
+        elif info.default is not None:
+            field["default"] = _default(info)
+        properties[alias] = field
+    result: JsonSchema = {"type": "object", "properties": properties}
+    if model.__doc__:
+        result = {"description": " ".join(model.__doc__.split()), **result}
+    if required:
+        result["required"] = required
+    rules = model.rules if issubclass(model, ApiModel) else ()
+    if rules:
+        result["x-kubernetes-validations"] = [_validation(rule) for rule in rules]
+    return result
+
+
+def _default(info: FieldInfo) -> Any:  # any JSON value
+    # An object's default is complete: the API server evaluates the rules on it before it fills in the defaults below it.
+    return info.default.to_dict() if isinstance(info.default, ApiModel) else info.default
+
+
+def _validation(rule: Rule) -> JsonSchema:
+    written: JsonSchema = {"rule": rule.cel}
+    paths = [path for _, path in rule.parts() if path]
+    static = rule.static or "".join(text + (path and f"<{path}>") for text, path in rule.parts())
+    if paths:
+        written["messageExpression"] = rule.message_cel()
+    written["message"] = static
+    written["reason"] = rule.reason
+    return written
+
+
+def _key_rule(key: JsonSchema) -> JsonSchema:
+    # A structural schema has no propertyNames, so a rule checks the keys of a map.
+    pattern, longest = key["pattern"], key["maxLength"]
+    good = f"k.matches({cel_string(pattern)}) && k.size() <= {longest}"
+    limit = f"every key must match {pattern} and have at most {longest} characters"
+    said = cel_string(limit.replace("%", "%%") + "; invalid keys: %s")
+    return {
+        "rule": f"self.all(k, {good})",
+        "messageExpression": f"{said}.format([self.filter(k, !({good}))])",
+        "message": limit,
+        "reason": "FieldValueInvalid",
+    }
+
+
+_SCALARS: dict[Any, JsonSchema] = {
+    str: {"type": "string"},
+    int: {"type": "integer", "format": "int64"},
+    bool: {"type": "boolean"},
+}
+
+
+def _of_type(hint: Any, *, where: str) -> JsonSchema:  # a type expression; one return per kind of it
+    origin = get_origin(hint)
+    if origin is typing.Annotated:
+        inner, *marks = get_args(hint)
+        return _marked(_of_type(inner, where=where), marks, where=where)
+    if origin in (typing.Union, types.UnionType):
+        options = [arg for arg in get_args(hint) if arg is not types.NoneType]
+        if len(options) != 1:
+            raise SchemaError(f"{where}: a union of {options} is not structural")
+        return _of_type(options[0], where=where)
+    if origin is typing.Literal:
+        values = list(get_args(hint))
+        return {**_SCALARS[type(values[0])], "enum": values}
+    if origin is tuple:
+        item, *rest = get_args(hint)
+        if rest != [Ellipsis]:
+            raise SchemaError(f"{where}: only homogeneous tuples are lists")
+        return {"type": "array", "items": _of_type(item, where=f"{where}[]")}
+    if origin is dict:
+        key, value = get_args(hint)
+        return {
+            "type": "object",
+            "additionalProperties": _of_type(value, where=f"{where}{{}}"),
+            "x-kubernetes-validations": [_key_rule(_of_type(key, where=f"{where} key"))],
+        }
+    if isinstance(hint, type) and issubclass(hint, BaseModel):
+        return schema(hint)
+    if hint in _SCALARS:
+        return dict(_SCALARS[hint])
+    raise SchemaError(f"{where}: {hint!r} is not structural")
+
+
+_BOUNDS = {
+    "string": {"min_length": "minLength", "max_length": "maxLength", "pattern": "pattern"},
+    "array": {"min_length": "minItems", "max_length": "maxItems"},
+    "object": {"min_length": "minProperties", "max_length": "maxProperties"},
+    "integer": {"ge": "minimum", "le": "maximum"},
+    "boolean": {},
+}
+
+
+def _marked(result: JsonSchema, marks: list[Any], *, where: str) -> JsonSchema:
+    for mark in marks:
+        if isinstance(mark, ListMap):
+            result["x-kubernetes-list-type"] = "map"
+            result["x-kubernetes-list-map-keys"] = list(mark.keys)
+        elif isinstance(mark, ListSet):
+            result["x-kubernetes-list-type"] = "set"
+        elif isinstance(mark, StringRules):
+            result["x-kubernetes-validations"] = [_validation(rule) for rule in mark.rules]
+        else:
+            _bound(result, mark, where=where)
+    return result
+
+
+def _bound(result: JsonSchema, mark: Any, *, where: str) -> None:  # FieldInfo or one of annotated_types
+    names = _BOUNDS[result["type"]]
+    for source in (mark, *getattr(mark, "metadata", ())):
+        for attribute, keyword in names.items():
+            value = getattr(source, attribute, None)
+            if value is not None:
+                result[keyword] = value
+    if isinstance(mark, FieldInfo) and isinstance(mark.json_schema_extra, dict):
+        result.update(mark.json_schema_extra)
+    unknown = [m for m in getattr(mark, "metadata", ()) if not any(hasattr(m, a) for a in names)]
+    if unknown:
+        raise SchemaError(f"{where}: {unknown} cannot be expressed in a structural schema")

@@ -1,1 +1,0 @@
-"""Options, their types and output formats that commands share."""

@@ -1,1 +1,0 @@
-"""What is likely wrong with a model: facts, rules about models and pods, and a bundle without secrets."""

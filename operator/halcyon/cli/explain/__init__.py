@@ -1,1 +1,0 @@
-"""Why a model has as many replicas as it has, as data."""

@@ -1,1 +1,0 @@
-"""One inference against a served model: input tensors, the connection, the request and its timing."""

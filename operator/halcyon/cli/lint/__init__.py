@@ -1,1 +1,0 @@
-"""Validation of files without a cluster, with line numbers."""

@@ -1,1 +1,0 @@
-"""How answers look: tables, trees, text."""

@@ -1,0 +1,117 @@
+"""The scope of a reconcile, gathered from the caches and from the parts that know more about a model than the API server."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from halcyon.control.acceptance.accepted_specs import AcceptedSpecs
+from halcyon.control.reconcile.gpu_reservations import GpuReservations
+from halcyon.control.rollout.canary_analysis import CanaryAnalysis
+from halcyon.control.state.cluster_state import ClusterState, hpa_name, unready_reason
+from halcyon.control.state.metrics_api_check import MetricsApiCheck
+from halcyon.control.state.model_sources import ModelSources
+from halcyon.control.state.scope import PublishedCosts, PublishedScaling, Scope, Signals
+from halcyon.kube import kinds
+from halcyon.kube.client import Object
+from halcyon.kube.clock import Clock
+from halcyon.kube.kinds import Key, Kind
+from halcyon.render import names, revision
+from halcyon.render.site import Site
+
+
+class ScalingState(Protocol):
+    """What the autoscaler publishes of a model."""
+
+    def reported(self, key: Key, /) -> Signals | None:
+        """Return what the agents have reported besides the scaling; None if there is no report."""
+
+    def published(self, key: Key, /) -> PublishedScaling:
+        """Return the scaling as last published."""
+
+
+class CostState(Protocol):
+    """What is published of a model's costs."""
+
+    def published(self, key: Key, /) -> PublishedCosts:
+        """Return the costs as last published."""
+
+
+class BalancerErrors(Protocol):
+    """Errors that balancers report."""
+
+    def errors(self, key: Key, now: float, /) -> tuple[str, ...]:
+        """Return a sentence for each balancer pod with an error; `now` is monotonic, in seconds."""
+
+
+@dataclass(frozen=True)
+class ScopeBuilder:
+    """Builder of scopes. All that it reads is at hand, except for the content of a ConfigMap source."""
+
+    caches: ClusterState
+    sources: ModelSources
+    accepted: AcceptedSpecs
+    reservations: GpuReservations
+    canaries: CanaryAnalysis
+    scaling: ScalingState
+    costs: CostState
+    balancer_errors: BalancerErrors
+    metrics_api: MetricsApiCheck
+    site: Callable[[], Site]
+    """Returns the current site: its certificate is issued after the process has started, and changes."""
+    clock: Clock
+
+    async def build(self, key: Key, *, uncached: Mapping[tuple[Kind, str], Object], rejected: str) -> Scope | None:
+        """Return the scope of a ModelDeployment; None if it doesn't exist or is being deleted.
+
+        Args:
+            key: of the ModelDeployment.
+            uncached: objects that the caches don't hold because they don't have our label.
+            rejected: the API server's message for the last write that it rejected; empty if it rejected none.
+
+        Raises:
+            ApiError, Unreachable: the content of a ConfigMap source could not be fetched.
+        """
+        caches, site = self.caches, self.site()
+        resource = caches.resources.get(key)
+        if resource is None or resource["metadata"].get("deletionTimestamp"):
+            caches.forget_writes(key)
+            return None
+        uid = resource["metadata"]["uid"]
+        records = caches.owned(kinds.CONTROLLER_REVISION, key, uid)
+        config_maps = caches.owned(kinds.CONFIG_MAP, key, uid)
+        children = {**uncached, **caches.children_of(key)}
+        for kind, owned in ((kinds.CONTROLLER_REVISION, records), (kinds.CONFIG_MAP, config_maps)):
+            children |= {(kind, obj["metadata"]["name"]): obj for obj in owned}
+        foreign = caches.foreign_hpas(key, uid)
+        servers = [names.server(key.name, slot) for slot in names.SLOTS]
+        below = {name: caches.hpas_of_deployment(key.namespace, name) for name in servers}
+        balancers = caches.pods.find(key.namespace, f"balancer/{key.name}")
+        pods = tuple(caches.pods.find(key.namespace, key.name))
+        return Scope(
+            resource=resource,
+            site=site,
+            children=children,
+            revisions=tuple(r for r in map(revision.read, records) if r is not None),
+            config_maps=tuple(m["metadata"]["name"] for m in config_maps if m.get("immutable")),
+            pods=pods,
+            balancers=len(balancers),
+            balancer_trouble=unready_reason(*balancers),
+            source=await self.sources.state(key.namespace, resource),
+            signals=self.scaling.reported(key),
+            metrics_api=self.metrics_api.result,
+            gateway_api=caches.routes.found,
+            routes_beside=caches.routes.beside(key),
+            foreign_autoscaler=hpa_name(foreign[0]) if foreign else "",
+            foreign_below={name: hpa_name(hpas[0]) for name, hpas in below.items() if hpas},
+            scaling=self.scaling.published(key),
+            canary=self.canaries.verdict(key, caches.pods.find(key.namespace, key.name)),
+            costs=self.costs.published(key),
+            accepted=self.accepted.get(key),
+            troubles=self.balancer_errors.errors(key, self.clock.monotonic()),
+            now=self.clock.wall(),
+            # Read after the last await: it must still hold when the plan is made.
+            gpus=self.reservations.gpus(key),
+            refused=rejected,
+        )

@@ -1,0 +1,132 @@
+"""Writes of models' statuses: at once if the desired replicas change, else at intervals, so that related changes are written together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from halcyon.api.timestamps import rfc3339
+from halcyon.control.desired.plan import ReconcilePlan
+from halcyon.control.reconcile.reconcile_counts import ReconcileCounts
+from halcyon.control.state.cluster_state import ClusterState
+from halcyon.control.state.scope import Scope
+from halcyon.control.status import status
+from halcyon.control.status.events import happenings
+from halcyon.kube import errors, kinds
+from halcyon.kube.client import Kube
+from halcyon.kube.clock import Clock
+from halcyon.kube.event_recorder import EventRecorder
+from halcyon.kube.kinds import Key
+
+STATUS_INTERVAL_S = 10.0
+"""Minimum time between status writes for changes of values alone."""
+COUNTS_INTERVAL_S = 1.0
+"""The same for numbers of pods, which change one by one, and for the generation, which our own writes of replicas change too."""
+STATES_INTERVAL_S = 0.5
+"""The same for conditions and phases, so that related changes are written together. Changed desired replicas never wait."""
+
+
+@dataclass
+class StatusWriter:
+    """The writer of all models' statuses, and of the events that follow from their changes."""
+
+    client: Kube
+    caches: ClusterState
+    events: EventRecorder
+    clock: Clock
+    counts: ReconcileCounts
+
+    _written_at: dict[Key, float] = field(default_factory=dict)
+
+    async def write(self, scope: Scope, plan: ReconcilePlan) -> float | None:
+        """Write the status if it differs. Return the requeue delay in seconds if that has to wait, else None.
+
+        Raises:
+            ApiError, Unreachable: the request failed.
+        """
+        stamp = rfc3339(self.clock.wall())
+        desired = status.make(scope, plan, now=stamp)
+        before, after = _without_times(scope.status), _without_times(desired)
+        if before == after:
+            return None
+        since_s = self.clock.monotonic() - self._written_at.get(scope.key, -STATUS_INTERVAL_S)
+        if since_s < (interval_s := _min_interval_s(before, after)):
+            return interval_s - since_s
+        body = {
+            "apiVersion": kinds.MODEL_DEPLOYMENT.api_version,
+            "kind": kinds.MODEL_DEPLOYMENT.kind,
+            "metadata": {"namespace": scope.key.namespace, "name": scope.key.name},
+            "status": desired,
+        }
+        try:
+            written = await self.client.apply(kinds.MODEL_DEPLOYMENT, body, subresource="status")
+        except errors.NotFound:
+            return None
+        self.counts.statuses += 1
+        self._written_at[scope.key] = self.clock.monotonic()
+        self.caches.wrote(scope.key, kinds.MODEL_DEPLOYMENT, written)
+        for event in happenings(scope.status, desired):
+            self.events.record(scope.resource, event)
+        return None
+
+    def forget(self, key: Key) -> None:
+        """Drop the state of a model that was deleted."""
+        self._written_at.pop(key, None)
+
+
+_TIMES = {"lastTransitionTime", "observedAt", "decidedAt", "startedAt"}
+"""Fields that change by themselves. Also `startedAt`: if a revision can't be written, each reconcile restarts the rollout's time."""
+
+
+def _without_times(written: Any) -> Any:  # any JSON value
+    """Return a status without the fields that change by themselves: times."""
+    if isinstance(written, dict):
+        return {k: _without_times(v) for k, v in written.items() if k not in _TIMES}
+    if isinstance(written, list):
+        return [_without_times(v) for v in written]
+    return written
+
+
+_VALUES = {
+    "observedGeneration",
+    "conditions",
+    "summary",
+    "scaling",
+    "model",
+    "rollout",
+    "replicas",
+    "coldStart",
+    "cost",
+}
+"""Fields of the status with values in them whose changes can wait."""
+_COUNTS = {"total", "ready", "updated", "unschedulable"}
+
+
+def _min_interval_s(before: Any, after: Any) -> float:  # any JSON values
+    """Return the minimum time since the last status write, in seconds: 0 if the desired replicas differ."""
+    if _desired(before) != _desired(after):
+        return 0.0
+    if _states(before) != _states(after):
+        return STATES_INTERVAL_S
+    return COUNTS_INTERVAL_S if _counts(before) != _counts(after) else STATUS_INTERVAL_S
+
+
+def _desired(written: Any) -> Any:  # any JSON value
+    """Return the desired replicas, which `control/autoscaling/scale_writer.py` waits for."""
+    return (written.get("scaling") or {}).get("desired")
+
+
+def _counts(written: Any) -> Any:  # any JSON value
+    counts = {k: v for k, v in (written.get("replicas") or {}).items() if k in _COUNTS}
+    return counts | {"generation": written.get("observedGeneration")}
+
+
+def _states(written: Any) -> Any:  # any JSON value
+    """Return everything that matters by itself: all but values, sentences about them, and numbers of pods."""
+    return {
+        **{k: v for k, v in written.items() if k not in _VALUES},
+        "conditions": [(c["type"], c["status"], c["reason"]) for c in written.get("conditions") or ()],
+        "scaling": {k: (written.get("scaling") or {}).get(k) for k in ("actuator", "desired")},
+        "model": (written.get("model") or {}).get("versions"),
+        "rollout": {k: v for k, v in (written.get("rollout") or {}).items() if k != "message"},
+    }

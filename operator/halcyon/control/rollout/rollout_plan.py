@@ -1,0 +1,72 @@
+"""The rollout decision of one reconcile, as data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from halcyon.control.rollout.canary_steps import Advance
+from halcyon.control.rollout.observed import RevisionFailure
+from halcyon.control.rollout.rollout_record import RolloutRecord, RolloutResult
+from halcyon.control.rollout.slot_allocation import SlotAllocation
+from halcyon.control.rollout.surge_strategy import SURGE, SurgeSettings
+from halcyon.render.names import SLOT_A, Slot
+from halcyon.render.revision import Revision
+
+
+class RolloutPhase(StrEnum):
+    """The phase of a rollout."""
+
+    COMPLETE = "Complete"
+    PROGRESSING = "Progressing"
+    BLOCKED = "Blocked"
+    """The new pods are unschedulable."""
+    FAILED = "Failed"
+    """It failed and stays: there is nothing to roll back to, or spec.rollout.onFailure is Stay."""
+    ROLLING_BACK = "RollingBack"
+    ROLLED_BACK = "RolledBack"
+
+
+@dataclass(frozen=True)
+class RolloutPlan:
+    """The rollout decision of one reconcile, with what the status shows about it."""
+
+    asked: Revision
+    """The revision that the accepted spec requests."""
+    target: Revision
+    """The revision that the servers run: `asked`, or another one once that has failed."""
+    phase: RolloutPhase
+    slots: tuple[SlotAllocation, ...]
+    """Desired pods by slot; the first is the home slot."""
+    pace: SurgeSettings = SURGE
+    trouble: RevisionFailure | None = None
+    """Why the requested revision has failed or is blocked, or why its pods aren't ready."""
+    overdue: bool = False
+    """Whether the progress deadline has passed."""
+    has_time: bool = False
+    """Whether a pod that was unschedulable is now starting within the deadline. If so, the Deployment's own deadline doesn't count."""
+    model: str = ""
+    """Name of the model that requests are routed to."""
+    good: Revision | None = None
+    """The revision to roll back to."""
+    canary: Advance | None = None
+    """None if no canary is in progress."""
+    changed: tuple[Revision, ...] = ()
+    """Other revisions whose rollout record changes."""
+    again_s: float | None = None
+    """Requeue delay until time alone may change something, in seconds; None if it can't."""
+
+    @property
+    def trail(self) -> RolloutRecord:
+        """Rollout record of the requested revision."""
+        return RolloutRecord.of(self.asked)
+
+    @property
+    def way_back(self) -> Revision | None:
+        """The revision to keep for a rollback: the last one served is needed until the requested one is served."""
+        return None if self.trail.result == RolloutResult.SERVED else self.good
+
+    @property
+    def home(self) -> Slot:
+        """The slot of the servers, not that of a canary."""
+        return self.slots[0].slot if self.slots else SLOT_A

@@ -1,0 +1,368 @@
+"""Construction of the operator's parts: one function per subsystem, each from finished parts. Nothing runs before `Operator.run`."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+
+from prometheus_client import CollectorRegistry, disable_created_metrics
+from prometheus_client.platform_collector import PlatformCollector
+from prometheus_client.process_collector import ProcessCollector
+
+from halcyon.api.documents.balancer_plan import CollectorAddress
+from halcyon.control.acceptance.accepted_specs import AcceptedSpecs
+from halcyon.control.autoscaling.balancer_errors import BalancerErrorStore
+from halcyon.control.autoscaling.decider import Decider
+from halcyon.control.autoscaling.decision_metrics import DecisionMetrics
+from halcyon.control.autoscaling.gpu_budget import GpuBudget
+from halcyon.control.autoscaling.history_backfill import HistoryBackfill
+from halcyon.control.autoscaling.loop import Autoscaler
+from halcyon.control.autoscaling.model_signals import ModelSignals
+from halcyon.control.autoscaling.model_state import ModelState, ages_s
+from halcyon.control.autoscaling.planner_memory_store import PlannerMemoryStore
+from halcyon.control.autoscaling.pod_scraper import PodScraper
+from halcyon.control.autoscaling.replica_limits import ReplicaLimits
+from halcyon.control.autoscaling.scale_writer import ScaleWriter
+from halcyon.control.autoscaling.status_updates import StatusUpdates
+from halcyon.control.reconcile.children_writer import ChildrenWriter
+from halcyon.control.reconcile.dead_pod_eviction import DeadPodEviction
+from halcyon.control.reconcile.gpu_reservations import GpuReservations
+from halcyon.control.reconcile.pod_notices import PodNotices
+from halcyon.control.reconcile.reconcile_counts import ReconcileCounts
+from halcyon.control.reconcile.reconciler import Reconciler
+from halcyon.control.reconcile.scope_builder import ScopeBuilder
+from halcyon.control.reconcile.status_writer import StatusWriter
+from halcyon.control.reconcile.workers import Workers
+from halcyon.control.reporting.dashboard_source import DashboardService, OperatorSource
+from halcyon.control.reporting.gpu_costs import GpuCosts
+from halcyon.control.reporting.model_metrics import ModelMetrics
+from halcyon.control.reporting.start_times import StartTimes
+from halcyon.control.rollout.canary_analysis import CanaryAnalysis
+from halcyon.control.runtime import memory_limit
+from halcyon.control.runtime.leadership import LeaderState
+from halcyon.control.runtime.operator import Operator
+from halcyon.control.runtime.settings import OperatorSettings
+from halcyon.control.state.cluster_state import ClusterState
+from halcyon.control.state.metrics_api_check import MetricsApiCheck
+from halcyon.control.state.model_sources import ModelSources
+from halcyon.dashboard.authorization import ModelReviews
+from halcyon.kube import malformed_objects, rbac_denials
+from halcyon.kube.auth.callers import Reviews
+from halcyon.kube.auth.namespaced_reviews import NamespacedReviews
+from halcyon.kube.auth.reviews import ApiServerReviews
+from halcyon.kube.client import KubeClient
+from halcyon.kube.clock import Clock
+from halcyon.kube.event_recorder import EventRecorder
+from halcyon.kube.kinds import Key
+from halcyon.kube.leader_election import RENEW_DEADLINE_S, LeaderElector
+from halcyon.kube.lease_fence import LeaseFence
+from halcyon.kube.tracing import Tracer
+from halcyon.kube.work_queue import Priority, WorkQueue
+from halcyon.metricsapi.auth import Gate, metric_reviewer
+from halcyon.metricsapi.listener import ListeningPorts
+from halcyon.metricsapi.server import MetricsApi
+from halcyon.metricsapi.serving_certificate import ServingCertificate
+from halcyon.monitoring import instruments, operator_metrics
+from halcyon.render.site import Site
+from halcyon.scaling.gpu_cost import Prices
+from halcyon.signals.collector import Collector
+from halcyon.signals.prometheus.source import PrometheusSource
+
+VERSION = version("halcyon-operator")
+
+
+@dataclass(frozen=True)
+class Foundation:
+    """What every subsystem is built on."""
+
+    settings: OperatorSettings
+    client: KubeClient
+    tracer: Tracer
+    clock: Clock
+    registry: CollectorRegistry
+    queue: WorkQueue
+    caches: ClusterState
+    specs: AcceptedSpecs
+    reports: BalancerErrorStore
+    """The agents' reports."""
+    elector: LeaderElector
+    leadership: LeaderState
+    prometheus: PrometheusSource | None
+    """The site's Prometheus; None if it has none."""
+
+
+def build(settings: OperatorSettings, client: KubeClient, fence: LeaseFence, tracer: Tracer, clock: Clock) -> Operator:
+    """Build the operator. `client` writes while `fence` allows it."""
+    base = build_foundation(settings, client, fence, tracer, clock)
+    signals = ModelSignals(base.caches, base.reports, clock, None if base.prometheus is None else base.prometheus.gpu)
+    costs = GpuCosts(
+        base.caches, signals, base.specs, base.queue.add, base.leadership, clock, prices=settings.prices or Prices()
+    )
+    memories = PlannerMemoryStore(
+        client, settings.namespace, clock, cost=costs.stored, config_maps=settings.memory_config_maps
+    )
+    autoscaler = build_autoscaler(base, signals, memories)
+    identity = build_certificate(base)
+    metrics_api = MetricsApiCheck(
+        client,
+        identity,
+        namespace=settings.namespace,
+        service=settings.service,
+        watched=settings.watch_namespaces,
+    )
+    events = EventRecorder(client, instance=settings.pod_name, clock=clock)
+    counts = ReconcileCounts()
+    reconciler = build_reconciler(
+        base,
+        autoscaler=autoscaler,
+        costs=costs,
+        metrics_api=metrics_api,
+        identity=identity,
+        events=events,
+        counts=counts,
+    )
+    reviews = build_reviews(base)
+    gate = Gate(front_proxy=None, review_token=reviews.user, review_access=metric_reviewer(reviews))
+    collector = Collector(base.reports, reviews.agent, monotonic=clock.monotonic, registry=base.registry)
+    PodNotices(base.caches, collector.send)
+    ports = ListeningPorts(base.registry)
+    starts = StartTimes(base.caches, base.registry)
+    operator = Operator(
+        clock=clock,
+        settings=settings,
+        client=client,
+        registry=base.registry,
+        queue=base.queue,
+        caches=base.caches,
+        autoscaler=autoscaler,
+        identity=identity,
+        metrics_api=metrics_api,
+        gate=gate,
+        collector=collector,
+        metrics=MetricsApi(
+            autoscaler, gate, monotonic=clock.monotonic, ready=lambda: base.caches.synced, registry=base.registry
+        ),
+        workers=Workers(base.queue, reconciler, base.registry, clock),
+        events=events,
+        elector=base.elector,
+        leadership=base.leadership,
+        memories=memories,
+        prometheus=base.prometheus,
+        scraper=PodScraper(base.caches, base.reports, base.specs, clock),
+        ports=ports,
+        dashboard=build_dashboard(base, autoscaler, reviews, ports),
+        costs=costs,
+        model_metrics=ModelMetrics(base.caches, base.specs, autoscaler, starts, costs, base.leadership, clock),
+    )
+    register_instruments(base, counts)
+    return operator
+
+
+def build_foundation(
+    settings: OperatorSettings, client: KubeClient, fence: LeaseFence, tracer: Tracer, clock: Clock
+) -> Foundation:
+    """Build what every subsystem needs: caches, queue, reports, the specs in force, leadership, the site's Prometheus."""
+    registry = new_registry()
+    queue = WorkQueue(clock)
+    caches = ClusterState(
+        client,
+        enqueue=queue.add,
+        namespaces=settings.watch_namespaces,
+        walls=settings.network is not None,
+        clock=clock,
+    )
+    elector = LeaderElector(client, settings.namespace, settings.lease, settings.pod_name, clock, fence)
+    return Foundation(
+        settings=settings,
+        client=client,
+        tracer=tracer,
+        clock=clock,
+        registry=registry,
+        queue=queue,
+        caches=caches,
+        specs=AcceptedSpecs(caches),
+        reports=BalancerErrorStore(on_change=lambda namespace, name: queue.add(Key(namespace, name))),
+        elector=elector,
+        leadership=LeaderState(elector),
+        prometheus=None if settings.prometheus is None else PrometheusSource(settings.prometheus, registry=registry),
+    )
+
+
+def build_autoscaler(base: Foundation, signals: ModelSignals, memories: PlannerMemoryStore) -> Autoscaler:
+    """Build the decision loop."""
+    caches, specs, clock, leadership = base.caches, base.specs, base.clock, base.leadership
+    budget = base.settings.gpu_budget
+    past = None if base.prometheus is None else HistoryBackfill(base.prometheus.history, clock=clock)
+    writer = ScaleWriter(base.client, caches, specs, leadership, clock, base.tracer)
+    models: dict[Key, ModelState] = {}
+    return Autoscaler(
+        caches=caches,
+        specs=specs,
+        signals=signals,
+        decider=Decider(signals, past),
+        limits=ReplicaLimits(caches, specs, clock, None if budget is None else GpuBudget(budget)),
+        writer=writer,
+        updates=StatusUpdates(caches, signals, writer, base.queue.add, leadership, clock, base.tracer),
+        decision_metrics=DecisionMetrics(lambda: ages_s(models, clock.monotonic()), base.registry),
+        models=models,
+        leadership=leadership,
+        clock=clock,
+        memories=memories,
+    )
+
+
+def build_reconciler(
+    base: Foundation,
+    *,
+    autoscaler: Autoscaler,
+    costs: GpuCosts,
+    metrics_api: MetricsApiCheck,
+    identity: ServingCertificate,
+    events: EventRecorder,
+    counts: ReconcileCounts,
+) -> Reconciler:
+    """Build the reconciler, and what is shared between the reconciles of models: reservations, canaries."""
+    client, caches, clock = base.client, base.caches, base.clock
+    limited = base.settings.site_policy.limits.gpus_per_namespace is not None
+    reservations = GpuReservations(caches, base.specs, base.queue.add, limited=limited)
+    canaries = CanaryAnalysis(base.reports, clock)
+    return Reconciler(
+        client=client,
+        caches=caches,
+        scopes=ScopeBuilder(
+            caches=caches,
+            sources=ModelSources(client, caches, clock),
+            accepted=base.specs,
+            reservations=reservations,
+            canaries=canaries,
+            scaling=autoscaler,
+            costs=costs,
+            balancer_errors=base.reports,
+            metrics_api=metrics_api,
+            site=current_site(base.settings, identity),
+            clock=clock,
+        ),
+        children=ChildrenWriter(client, caches, reservations, counts),
+        evictions=DeadPodEviction(client, events, clock),
+        statuses=StatusWriter(client, caches, events, clock, counts),
+        reservations=reservations,
+        events=events,
+        observers=(autoscaler, canaries, base.reports),
+        tracer=base.tracer,
+    )
+
+
+def build_certificate(base: Foundation) -> ServingCertificate:
+    """Build the certificates of the TLS server; another CA concerns every model, whose agents get it with their plan."""
+
+    def requeue_all() -> None:
+        for key in base.caches.resources.all_keys():
+            base.queue.add(key, Priority.RESYNC)
+
+    settings = base.settings
+    host = f"{settings.service}.{settings.namespace}.svc"
+    return ServingCertificate(
+        base.client,
+        namespace=settings.namespace,
+        secret=settings.tls_secret,
+        names=(host, f"{host}.cluster.local", f"{settings.agents_service}.{settings.namespace}.svc"),
+        on_change=requeue_all,
+        fronted=not settings.watch_namespaces,
+    )
+
+
+def current_site(settings: OperatorSettings, identity: ServingCertificate) -> Callable[[], Site]:
+    """Return a function that returns the site as it is now: its certificate is issued late, and changes."""
+
+    def site() -> Site:
+        known = identity.certificates
+        return Site(
+            operator_image=settings.operator_image,
+            balancer_image=settings.balancer_image,
+            server_image=settings.server_image,
+            pull_secrets=settings.image_pull_secrets,
+            service_annotations=settings.service_annotations,
+            version=VERSION,
+            policy=settings.site_policy,
+            balancers=settings.balancers,
+            network=settings.network,
+            port=settings.port,
+            own_secret=f"{settings.namespace}/{settings.tls_secret}",
+            collector=None
+            if known is None
+            else CollectorAddress(
+                host=f"{settings.agents_service}.{settings.namespace}.svc",
+                port=settings.port,
+                server_name=f"{settings.service}.{settings.namespace}.svc",
+                ca_pem=known.bundle_pem,
+            ),
+        )
+
+    return site
+
+
+def build_reviews(base: Foundation) -> Reviews:
+    """Build the reviews of callers; an operator with rights in some namespaces only has another way to make them."""
+    if base.settings.watch_namespaces:
+        return NamespacedReviews(base.client, monotonic=base.clock.monotonic, wall=base.clock.wall)
+    return ApiServerReviews(base.client)
+
+
+def build_dashboard(
+    base: Foundation, autoscaler: Autoscaler, reviews: Reviews, ports: ListeningPorts
+) -> DashboardService | None:
+    """Build the web dashboard; None if it is switched off."""
+    settings = base.settings
+    if settings.dashboard is None:
+        return None
+    return DashboardService(
+        settings.dashboard,
+        OperatorSource(base.caches, base.reports, autoscaler, base.clock),
+        ModelReviews(reviews),
+        ports,
+    )
+
+
+def build_fence(settings: OperatorSettings, clock: Clock) -> LeaseFence:
+    """Build the fence of the client's writes."""
+    return LeaseFence(f"{settings.namespace}/{settings.lease}", clock, deadline_s=RENEW_DEADLINE_S)
+
+
+def new_registry() -> CollectorRegistry:
+    """Return a registry with the metrics of the process."""
+    # The creation time of each counter doubles the page, and has no use here.
+    disable_created_metrics()  # type: ignore[no-untyped-call]  # has no types
+    registry = CollectorRegistry()
+    ProcessCollector(registry=registry)
+    PlatformCollector(registry=registry)
+    return registry
+
+
+def register_instruments(base: Foundation, counts: ReconcileCounts) -> None:
+    """Register the metrics that are read at scrape time."""
+    reads: instruments.Reads = {
+        operator_metrics.LEADER: lambda: float(base.elector.leading.is_set()),
+        operator_metrics.QUEUE_READY: lambda: float(len(base.queue)),
+        operator_metrics.QUEUE_WAITING: lambda: float(base.queue.waiting),
+        operator_metrics.MODELS: lambda: float(len(base.caches.resources.all_keys())),
+        operator_metrics.API_WRITES: lambda: base.client.writes,
+        operator_metrics.OBJECTS_WRITTEN: lambda: counts.written,
+        operator_metrics.OBJECTS_SKIPPED: lambda: counts.skipped,
+        operator_metrics.STATUSES_WRITTEN: lambda: counts.statuses,
+        operator_metrics.PEAK_MEMORY: _peak_memory_bytes,
+        operator_metrics.MEMORY_LIMIT: memory_limit.read,
+    }
+    instruments.Read(reads, base.registry)
+    base.registry.register(rbac_denials.RbacDenialsPage(base.client.rights))
+    base.registry.register(malformed_objects.MalformedObjectsPage(base.caches.malformed))
+    instruments.gauge(operator_metrics.BUILD, base.registry).labels(VERSION).set(1)
+
+
+def _peak_memory_bytes() -> float:
+    """Return the kernel's high-water mark; that of getrusage starts at the size of the parent process."""
+    found = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
+    return float(found[1]) * 1024 if found else math.nan

@@ -1,0 +1,79 @@
+"""The current state of models' sources, from the caches; contents of ConfigMaps are fetched once per version."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from halcyon.control.state.cluster_state import ClusterState, source_words
+from halcyon.control.state.image_volume_support import ImageVolumeSupport
+from halcyon.control.state.scope import SourceState
+from halcyon.kube import kinds
+from halcyon.kube.client import Kube, Object
+from halcyon.kube.clock import Clock
+from halcyon.kube.kinds import Key
+from halcyon.render import revision
+
+
+class ModelSources:
+    """The sources that specs name. The informers hold versions only, since a ConfigMap may have 1 MiB."""
+
+    def __init__(self, client: Kube, caches: ClusterState, clock: Clock) -> None:
+        """Subscribe to the ModelDeployments, to drop contents that none of them names any more."""
+        self._client, self._caches = client, caches
+        self._image_volumes = ImageVolumeSupport(client, clock)
+        self._contents: dict[Key, tuple[str, Mapping[str, str], Mapping[str, str]]] = {}
+        """Version, data and binary data of a ConfigMap."""
+        caches.resources.listeners.append(self._resource_changed)
+
+    async def state(self, namespace: str, resource: Object) -> SourceState:
+        """Return the state of the source that a ModelDeployment names.
+
+        Raises:
+            ApiError, Unreachable: the content of a ConfigMap could not be fetched.
+        """
+        source = ((resource.get("spec") or {}).get("model") or {}).get("source") or {}
+        if isinstance(claim := source.get("persistentVolumeClaim"), dict):
+            name = str(claim.get("claimName"))
+            exists = self._caches.claims.get(Key(namespace, name)) is not None
+            return SourceState(missing="" if exists else f"PersistentVolumeClaim {namespace}/{name} doesn't exist")
+        if isinstance(given := source.get("configMap"), dict):
+            return await self._config_map(Key(namespace, str(given.get("name"))), given.get("items") or ())
+        if isinstance(source.get("image"), dict):
+            return SourceState(lacking=await self._image_volumes.lacking(namespace))
+        return SourceState()
+
+    async def _config_map(self, key: Key, items: Iterable[Mapping[str, Any]]) -> SourceState:
+        cached = self._caches.config_maps.get(key)
+        if cached is None:
+            self._contents.pop(key, None)
+            return SourceState(missing=f"ConfigMap {key} doesn't exist")
+        version = cached["metadata"]["resourceVersion"]
+        content = self._contents.get(key)
+        if content is None or content[0] != version:
+            obj = await self._client.get(kinds.CONFIG_MAP, key.namespace, key.name)
+            if obj is None:
+                return SourceState(missing=f"ConfigMap {key} doesn't exist")
+            content = (obj["metadata"]["resourceVersion"], obj.get("data") or {}, obj.get("binaryData") or {})
+            if self._is_named(key.namespace, f"configmap/{key.name}"):  # the last one may have gone meanwhile
+                self._contents[key] = content
+        wanted = {str(item.get("key")) for item in items}
+        _, data, binary = content
+        if missing := sorted(wanted - set(data) - set(binary)):
+            existing = ", ".join(sorted({*data, *binary})) or "none"
+            return SourceState(missing=f"ConfigMap {key} has no key {', '.join(missing)}; its keys are {existing}")
+        return SourceState(
+            content=revision.Content(
+                data={k: v for k, v in sorted(data.items()) if k in wanted},
+                binary={k: v for k, v in sorted(binary.items()) if k in wanted},
+            )
+        )
+
+    def _is_named(self, namespace: str, word: str) -> bool:
+        return bool(self._caches.resources.find(namespace, word))
+
+    def _resource_changed(self, key: Key, before: Object | None, _after: Object | None) -> None:
+        for word in () if before is None else source_words(before):
+            kind, _, name = word.partition("/")
+            if kind == "configmap" and not self._is_named(key.namespace, word):
+                self._contents.pop(Key(key.namespace, name), None)

@@ -1,0 +1,64 @@
+"""Authentication and authorization by the API server: TokenReview and SubjectAccessReview."""
+
+from __future__ import annotations
+
+from halcyon.kube.auth.callers import ResourceAttributes, User
+from halcyon.kube.client import Kube, Object
+from halcyon.kube.kinds import SUBJECT_ACCESS_REVIEW, TOKEN_REVIEW, Kind
+
+
+def access_review(kind: Kind, user: User, asked: ResourceAttributes) -> Object:
+    """Return the review of whether a user may send a request, as an object of this kind."""
+    return {
+        "apiVersion": kind.api_version,
+        "kind": kind.kind,
+        **({"metadata": {"namespace": asked.namespace}} if kind.namespaced else {}),
+        "spec": {
+            "user": user.name,
+            "groups": list(user.groups),
+            "extra": {key: list(values) for key, values in user.extra.items()},
+            "resourceAttributes": {key: value for key, value in asked._asdict().items() if value},
+        },
+    }
+
+
+def is_allowed(review: Object) -> bool:
+    """Return the API server's answer to an access review."""
+    return bool((review.get("status") or {}).get("allowed"))
+
+
+class ApiServerReviews:
+    """Client of both reviews; the API server decides."""
+
+    covers_all_namespaces = True
+
+    def __init__(self, client: Kube) -> None:
+        """`client` may create both kinds of review."""
+        self._client = client
+
+    async def agent(self, token: str, audience: str) -> str | None:
+        """Return the account of an agent's token; None if it isn't valid for this audience."""
+        user = await self._user({"token": token, "audiences": [audience]}, audience)
+        return None if user is None else user.name
+
+    async def user(self, token: str) -> User | None:
+        """Return the user of a token for the API server itself."""
+        return await self._user({"token": token}, None)
+
+    async def may(self, user: User, asked: ResourceAttributes) -> bool:
+        """Return True if this user may send the request."""
+        review = access_review(SUBJECT_ACCESS_REVIEW, user, asked)
+        return is_allowed(await self._client.create(SUBJECT_ACCESS_REVIEW, review))
+
+    async def _user(self, spec: Object, audience: str | None) -> User | None:
+        review = {"apiVersion": TOKEN_REVIEW.api_version, "kind": TOKEN_REVIEW.kind, "spec": spec}
+        status = (await self._client.create(TOKEN_REVIEW, review)).get("status") or {}
+        # An API server without support for audiences returns none: such a token belongs to no user here.
+        if not status.get("authenticated") or (audience and audience not in (status.get("audiences") or ())):
+            return None
+        user = status.get("user") or {}
+        return User(
+            str(user.get("username") or ""),
+            tuple(user.get("groups") or ()),
+            {key: tuple(values) for key, values in (user.get("extra") or {}).items()},
+        )

@@ -1,0 +1,80 @@
+"""Times of a pod's start, from its status as the API server reports it: in seconds since the epoch, whole seconds. Pure.
+
+Consumers: `status.coldStart`, the metric of start times, the planner's readings, a rollout's patience, and the dashboard's phases.
+Each has a table of its own for what it measures between these times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from halcyon.api.timestamps import epoch_seconds
+
+Json = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class PodTimes:
+    """Times of a pod's start. None: it hasn't happened, isn't reported, or was overwritten by a restart."""
+
+    created_at: float | None
+    scheduled_at: float | None
+    init_started_at: float | None
+    init_ended_at: float | None
+    main_started_at: float | None
+    """Start of the first container, unless that has restarted."""
+    ready_at: float | None
+    """Start of the present readiness; it may be later than the first."""
+
+
+def pod_times(pod: Json, init_container: str) -> PodTimes:
+    """Return the times of a pod; `init_container` is the name of the one to read."""
+    status = pod["status"]
+    init: Json = next((c for c in status["initContainerStatuses"] if c["name"] == init_container), {})
+    main: Json = next(iter(status["containerStatuses"]), {})
+    return PodTimes(
+        created_at=created_at(pod),
+        scheduled_at=scheduled_at(pod),
+        init_started_at=_started_at(init),
+        init_ended_at=epoch_seconds(((init.get("state") or {}).get("terminated") or {}).get("finishedAt")),
+        main_started_at=None if main.get("restartCount") else _started_at(main),
+        ready_at=ready_at(pod),
+    )
+
+
+def condition(pod: Json, kind: str) -> Json:
+    """Return the pod's condition of this type; empty if it has none."""
+    return next((c for c in pod["status"]["conditions"] if c.get("type") == kind), {})
+
+
+def true_since(pod: Json, kind: str) -> float | None:
+    """Return when this condition became True; None if it isn't, or the time is unknown."""
+    found = condition(pod, kind)
+    return epoch_seconds(found.get("lastTransitionTime")) if found.get("status") == "True" else None
+
+
+def created_at(pod: Json) -> float | None:
+    """Return when the pod was created."""
+    return epoch_seconds(pod["metadata"].get("creationTimestamp"))
+
+
+def scheduled_at(pod: Json) -> float | None:
+    """Return when the pod was scheduled; None if it has no node, or the time is unknown."""
+    return true_since(pod, "PodScheduled")
+
+
+def ready_at(pod: Json) -> float | None:
+    """Return when the pod last became ready; None if it isn't ready."""
+    return true_since(pod, "Ready")
+
+
+def start_began_at(pod: Json) -> float | None:
+    """Return when the start began that a replica needs: the wait for a node is not part of it, if its end is known."""
+    return scheduled_at(pod) or created_at(pod)
+
+
+def _started_at(container: Json) -> float | None:
+    state = container.get("state") or {}
+    return epoch_seconds((state.get("running") or state.get("terminated") or {}).get("startedAt"))

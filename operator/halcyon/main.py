@@ -1,0 +1,62 @@
+"""`halcyon`: one command for every process of an installation, and for people.
+
+`operator`, `agent` and `fetch` run in pods, and each loads what it needs and no more. Every other word is a command of the distribution
+halcyon-cli, which is imported only if it is needed and need not be installed.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from importlib.metadata import version
+
+_PROCESSES = {
+    "operator": "halcyon.control.runtime.app",
+    "agent": "halcyon.balancer.agent.main",
+    "fetch": "halcyon.fetch.main",
+}
+"""What runs in the pods of an installation."""
+_COMMANDS = "halcyon_cli.commands.app"
+_INSTALL = "the distribution halcyon-cli, which isn't installed: pip install . ./cli, in a clone"
+_HELP = f"""\
+Usage: halcyon COMMAND ...
+
+  operator  the controller
+  agent     the agent beside each balancer
+  fetch     downloads models in their pods
+
+Other commands, such as get and explain, come with {_INSTALL}.
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a process, or a command of people; returns the exit status."""
+    given = list(sys.argv[1:] if argv is None else argv)
+    if given and given[0] in _PROCESSES:
+        run: Callable[[Sequence[str]], int] = import_module(_PROCESSES[given[0]]).main
+        return run(given[1:])
+    try:
+        commands = import_module(_COMMANDS)
+    except ModuleNotFoundError as error:
+        if error.name != _COMMANDS.partition(".")[0]:
+            raise
+        return _without_commands(given)
+    status: int = commands.run(given)
+    return status
+
+
+def _without_commands(given: Sequence[str]) -> int:
+    """Answer for the version and the help, if there are no commands of people."""
+    if "--version" in given[:1]:
+        sys.stdout.write(f"halcyon {version('halcyon-operator')}\n")
+        return 0
+    if not given or given[0] in {"-h", "--help"}:
+        sys.stdout.write(_HELP)
+        return 0 if given else 2
+    sys.stderr.write(f"halcyon {given[0]}: needs {_INSTALL}\n")
+    return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

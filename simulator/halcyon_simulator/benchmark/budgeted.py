@@ -1,0 +1,30 @@
+"""Runs of a policy on its cases: one model alone, or several models that share a GPU budget."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from halcyon.scaling.gpu_budget import Budget, Demand, allocate
+from halcyon_simulator.benchmark import shared_budget
+from halcyon_simulator.benchmark.scenarios import budget
+from halcyon_simulator.engine.case import Case
+from halcyon_simulator.engine.run import Trajectory, simulate
+from halcyon_simulator.policies.registry import OWN, Named
+
+
+def runs(cases: Sequence[Case], policy: Named) -> tuple[Trajectory, ...]:
+    """Return one run per case. Several cases are models on one budget: a quota for peers, `by_need` for Halcyon."""
+    faced = [policy.facing(case) for case in cases]
+    if len(faced) == 1:
+        return (simulate(faced[0], policy.build(faced[0])),)
+    share = by_need if policy.name in OWN else shared_budget.quota
+    return shared_budget.simulate(faced, policy, budget=budget(cases), allocate=share)
+
+
+def by_need(wanted: Sequence[int], present: Sequence[int], gpus: int, tick: int) -> list[int]:  # noqa: ARG001  # a quota needs the tick
+    """Return the result of `allocate` without preemption: a model is never shrunk for another, because a serving pod is worth more than a starting one."""
+    demands = [
+        Demand(str(number), want, current=have, floor=min(want, 1), need=float(want))
+        for number, (want, have) in enumerate(zip(wanted, present, strict=True))
+    ]
+    return [grant.replicas for grant in allocate(demands, Budget(gpus, preempt=False, fill=True)).values()]

@@ -1,0 +1,350 @@
+"""The page of the table: results, rows where Halcyon is behind, pictures, and the planner's constants with their reasons.
+
+Out of scope: the runs (`table`), the comparison of points (`statistics`).
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import halcyon
+from halcyon_simulator.benchmark import plot, statistics
+from halcyon_simulator.benchmark.scenarios import LAWS, scenario
+from halcyon_simulator.benchmark.statistics import Cell, PolicyPoint
+from halcyon_simulator.engine.run import simulate
+from halcyon_simulator.policies import peers
+from halcyon_simulator.policies.registry import BALANCED, HALCYON, OWN, parsed
+
+BASELINES = frozenset({"static", "rate", "sketch"})
+"""Policies that are run beside the peers but are none: no product uses them, and `static` knows the load's peak in advance."""
+TARGETS: Mapping[tuple[str, float], tuple[float, float]] = {
+    ("S1", 60.0): (6.2, 1.40),
+    ("S1", 180.0): (17.5, 1.80),
+    ("S2", 60.0): (0.5, 1.25),
+    ("S2", 180.0): (3.5, 1.50),
+    ("S3", 60.0): (5.0, 2.0),
+    ("S4", 60.0): (0.1, 1.10),
+    ("S4", 180.0): (0.1, 1.15),
+    ("S5", 60.0): (0.1, 1.08),
+    ("S5", 180.0): (0.1, 1.15),
+}
+"""Targets (violations in %, GPU time over the clairvoyant schedule) that were set with the fluid model, before this simulator existed."""
+_DRAWN = ("S1", "S2", "S3")
+"""Scenarios whose first seed is drawn over time."""
+_BESIDE = ("kpa", "hpa")
+_GRID = 100
+"""Minimum number of settings of a full grid; a borrowed front has fewer."""
+_WORDS = {
+    "win": "**win**",
+    "front": "on the front",
+    "level": "level",
+    "behind": "behind",
+}
+_HEAD = """# Scaling: Halcyon and its peers
+
+Written by `make bench-scaling` from simulated runs. docs/simulator.md describes what is simulated and what is not;
+build/bench/scaling.json has the same numbers for machines. Every figure is a mean over seeds. Peers run at their defaults and on a grid of
+their own knobs, and all of them see the same signals. Halcyon also gets the duration of a start and of a batch, which in a cluster it
+measures on pods that started before the load. `halcyon:start_s=60` in `halcyon simulate` sets another initial start time.
+
+- **Violations**: requests answered later than the objective, rejected or never answered, in %.
+- **GPU time**: from the moment a pod holds a GPU until its release, over that of a schedule that knows the future.
+- **win**: against the nearest peer, no more violations and less GPU time, or the other way round. It is paired over the seeds, and the 95 %
+  interval of the smaller figure excludes 0. The nearest peer is the point, of all peers and all knobs, that comes closest to being
+  better in both. Points that are further from it than the nearest by 20 %, and with law L2 the peers' defaults, stay
+  on the seeds of the grid, but every point that a verdict depends on has all seeds. **on the front**: no peer's
+  point has both figures as good or better. **level**: one has, by its mean, but not with 95 % confidence. **behind**: one has, with 95 % confidence.
+- `halcyon` is the planner alone. Like every peer, it is behind a balancer that never rejects a request. `halcyon+balancer` is Halcyon as
+  it is **installed**: its own balancer rejects requests on arrival that can't be served by the deadline (here: the objective), and a
+  rejected request counts as a violation. No peer has such a balancer in these runs; each of the two is compared with them.
+- `static`, `rate` and `sketch` are baselines and not peers, because no product uses them (`static` knows the peak in advance). They are
+  listed, on three seeds at most and without a grid.
+"""
+
+
+def write(points: Mapping[Cell, Sequence[PolicyPoint]], wrong: Mapping[str, int], path: Path) -> None:
+    """Write the page, and its pictures beside it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    compared = {
+        cell: listed for cell, listed in points.items() if cell.family != "S9" and _own(listed) and _peers(listed)
+    }
+    parts = [
+        _HEAD,
+        *_summary(compared),
+        *_everywhere(compared),
+        *_behind(compared),
+        *_targets(points),
+        *_lies(points, wrong),
+        *_defaults(compared),
+    ]
+    parts += [*_pictures(compared, path), *_constants()]
+    path.write_text("\n".join(parts).rstrip() + "\n")
+
+
+def _own(points: Sequence[PolicyPoint], name: str = HALCYON) -> PolicyPoint | None:
+    return next((point for point in points if point.policy == name and point.outcomes), None)
+
+
+def _kind(point: PolicyPoint) -> str:
+    return point.policy.partition(":")[0]
+
+
+def _peers(points: Sequence[PolicyPoint]) -> list[PolicyPoint]:
+    return [point for point in points if _kind(point) not in OWN | BASELINES and point.outcomes]
+
+
+def _figures(point: PolicyPoint) -> str:
+    return f"{point.violations_pct:.2f} % at {point.gpu_ratio:.2f}"
+
+
+def _rows(head: str, rows: Sequence[Sequence[str]]) -> list[str]:
+    columns = head.split("|")
+    return [f"|{head}|", "|" + "|".join("---" for _ in columns) + "|", *(f"| {' | '.join(row)} |" for row in rows), ""]
+
+
+def _of(cell: Cell) -> list[str]:
+    return [cell.scenario, cell.law, f"{cell.start_s:g}"]
+
+
+def _summary(points: Mapping[Cell, Sequence[PolicyPoint]]) -> list[str]:
+    rows, all_verdicts = [], []
+    for cell, listed in points.items():
+        own, others = _own(listed), _peers(listed)
+        if own is None:
+            continue
+        near, whole = statistics.nearest(own, others), _own(listed, BALANCED)
+        verdicts = [statistics.verdict(own, others), "-" if whole is None else statistics.verdict(whole, others)]
+        all_verdicts.append(verdicts)
+        turns, p99 = own.mean("direction_changes_per_h"), own.mean("p99_ms")
+        rows.append(
+            [
+                *_of(cell),
+                _figures(own),
+                "-" if turns is None else f"{turns:.1f}",
+                "-" if p99 is None or not math.isfinite(p99) else f"{p99:.0f}",
+                f"{_figures(near)} (`{near.policy}`)",
+                _WORDS[verdicts[0]],
+                "-" if whole is None else _figures(whole),
+                _WORDS.get(verdicts[1], "-"),
+                str(len(own.outcomes)),
+            ]
+        )
+    head = (
+        " scenario | law | start, s | planner alone | changes of direction per h | p99, ms | nearest peer | the planner is "
+        "| as installed | which is | seeds "
+    )
+    return ["## Result", "", *_totals(all_verdicts), *_rows(head, rows)]
+
+
+def _totals(all_verdicts: Sequence[Sequence[str]]) -> list[str]:
+    """Return the number of times that each verdict was given."""
+    if not all_verdicts:
+        return []
+    lines = []
+    for name, verdicts in zip(("The planner alone", "As installed"), zip(*all_verdicts, strict=True), strict=True):
+        counts = ", ".join(f"{verdicts.count(one)} {_WORDS[one].strip('*')}" for one in _WORDS)
+        if any(one in _WORDS for one in verdicts):
+            lines.append(f"- {name}: {counts}, of {len(verdicts)} rows.")
+    return [*lines, ""]
+
+
+def _everywhere(points: Mapping[Cell, Sequence[PolicyPoint]]) -> list[str]:
+    """Return the comparison with one setting for all loads: the result of a peer whose knobs are set before the load is known."""
+    parts = []
+    for law in dict.fromkeys(cell.law for cell in points):
+        # Without any grid (S5, S11), settings can't be compared across scenarios.
+        here = {
+            cell: listed
+            for cell, listed in points.items()
+            if cell.law == law and sum(":" in point.policy for point in listed) >= _GRID
+        }
+        known = statistics.overall(here) if here else []
+        own = [one for one in known if one.policy in {HALCYON, BALANCED}]
+        others = [one for one in known if one.policy.partition(":")[0] not in OWN | BASELINES]
+        if not own or not others:
+            continue
+        rows = [
+            [f"`{one.policy}`", f"{one.violations_pct:.2f} %", f"{one.gpu_ratio:.2f}"]
+            for one in (*own, *statistics.front(others))
+        ]
+        text = f"Law {law}, {len(here)} scenarios and start delays, {len(others)} settings of peers; the listed peers are the front of all of them."
+        parts += [text, "", *_rows(" policy | violations, mean | GPU time over clairvoyant, geometric mean ", rows)]
+    if not parts:
+        return []
+    text = (
+        "Above, each peer's knobs are chosen for each row with hindsight. In practice, a scaler's knobs are set once, before the load is "
+        "known. So here each setting is evaluated by itself, over all rows (the first seed; S5 and S11 have no grid)."
+    )
+    return ["## One setting for every load", "", text, "", *parts]
+
+
+def _behind(points: Mapping[Cell, Sequence[PolicyPoint]]) -> list[str]:
+    rows = []
+    for cell, listed in points.items():
+        own = _own(listed)
+        if own is None:
+            continue
+        ahead = [p for p in _peers(listed) if p.violations_pct <= own.violations_pct and p.gpu_ratio <= own.gpu_ratio]
+        if ahead:
+            named = ", ".join(
+                f"`{p.policy}` {_figures(p)}{' (sure)' if statistics.beats(p, own) else ''}"
+                for p in statistics.front(ahead)
+            )
+            rows.append([*_of(cell), _figures(own), named])
+    title = ["## Where Halcyon is not on the front", ""]
+    if not rows:
+        return [*title, "Nowhere in these runs: no peer's point has both figures as good or better.", ""]
+    text = "Peers' points with both figures as good or better, by their means; (sure): with 95 % confidence over the seeds."
+    return [*title, text, "", *_rows(" scenario | law | start, s | Halcyon | better ", rows)]
+
+
+def _targets(points: Mapping[Cell, Sequence[PolicyPoint]]) -> list[str]:
+    rows = []
+    for cell, listed in points.items():
+        target, own = TARGETS.get((cell.scenario, cell.start_s)), _own(listed)
+        if target is None or own is None or cell.law != "L1":
+            continue
+        floor, whole = own.mean("reactive_floor_pct"), _own(listed, BALANCED)
+        rows.append(
+            [
+                *_of(cell),
+                f"{target[0]:g} % at {target[1]:.2f}",
+                "-" if whole is None else f"{_figures(whole)}: {_met(whole, target)}",
+                f"{_figures(own)}: {_met(own, target)}",
+                "-" if floor is None else f"{floor:.2f} %",
+            ]
+        )
+    if not rows:
+        return []
+    text = (
+        "The targets were set with a fluid model without batches; discrete events are harder on a pod at full load. No policy without foresight "
+        "can avoid the reactive floor: the requests above the present pods' capacity during one start."
+    )
+    head = " scenario | law | start, s | target | `halcyon+balancer` | `halcyon` | reactive floor "
+    return ["## The first targets", "", text, "", *_rows(head, rows)]
+
+
+def _met(point: PolicyPoint, target: tuple[float, float]) -> str:
+    held = ("violations", point.violations_pct <= target[0]), ("GPU time", point.gpu_ratio <= target[1])
+    missed = " and ".join(name for name, good in held if not good)
+    return f"missed: {missed}" if missed else "met"
+
+
+def _lies(points: Mapping[Cell, Sequence[PolicyPoint]], wrong: Mapping[str, int]) -> list[str]:
+    cases = [cell for cell in points if cell.family == "S9"]
+    if not cases:
+        return []
+    rows = []
+    for policy in wrong:
+        own = [point for cell in cases for point in points[cell] if point.policy == policy and point.outcomes]
+        turns = [point.mean("direction_changes_per_h") or 0.0 for point in own]
+        late = [point.violations_pct for point in own]
+        rows.append([f"`{policy}`", str(wrong[policy]), f"{max(late):.2f} %", f"{max(turns):.1f}"])
+    laws = " and ".join(f"{n} with law {law}" for law, n in Counter(cell.law for cell in cases).items())
+    text = (
+        f"{len(cases)} cases, {laws}: noise, missing, frozen and absent samples on steady, rising and falling loads. A wrong scaling is a decrease "
+        "while nothing is known, or one to replicas that couldn't serve the load of the last minute even with full batches."
+    )
+    head = " policy | wrong scalings | max violations | max changes of direction per h "
+    return ["## Wrong signals (S9)", "", text, "", *_rows(head, rows)]
+
+
+def _defaults(points: Mapping[Cell, Sequence[PolicyPoint]]) -> list[str]:
+    """Return every policy at its defaults, in a table for each law and start delay."""
+    parts = ["## All policies at their defaults", "", "Violations at GPU time over the clairvoyant schedule.", ""]
+    for law, start_s in dict.fromkeys((cell.law, cell.start_s) for cell in points):
+        here = {cell: listed for cell, listed in points.items() if (cell.law, cell.start_s) == (law, start_s)}
+        names = dict.fromkeys(point.policy for listed in here.values() for point in listed if ":" not in point.policy)
+        rows = []
+        for name in names:
+            found = [next((p for p in listed if p.policy == name and p.outcomes), None) for listed in here.values()]
+            rows.append([f"`{name}`", *("-" if point is None else _figures(point) for point in found)])
+        head = " policy | " + " | ".join(cell.scenario for cell in here) + " "
+        parts += [f"### Law {law}, start {start_s:g} s", "", *_rows(head, rows)]
+    return parts
+
+
+def _pictures(points: Mapping[Cell, Sequence[PolicyPoint]], path: Path) -> Iterator[str]:
+    yield "## Pictures"
+    yield ""
+    for law, start_s in dict.fromkeys((cell.law, cell.start_s) for cell in points):
+        here = {
+            cell.scenario: [point for point in listed if point.outcomes]
+            for cell, listed in points.items()
+            if (cell.law, cell.start_s) == (law, start_s)
+        }
+        name = f"{path.stem}-{law}-{start_s:g}s.svg"
+        plot.fronts(here, path.parent / name)
+        yield f"Law {law}, start {start_s:g} s: violations against GPU time; the line is the front of all others.\n"
+        yield f"![violations against GPU time, law {law}, start {start_s:g} s]({name})\n"
+    for cell in points:
+        if cell.scenario in _DRAWN and cell.law == "L1" and cell.start_s == 60.0:
+            case = scenario(cell.scenario, law=LAWS[cell.law], start_s=cell.start_s, seed=1)
+            runs = {
+                name: simulate(case, parsed(name).build(case))
+                for name in (HALCYON, *_BESIDE)
+                if name == HALCYON or name in peers.PEERS
+            }
+            name = f"{path.stem}-{cell.scenario}.svg"
+            plot.timeline(case, runs, path.parent / name)
+            yield f"![{cell.scenario} over time]({name})\n"
+
+
+def _constants() -> list[str]:
+    """Return the planner's module constants with the sentences below them."""
+    folder = Path(halcyon.__file__).parent / "scaling" / "planner"
+    rows = []
+    for source in sorted(folder.rglob("*.py")):
+        body = ast.parse(source.read_text()).body
+        for node, after in zip(body, [*body[1:], None], strict=True):
+            has_text = (
+                isinstance(after, ast.Expr)
+                and isinstance(after.value, ast.Constant)
+                and isinstance(after.value.value, str)
+            )
+            why = " ".join(str(after.value.value).split()) if has_text else "-"  # type: ignore[union-attr]  # as has_text checks
+            rows += [
+                [f"`{source.stem}.{name}`", f"`{value}`", why.replace("|", "\\|")] for name, value in _set_by(node)
+            ]
+    if not rows:
+        return []
+    text = (
+        "Each constant is in the code with its reason. None was fitted to one scenario, but some were chosen by experiment. The "
+        "significance of trends, the share of the headroom, the hysteresis band and the regret were compared in two to five values on S1, S2, S4, "
+        "a day of S5, S6 and S8 together (law L1, one or two seeds). Those of seasons and spikes were compared on generated loads and two "
+        "ServeGen traces. The estimate of a step, the trust in rises, the expected height of a spike and the extension of the idle delay were "
+        "decided on S1 to S3r, S6, S7 and S8 (seeds 1 to 3, mostly law L1; docs/decisions/0022). The rate of a constant load and the "
+        "share of the headroom were decided on constant loads, S9, S4 and S5 (seeds 1 and 2) and the rest of the table (seeds 1 to 3; "
+        "docs/decisions/0027). New seeds and the other scenarios were not "
+        "used for this, and law L2 only for the height of spikes."
+    )
+    return ["## The planner's constants", "", text, "", *_rows(" constant | value | why ", rows)]
+
+
+def _set_by(node: ast.stmt) -> Iterator[tuple[str, str]]:
+    """Return (name, value) for each upper-case name to which a statement assigns a number or a tuple of numbers; `A, B = 1, 2` gives two."""
+    if isinstance(node, ast.Assign) and len(node.targets) == 1:
+        target, value = node.targets[0], node.value
+    elif isinstance(node, ast.AnnAssign) and node.value is not None:
+        target, value = node.target, node.value
+    else:
+        return
+    pairs: list[tuple[ast.expr, ast.expr]] = [(target, value)]
+    if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
+        pairs = list(zip(target.elts, value.elts, strict=True))
+    for to, given in pairs:
+        numbers = given.elts if isinstance(given, ast.Tuple) else [given]
+        if isinstance(to, ast.Name) and to.id.isupper() and all(map(_number, numbers)):
+            yield to.id, ast.unparse(given)
+
+
+def _number(node: ast.expr) -> bool:
+    """Return whether an expression is a number, or is computed from numbers and names only."""
+    constants = (part.value for part in ast.walk(node) if isinstance(part, ast.Constant))
+    return isinstance(node, (ast.Constant, ast.BinOp, ast.UnaryOp)) and all(
+        isinstance(value, (int, float)) for value in constants
+    )

@@ -1,0 +1,138 @@
+"""Outcomes of the table's runs, stored between runs of the table.
+
+A file has one line per run. Its name has the policy, and a digest of the code that the outcome depends on: after a change of the planner,
+only Halcyon's runs are repeated. Out of scope: the list of runs (`table`).
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+import halcyon
+from halcyon_simulator.benchmark.statistics import Cell
+from halcyon_simulator.engine.case import RunOutcome
+from halcyon_simulator.policies.registry import OWN, Named
+
+_PACKAGE = Path(halcyon.__file__).parent
+_SIMULATE = Path(__file__).parents[1]
+_ENGINE = (
+    *sorted((_SIMULATE / "engine").glob("*.py")),
+    *sorted((_SIMULATE / "bounds").glob("*.py")),
+    _SIMULATE / "benchmark" / "scenarios.py",
+    _SIMULATE / "benchmark" / "shared_budget.py",
+)
+"""Modules that every outcome depends on."""
+_OWN = (_SIMULATE / "benchmark" / "budgeted.py", _SIMULATE / "policies" / "halcyon.py")
+"""Modules that only Halcyon's outcomes depend on."""
+
+
+@dataclass(frozen=True)
+class StoredResult:
+    """The stored part of a run."""
+
+    outcome: RunOutcome
+    wrong_scalings: int
+
+
+class Store:
+    """Outcomes of earlier runs, in a folder of files with one JSON line per run."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        self._known: dict[str, dict[str, StoredResult]] = {}
+
+    def find(self, cell: Cell, policy: Named, seed: int) -> StoredResult | None:
+        """Return the result of a run; None if it was not run with the present code."""
+        return self._of(policy.name).get(_key(cell, policy, seed))
+
+    def add(self, cell: Cell, policy: Named, seed: int, result: StoredResult) -> None:
+        """Store a result."""
+        key = _key(cell, policy, seed)
+        self._of(policy.name)[key] = result
+        line = orjson.dumps({"key": key, "wrong": result.wrong_scalings, "outcome": asdict(result.outcome)})
+        with self._path(policy.name).open("ab") as file:
+            file.write(line + b"\n")
+
+    def _path(self, name: str) -> Path:
+        return self._folder / f"{name}-{digest(name)}.jsonl"
+
+    def _of(self, name: str) -> dict[str, StoredResult]:
+        if name not in self._known:
+            path = self._path(name)
+            raw = path.read_bytes() if path.exists() else b""
+            whole = raw[: raw.rfind(b"\n") + 1]
+            if whole != raw:
+                path.write_bytes(whole)  # a line that was cut off by an interruption would be merged with the next one
+            self._known[name] = dict(_read(line) for line in whole.splitlines())
+        return self._known[name]
+
+
+def _read(line: bytes) -> tuple[str, StoredResult]:
+    entry = orjson.loads(line)
+    # JSON has no number for a percentile without values.
+    given: dict[str, Any] = {
+        key: float("nan") if value is None and key != "settling_s" else value for key, value in entry["outcome"].items()
+    }
+    return entry["key"], StoredResult(RunOutcome(**given), entry["wrong"])
+
+
+def _key(cell: Cell, policy: Named, seed: int) -> str:
+    return f"{cell} {policy} {seed}"
+
+
+@cache
+def digest(name: str) -> str:
+    """Return a short digest of the code that a policy's outcomes depend on, without comments, docstrings and layout."""
+    sources = list(_ENGINE)
+    if name in OWN:
+        sources += [*_OWN, *sorted(imported())]
+    else:
+        sources += [
+            *sorted((_SIMULATE / "policies" / "peers").glob("*.py")),
+            _PACKAGE / "scaling" / "hpa" / "behavior.py",
+        ]
+    total = hashlib.sha256()
+    for source in sources:
+        total.update(_bare(source).encode())
+    return total.hexdigest()[:12]
+
+
+def imported() -> set[Path]:
+    """Return the modules of `halcyon.scaling` that Halcyon's runs depend on."""
+    found: set[Path] = set()
+    open_ = list(_OWN)
+    while open_:
+        for node in ast.walk(ast.parse(open_.pop().read_bytes())):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("halcyon.scaling."):
+                for path in _modules(node) - found:
+                    found.add(path)
+                    open_.append(path)
+    return found
+
+
+def _modules(node: ast.ImportFrom) -> set[Path]:
+    """Return the files that an import reads: the module itself, or modules of a package by their names."""
+    path = _PACKAGE.joinpath(*str(node.module).split(".")[1:])
+    if path.is_dir():
+        return {path / f"{alias.name}.py" for alias in node.names}
+    return {path.with_suffix(".py")}
+
+
+@cache
+def _bare(source: Path) -> str:
+    tree = ast.parse(source.read_bytes())
+    for node in ast.walk(tree):
+        body = getattr(node, "body", None)
+        if isinstance(body, list):
+            body[:] = [
+                part for part in body if not (isinstance(part, ast.Expr) and isinstance(part.value, ast.Constant))
+            ]
+    return ast.dump(tree)

@@ -1,0 +1,284 @@
+"""The scenarios S1 to S12 of docs/simulator.md, as cases.
+
+Rates here are those for law L1, with which a replica serves at most 10 requests/s. For another law they are multiplied by
+its `peak_rps` / 10, so that the replicas stay comparable. Out of scope: the policies (`policies`), and the score of a run (`bounds.score`).
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+
+from halcyon_simulator.bounds.replica_capacity import capacity_rps
+from halcyon_simulator.engine import traces
+from halcyon_simulator.engine.case import Case, Drift, ServiceLaw, SignalFaults, StartFaults, Times
+from halcyon_simulator.engine.load import Profile, arrivals, superposed
+from halcyon_simulator.engine.run import Write
+
+
+@dataclass(frozen=True)
+class Law:
+    """A replica's service law, and the latency objective."""
+
+    name: str
+    service: ServiceLaw
+    slo_s: float
+
+
+LAWS: Mapping[str, Law] = {
+    "L1": Law("L1", ServiceLaw(t0_s=0.4, a_s=0.0, max_batch=4), slo_s=2.4),
+    "L2": Law("L2", ServiceLaw(t0_s=0.08, a_s=0.008, max_batch=16), slo_s=0.5),
+}
+"""L1: at most 10 requests/s per replica; L2: 76.9."""
+
+_BASE_RPS = 10.0
+"""`peak_rps` of the law that the rates below are for."""
+_LEAD_S = 300.0
+"""A quiet first phase, scored like the rest: it lets policies fill their longer windows before anything happens."""
+_DAY_S = 86400.0
+_BLIND = (900.0, 1200.0)
+"""Span in which signals are frozen or absent in S9."""
+_GRACE_S = 15.0
+"""Time after the loss of the signals in which a policy may still act on earlier values."""
+_COPIES = 16
+"""Copies of a trace in S6, for law L1: 40 to 70 requests/s."""
+_COPY_SPREAD_S = 60.0
+"""Maximum shift of the copies of a trace: its bursts are smoothed, its shape is kept."""
+MODELS = 20
+"""Number of models that share a budget in S11."""
+BUDGET_SHARE = 0.7
+"""GPUs in S11, divided by the sum of each model's need at its peak."""
+
+
+class ScenarioError(ValueError):
+    """The scenario doesn't exist; the message lists the valid names."""
+
+
+@dataclass(frozen=True)
+class Draw:
+    """Parameters for which a scenario is drawn."""
+
+    law: Law
+    start_s: float
+    seed: int
+    cv: float
+    """Coefficient of variation of the gaps of generated loads; 1 is Poisson. Recorded loads have their own."""
+    rng: np.random.Generator
+
+    @property
+    def factor(self) -> float:
+        """Factor of the rates."""
+        return self.law.service.peak_rps / _BASE_RPS
+
+    def made(self, name: str, profile: Profile) -> Case:
+        """Return a case with a generated load; the profile's rates are for law L1."""
+        return self.given(name, arrivals(profile.scaled(self.factor), rng=self.rng, cv=self.cv), profile.duration_s)
+
+    def given(self, name: str, times: Times, duration_s: float) -> Case:
+        """Return a case with these arrivals."""
+        return Case(
+            name=name,
+            arrivals=times,
+            duration_s=duration_s,
+            service=self.law.service,
+            slo_s=self.law.slo_s,
+            start_s=self.start_s,
+            seed=self.seed,
+        )
+
+
+def scenario(name: str, *, law: Law, start_s: float, seed: int, cv: float = 1.0) -> Case:
+    """Return one scenario by its full name, such as `S1`, `S3r`, `S6-azure`, `S7-10m`; `members` lists the names of a family.
+
+    The same arguments give the same case. Raises ScenarioError if the name is unknown.
+    """
+    known = members(name)
+    if known != (name,):
+        raise ScenarioError(f"scenario {name} is a family; name one of its members: {', '.join(known)}")
+    # The name is part of the seed: two scenarios of one seed share nothing.
+    rng = np.random.Generator(np.random.PCG64([seed, zlib.crc32(name.encode())]))
+    return _BUILDERS[name](Draw(law, start_s, seed, cv, rng), name)
+
+
+def members(name: str) -> tuple[str, ...]:
+    """Return the scenarios of a family (`S6`: three traces); for a single scenario, itself.
+
+    Raises:
+        ScenarioError: there is no such scenario.
+    """
+    if name in _BUILDERS:
+        return (name,)
+    if name in FAMILIES:
+        return FAMILIES[name]
+    if name == "S10":
+        raise ScenarioError(
+            "scenario S10 is about the number of deployments, not about a load: it is measured on the operator itself, by "
+            "`make bench-reaction`"
+        )
+    there = ", ".join([*(single for single in _BUILDERS if "-" not in single), *FAMILIES])
+    raise ScenarioError(
+        f"there is no scenario {name!r}; there are {there}, and a family's members, for example S6-azure"
+    )
+
+
+def budget(cases: Sequence[Case]) -> int:
+    """Return the GPUs that the models of S11 share: `BUDGET_SHARE` of the sum of each model's need in its busiest minute."""
+    peaks = [
+        np.bincount((case.arrivals // 60).astype(np.int64)).max() / 60 / capacity_rps(case.service, case.slo_s)
+        for case in cases
+    ]
+    return max(len(cases), int(BUDGET_SHARE * sum(np.ceil(peaks))))
+
+
+def wrong_scalings(case: Case, writes: Sequence[Write]) -> int:
+    """Return the writes of a run that known signals do not justify; for S9.
+
+    A write is wrong if it lowers the replicas while the signals are frozen or absent (after a grace of 15 s). At any time, it is wrong if it
+    lowers them so far that they couldn't serve the load of the last minute even with full batches.
+    """
+    faults = case.signal_faults
+    wrong = 0
+    for write in writes:
+        at = write.at_s
+        if write.after >= write.before:
+            continue
+        blind = any(begin + _GRACE_S <= at < end for begin, end in (*faults.frozen, *faults.absent))
+        since = max(0.0, at - 60.0)
+        known = float(np.searchsorted(case.arrivals, at) - np.searchsorted(case.arrivals, since)) / max(at - since, 1.0)
+        wrong += blind or write.after < known / case.service.peak_rps
+    return wrong
+
+
+def _step(draw: Draw, name: str) -> Case:
+    return draw.made(name, Profile.steps((_LEAD_S, 20), (900, 200), (1800, 20)))
+
+
+def _ramp(draw: Draw, name: str) -> Case:
+    tail_s = 600.0  # pods that are kept too long are billed inside the case
+    return draw.made(
+        name, Profile(((_LEAD_S, 20, 20), (900, 20, 400), (300, 400, 400), (900, 400, 20), (tail_s, 20, 20)))
+    )
+
+
+def _spikes(draw: Draw, name: str) -> Case:
+    """Return ten spikes, one in the middle of every 20 minutes; scored from the start of the third cycle."""
+    cycle = ((570.0, 20.0), (60.0, 400.0), (570.0, 20.0))
+    return replace(draw.made(name, Profile.steps(*cycle * 10)), score_from_s=2 * 1200.0)
+
+
+def _random_spikes(draw: Draw, name: str) -> Case:
+    """Return the same number of spikes at the same mean distance, at unpredictable times; scored completely."""
+    pieces: list[tuple[float, float]] = []
+    for gap_s in np.round(240.0 + draw.rng.exponential(900.0, 10)).tolist():
+        pieces += [(gap_s, 20), (60, 400)]
+    return draw.made(name, Profile.steps(*pieces, (570, 20)))
+
+
+def _flash_crowd(draw: Draw, name: str) -> Case:
+    """Return 20 % of the World Cup site's requests: 262 per second on average, 467 in the busiest minute."""
+    return draw.made(name, Profile.steps(*((60.0, requests / 60 * 0.2) for requests in traces.worldcup_minutes())))
+
+
+def _diurnal(draw: Draw, name: str) -> Case:
+    """Return fourteen days of some clients of a production service, 10 requests/s on average; the first seven days are for learning."""
+    times = traces.replayed(traces.chosen(traces.clients(), mean_rps=10 * draw.factor, rng=draw.rng), rng=draw.rng)
+    return replace(draw.given(name, times, traces.CLIENT_DAYS * _DAY_S), score_from_s=7 * _DAY_S)
+
+
+def _replay(draw: Draw, name: str, *, trace: str) -> Case:
+    times = traces.bundled(trace)
+    copies = max(1, round(_COPIES * draw.factor))
+    return draw.given(
+        name, superposed(times, copies=copies, spread_s=_COPY_SPREAD_S, rng=draw.rng), float(np.ceil(times[-1]))
+    )
+
+
+def _on_and_off(draw: Draw, name: str, *, off_s: float, cycles: int) -> Case:
+    """Return two minutes with requests, then none; replicas may be 0, after each policy's own default time if it scales to zero."""
+    return replace(draw.made(name, Profile.steps(*((120.0, 20.0), (off_s, 0.0)) * cycles)), low=0)
+
+
+_STAIRS = Profile.steps((600, 20), (600, 100), (600, 40), (600, 160), (600, 60), (600, 200), (1200, 20))
+
+
+def _bad_pods(draw: Draw, name: str) -> Case:
+    """Return bad pods: one start in ten takes three times as long, and one in twenty crashes at its end."""
+    return replace(
+        draw.made(name, _STAIRS), start_faults=StartFaults(slow_share=0.1, slow_factor=3.0, crash_share=0.05)
+    )
+
+
+def _no_capacity(draw: Draw, name: str) -> Case:
+    """Return a case in which no GPU is free for 10 minutes, from just before a rise of the load."""
+    return replace(draw.made(name, _STAIRS), start_faults=StartFaults(no_capacity=((1740.0, 2340.0),)))
+
+
+_OUTAGES: Mapping[str, SignalFaults] = {
+    "noise": SignalFaults(noise=0.2),
+    "missing": SignalFaults(missing_share=0.05),
+    "both": SignalFaults(noise=0.2, missing_share=0.05),
+    "frozen": SignalFaults(frozen=(_BLIND,)),
+    "absent": SignalFaults(absent=(_BLIND,)),
+    "mixed": SignalFaults(noise=0.2, missing_share=0.05, frozen=((900.0, 1050.0),), absent=((1050.0, 1200.0),)),
+    "flicker": SignalFaults(absent=tuple((begin, begin + 20.0) for begin in np.arange(900.0, 1200.0, 40.0).tolist())),
+}
+_OUTAGE_LOADS: Mapping[str, Profile] = {
+    "few": Profile.steps((2100, 15)),
+    "steady": Profile.steps((2100, 60)),
+    "many": Profile.steps((2100, 300)),
+    "rising": Profile.steps((1000, 60), (1100, 120)),
+    "falling": Profile.steps((1000, 120), (1100, 60)),
+}
+
+
+def _outage(draw: Draw, name: str, *, faults: SignalFaults, load: Profile) -> Case:
+    return replace(draw.made(name, load), signal_faults=faults)
+
+
+def _one_of_many(draw: Draw, name: str) -> Case:
+    """Return a model with its own steady load and two surges to four times that, 10 minutes each, in an hour."""
+    base = draw.rng.uniform(5.0, 30.0)
+    first, second = float(draw.rng.integers(300, 1500)), float(draw.rng.integers(300, 900))
+    rest = 3600 - first - second - 1200
+    return draw.made(name, Profile.steps((first, base), (600, 4 * base), (second, base), (600, 4 * base), (rest, base)))
+
+
+def _drift(draw: Draw, name: str) -> Case:
+    """Return a case in which the time of every batch doubles over an hour, at a constant load."""
+    return replace(draw.made(name, Profile.steps((7200, 100))), drift=Drift(begin_s=1800.0, end_s=5400.0, factor=2.0))
+
+
+_Builder = Callable[[Draw, str], Case]
+
+_BUILDERS: Mapping[str, _Builder] = {
+    "S1": _step,
+    "S2": _ramp,
+    "S3": _spikes,
+    "S3r": _random_spikes,
+    "S4": _flash_crowd,
+    "S5": _diurnal,
+    "S6-azure": partial(_replay, trace="azure_code"),
+    "S6-mooncake": partial(_replay, trace="mooncake_synthetic"),
+    "S6-aibrix": partial(_replay, trace="aibrix_up_and_down"),
+    "S7-3m": partial(_on_and_off, off_s=180.0, cycles=10),
+    "S7-10m": partial(_on_and_off, off_s=600.0, cycles=6),
+    "S7-60m": partial(_on_and_off, off_s=3600.0, cycles=4),
+    "S8-pods": _bad_pods,
+    "S8-capacity": _no_capacity,
+    **{
+        f"S9-{kind}-{load}": partial(_outage, faults=faults, load=profile)
+        for kind, faults in _OUTAGES.items()
+        for load, profile in _OUTAGE_LOADS.items()
+    },
+    **{f"S11-{number:02}": _one_of_many for number in range(1, MODELS + 1)},
+    "S12": _drift,
+}
+FAMILIES: Mapping[str, tuple[str, ...]] = {
+    family: tuple(name for name in _BUILDERS if name.startswith(f"{family}-"))
+    for family in ("S6", "S7", "S8", "S9", "S11")
+}
+"""Scenarios that have several members, with their names."""

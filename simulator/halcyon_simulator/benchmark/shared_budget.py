@@ -1,0 +1,91 @@
+"""Several models on one GPU budget: their runs side by side, tick by tick.
+
+The budget is a quota, first come, first served: replicas may always fall, and rise by the free GPUs. The order of the models changes from
+tick to tick. Out of scope: the desired replicas of each policy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+
+from halcyon_simulator.engine import run
+from halcyon_simulator.engine.case import Case
+from halcyon_simulator.engine.policy_view import Policy, PolicyView
+from halcyon_simulator.engine.run import Trajectory
+from halcyon_simulator.policies.registry import Named
+
+Allocate = Callable[[Sequence[int], Sequence[int], int, int], list[int]]
+"""Function from (desired replicas, present replicas, budget, number of the tick) to the replicas that may be written."""
+
+
+def simulate(
+    cases: Sequence[Case], policy: Named, *, budget: int, allocate: Allocate | None = None
+) -> tuple[Trajectory, ...]:
+    """Return one run per case, with a policy of the same kind each; the sum of their replicas stays within `budget`.
+
+    All cases must have the same duration. `allocate` None: `quota`.
+    """
+    members = [policy.build(case) for case in cases]
+    table = _Table([case.low for case in cases], [case.high for case in cases], budget, allocate or quota)
+
+    def one(number: int) -> Trajectory:
+        try:
+            return run.simulate(cases[number], _Member(members[number], table, number))
+        except BaseException:
+            table.barrier.abort()  # else the others would wait forever for this one's next tick
+            raise
+
+    # A run calls its policy from inside, so parallel runs need a stack each. Only one of them works at a time.
+    with ThreadPoolExecutor(len(cases)) as pool:
+        return tuple(pool.map(one, range(len(cases))))
+
+
+def quota(wanted: Sequence[int], present: Sequence[int], budget: int, tick: int) -> list[int]:
+    """Return what a ResourceQuota allows of the desired replicas: any decrease, and increases while GPUs are free."""
+    granted = [min(want, have) for want, have in zip(wanted, present, strict=True)]
+    free = budget - sum(granted)
+    number = len(granted)
+    for index in ((tick + offset) % number for offset in range(number)):
+        more = max(0, min(wanted[index] - granted[index], free))
+        granted[index] += more
+        free -= more
+    return granted
+
+
+class _Table:
+    """Meeting point of the runs at every tick."""
+
+    def __init__(self, lows: Sequence[int], highs: Sequence[int], budget: int, allocate: Allocate) -> None:
+        self._lows, self._highs = lows, highs
+        self._budget = budget
+        self._allocate = allocate
+        self._tick = 0
+        self.wanted = [0] * len(lows)
+        self.present = [0] * len(lows)
+        self.granted = [0] * len(lows)
+        self.barrier = Barrier(len(lows), action=self._share)
+
+    def _share(self) -> None:
+        wanted = [
+            max(low, min(want, high)) for low, want, high in zip(self._lows, self.wanted, self._highs, strict=True)
+        ]
+        self.granted = self._allocate(wanted, self.present, self._budget, self._tick)
+        self._tick += 1
+
+
+class _Member:
+    """One model's policy in the shared run."""
+
+    def __init__(self, policy: Policy, table: _Table, number: int) -> None:
+        self.period_s = policy.period_s
+        self._policy = policy
+        self._table = table
+        self._number = number
+
+    def desired(self, view: PolicyView) -> int:
+        self._table.wanted[self._number] = self._policy.desired(view)
+        self._table.present[self._number] = view.replicas
+        self._table.barrier.wait()
+        return self._table.granted[self._number]

@@ -1,0 +1,399 @@
+"""The table of `make bench-scaling`: scenarios x laws x start delays x policies x seeds, resumable run by run.
+
+The first pass runs every peer's grid of knobs on one seed. The second one runs the points that may be on the peers' front on a few seeds.
+The third one runs Halcyon, the peers' defaults and that front on all seeds. Out of scope: storing outcomes (`result_store`), and the page
+(`page`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from multiprocessing import get_context
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import orjson
+
+from halcyon_simulator.benchmark import budgeted, page, scenarios, statistics
+from halcyon_simulator.benchmark.result_store import Store, StoredResult
+from halcyon_simulator.benchmark.scenarios import LAWS
+from halcyon_simulator.benchmark.statistics import Cell, PolicyPoint
+from halcyon_simulator.bounds.clairvoyant import Bounds, bounds
+from halcyon_simulator.bounds.score import score
+from halcyon_simulator.engine.case import Case
+from halcyon_simulator.policies import peers
+from halcyon_simulator.policies.registry import BALANCED, HALCYON, OWN, Named, parsed
+
+_TOGETHER = 8
+"""Number of policies that one job runs on the case that it has drawn; it is also what an interruption of the table loses."""
+
+
+@dataclass(frozen=True)
+class Effort:
+    """Number of seeds for a scenario's runs: for the grid of knobs (0: no grid), and for the compared points."""
+
+    grid: int
+    compared: int
+    defaults: bool = True
+    """Whether the peers' defaults are compared even if no verdict depends on them."""
+
+
+_EFFORT: Mapping[str, Effort] = {
+    "S4": Effort(1, 10),
+    "S5": Effort(0, 3),
+    "S9": Effort(0, 1),
+    "S11": Effort(0, 3),
+}
+"""Effort by scenario or family; the others get `_USUAL`. S4 and S5 have millions of requests per run."""
+_USUAL = Effort(3, 10)
+_USUAL_SECOND = Effort(1, 10, defaults=False)
+"""Effort for the second law, which has 7.7 times the requests: 14 % of the whole table's requests were for defaults that decide nothing."""
+_BORROWED: Mapping[str, tuple[str, ...]] = {"S5": ("S2", "S4"), "S11": ("S1", "S2")}
+"""Scenarios without a grid: the scenarios of the same law and start delay whose fronts are run on one seed instead."""
+_SLACK = 0.3
+"""A point that another beats by more than this share in both figures on the first seed is dropped, because all run on the same load."""
+_LENT_SLACK = 0.1
+"""The same for the best points of another scenario: no point that was on the front on all seeds was out by it, nor by half of it."""
+_FAR = 0.2
+"""Points of a front that are further from Halcyon's than the nearest by more than this share stay on the seeds of the grid, unless a verdict
+depends on them (`Table._deciding`). In the whole table no verdict differed from that with 1; it saves 33 % of the requests of all seeds."""
+_BASELINES_SEEDS = 3
+"""Seeds of the baselines, which are listed but not compared: they have no grid, and their intervals need not be narrow."""
+_SINGLE = ("S1", "S2", "S3", "S3r", "S4", "S5", "S6", "S7", "S8", "S11", "S12")
+_TOO_LONG = frozenset({"S4", "S5"})
+"""Scenarios with the second law that only the full table runs: 22 and 93 million requests per run."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """Unit of work of one process: a case and some policies on it."""
+
+    cell: Cell
+    seed: int
+    policies: tuple[Named, ...]
+
+
+def _end(_signal: int, _frame: FrameType | None) -> None:
+    sys.exit(143)
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run with the options of `python -m halcyon_simulator.benchmark.table`; return the exit status."""
+    parser = argparse.ArgumentParser(
+        prog="halcyon_simulator.benchmark.table", description="Every scaler on every scenario, as a page."
+    )
+    parser.add_argument("--full", action="store_true", help="every start delay, and the second law everywhere: hours")
+    parser.add_argument("--jobs", type=int, default=2, metavar="N", help="processes; default 2")
+    parser.add_argument(
+        "--only", action="append", metavar="S1", help="these scenarios or families alone; may be given more than once"
+    )
+    parser.add_argument("--policy", action="append", metavar="NAME", help="these policies alone; default: all")
+    parser.add_argument("--out", type=Path, default=Path("build/bench"), metavar="FOLDER", help="default build/bench")
+    parser.add_argument("--page", type=Path, default=Path("docs/benchmarks/scaling.md"), metavar="FILE.md")
+    options = parser.parse_args(argv)
+    wanted = tuple(
+        cell
+        for cell in cells(full=options.full)
+        if not options.only or {cell.scenario, cell.family} & set(options.only)
+    )
+    if not wanted:
+        parser.error(f"--only {' '.join(options.only)}: the table has none of them; for example --only S1")
+    for name in options.policy or ():
+        parsed(name)
+    # The pool's processes would outlive this one, and wait forever.
+    signal.signal(signal.SIGTERM, _end)
+    table = Table(Store(options.out / "cells"), jobs=options.jobs, names=tuple(options.policy or defaults()))
+    points = table.run(wanted)
+    options.out.mkdir(parents=True, exist_ok=True)
+    document = orjson.dumps(rows(points, table.wrong), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
+    (options.out / "scaling.json").write_bytes(document)
+    page.write(points, table.wrong, options.page)
+    return 0
+
+
+def defaults() -> tuple[str, ...]:
+    """Return Halcyon, alone and with its balancer, and every peer at its defaults."""
+    return (HALCYON, BALANCED, *peers.PEERS)
+
+
+def cells(*, full: bool) -> tuple[Cell, ...]:
+    """Return the cells of the table."""
+    singles = [name for family in _SINGLE for name in ((family,) if family == "S11" else scenarios.members(family))]
+    delays = (20.0, 60.0, 180.0, 420.0) if full else (60.0, 180.0)
+    found = [Cell(name, "L1", delay_s) for delay_s in delays for name in singles]
+    found += [Cell(name, law, 60.0) for law in LAWS for name in scenarios.members("S9")]
+    second = singles if full else [name for name in singles if name not in _TOO_LONG]
+    return (*found, *(Cell(name, "L2", delay_s) for delay_s in ((60.0, 180.0) if full else (60.0,)) for name in second))
+
+
+class Table:
+    """The runs of some cells, new or stored."""
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        jobs: int,
+        names: Sequence[str],
+        seeds: Callable[[Cell], Effort] | None = None,
+        borrowed: Mapping[str, tuple[str, ...]] = _BORROWED,
+    ) -> None:
+        """Take the cells. `seeds` returns the effort for a cell; None: `effort`. `borrowed`: source of the points of a scenario without a grid."""
+        self._store = store
+        self._effort = seeds or effort
+        self._jobs = jobs
+        self._names = tuple(names)
+        self._borrowed = borrowed
+        self.wrong: dict[str, int] = {}
+        """Wrong scalings in S9 by policy, over all its cases."""
+
+    def run(self, wanted: Sequence[Cell]) -> dict[Cell, list[PolicyPoint]]:
+        """Return the points of each cell, with the compared ones on all seeds."""
+        grids = {cell: tuple(self._grid(cell)) for cell in wanted}
+        self._try("grids, first seed", grids)
+        ahead = {cell: self._ahead(cell, points) for cell, points in grids.items()}
+        own = [parsed(name) for name in self._names]
+        ours = [point for point in own if point.name in OWN]
+        self._do(
+            "grids",
+            [(cell, point, seed) for cell in wanted for seed in self._trials(cell) for point in (*ahead[cell], *ours)],
+        )
+        fronts = {cell: self._front(cell, ahead[cell]) for cell in wanted}
+        lent = {cell: tuple(self._lent(cell, fronts)) for cell in wanted}
+        self._try("fronts of others, first seed", lent)
+        for cell, points in lent.items():
+            if points:
+                fronts[cell], grids[cell] = self._ahead(cell, points, _LENT_SLACK), points
+        compared = {
+            cell: tuple(dict.fromkeys((*self._always(cell, own), *self._rivals(cell, ours, fronts[cell]))))
+            for cell in wanted
+        }
+        self._do(
+            "all seeds",
+            [(cell, point, seed) for cell in wanted for point in compared[cell] for seed in self._seeds(cell, point)],
+        )
+        while any((more := {cell: self._deciding(cell, compared[cell], grids[cell]) for cell in wanted}).values()):
+            self._do(
+                "points that decide, all seeds",
+                [(cell, point, seed) for cell in wanted for point in more[cell] for seed in self._seeds(cell, point)],
+            )
+            compared = {cell: (*compared[cell], *more[cell]) for cell in wanted}
+        for cell in wanted:
+            if cell.family == "S9":
+                for point in compared[cell]:
+                    found = self._found(cell, point, self._seeds(cell, point))
+                    self.wrong[point.name] = self.wrong.get(point.name, 0) + sum(
+                        result.wrong_scalings for result in found
+                    )
+        return {cell: self._points(cell, (*compared[cell], *grids[cell])) for cell in wanted}
+
+    def _try(self, title: str, points: Mapping[Cell, Sequence[Named]]) -> None:
+        self._do(title, [(cell, point, 1) for cell, listed in points.items() for point in listed])
+
+    def _always(self, cell: Cell, own: Sequence[Named]) -> list[Named]:
+        """Return the policies that run on all seeds in any case: all defaults, or those without the peers' if these have a grid."""
+        effort = self._effort(cell)
+        return [point for point in own if effort.defaults or not effort.grid or point.name in OWN | page.BASELINES]
+
+    def _trials(self, cell: Cell) -> range:
+        """Return the seeds of the grid; one seed if points are borrowed."""
+        return _seeds(max(self._effort(cell).grid, 1))
+
+    def _rivals(self, cell: Cell, ours: Sequence[Named], front: Sequence[Named]) -> list[Named]:
+        """Return the points of a front that run on all seeds; all of them if no policy of Halcyon's is run."""
+        if not ours:
+            return list(front)
+        trials = len(self._trials(cell))
+        points = self._of_peers(cell, front, trials)
+        near = {
+            rival.policy for own in self._of_peers(cell, ours, trials) for rival in statistics.rivals(own, points, _FAR)
+        }
+        return [point for point in front if str(point) in near]
+
+    def _deciding(self, cell: Cell, compared: Sequence[Named], grid: Sequence[Named]) -> list[Named]:
+        """Return the points that a verdict on Halcyon depends on and that have only the seeds of the grid: a verdict must not use fewer seeds.
+
+        Of two points that are equal on the grid's seeds, the front has one.
+        """
+        rest = {str(point): point for point in grid if point not in compared}
+        listed = [point for point in self._points(cell, (*compared, *rest.values())) if point.outcomes]
+        names = {str(point): point.name for point in (*compared, *grid)}
+        ours = [point for point in listed if names[point.policy] in OWN]
+        points = [point for point in listed if names[point.policy] not in OWN | page.BASELINES]
+        deciding = {other.policy for own in ours for other in statistics.deciding(own, points)}
+        return [point for policy, point in rest.items() if policy in deciding]
+
+    def _seeds(self, cell: Cell, point: Named) -> range:
+        """Return the seeds for a compared or listed point."""
+        compared = self._effort(cell).compared
+        return _seeds(min(compared, _BASELINES_SEEDS) if point.name in page.BASELINES else compared)
+
+    def _ahead(self, cell: Cell, listed: Sequence[Named], slack: float = _SLACK) -> list[Named]:
+        """Return the points that more seeds may bring to the front, by the first seed."""
+        known = {str(point): point for point in listed}
+        return [known[point.policy] for point in statistics.contenders(self._of_peers(cell, listed, 1), slack)]
+
+    def _lent(self, cell: Cell, fronts: Mapping[Cell, Sequence[Named]]) -> Iterator[Named]:
+        """Return the fronts of other scenarios for a cell without a grid, and the defaults that they compete with."""
+        lenders = [replace(cell, scenario=name) for name in self._borrowed.get(cell.scenario, ())]
+        if lenders:
+            yield from dict.fromkeys(Named(name) for name in self._names if name not in OWN | page.BASELINES)
+        yield from dict.fromkeys(point for lender in lenders for point in fronts.get(lender, ()))
+
+    def _grid(self, cell: Cell) -> Iterator[Named]:
+        """Return the peers' knobs to try, including their defaults."""
+        if self._effort(cell).grid == 0:
+            return
+        case = _drawn(cell, 1)[0]
+        for name in self._names:
+            if name not in OWN | page.BASELINES:
+                yield from dict.fromkeys((Named(name), *(Named.of(name, params) for params in peers.sweep(name, case))))
+
+    def _front(self, cell: Cell, listed: Sequence[Named]) -> list[Named]:
+        known = {str(point): point for point in listed}
+        best = statistics.front(self._of_peers(cell, listed, self._effort(cell).grid))
+        return [known[point.policy] for point in best if ":" in point.policy]
+
+    def _of_peers(self, cell: Cell, listed: Sequence[Named], seeds: int) -> list[PolicyPoint]:
+        found = {str(one): self._found(cell, one, _seeds(seeds)) for one in listed}
+        return [PolicyPoint(name, tuple(result.outcome for result in results)) for name, results in found.items()]
+
+    def _found(self, cell: Cell, point: Named, seeds: range) -> list[StoredResult]:
+        results = (self._store.find(cell, point, seed) for seed in seeds)
+        return [result for result in results if result is not None]
+
+    def _points(self, cell: Cell, of: Iterable[Named]) -> list[PolicyPoint]:
+        return [
+            PolicyPoint(str(one), tuple(result.outcome for result in self._found(cell, one, self._seeds(cell, one))))
+            for one in dict.fromkeys(of)
+        ]
+
+    def _do(self, title: str, runs: Sequence[tuple[Cell, Named, int]]) -> None:
+        missing: dict[tuple[Cell, int], dict[Named, None]] = {}
+        for cell, point, seed in runs:
+            if self._store.find(cell, point, seed) is None:
+                missing.setdefault((cell, seed), {})[point] = None
+        jobs = [Job(cell, seed, part) for (cell, seed), points in missing.items() for part in _parts(tuple(points))]
+        progress = _Progress(title, sum(len(job.policies) for job in jobs), len(set(runs)))
+        for job, results in _done(jobs, self._jobs):
+            for policy, result in zip(job.policies, results, strict=True):
+                self._store.add(job.cell, policy, job.seed, result)
+            progress.step(len(results), str(job.cell))
+        progress.end()
+
+
+def effort(cell: Cell) -> Effort:
+    """Return the number of seeds of a cell."""
+    return _EFFORT.get(cell.family, _USUAL if cell.law == "L1" else _USUAL_SECOND)
+
+
+def rows(points: Mapping[Cell, Sequence[PolicyPoint]], wrong: Mapping[str, int]) -> list[dict[str, Any]]:
+    """Return the table for machines: one row per cell and point, with means over its seeds."""
+    return [
+        {
+            "scenario": cell.scenario,
+            "law": cell.law,
+            "start_delay_s": cell.start_s,
+            "policy": point.outcomes[0].policy,
+            "params": dict(point.outcomes[0].params),
+            "seeds": [outcome.seed for outcome in point.outcomes],
+            **statistics.finite(point.means()),
+            **({"wrong_scalings": wrong[point.policy]} if cell.family == "S9" else {}),
+        }
+        for cell, listed in points.items()
+        for point in listed
+        if point.outcomes
+    ]
+
+
+def _done(jobs: Sequence[Job], processes: int) -> Iterator[tuple[Job, list[StoredResult]]]:
+    if processes <= 1:
+        yield from ((job, work(job)) for job in jobs)
+        return
+    # Spawned, not forked: the parent has threads by then.
+    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
+        futures: dict[Future[list[StoredResult]], Job] = {pool.submit(work, job): job for job in jobs}
+        try:
+            for future in as_completed(futures):
+                yield futures[future], future.result()
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def work(job: Job) -> list[StoredResult]:
+    """Run a job's policies on its case; return one result per policy."""
+    cases = _drawn(job.cell, job.seed)
+    return [_result(cases, policy, job.cell, job.seed) for policy in job.policies]
+
+
+def _result(cases: Sequence[Case], policy: Named, cell: Cell, seed: int) -> StoredResult:
+    runs = budgeted.runs(cases, policy)
+    outcomes = [
+        score(case, run, policy=policy.name, params=dict(policy.params), limits=_bounds(cell, seed)[number])
+        for number, (case, run) in enumerate(zip(cases, runs, strict=True))
+    ]
+    outcome = outcomes[0] if len(outcomes) == 1 else statistics.together(outcomes, scenario=cell.scenario)
+    if cell.family != "S9":
+        return StoredResult(outcome, 0)
+    return StoredResult(outcome, scenarios.wrong_scalings(cases[0], runs[0].writes))
+
+
+@lru_cache(maxsize=1)
+def _drawn(cell: Cell, seed: int) -> tuple[Case, ...]:
+    names = scenarios.members(cell.scenario)
+    return tuple(scenarios.scenario(name, law=LAWS[cell.law], start_s=cell.start_s, seed=seed) for name in names)
+
+
+def _parts(points: tuple[Named, ...]) -> Iterator[tuple[Named, ...]]:
+    for begin in range(0, len(points), _TOGETHER):
+        yield points[begin : begin + _TOGETHER]
+
+
+@lru_cache(maxsize=1)
+def _bounds(cell: Cell, seed: int) -> tuple[Bounds, ...]:
+    return tuple(bounds(case) for case in _drawn(cell, seed))
+
+
+def _seeds(number: int) -> range:
+    return range(1, number + 1)
+
+
+class _Progress:
+    """Progress on stderr: the finished runs, and an estimate of the remaining time."""
+
+    def __init__(self, title: str, runs: int, known: int) -> None:
+        self._title, self._runs, self._done = title, runs, 0
+        self._begin_s = self._said_s = time.monotonic()
+        self._live = sys.stderr.isatty()
+        self._say(f"{title}: {runs} runs to do, {known - runs} known\n")
+
+    def step(self, runs: int, doing: str) -> None:
+        self._done += runs
+        now = time.monotonic()
+        if not self._live and now - self._said_s < 60:
+            return
+        self._said_s = now
+        left_s = (now - self._begin_s) / self._done * (self._runs - self._done)
+        text = f"{self._title}: {self._done} of {self._runs} runs, about {left_s / 60:.0f} min left; {doing}"
+        self._say(f"\r\x1b[K{text}" if self._live else f"{text}\n")
+
+    def end(self) -> None:
+        if self._live and self._runs:
+            self._say("\n")
+
+    @staticmethod
+    def _say(text: str) -> None:
+        sys.stderr.write(text)
+        sys.stderr.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,71 @@
+"""Capacity of one replica within its objective: mu, in requests per second.
+
+It is found by simulation, because no formula holds for every batch size and percentile. The clairvoyant schedule uses it.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+
+from halcyon_simulator.engine.case import Case, ServiceLaw
+from halcyon_simulator.engine.event_loop import SIGNALS, Floats, engine
+
+_REQUESTS = 100_000
+_WARM_UP = 5_000
+"""Requests at the start of each simulation that are not scored, because the replica starts idle."""
+_MAX_LATE = 0.01
+_STEP = 0.8
+_STEPS = 31
+"""Number of rates tried from the peak down, each 0.8 of the one before: to a thousandth of the peak."""
+_PRECISION = 0.003
+_FOREVER_S = 1e300
+
+
+@lru_cache(maxsize=256)
+def capacity_rps(service: ServiceLaw, slo_s: float) -> float:
+    """Return the largest Poisson rate at which the p99 of the time in system of one replica meets `slo_s`.
+
+    The result is exact to 1 %, and at most `service.peak_rps`. All rates use the same arrivals, stretched, so that the result is reproducible.
+
+    Raises:
+        ValueError: no rate meets it.
+    """
+    gaps = np.random.Generator(np.random.PCG64(0)).standard_exponential(_REQUESTS)
+    unit = np.cumsum(gaps)
+    above = service.peak_rps
+    if _meets(service, slo_s, unit / above):
+        return above
+    # From above: with a batcher's delay, low rates may miss what higher ones meet.
+    for _ in range(_STEPS if service.seconds(1) <= slo_s else 0):
+        below = above * _STEP
+        if _meets(service, slo_s, unit / below):
+            break
+        above = below
+    else:
+        raise ValueError(
+            f"a replica with {service} meets an SLO of {slo_s} s at no rate: a single request takes "
+            f"{service.seconds(1) + service.delay_s:g} s; for example an SLO of {3 * (service.seconds(service.max_batch) + service.delay_s):g} s"
+        )
+    while above - below > _PRECISION * below:
+        middle = (above + below) / 2
+        if _meets(service, slo_s, unit / middle):
+            below = middle
+        else:
+            above = middle
+    return below
+
+
+def latencies(service: ServiceLaw, arrivals: Floats) -> Floats:
+    """Return the times in system in s of all these requests at one replica that is ready from the start, without rejections."""
+    case = Case("one replica", arrivals, float("inf"), service, float("inf"), 0.0, low=1, high=1)
+    one = engine(case, samples=np.zeros((SIGNALS, 1)), prefix=0, past=1)
+    one.start(0, ready_s=0.0)
+    one.advance(_FOREVER_S)
+    return one.state.latency.astype(np.float64)
+
+
+def _meets(service: ServiceLaw, slo_s: float, arrivals: Floats) -> bool:
+    late = latencies(service, arrivals)[_WARM_UP:] > slo_s
+    return float(np.mean(late)) <= _MAX_LATE

@@ -1,0 +1,613 @@
+"""The event loop: arrivals, the balancer's queue, Triton's batcher and the readiness of pods, from one time to the next.
+
+It consists of plain arrays and compiled functions. Pods occupy slots of these arrays, which `run` assigns and takes back. `run` also
+decides which pods are created or removed, and when.
+
+Order of the events at one instant: pods become ready; batches end and their requests are answered; the balancer sends waiting requests to
+free places; idle instances take a batch; a request arrives; a sample is taken.
+
+| phase of a pod | takes requests | its next event (`due`)                                | after it                   |
+| -------------- | -------------- | ----------------------------------------------------- | -------------------------- |
+| STARTING       | no             | its readiness                                         | READY                      |
+| READY          | yes            | the end of a batch, or the end of the batcher's delay | READY                      |
+| DRAINING       | no             | the same                                              | GONE once it holds nothing |
+| GONE           | no             | none; the slot waits for `run` to take it back        | -                          |
+"""
+
+# ruff: noqa: PLR0917 - each array is an argument, because passing a tuple of them makes the compiled loop ten times as slow
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from halcyon_simulator.engine.case import Case
+from halcyon_simulator.engine.jit import jit
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Latencies = NDArray[np.float32]
+Marks = NDArray[np.uint64]
+
+STARTING, READY, DRAINING, GONE = 0, 1, 2, 3
+
+# Rows of `State.pods`: phase, requests held, those of them that wait for an instance, first place of the ring.
+PHASE, HELD, PENDING, FRONT = 0, 1, 2, 3
+
+# Places of `State.tally`.
+NEXT = 0
+"""Index of the next arrival."""
+HEAD = 1
+"""Start of the balancer's queue: the waiting requests are those in [HEAD, NEXT) that weren't rejected."""
+WAITING = 2
+"""Number of waiting requests."""
+IN_PODS = 3
+IN_QUEUES = 4
+"""Requests in pods that wait for an instance."""
+REFUSED = 5
+ANSWERED = 6
+COMPUTING = 7
+"""Instances that are computing."""
+SECOND = 8
+"""Next whole second to sample."""
+LIVE = 9
+"""Number of used places of `State.live`; READY_PODS is the same for `State.ready`."""
+READY_PODS = 10
+ROTATE = 11
+"""Place in `State.ready` at which the search for the least loaded pod starts."""
+CHANGES = 12
+"""Number of times that a pod became ready, was drained or was gone."""
+MIN_HELD = 13
+"""Lower bound of the requests held by a ready pod."""
+_TALLIES = 14
+
+# Places of `State.clock`; BUSY_S is complete up to the time BUSY_AT.
+BUSY_S, BUSY_AT, QUEUE_S, WAITING_SINCE = 0, 1, 2, 3
+_CLOCKS = 4
+
+# Places of `State.law`; HORIZON is the time after which an answer no longer counts, PEAK a replica's requests per second.
+T0, A, DELAY, SLO, DRIFT_BEGIN, DRIFT_END, DRIFT_FACTOR, HORIZON, PEAK = 0, 1, 2, 3, 4, 5, 6, 7, 8
+MAX_BATCH, INSTANCES, SLOTS, QUEUE_LIMIT, REFUSE_LATE, PREFIX = 9, 10, 11, 12, 13, 14
+_LAWS = 15
+
+_NONE, _ONE, _ALL = np.uint64(0), np.uint64(1), np.uint64(2**64 - 1)
+_DE_BRUIJN, _TOP = np.uint64(0x03F79D71B4CB0A89), np.uint64(58)
+"""De Bruijn constant: any six consecutive bits of it are unique, so the top six bits of its product with a single bit identify that bit."""
+_BIT = np.zeros(64, np.int64)
+_BIT[[((1 << bit) * int(_DE_BRUIJN) & int(_ALL)) >> int(_TOP) for bit in range(64)]] = np.arange(64)
+
+SIGNALS = 8
+_MEASURED_S = 2
+"""Minimum number of seconds over which the balancer measures the rate of responses."""
+
+
+class State(NamedTuple):
+    """The arrays of one run; scalars have places in `law`, `clock` and `tally`."""
+
+    arrivals: Floats
+    latency: Latencies
+    """Time in system in s by request; inf: not answered up to the horizon, NaN: rejected."""
+    law: Floats
+    clock: Floats
+    tally: Ints
+    samples: Floats
+    """(signal in the order of `policy_view.SampleColumn`, prefix + second)."""
+    past: Floats
+    """(second modulo its length, 0, batch size): values of `batches` at the last whole seconds."""
+    batches: Floats
+    """(0: executions, 1: seconds of computing; batch size), cumulative, for ended batches."""
+    pods: Ints
+    """(PHASE, HELD, PENDING or FRONT; slot)."""
+    due: Floats
+    """Time of the pod's next event, by slot."""
+    released: Floats
+    """Time at which the pod was gone, by slot."""
+    ring: Ints
+    """(slot, place): requests that wait for an instance."""
+    ring_at: Floats
+    """(slot, place): time since when they wait."""
+    work: Floats
+    """(slot, instance, 0: end, 1: start, 2: size of its batch); the end is inf for an idle instance."""
+    live: Ints
+    """Slots of all pods that aren't GONE."""
+    ready: Ints
+    """Slots of the READY pods."""
+    loads: Ints
+    """(requests held): number of READY pods that hold this many. It avoids visiting each pod for each request."""
+    place: Ints
+    """Place in `ready` of a READY pod, by slot."""
+    marks: Marks
+    """(requests held, word): a bit for each place of `ready`, 64 to a word, set if that pod holds this many."""
+
+
+class Engine:
+    """Handle of the event loop: advances a run, and adds and removes pods."""
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+
+    @property
+    def capacity(self) -> int:
+        """Number of slots for pods."""
+        return len(self.state.due)
+
+    def advance(self, until: float) -> None:
+        """Process all events up to and at `until`."""
+        _advance(until, self.state)
+
+    def start(self, slot: int, *, ready_s: float) -> None:
+        """Start a pod in a free slot."""
+        state = self.state
+        state.pods[:, slot] = (STARTING, 0, 0, 0)
+        state.due[slot] = ready_s
+        state.released[slot] = np.nan
+        state.work[slot, :, 0] = np.inf
+        state.live[state.tally[LIVE]] = slot
+        state.tally[LIVE] += 1
+
+    def drain(self, slot: int, now: float) -> None:
+        """Send a pod no more requests. It is gone once it holds none, or at once if it is starting or idle."""
+        state = self.state
+        if state.pods[PHASE, slot] == READY:
+            state.tally[READY_PODS] = _without(state.ready, state.tally[READY_PODS], slot)
+            state.loads[state.pods[HELD, slot]] -= 1
+            state.pods[PHASE, slot] = DRAINING
+            _mark(state.tally, state.pods, state.ready, state.place, state.marks)
+        if state.pods[HELD, slot] == 0:
+            _release(now, slot, state.tally, state.pods, state.due, state.released, state.live)
+        state.tally[CHANGES] += 1
+
+    def grow(self) -> None:
+        """Double the slots."""
+        before, old = self.capacity, self.state
+        self.state = old._replace(**_slots(2 * before, old.law))
+        self.state.pods[:, :before] = old.pods
+        for name in ("due", "released", "ring", "ring_at", "work", "live", "ready"):
+            getattr(self.state, name)[:before] = getattr(old, name)
+        state = self.state
+        _mark(state.tally, state.pods, state.ready, state.place, state.marks)
+
+
+def engine(case: Case, *, samples: Floats, prefix: int, past: int) -> Engine:
+    """Return a run before its first event, without pods.
+
+    `samples` has `prefix` columns, one for second 0, and one for each whole second that is to be sampled; `past` is the number
+    of seconds for which the counts by batch size are kept.
+    """
+    service, drift = case.service, case.drift
+    law = np.zeros(_LAWS)
+    law[[T0, A, DELAY, SLO]] = service.t0_s, service.a_s, service.delay_s, case.slo_s
+    law[[DRIFT_BEGIN, DRIFT_END, DRIFT_FACTOR]] = (
+        (drift.begin_s, drift.end_s, drift.factor) if drift else (0.0, 1.0, 1.0)
+    )
+    law[HORIZON] = case.duration_s + case.slo_s
+    law[PEAK] = service.peak_rps
+    law[[MAX_BATCH, INSTANCES]] = service.max_batch, service.instances
+    law[SLOTS] = 2 * service.max_batch * service.instances if case.slots is None else case.slots
+    law[QUEUE_LIMIT] = np.inf if case.queue_limit is None else case.queue_limit
+    law[REFUSE_LATE] = case.refuse_late
+    law[PREFIX] = prefix
+    arrivals = np.require(case.arrivals, np.float64, ["C", "W"])
+    arrivals = arrivals[: int(np.searchsorted(arrivals, case.duration_s))]
+    tally = np.zeros(_TALLIES, np.int64)
+    tally[SECOND] = 1
+    return Engine(
+        State(
+            arrivals=arrivals,
+            latency=np.full(len(arrivals), np.inf, np.float32),
+            law=law,
+            clock=np.zeros(_CLOCKS),
+            tally=tally,
+            samples=samples,
+            past=np.zeros((past, 2, service.max_batch + 1)),
+            batches=np.zeros((2, service.max_batch + 1)),
+            loads=np.zeros(int(law[SLOTS]) + 1, np.int64),
+            **_slots(4 * case.high + 64, law),
+        )
+    )
+
+
+def _slots(number: int, law: Floats) -> dict[str, NDArray[Any]]:
+    places, instances = int(law[SLOTS]), int(law[INSTANCES])
+    pods = np.zeros((4, number), np.int64)
+    pods[PHASE] = GONE
+    return {
+        "pods": pods,
+        "due": np.full(number, np.inf),
+        "released": np.full(number, np.nan),
+        "ring": np.zeros((number, places), np.int64),
+        "ring_at": np.zeros((number, places)),
+        "work": np.full((number, instances, 3), np.inf),
+        "live": np.zeros(number, np.int64),
+        "ready": np.zeros(number, np.int64),
+        "place": np.zeros(number, np.int64),
+        "marks": np.zeros((places + 1, number // 64 + 1), np.uint64),
+    }
+
+
+@jit
+def _without(slots: Ints, count: int, slot: int) -> int:
+    """Remove `slot` from the first `count` places, in order; return the new count."""
+    kept = 0
+    for place in range(count):
+        if slots[place] != slot:
+            slots[kept] = slots[place]
+            kept += 1
+    return kept
+
+
+@jit
+def _release(now: float, pod: int, tally: Ints, pods: Ints, due: Floats, released: Floats, live: Ints) -> None:
+    """Release a pod."""
+    pods[PHASE, pod] = GONE
+    due[pod] = np.inf
+    released[pod] = now
+    tally[LIVE] = _without(live, tally[LIVE], pod)
+    tally[CHANGES] += 1
+
+
+@jit
+def _flip(held: int, place: int, marks: Marks) -> None:
+    """Flip the bit that says whether the pod at a place of `ready` holds this many requests."""
+    marks[held, place >> 6] ^= _ONE << np.uint64(place & 63)
+
+
+@jit
+def _mark(tally: Ints, pods: Ints, ready: Ints, places: Ints, marks: Marks) -> None:
+    """Set `places` and `marks` again, after pods have moved in `ready`."""
+    marks[:] = _NONE
+    for place in range(tally[READY_PODS]):
+        places[ready[place]] = place
+        _flip(pods[HELD, ready[place]], place, marks)
+
+
+@jit
+def _marked(held: int, place: int, count: int, marks: Marks) -> int:
+    """Return the first of `count` places, from `place` on and around, whose pod holds this many requests; there must be one."""
+    word = place >> 6
+    bits = marks[held, word] & (_ALL << np.uint64(place & 63))
+    while bits == _NONE:
+        word += 1
+        if word << 6 >= count:
+            word = 0
+        bits = marks[held, word]
+    lowest = bits & (~bits + _ONE)
+    return int((word << 6) + _BIT[(lowest * _DE_BRUIJN) >> _TOP])
+
+
+@jit
+def _least_loaded(slots: int, tally: Ints, ready: Ints, loads: Ints, marks: Marks) -> int:
+    """Return the ready pod with the fewest requests, in rotation among equals; -1 if all hold `slots`."""
+    least = tally[MIN_HELD]
+    while least < slots and loads[least] == 0:
+        least += 1
+    tally[MIN_HELD] = least
+    if least >= slots:
+        return -1
+    count = tally[READY_PODS]
+    place = _marked(least, tally[ROTATE] if tally[ROTATE] < count else 0, count, marks)
+    tally[ROTATE] = place + 1
+    return int(ready[place])
+
+
+@jit
+def _held(pod: int, more: int, pods: Ints, loads: Ints, places: Ints, marks: Marks) -> None:
+    """Add this many requests to a ready pod; remove them if negative."""
+    before = pods[HELD, pod]
+    pods[HELD, pod] = before + more
+    loads[before] -= 1
+    loads[before + more] += 1
+    _flip(before, places[pod], marks)
+    _flip(before + more, places[pod], marks)
+
+
+@jit
+def _send(
+    now: float,
+    request: int,
+    pod: int,
+    tally: Ints,
+    pods: Ints,
+    ring: Ints,
+    ring_at: Floats,
+    loads: Ints,
+    places: Ints,
+    marks: Marks,
+) -> None:
+    """Put a request into a ready pod's own queue."""
+    place = pods[FRONT, pod] + pods[PENDING, pod]
+    if place >= ring.shape[1]:
+        place -= ring.shape[1]
+    ring[pod, place] = request
+    ring_at[pod, place] = now
+    pods[PENDING, pod] += 1
+    _held(pod, 1, pods, loads, places, marks)
+    tally[IN_QUEUES] += 1
+    tally[IN_PODS] += 1
+
+
+@jit
+def _count_busy(now: float, change: int, clock: Floats, tally: Ints) -> None:
+    """Account for instances that start or stop computing."""
+    clock[BUSY_S] += tally[COMPUTING] * (now - clock[BUSY_AT])
+    clock[BUSY_AT] = now
+    tally[COMPUTING] += change
+
+
+@jit
+def _batch_s(now: float, size: int, law: Floats) -> float:
+    """Return the duration of a batch that starts now."""
+    factor = 1.0
+    if law[DRIFT_FACTOR] != 1.0:
+        passed = (now - law[DRIFT_BEGIN]) / (law[DRIFT_END] - law[DRIFT_BEGIN])
+        factor += (law[DRIFT_FACTOR] - 1.0) * min(max(passed, 0.0), 1.0)
+    return float((law[T0] + law[A] * size) * factor)
+
+
+@jit
+def _compute(
+    now: float,
+    pod: int,
+    law: Floats,
+    clock: Floats,
+    tally: Ints,
+    arrivals: Floats,
+    latency: Latencies,
+    pods: Ints,
+    due: Floats,
+    ring: Ints,
+    ring_at: Floats,
+    work: Floats,
+) -> None:
+    """Let the idle instances of a pod take the batches that they may take now; set the pod's next event."""
+    next_s = np.inf
+    for instance in range(work.shape[1]):
+        end = work[pod, instance, 0]
+        pending, place = pods[PENDING, pod], pods[FRONT, pod]
+        if end == np.inf and pending > 0:
+            # Wait until the delay of the oldest is over. The event's time is the same sum, so the comparison is exact.
+            end = ring_at[pod, place] + law[DELAY]
+            if pending >= law[MAX_BATCH] or law[DELAY] == 0 or now >= end:
+                size = min(pending, int(law[MAX_BATCH]))
+                end = now + _batch_s(now, size, law)
+                for _ in range(size):
+                    request = ring[pod, place]
+                    clock[QUEUE_S] += now - ring_at[pod, place]
+                    # The latency is known from here on; the response itself is counted when the batch ends.
+                    if end <= law[HORIZON]:
+                        latency[request] = end - arrivals[request]
+                    place += 1
+                    if place == ring.shape[1]:
+                        place = 0
+                pods[FRONT, pod] = place
+                pods[PENDING, pod] = pending - size
+                tally[IN_QUEUES] -= size
+                work[pod, instance, 0] = end
+                work[pod, instance, 1] = now
+                work[pod, instance, 2] = size
+                _count_busy(now, 1, clock, tally)
+        next_s = min(next_s, end)
+    due[pod] = next_s
+
+
+@jit
+def _answer(
+    now: float,
+    pod: int,
+    clock: Floats,
+    tally: Ints,
+    batches: Floats,
+    pods: Ints,
+    work: Floats,
+    loads: Ints,
+    places: Ints,
+    marks: Marks,
+) -> None:
+    """End the batches of a pod that are due."""
+    for instance in range(work.shape[1]):
+        end = work[pod, instance, 0]
+        if end <= now:
+            size = int(work[pod, instance, 2])
+            batches[0, size] += 1
+            batches[1, size] += end - work[pod, instance, 1]
+            work[pod, instance, 0] = np.inf
+            if pods[PHASE, pod] == READY:
+                _held(pod, -size, pods, loads, places, marks)
+                tally[MIN_HELD] = min(tally[MIN_HELD], pods[HELD, pod])
+            else:
+                pods[HELD, pod] -= size
+            tally[IN_PODS] -= size
+            tally[ANSWERED] += size
+            _count_busy(now, -1, clock, tally)
+
+
+@jit
+def _open(
+    now: float,
+    tally: Ints,
+    pods: Ints,
+    due: Floats,
+    live: Ints,
+    ready: Ints,
+    loads: Ints,
+    places: Ints,
+    marks: Marks,
+) -> None:
+    """Make the pods ready that become ready now."""
+    for place in range(tally[LIVE]):
+        pod = live[place]
+        if pods[PHASE, pod] == STARTING and due[pod] <= now:
+            pods[PHASE, pod] = READY
+            due[pod] = np.inf
+            ready[tally[READY_PODS]] = pod
+            places[pod] = tally[READY_PODS]
+            _flip(0, places[pod], marks)
+            tally[READY_PODS] += 1
+            loads[0] += 1
+            tally[MIN_HELD] = 0
+            tally[CHANGES] += 1
+
+
+@jit
+def _refused(now: float, law: Floats, clock: Floats, tally: Ints, samples: Floats) -> bool:
+    """Return whether the balancer rejects a request that would have to wait: its queue is full, or the SLO can't be met.
+
+    The expected time in system is the sum of three parts: the queue divided by the rate of responses; one full batch until a place is free
+    (places become free in batches); and the full batches that a full pod computes up to and including this request's. The rate is measured
+    while there is a queue (otherwise it would show the load and not the capacity). Without a measurement it is the maximum of the ready pods.
+    Without ready pods no estimate is possible, and the request is held.
+    """
+    if tally[WAITING] >= law[QUEUE_LIMIT]:
+        return True
+    pods = tally[READY_PODS]
+    if law[REFUSE_LATE] == 0 or pods == 0:
+        return False
+    full_s = law[T0] + law[A] * law[MAX_BATCH]
+    rate = pods * law[PEAK]
+    since = int(now) - _MEASURED_S
+    if tally[WAITING] > 0 and since >= clock[WAITING_SINCE]:
+        answered = tally[ANSWERED] - samples[2, since + int(law[PREFIX])]
+        if answered > 0:
+            rate = answered / (now - since)
+    rounds = law[SLOTS] / (law[MAX_BATCH] * law[INSTANCES])
+    expected_s = (tally[WAITING] + 1) / rate + (1 + rounds) * full_s
+    return bool(expected_s > law[SLO])
+
+
+@jit
+def _sample(
+    before: float,
+    until: float,
+    prefix: int,
+    clock: Floats,
+    tally: Ints,
+    samples: Floats,
+    past: Floats,
+    batches: Floats,
+) -> None:
+    """Take the samples of the seconds before the next event, and up to `until`."""
+    while tally[SECOND] < before and tally[SECOND] <= until and tally[SECOND] + prefix < samples.shape[1]:
+        second = tally[SECOND]
+        column = second + prefix
+        samples[0, column] = tally[NEXT]
+        samples[1, column] = tally[REFUSED]
+        samples[2, column] = tally[ANSWERED]
+        samples[3, column] = tally[WAITING] + tally[IN_QUEUES]
+        samples[4, column] = tally[WAITING] + tally[IN_PODS]
+        samples[5, column] = clock[BUSY_S] + tally[COMPUTING] * (second - clock[BUSY_AT])
+        samples[6, column] = clock[QUEUE_S]
+        samples[7, column] = tally[READY_PODS]
+        row = second % past.shape[0]
+        # Copied by element, because numba takes longer to compile an array copy than all the rest.
+        for size in range(batches.shape[1]):
+            past[row, 0, size] = batches[0, size]
+            past[row, 1, size] = batches[1, size]
+        tally[SECOND] = second + 1
+
+
+@jit
+def _keep(
+    now: float, request: int, law: Floats, clock: Floats, tally: Ints, latency: Latencies, samples: Floats
+) -> None:
+    """Reject a request that no pod can take, or queue it in the balancer."""
+    if _refused(now, law, clock, tally, samples):
+        latency[request] = np.nan
+        tally[REFUSED] += 1
+        return
+    if tally[WAITING] == 0:
+        tally[HEAD] = request
+        clock[WAITING_SINCE] = now
+    tally[WAITING] += 1
+
+
+@jit
+def _fill(
+    now: float,
+    slots: int,
+    tally: Ints,
+    latency: Latencies,
+    pods: Ints,
+    ring: Ints,
+    ring_at: Floats,
+    ready: Ints,
+    loads: Ints,
+    places: Ints,
+    marks: Marks,
+) -> None:
+    """Send queued requests from the balancer to free places."""
+    while tally[WAITING] > 0:
+        pod = _least_loaded(slots, tally, ready, loads, marks)
+        if pod < 0:
+            return
+        # If all others are full, this one gets queued requests until it is full too.
+        more = slots - pods[HELD, pod] if loads[slots] == tally[READY_PODS] - 1 else 1
+        for _ in range(min(more, tally[WAITING])):
+            head = tally[HEAD]
+            while np.isnan(latency[head]):
+                head += 1
+            tally[HEAD] = head + 1
+            tally[WAITING] -= 1
+            _send(now, head, pod, tally, pods, ring, ring_at, loads, places, marks)
+
+
+@jit
+def _soonest(tally: Ints, due: Floats, live: Ints) -> int:
+    """Return the pod with the next event; slot 0, whose due is then inf, if there is none."""
+    soonest, earliest = 0, np.inf
+    for place in range(tally[LIVE]):
+        pod = live[place]
+        if due[pod] < earliest:
+            soonest, earliest = pod, due[pod]
+    return int(soonest)
+
+
+@jit
+def _sooner(changed: int, before: float, soonest: int, tally: Ints, due: Floats, live: Ints) -> int:
+    """Return the pod with the next event after that of `changed` moved from `before`."""
+    # A batch that is full before the delay is over ends later than the delay would have.
+    if changed == soonest and due[changed] > before:
+        return _soonest(tally, due, live)
+    return changed if due[changed] < due[soonest] else soonest
+
+
+@jit
+def _advance(until: float, state: State) -> None:
+    arrivals, latency, law, clock, tally, samples, past, batches = state[:8]
+    pods, due, released, ring, ring_at, work, live, ready, loads, places, marks = state[8:]
+    slots, prefix = int(law[SLOTS]), int(law[PREFIX])
+    soonest = _soonest(tally, due, live)
+    while True:
+        arrival = arrivals[tally[NEXT]] if tally[NEXT] < len(arrivals) else np.inf
+        now = min(due[soonest], arrival)
+        if tally[SECOND] < now:
+            _sample(now, until, prefix, clock, tally, samples, past, batches)
+        if now > until:
+            return
+        if arrival < due[soonest]:
+            request = tally[NEXT]
+            tally[NEXT] = request + 1
+            # While requests are queued, all pods are full.
+            pod = _least_loaded(slots, tally, ready, loads, marks) if tally[WAITING] == 0 else -1
+            if pod >= 0:
+                before = due[pod]
+                _send(now, request, pod, tally, pods, ring, ring_at, loads, places, marks)
+                _compute(now, pod, law, clock, tally, arrivals, latency, pods, due, ring, ring_at, work)
+                soonest = _sooner(pod, before, soonest, tally, due, live)
+            else:
+                _keep(now, request, law, clock, tally, latency, samples)
+            continue
+        opened = tally[READY_PODS]
+        if pods[PHASE, soonest] == STARTING:
+            _open(now, tally, pods, due, live, ready, loads, places, marks)
+        else:
+            _answer(now, soonest, clock, tally, batches, pods, work, loads, places, marks)
+        # All pods that become ready now are added before the queue is distributed, which happens before an instance takes a batch.
+        _fill(now, slots, tally, latency, pods, ring, ring_at, ready, loads, places, marks)
+        _compute(now, soonest, law, clock, tally, arrivals, latency, pods, due, ring, ring_at, work)
+        for place in range(opened, tally[READY_PODS]):
+            _compute(now, ready[place], law, clock, tally, arrivals, latency, pods, due, ring, ring_at, work)
+        if pods[PHASE, soonest] == DRAINING and pods[HELD, soonest] == 0:
+            _release(now, soonest, tally, pods, due, released, live)
+        soonest = _soonest(tally, due, live)

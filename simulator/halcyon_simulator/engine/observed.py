@@ -1,0 +1,185 @@
+"""A policy's view of a run: the samples with the case's lag and signal faults (`policy_view.PolicyView`).
+
+Out of scope: taking the samples (`event_loop`), and the pods (`run`).
+
+History: before time 0, counters rise and gauges have values as if the mean load of the first 30 s were present and each request were
+computed alone. The sample at 0 belongs to it. No batches were run then. Windows that start more than an hour before time 0 are cut there,
+which changes no mean and no rate.
+
+Faults: noise doesn't change `READY`, which Kubernetes counts, nor `batches`. A sample is missing with all its signals. A
+frozen span repeats the last sample before it; `batches` is as old as the newest sample that isn't missing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from halcyon_simulator.engine.case import Case
+from halcyon_simulator.engine.event_loop import Floats
+from halcyon_simulator.engine.policy_view import PolicyPod, SampleColumn
+
+HISTORY = 3600
+"""Seconds of history before the samples."""
+_STEADY_S = 30.0
+_ROUNDING = 1e-9
+"""Tolerance for multiples of a period such as 0.1, which may be slightly below a whole second."""
+_GAUGES = [SampleColumn.WAITING, SampleColumn.INFLIGHT]
+_COUNTERS = [
+    SampleColumn.ARRIVED,
+    SampleColumn.REFUSED,
+    SampleColumn.ANSWERED,
+    SampleColumn.BUSY_S,
+    SampleColumn.QUEUE_S,
+]
+
+
+def history(case: Case, *, ready: int) -> Floats:
+    """Return the empty samples of a run, (signal, HISTORY + second), with the history before and at time 0."""
+    samples = np.zeros((len(SampleColumn), HISTORY + math.floor(case.duration_s) + 1))
+    span = min(_STEADY_S, case.duration_s)
+    rate = float(np.searchsorted(case.arrivals, span)) / span
+    seconds = np.arange(-HISTORY, 1, dtype=np.float64)
+    past = samples[:, : HISTORY + 1]
+    past[SampleColumn.ARRIVED] = past[SampleColumn.ANSWERED] = rate * seconds
+    alone_s = case.service.seconds(1)
+    past[SampleColumn.BUSY_S] = min(rate * alone_s, ready * case.service.instances) * seconds
+    past[SampleColumn.INFLIGHT] = rate * alone_s
+    past[SampleColumn.READY] = ready
+    return samples
+
+
+def kept_s(case: Case) -> int:
+    """Return the number of seconds for which the counts by batch size must be kept for the oldest possible query."""
+    faults = case.signal_faults
+    blind_s = sum(until - begin for begin, until in (*faults.frozen, *faults.absent))
+    return min(math.ceil(case.observation_lag_s + blind_s) + 64, 8192)
+
+
+class ObservedRun:
+    """The view of one run; `run` sets the time and the replicas before each tick."""
+
+    def __init__(self, case: Case, *, samples: Floats, past: Floats) -> None:
+        self._lag_s = case.observation_lag_s
+        self._past = past
+        self._noise = case.signal_faults.noise
+        self._rng = np.random.Generator(np.random.PCG64([case.seed, 2]))
+        self._raw = self._noisy = self._seen = samples
+        self._done = HISTORY
+        self._source, self._known = _sources(case, samples.shape[1])
+        self._faulty = self._noise > 0 or self._known is not None or self._source is not None
+        if self._faulty:
+            self._noisy = samples.copy() if self._noise > 0 else samples
+            self._seen = samples.copy()
+        self._newest = HISTORY
+        self._now = 0.0
+        self._replicas = 0
+        self._pods: tuple[PolicyPod, ...] = ()
+
+    def at(self, now: float, *, replicas: int, pods: tuple[PolicyPod, ...]) -> None:
+        """Set the view's time to `now`; the samples up to then must have been taken."""
+        self._now, self._replicas, self._pods = now, replicas, pods
+        self._newest = max(HISTORY + math.floor(now - self._lag_s + _ROUNDING), 1)
+        if self._faulty and self._newest > self._done:
+            self._disturb(self._done + 1, self._newest + 1)
+            self._done = self._newest
+
+    @property
+    def now(self) -> float:
+        """Time of this tick."""
+        return self._now
+
+    @property
+    def replicas(self) -> int:
+        """Replicas that were last written."""
+        return self._replicas
+
+    @property
+    def pods(self) -> tuple[PolicyPod, ...]:
+        """All existing pods, oldest first."""
+        return self._pods
+
+    def value(self, signal: SampleColumn) -> float | None:
+        """Return the newest sample; None if it is missing."""
+        value = float(self._seen[signal, self._newest])
+        return None if math.isnan(value) else value
+
+    def mean(self, signal: SampleColumn, window_s: float) -> float | None:
+        """Return the mean of a gauge's samples in the last `window_s`; None if all are missing."""
+        window = self._seen[signal, self._begin(window_s) + 1 : self._newest + 1]
+        if self._known is not None:
+            window = window[~np.isnan(window)]
+            if len(window) == 0:
+                return None
+        return float(window.sum()) / len(window)
+
+    def rate(self, signal: SampleColumn, window_s: float) -> float | None:
+        """Return the increase of a counter per second over the last `window_s`; None if fewer than two samples are known."""
+        begin, end = self._begin(window_s), self._newest
+        if self._known is not None:
+            known = np.flatnonzero(self._known[begin : end + 1])
+            if len(known) < 2:
+                return None
+            begin, end = begin + int(known[0]), begin + int(known[-1])
+        return float(self._seen[signal, end] - self._seen[signal, begin]) / (end - begin)
+
+    def sampled_at(self) -> float | None:
+        """Return the time of the newest sample that is not missing, by its timestamp (which is wrong for a frozen one)."""
+        return float(self._last_known() - HISTORY)
+
+    def batches(self) -> Mapping[int, tuple[int, float]]:
+        """Return the cumulative (executions, seconds of computing) by batch size, as in Triton's `batch_stats`, for all pods so far."""
+        second = self._last_known()
+        if self._source is not None:
+            second = int(self._source[second])
+        if second <= HISTORY:
+            return {}
+        executions, seconds = self._past[(second - HISTORY) % len(self._past)].tolist()
+        return {size: (int(number), seconds[size]) for size, number in enumerate(executions) if number}
+
+    def _begin(self, window_s: float) -> int:
+        return max(self._newest - max(round(window_s), 1), 0)
+
+    def _last_known(self) -> int:
+        second = self._newest
+        if self._known is not None:
+            while not self._known[second]:
+                second -= 1
+        return second
+
+    def _disturb(self, begin: int, end: int) -> None:
+        """Apply the faults to the samples of some columns; called for each column once, in order."""
+        if self._noise > 0:
+            drawn = self._rng.standard_normal((end - begin, len(SampleColumn))).T
+            factors = np.maximum(1 + self._noise * drawn, 0.0)
+            block = self._raw[:, begin:end].copy()
+            block[_GAUGES] *= factors[_GAUGES]
+            increases = np.diff(self._raw[_COUNTERS, begin - 1 : end]) * factors[_COUNTERS]
+            block[_COUNTERS] = self._noisy[_COUNTERS, begin - 1][:, None] + np.cumsum(increases, axis=1)
+            self._noisy[:, begin:end] = block
+        columns = slice(begin, end) if self._source is None else self._source[begin:end]
+        self._seen[:, begin:end] = self._noisy[:, columns]
+        if self._known is not None:
+            self._seen[:, begin:end][:, ~self._known[begin:end]] = np.nan
+
+
+def _sources(case: Case, columns: int) -> tuple[NDArray[np.int64] | None, NDArray[np.bool_] | None]:
+    """Return, by column, the one whose values it repeats, and whether it exists; None if no column has a fault."""
+    faults = case.signal_faults
+    seconds = np.arange(columns) - HISTORY
+    source = known = None
+    if faults.missing_share > 0 or faults.absent:
+        rng = np.random.Generator(np.random.PCG64([case.seed, 3]))
+        known = rng.random(columns) >= faults.missing_share
+        for begin, until in faults.absent:
+            known &= (seconds < begin) | (seconds >= until)
+        known |= seconds <= 0
+    if faults.frozen:
+        source = np.arange(columns)
+        for begin, until in faults.frozen:
+            span = (seconds >= begin) & (seconds < until) & (seconds > 0)
+            source[span] = max(math.ceil(begin) - 1, 0) + HISTORY
+    return source, known

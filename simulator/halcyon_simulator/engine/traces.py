@@ -1,0 +1,226 @@
+"""Recorded loads: arrival times from a user's CSV file, and from the excerpts bundled under `data/`.
+
+The excerpts' sources, licences and changes are in data/README.md. Out of scope: loads generated from rates (`load`).
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.resources import files
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from halcyon_simulator.engine.case import Times
+from halcyon_simulator.engine.load import merged
+
+COLUMN = "t_s"
+WINDOW_S = 600.0
+"""Length of one window of the production trace by clients."""
+CLIENT_DAYS = 14
+CLIENT_WINDOWS = int(CLIENT_DAYS * 86400 / WINDOW_S)
+_EXAMPLE = "for example:\nt_s\n0.0\n0.25\n1.8"
+_FILL = 0.05
+"""Maximum share by which the mean rate of chosen clients may be below the requested one."""
+_BUSIEST = 2.4
+"""Ratio of a client's busiest window to the mean of all: 465 of 195.8 requests/s in the whole trace."""
+_DRAWN = 1.05
+"""Ratio of the gaps drawn first to those expected; a row that needs more gets them in a further round."""
+
+
+class TraceError(ValueError):
+    """A file of arrival times can't be read; the message is for the user."""
+
+
+def read(path: Path) -> Times:
+    """Return the arrival times of a CSV file (also .gz) with a column `t_s`: seconds from any start, in any order.
+
+    Returns:
+        Ascending times; the first is at 0.
+
+    Raises:
+        TraceError: the message has the file, the line, the value and an example.
+    """
+    try:
+        raw = path.read_bytes()
+        text = (gzip.decompress(raw) if path.suffix == ".gz" else raw).decode("utf-8-sig")
+    except (OSError, EOFError) as error:
+        raise TraceError(
+            f"trace {path} can't be read: {error.strerror if isinstance(error, OSError) and error.strerror else error}"
+        ) from error
+    except UnicodeDecodeError as error:
+        raise TraceError(
+            f"trace {path} is no text in UTF-8 (byte {error.start}); it has to be a CSV file, {_EXAMPLE}"
+        ) from error
+    rows = csv.reader(io.StringIO(text))
+    head = [name.strip() for name in next(rows, [])]
+    if COLUMN not in head:
+        there = ", ".join(head) or "none"
+        raise TraceError(
+            f"trace {path} has no column {COLUMN} (arrival times in seconds); its columns: {there}; {_EXAMPLE}"
+        )
+    column = head.index(COLUMN)
+    times = np.array([_time(path, rows.line_num, row, column) for row in rows if row], dtype=np.float64)
+    if len(times) == 0:
+        raise TraceError(f"trace {path} has a header and no rows; it has to have one row per request, {_EXAMPLE}")
+    times.sort()
+    return np.asarray(times - times[0], dtype=np.float64)
+
+
+def _time(path: Path, line: int, row: list[str], column: int) -> float:
+    value = row[column] if column < len(row) else ""
+    try:
+        time = float(value)
+    except ValueError:
+        time = math.nan
+    if not math.isfinite(time):
+        raise TraceError(
+            f"trace {path}, line {line}: {COLUMN} is {value!r}; it has to be a number of seconds, for example 12.5"
+        )
+    return time
+
+
+@lru_cache(maxsize=4)
+def bundled(name: str) -> Times:
+    """Return the arrival times of a bundled excerpt: `azure_code`, `mooncake_synthetic` or `aibrix_up_and_down`; they must not be changed."""
+    times = np.array(_lines(f"{name}.csv.gz")[1:], dtype=np.float64)
+    times.setflags(write=False)
+    return times
+
+
+def worldcup_minutes() -> tuple[float, ...]:
+    """Return the requests of each minute of the flash crowd of 29 June 1998, 181 minutes."""
+    return tuple(float(line.split(",")[1]) for line in _lines("worldcup98_minutes.csv")[1:])
+
+
+@dataclass(frozen=True)
+class Clients:
+    """A production trace by clients; one row per client and window of 600 s with requests, ordered by both."""
+
+    client: NDArray[np.int64]
+    window: NDArray[np.int64]
+    rate_rps: NDArray[np.float64]
+    weibull: NDArray[np.bool_]
+    """Whether the gaps follow a Weibull law; else Gamma."""
+    shape: NDArray[np.float64]
+
+    def rows(self, wanted: NDArray[np.bool_]) -> Clients:
+        """Return some of the rows."""
+        return Clients(
+            self.client[wanted], self.window[wanted], self.rate_rps[wanted], self.weibull[wanted], self.shape[wanted]
+        )
+
+    @property
+    def mean_rps(self) -> float:
+        """Mean rate over the whole trace."""
+        return float(self.rate_rps.sum()) / CLIENT_WINDOWS
+
+
+@lru_cache(maxsize=1)
+def clients() -> Clients:
+    """Return ServeGen's m_large: 157 clients, 14 days, 195.8 requests per second on average."""
+    columns = list(zip(*(line.split(",") for line in _lines("servegen_m_large.csv.gz")[1:]), strict=True))
+    return Clients(
+        client=np.array(columns[0], dtype=np.int64),
+        window=np.array(columns[1], dtype=np.int64),
+        rate_rps=np.array(columns[2], dtype=np.float64),
+        weibull=np.array(columns[3]) == "W",
+        shape=np.array(columns[4], dtype=np.float64),
+    )
+
+
+def chosen(trace: Clients, *, mean_rps: float, rng: np.random.Generator) -> Clients:
+    """Return the trace thinned by whole clients, drawn at random until their mean rate is within 5 % of `mean_rps`.
+
+    Skipped are clients that would take the mean beyond it, and those whose busiest window is above `_BUSIEST` times the requested mean: the
+    whole trace has none of them relative to its own mean, and a single one would dominate the load. Raises ValueError if the trace's rate is
+    too low.
+    """
+    if not 0 < mean_rps <= trace.mean_rps:
+        raise ValueError(
+            f"the trace by clients thinned to {mean_rps:g} requests/s: it has {trace.mean_rps:.1f}; for example 10"
+        )
+    names = np.unique(trace.client)
+    means = np.bincount(trace.client, weights=trace.rate_rps, minlength=int(names[-1]) + 1) / CLIENT_WINDOWS
+    busiest = np.zeros(len(means))
+    np.maximum.at(busiest, trace.client, trace.rate_rps)
+    taken: list[int] = []
+    sum_rps = 0.0
+    for name in rng.permutation(names):
+        if sum_rps + means[name] <= mean_rps * (1 + 1e-9) and busiest[name] <= _BUSIEST * mean_rps:
+            taken.append(int(name))
+            sum_rps += float(means[name])
+        if sum_rps >= mean_rps * (1 - _FILL):
+            break
+    return trace.rows(np.isin(trace.client, taken))
+
+
+def replayed(trace: Clients, *, rng: np.random.Generator) -> Times:
+    """Return the arrival times of a trace by clients.
+
+    Each row's window has a stationary renewal process of the row's law and shape. Its gaps are scaled to a mean of 1 / rate (the
+    fitted scale alone doesn't keep the rate, see the trace's notes).
+    """
+    scale = _scales(trace)
+    parts: list[Times] = []
+    left = np.arange(len(scale))
+    reached = _first_gaps(trace, scale, rng)
+    while True:
+        inside = reached < WINDOW_S
+        left, reached = left[inside], reached[inside]
+        if len(left) == 0:
+            break
+        # The time reached is itself an arrival. Rows that haven't reached the end of their window continue from there.
+        number = ((WINDOW_S - reached) * trace.rate_rps[left] * _DRAWN).astype(np.int64) + 4
+        row = np.repeat(left, number)
+        sums = np.cumsum(_gaps(trace, row, scale, rng))
+        ends = np.cumsum(number) - 1
+        before = np.concatenate(([0.0], sums[ends[:-1]]))
+        times = sums + np.repeat(reached - before, number)
+        offsets = trace.window[left] * WINDOW_S
+        parts.append(reached + offsets)
+        reached = times[ends]
+        kept = times < WINDOW_S
+        kept[ends] = False
+        parts.append((times + np.repeat(offsets, number))[kept])
+    return merged(parts)
+
+
+def _scales(trace: Clients) -> NDArray[np.float64]:
+    """Return the scale of each row's law that gives gaps of mean 1 / rate."""
+    weibull = np.array([math.gamma(1 + 1 / k) if w else 1.0 for k, w in zip(trace.shape, trace.weibull, strict=True)])
+    return np.asarray(np.where(trace.weibull, 1 / weibull, 1 / trace.shape) / trace.rate_rps, dtype=np.float64)
+
+
+def _gaps(
+    trace: Clients, row: NDArray[np.int64], scale: NDArray[np.float64], rng: np.random.Generator
+) -> NDArray[np.float64]:
+    """Return one gap for each entry of `row`."""
+    gaps = np.empty(len(row))
+    weibull = trace.weibull[row]
+    of_weibull, of_gamma = row[weibull], row[~weibull]
+    gaps[weibull] = rng.standard_exponential(len(of_weibull)) ** (1 / trace.shape[of_weibull])
+    gaps[~weibull] = rng.standard_gamma(trace.shape[of_gamma])
+    return gaps * scale[row]
+
+
+def _first_gaps(trace: Clients, scale: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np.float64]:
+    """Return the times from a window's start to the first arrival of a process that started long ago: a part of a gap weighted by its length."""
+    weighted = np.where(
+        trace.weibull,
+        rng.standard_gamma(1 + 1 / trace.shape) ** (1 / trace.shape),
+        rng.standard_gamma(trace.shape + 1),
+    )
+    return np.asarray(rng.random(len(scale)) * weighted * scale, dtype=np.float64)
+
+
+def _lines(name: str) -> list[str]:
+    """Return the lines of a bundled file."""
+    raw = (files("halcyon_simulator") / "data" / name).read_bytes()
+    return (gzip.decompress(raw) if name.endswith(".gz") else raw).decode().splitlines()

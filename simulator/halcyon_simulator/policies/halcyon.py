@@ -1,0 +1,71 @@
+"""Halcyon's own planner as a policy: the code that runs in the operator, with input from a `PolicyView`."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+
+from halcyon.api.spec.defaults import IDLE_AFTER_S
+from halcyon.scaling.planner.outputs import Plan, PlannerMemory
+from halcyon.scaling.planner.plan import plan
+from halcyon.scaling.planner.reading import Objectives, PodReading, Reading
+from halcyon_simulator.engine.case import Case
+from halcyon_simulator.engine.policy_view import PolicyPod, PolicyView, SampleColumn
+
+_WARMED = (1, 0)
+"""Batch sizes that a pod's warm-up runs before traffic; 0 stands for the largest."""
+
+
+class HalcyonPolicy:
+    """The planner with its memory. Knobs are the numeric fields of `Objectives`, for example drain_s=20."""
+
+    period_s = 1.0
+
+    def __init__(self, case: Case, **knobs: float) -> None:
+        known = {f.name for f in fields(Objectives) if f.name not in {"windows", "batch_prior"}}
+        if unknown := sorted(set(knobs) - known):
+            raise ValueError(
+                f"policy halcyon has no knob '{unknown[0]}'; its knobs are {', '.join(sorted(known))}; "
+                "for example halcyon:drain_s=20"
+            )
+        service = case.service
+        sizes = {size or service.max_batch for size in _WARMED}
+        objectives = Objectives(
+            low=case.low,
+            high=case.high,
+            max_batch=service.max_batch,
+            instances=service.instances,
+            latency_s=case.slo_s,
+            queue_limit=case.queue_limit,
+            idle_after_s=IDLE_AFTER_S if case.low == 0 else None,
+            start_s=case.start_s,
+            batch_prior={size: service.seconds(size) for size in sizes},
+        )
+        self.objectives = replace(objectives, **knobs)  # type: ignore[arg-type]  # all of them are numbers
+        self.memory = PlannerMemory()
+        self.last: Plan | None = None
+        self.next_look_s: float | None = None
+
+    def desired(self, view: PolicyView) -> int:
+        """Return the planner's desired replicas."""
+        busy = view.rate(SampleColumn.BUSY_S, 5.0)
+        reading = Reading(
+            at=view.sampled_at(),
+            replicas=view.replicas,
+            arrived=view.value(SampleColumn.ARRIVED),
+            rejected=view.value(SampleColumn.REFUSED),
+            waiting=view.value(SampleColumn.WAITING),
+            inflight=view.value(SampleColumn.INFLIGHT),
+            gpu=None if busy is None else 100.0 * busy / self.objectives.instances,
+            batches=view.batches(),
+            pods=tuple(_pod(pod) for pod in view.pods),
+        )
+        self.last = plan(view.now, self.objectives, reading, self.memory)
+        self.memory = self.last.memory
+        self.next_look_s = self.last.next_decision_at
+        return self.last.count
+
+
+def _pod(pod: PolicyPod) -> PodReading:
+    # A case's initial pods never started, so they have no start time.
+    ready = pod.ready_s if pod.ready_s is not None and pod.ready_s > pod.created_s else None
+    return PodReading(pod.name, pod.phase, pod.created_s, ready)  # type: ignore[arg-type]  # the same words

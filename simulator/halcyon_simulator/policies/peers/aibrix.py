@@ -1,0 +1,99 @@
+"""AIBrix's APA: a per-pod mean of three minutes times the present replicas. Source: facts 3.6 (aibrix e3e10f9e).
+
+This is our reading of its source, not a run of it. The mean is old and the replicas are new, so a step makes it swing between one replica
+and the maximum. Its `stabiliser` takes the maximum in the window going up and the minimum going down, as in the source.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from dataclasses import dataclass
+
+from halcyon_simulator.engine.case import Case
+from halcyon_simulator.engine.policy_view import PolicyView, SampleColumn
+from halcyon_simulator.policies.peers.metrics import at_once, ready_pods, usable
+from halcyon_simulator.policies.peers.parameters import NotNegative, Positive
+
+
+@dataclass(frozen=True)
+class AibrixKnobs:
+    """A PodAutoscaler with strategy APA; minReplicas and maxReplicas are the case's limits, with at least 1."""
+
+    target: Positive | None = None
+    """`targetValue`: requests in flight per pod. Default: max_batch x instances."""
+    sync_s: Positive = 10.0
+    """Time between two syncs."""
+    stable_window_s: Positive = 180.0
+    """Window of the mean."""
+    up_fluctuation_tolerance: NotNegative = 0.1
+    """`up-fluctuation-tolerance`, a share."""
+    down_fluctuation_tolerance: NotNegative = 0.1
+    """`down-fluctuation-tolerance`, a share."""
+    max_scale_up_rate: Positive = 2.0
+    """`max-scale-up-rate`: largest factor per sync."""
+    max_scale_down_rate: Positive = 2.0
+    """`max-scale-down-rate`: largest divisor per sync."""
+    scale_up_cooldown_s: NotNegative = 0.0
+    """Window whose largest recommendation is used on the way up."""
+    scale_down_cooldown_s: NotNegative = 300.0
+    """Window whose smallest recommendation is used on the way down."""
+
+
+class Aibrix:
+    """One PodAutoscaler. It starts with a window full of the earlier load.
+
+    A missing metric, or a lack of ready pods, gives no sample; a window without samples gives no change.
+    """
+
+    def __init__(self, knobs: AibrixKnobs, case: Case) -> None:
+        self.knobs = knobs
+        self.period_s = knobs.sync_s
+        self._low, self._high = max(1, case.low), max(1, case.high)
+        self._target = knobs.target or float(at_once(case.service))
+        self._samples: deque[tuple[float, float]] = deque()
+        self._asked: deque[tuple[float, int]] = deque()
+        self._begun = False
+
+    def desired(self, view: PolicyView) -> int:
+        """Return the replicas after a sync."""
+        self._sample(view)
+        if not self._samples:
+            return view.replicas
+        mean = math.fsum(value for _, value in self._samples) / len(self._samples)
+        count = min(max(self._recommended(mean / self._target, view.replicas), self._low), self._high)
+        return self._stabilised(count, view)
+
+    def _sample(self, view: PolicyView) -> None:
+        now, ready, window_s = view.now, ready_pods(view), self.knobs.stable_window_s
+        value = usable(view.value(SampleColumn.INFLIGHT))
+        if not self._begun and ready:
+            self._begun = True
+            before = usable(view.mean(SampleColumn.INFLIGHT, window_s))
+            if before is not None:
+                earlier = range(math.ceil(window_s / self.period_s) - 1, 0, -1)
+                self._samples.extend((now - k * self.period_s, before / ready) for k in earlier)
+        if value is not None and ready:
+            self._samples.append((now, value / ready))
+        while self._samples and self._samples[0][0] <= now - window_s:
+            self._samples.popleft()
+
+    def _recommended(self, ratio: float, current: int) -> int:
+        knobs = self.knobs
+        exact = math.ceil(round(ratio * current, 9))
+        if ratio > 1 + knobs.up_fluctuation_tolerance:
+            return min(exact, math.ceil(knobs.max_scale_up_rate * current))
+        if ratio < 1 - knobs.down_fluctuation_tolerance:
+            return max(exact, math.floor(current / knobs.max_scale_down_rate))
+        return current
+
+    def _stabilised(self, count: int, view: PolicyView) -> int:
+        now, knobs = view.now, self.knobs
+        self._asked.append((now, count))
+        while self._asked[0][0] <= now - max(knobs.scale_up_cooldown_s, knobs.scale_down_cooldown_s, self.period_s):
+            self._asked.popleft()
+        if count > view.replicas:
+            return max([count, *(asked for at, asked in self._asked if at > now - knobs.scale_up_cooldown_s)])
+        if count < view.replicas:
+            return min([count, *(asked for at, asked in self._asked if at > now - knobs.scale_down_cooldown_s)])
+        return count

@@ -1,0 +1,122 @@
+"""Baselines, which no product uses: fixed replicas, the rate alone, and the thirty lines of the first sketch.
+
+Source: facts 7.5. They know the capacity of a replica and the start time, which no peer does. A missing metric: no change.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from dataclasses import dataclass
+
+import numpy as np
+
+from halcyon_simulator.engine.case import Case
+from halcyon_simulator.engine.policy_view import PolicyView, SampleColumn
+from halcyon_simulator.policies.peers.metrics import usable
+from halcyon_simulator.policies.peers.parameters import Count, NotNegative, Positive
+
+
+@dataclass(frozen=True)
+class StaticKnobs:
+    """Fixed replicas."""
+
+    n: Count | None = None
+    """Replicas. Default: those that the busiest minute of the case needs at 85 % of a replica's full batches (foresight)."""
+
+
+class Static:
+    """A policy that never changes the replicas."""
+
+    def __init__(self, knobs: StaticKnobs, case: Case) -> None:
+        self.knobs = knobs
+        self.period_s = 60.0
+        self._count = peak_count(case, utilisation=0.85) if knobs.n is None else knobs.n
+
+    def desired(self, view: PolicyView) -> int:  # noqa: ARG002 -- the protocol's
+        """Return the fixed replicas."""
+        return self._count
+
+
+@dataclass(frozen=True)
+class RateKnobs:
+    """The arrival rate over a replica's capacity."""
+
+    window_s: Positive = 30.0
+    """Window of the rate."""
+    utilisation: Positive = 0.85
+    """Share of the capacity that is used."""
+    capacity_rps: Positive | None = None
+    """Requests per second of a replica. Default: with full batches."""
+    tick_s: Positive = 2.0
+    """Time between two decisions."""
+
+
+class Rate:
+    """Replicas from the rate alone, without the backlog."""
+
+    def __init__(self, knobs: RateKnobs, case: Case) -> None:
+        self.knobs = knobs
+        self.period_s = knobs.tick_s
+        self._per_replica = knobs.utilisation * (knobs.capacity_rps or case.service.peak_rps)
+
+    def desired(self, view: PolicyView) -> int:
+        """Return the replicas for the rate of the window."""
+        rate = usable(view.rate(SampleColumn.ARRIVED, self.knobs.window_s))
+        return view.replicas if rate is None else math.ceil(round(rate / self._per_replica, 9))
+
+
+@dataclass(frozen=True)
+class SketchKnobs:
+    """Rate, backlog and trend, with a hold on the way down."""
+
+    window_s: Positive = 30.0
+    """Window of the rate."""
+    utilisation: Positive = 0.85
+    """Share of the capacity that is used for the rate."""
+    capacity_rps: Positive | None = None
+    """Requests per second of a replica. Default: with full batches."""
+    start_s: NotNegative | None = None
+    """A pod's start time. The backlog is drained in half of it, and the trend is extrapolated over it. Default: the case's."""
+    hold_s: NotNegative | None = None
+    """Time for which the largest result is held. Default: max(60, start_s)."""
+    tick_s: Positive = 2.0
+    """Time between two decisions."""
+
+
+class Sketch:
+    """ceil(rate / (0.85 mu)) + ceil(backlog / (mu x start / 2)); the rate includes its trend if that is significant."""
+
+    def __init__(self, knobs: SketchKnobs, case: Case) -> None:
+        self.knobs = knobs
+        self.period_s = knobs.tick_s
+        self._mu = knobs.capacity_rps or case.service.peak_rps
+        self._start_s = case.start_s if knobs.start_s is None else knobs.start_s
+        self._hold_s = max(60.0, self._start_s) if knobs.hold_s is None else knobs.hold_s
+        self._asked: deque[tuple[float, int]] = deque()
+
+    def desired(self, view: PolicyView) -> int:
+        """Return the largest result within the hold."""
+        window_s = self.knobs.window_s
+        rate, longer = (usable(view.rate(SampleColumn.ARRIVED, w)) for w in (window_s, 2 * window_s))
+        backlog = usable(view.value(SampleColumn.WAITING))
+        if rate is None or longer is None or backlog is None:
+            return view.replicas
+        before = max(0.0, 2 * longer - rate)
+        rise = rate - before
+        # Two standard deviations of the difference of two Poisson counts.
+        if rise > 2 * math.sqrt((rate + before) / window_s):
+            rate += rise * self._start_s / window_s
+        count = math.ceil(round(rate / (self.knobs.utilisation * self._mu), 9))
+        count += math.ceil(round(backlog / (self._mu * max(1.0, self._start_s / 2)), 9))
+        self._asked.append((view.now, count))
+        while self._asked[0][0] < view.now - self._hold_s:
+            self._asked.popleft()
+        return max(asked for _, asked in self._asked)
+
+
+def peak_count(case: Case, *, utilisation: float) -> int:
+    """Return the replicas for the busiest minute of the case at this share of a replica's full batches."""
+    minutes = max(1, math.ceil(case.duration_s / 60))
+    counts, _ = np.histogram(case.arrivals, bins=minutes, range=(0, 60 * minutes))
+    return max(case.low, 1, math.ceil(round(float(counts.max()) / 60 / (utilisation * case.service.peak_rps), 9)))

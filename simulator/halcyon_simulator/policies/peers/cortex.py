@@ -1,0 +1,81 @@
+"""Cortex's autoscaler: a mean of one minute, small steps, and two windows. Source: facts 3.8 (cortex dc48c02e, archived)."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from dataclasses import dataclass
+from typing import Annotated
+
+from halcyon_simulator.engine.case import Case
+from halcyon_simulator.engine.policy_view import PolicyView, SampleColumn
+from halcyon_simulator.policies.peers.metrics import at_once, usable
+from halcyon_simulator.policies.peers.parameters import NotNegative, Positive, Range
+
+
+@dataclass(frozen=True)
+class CortexKnobs:
+    """An API's `autoscaling` section; min_replicas and max_replicas are the case's limits, with at least 1."""
+
+    target: Positive | None = None
+    """`target_in_flight` per replica; its own default is max_concurrency, 1. Default here: max_batch x instances."""
+    window_s: Positive = 60.0
+    """`window` of the mean."""
+    upscale_stabilization_period_s: NotNegative = 60.0
+    """`upscale_stabilization_period`: its smallest recommendation is used on the way up."""
+    downscale_stabilization_period_s: NotNegative = 300.0
+    """`downscale_stabilization_period`: its largest recommendation is used on the way down."""
+    max_downscale_factor: Annotated[float, Range(0)] = 0.75
+    """`max_downscale_factor`: smallest factor per recommendation."""
+    max_upscale_factor: Annotated[float, Range(1)] = 1.5
+    """`max_upscale_factor`: largest factor per recommendation."""
+    downscale_tolerance: NotNegative = 0.05
+    """`downscale_tolerance`, a share."""
+    upscale_tolerance: NotNegative = 0.05
+    """`upscale_tolerance`, a share."""
+    tick_s: Positive = 10.0
+    """Time between two decisions."""
+
+
+class Cortex:
+    """One API. A missing metric gives no recommendation and no change; nothing changes before its windows have passed once."""
+
+    def __init__(self, knobs: CortexKnobs, case: Case) -> None:
+        self.knobs = knobs
+        self.period_s = knobs.tick_s
+        self._low, self._high = max(1, case.low), max(1, case.high)
+        self._target = knobs.target or float(at_once(case.service))
+        self._asked: deque[tuple[float, int]] = deque()
+        self._begun_s: float | None = None
+
+    def desired(self, view: PolicyView) -> int:
+        """Return the replicas after a decision."""
+        now, current, knobs = view.now, view.replicas, self.knobs
+        if self._begun_s is None:
+            self._begun_s = now
+        mean = usable(view.mean(SampleColumn.INFLIGHT, knobs.window_s))
+        if mean is None:
+            return current
+        count = self._recommended(mean / self._target, current)
+        up_s, down_s = knobs.upscale_stabilization_period_s, knobs.downscale_stabilization_period_s
+        self._asked.append((now, count))
+        while self._asked[0][0] < now - max(up_s, down_s):
+            self._asked.popleft()
+        if count > current:
+            return current if now - self._begun_s < up_s else max(current, min(self._since(now - up_s)))
+        if count < current:
+            return current if now - self._begun_s < down_s else min(current, max(self._since(now - down_s)))
+        return current
+
+    def _recommended(self, raw: float, current: int) -> int:
+        knobs = self.knobs
+        if current * (1 - knobs.downscale_tolerance) <= raw <= current * (1 + knobs.upscale_tolerance):
+            count = current
+        else:
+            count = math.ceil(round(raw, 9))
+        least = min(current - 1, math.ceil(knobs.max_downscale_factor * current))
+        most = max(current + 1, math.ceil(knobs.max_upscale_factor * current))
+        return min(max(count, least, self._low), most, self._high)
+
+    def _since(self, begin_s: float) -> list[int]:
+        return [count for at, count in self._asked if at >= begin_s]

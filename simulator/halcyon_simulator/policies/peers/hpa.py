@@ -1,0 +1,229 @@
+"""Peers that consist of a HorizontalPodAutoscaler only, each with the metric and the `behavior` that its project ships.
+
+The algorithm is in `hpa_controller`. For all of them, a missing metric means no change, so never a decrease.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from halcyon.api.spec.scaling import Behavior, ScalingPolicy, ScalingRules
+from halcyon.scaling.hpa.algorithm import SYNC_INTERVAL_S, TOLERANCE
+from halcyon_simulator.engine.case import Case
+from halcyon_simulator.engine.policy_view import PolicyView
+from halcyon_simulator.policies.peers.hpa_controller import HpaController, Pace, average_value, behavior, pods_mean
+from halcyon_simulator.policies.peers.metrics import (
+    Metric,
+    at_once,
+    busy_percent,
+    living_pods,
+    queue_us,
+    ready_pods,
+    total,
+)
+from halcyon_simulator.policies.peers.parameters import Count, NotNegative, Positive, Range, Window
+
+UTILISATION = 85.0
+"""Percent that a user would set for a GPU, as Triton's GKE sample does."""
+
+
+@dataclass(frozen=True)
+class HpaKnobs:
+    """A HorizontalPodAutoscaler on one External metric with an AverageValue target; facts 1.1 to 1.5."""
+
+    metric: Metric = "inflight"
+    """Metric that it gets."""
+    target: Positive | None = None
+    """`averageValue`, per replica: requests, or percent for `utilisation`. Default: max_batch x instances, or 85 percent."""
+    behavior: Pace = "none"
+    """`spec.behavior`: none, or `{}`."""
+    up_window_s: Window | None = None
+    """`scaleUp.stabilizationWindowSeconds`. Default: 0. Needs `behavior={}`."""
+    down_window_s: Window | None = None
+    """`scaleDown.stabilizationWindowSeconds`. Default: 300. Needs `behavior={}`."""
+    tolerance: NotNegative = TOLERANCE
+    """`--horizontal-pod-autoscaler-tolerance`, a share."""
+    sync_s: Positive = SYNC_INTERVAL_S
+    """`--horizontal-pod-autoscaler-sync-period`."""
+    window_s: Positive = 15.0
+    """Window over which `utilisation` is measured; a common scrape interval."""
+
+
+class Hpa:
+    """The HPA with or without `behavior`."""
+
+    def __init__(self, knobs: HpaKnobs, case: Case, *, name: str = "hpa") -> None:
+        self.knobs = knobs
+        self.period_s = knobs.sync_s
+        self._service = case.service
+        self._target = knobs.target or (UTILISATION if knobs.metric == "utilisation" else float(at_once(case.service)))
+        pace = behavior(name, knobs.behavior, up_window_s=knobs.up_window_s, down_window_s=knobs.down_window_s)
+        self._autoscaler = HpaController(case, pace)
+
+    def desired(self, view: PolicyView) -> int:
+        """Return the replicas after a sync."""
+        value = total(self.knobs.metric, view, self._service, window_s=self.knobs.window_s)
+        pods = living_pods(view)
+        proposal = average_value(value, self._target, pods=pods, tolerance=self.knobs.tolerance)
+        return self._autoscaler.synced(view, proposal)
+
+
+@dataclass(frozen=True)
+class WvaKnobs:
+    """The HPA of the chart of llm-d's workload-variant-autoscaler; facts 3.4.
+
+    The autoscaler itself does not apply to Triton: it reads KV-cache use and vLLM's queue, which Triton does not have. Only its chart's pace
+    can be simulated, here on requests in flight.
+    """
+
+    target: Positive | None = None
+    """Requests in flight per replica. Default: max_batch x instances. (WVA serves desired replicas with a target of 1.)"""
+    stabilization_window_s: Window = 240
+    """`stabilizationWindowSeconds`, in both directions."""
+    pods: Annotated[int, Range(1, 100000)] = 10
+    """`policies[0].value`, type Pods, in both directions."""
+    pods_period_s: Annotated[int, Range(1, 1800)] = 150
+    """`policies[0].periodSeconds`."""
+    tolerance: NotNegative = TOLERANCE
+    """`--horizontal-pod-autoscaler-tolerance`, a share."""
+    sync_s: Positive = SYNC_INTERVAL_S
+    """`--horizontal-pod-autoscaler-sync-period`."""
+
+
+class Wva:
+    """An HPA that waits four minutes before each change."""
+
+    def __init__(self, knobs: WvaKnobs, case: Case) -> None:
+        self.knobs = knobs
+        self.period_s = knobs.sync_s
+        self._service = case.service
+        self._target = knobs.target or float(at_once(case.service))
+        rules = ScalingRules(
+            stabilization_window_seconds=knobs.stabilization_window_s,
+            policies=(ScalingPolicy(type="Pods", value=knobs.pods, period_seconds=knobs.pods_period_s),),
+        )
+        self._autoscaler = HpaController(case, Behavior(scale_up=rules, scale_down=rules))
+
+    def desired(self, view: PolicyView) -> int:
+        """Return the replicas after a sync."""
+        value = total("inflight", view, self._service, window_s=self.period_s)
+        proposal = average_value(value, self._target, pods=living_pods(view), tolerance=self.knobs.tolerance)
+        return self._autoscaler.synced(view, proposal)
+
+
+@dataclass(frozen=True)
+class KserveKnobs:
+    """KServe's class `hpa`: a Resource metric in whole percent and `behavior: {}`; facts 3.3.
+
+    KServe's metric is CPU, which is unrelated to the load of a GPU server. The GPU's utilisation is used instead, which favours KServe.
+    """
+
+    target: Positive = 80.0
+    """`scaleTarget`, percent of a replica."""
+    down_window_s: Window | None = None
+    """`scaleDown.stabilizationWindowSeconds`. Default: 300."""
+    tolerance: NotNegative = TOLERANCE
+    """`--horizontal-pod-autoscaler-tolerance`, a share."""
+    sync_s: Positive = SYNC_INTERVAL_S
+    """`--horizontal-pod-autoscaler-sync-period`."""
+    window_s: Positive = 15.0
+    """Window over which it is measured; metrics-server's resolution."""
+
+
+class Kserve:
+    """An HPA on utilisation; starting pods count as 0 percent on the way up and are ignored on the way down."""
+
+    def __init__(self, knobs: KserveKnobs, case: Case) -> None:
+        self.knobs = knobs
+        self.period_s = knobs.sync_s
+        self._service = case.service
+        pace = behavior("kserve", "{}", up_window_s=None, down_window_s=knobs.down_window_s)
+        self._autoscaler = HpaController(case, pace)
+
+    def desired(self, view: PolicyView) -> int:
+        """Return the replicas after a sync."""
+        ready = ready_pods(view)
+        busy = busy_percent(view, self._service, window_s=self.knobs.window_s)
+        proposal = pods_mean(
+            # The controller uses whole percent, rounded down.
+            None if busy is None or ready == 0 else float(int(busy / ready)),
+            self.knobs.target,
+            ready=ready,
+            missing=0,
+            unready=living_pods(view) - ready,
+            current=view.replicas,
+            tolerance=self.knobs.tolerance,
+        )
+        return self._autoscaler.synced(view, proposal)
+
+
+@dataclass(frozen=True)
+class TritonGkeKnobs:
+    """The HPA of Triton's GKE sample: the External metric `duty_cycle`, summed over pods, AverageValue 85; facts 3.9."""
+
+    target: Positive = UTILISATION
+    """`targetAverageValue`, percent of a GPU."""
+    cap: Count | None = None
+    """maxReplicas; the sample's own is 3. Default: the case's."""
+    tolerance: NotNegative = TOLERANCE
+    """`--horizontal-pod-autoscaler-tolerance`, a share."""
+    sync_s: Positive = SYNC_INTERVAL_S
+    """`--horizontal-pod-autoscaler-sync-period`."""
+    window_s: Positive = 15.0
+    """Window over which it is measured. Cloud Monitoring's own delay is not simulated, which favours the sample."""
+
+
+class TritonGke:
+    """An HPA on utilisation without `behavior`."""
+
+    def __init__(self, knobs: TritonGkeKnobs, case: Case) -> None:
+        self.knobs = knobs
+        self.period_s = knobs.sync_s
+        self._service = case.service
+        self._autoscaler = HpaController(case, None, high=knobs.cap)
+
+    def desired(self, view: PolicyView) -> int:
+        """Return the replicas after a sync."""
+        busy = busy_percent(view, self._service, window_s=self.knobs.window_s)
+        proposal = average_value(busy, self.knobs.target, pods=living_pods(view), tolerance=self.knobs.tolerance)
+        return self._autoscaler.synced(view, proposal)
+
+
+@dataclass(frozen=True)
+class TritonOnpremKnobs:
+    """The HPA of Triton's k8s-onprem sample: the Pods metric `avg_time_queue_us`; facts 3.9."""
+
+    target_us: Positive = 50.0
+    """`averageValue`: microseconds that a request waits in Triton's own queue."""
+    cap: Count | None = None
+    """maxReplicas; the sample's own is 3. Default: the case's."""
+    tolerance: NotNegative = TOLERANCE
+    """`--horizontal-pod-autoscaler-tolerance`, a share."""
+    sync_s: Positive = SYNC_INTERVAL_S
+    """`--horizontal-pod-autoscaler-sync-period`."""
+    window_s: Positive = 30.0
+    """Window of the Prometheus query."""
+
+
+class TritonOnprem:
+    """An HPA on queue time without `behavior`; a starting pod has no sample, and an unscheduled one is ignored."""
+
+    def __init__(self, knobs: TritonOnpremKnobs, case: Case) -> None:
+        self.knobs = knobs
+        self.period_s = knobs.sync_s
+        self._autoscaler = HpaController(case, None, high=knobs.cap)
+
+    def desired(self, view: PolicyView) -> int:
+        """Return the replicas after a sync."""
+        ready = ready_pods(view)
+        proposal = pods_mean(
+            queue_us(view, window_s=self.knobs.window_s, ready=ready),
+            self.knobs.target_us,
+            ready=ready,
+            missing=sum(pod.phase == "starting" for pod in view.pods),
+            unready=sum(pod.phase == "unschedulable" for pod in view.pods),
+            current=view.replicas,
+            tolerance=self.knobs.tolerance,
+        )
+        return self._autoscaler.synced(view, proposal)

@@ -1,0 +1,185 @@
+"""KEDA and its HTTP add-on: from 1 to N an HPA without `behavior`, between 0 and 1 the operator's own loop.
+
+Source: facts 2.1 to 2.3.
+
+| replicas | active              | result                                           |
+| -------- | ------------------- | ------------------------------------------------ |
+| 0        | yes                 | max(1, minReplicaCount)                          |
+| > 0      | no, for a cooldown  | 0, if minReplicaCount is 0                       |
+| > 0      | otherwise           | the HPA's result, at its syncs                   |
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from halcyon.scaling.hpa.algorithm import SYNC_INTERVAL_S, TOLERANCE
+from halcyon_simulator.engine.case import Case
+from halcyon_simulator.engine.policy_view import PolicyView, SampleColumn
+from halcyon_simulator.policies.peers.hpa import UTILISATION
+from halcyon_simulator.policies.peers.hpa_controller import HpaController, Pace, average_value, behavior
+from halcyon_simulator.policies.peers.metrics import Metric, at_once, living_pods, total, usable
+from halcyon_simulator.policies.peers.parameters import Count, NotNegative, Positive, Window
+
+
+@dataclass(frozen=True)
+class KedaKnobs:
+    """A ScaledObject with one Prometheus trigger; minReplicaCount and maxReplicaCount are the case's limits."""
+
+    metric: Metric = "inflight"
+    """Result of the query."""
+    target: Positive | None = None
+    """`threshold`, per replica. Default: max_batch x instances, or 85 percent for `utilisation`."""
+    polling_interval_s: Count = 30
+    """`pollingInterval` of the loop between 0 and 1."""
+    cooldown_period_s: NotNegative = 300.0
+    """`cooldownPeriod`: from the last active poll until 0."""
+    activation_threshold: NotNegative = 0.0
+    """`activationThreshold`: active if the metric is above it."""
+    use_cached_metrics: bool = False
+    """`useCachedMetrics`: whether the HPA gets the last poll's value instead of a query of its own."""
+    ignore_null_values: bool = True
+    """`ignoreNullValues`: whether a missing metric is 0. If false, it is an error: no change."""
+    behavior: Pace = "none"
+    """`advanced.horizontalPodAutoscalerConfig.behavior`: none, or `{}`."""
+    up_window_s: Window | None = None
+    """`scaleUp.stabilizationWindowSeconds`. Default: 0. Needs `behavior={}`."""
+    down_window_s: Window | None = None
+    """`scaleDown.stabilizationWindowSeconds`. Default: 300. Needs `behavior={}`."""
+    tolerance: NotNegative = TOLERANCE
+    """`--horizontal-pod-autoscaler-tolerance`, a share."""
+    sync_s: Count = int(SYNC_INTERVAL_S)
+    """`--horizontal-pod-autoscaler-sync-period`."""
+    window_s: Positive = 15.0
+    """Window over which `utilisation` is measured."""
+
+
+@dataclass(frozen=True)
+class KedaHttpKnobs:
+    """An HTTPScaledObject; the interceptor holds requests at 0, as the balancer does. Limits are the case's."""
+
+    metric: Literal["concurrency", "rate"] = "concurrency"
+    """`scalingMetric`: pending requests, or requests per second."""
+    target: Positive | None = None
+    """`targetValue`, per replica; its own default of 100 ignores batches. Default here: max_batch x instances requests, or the
+    requests per second of a replica with full batches."""
+    window_s: Positive = 60.0
+    """`requestRate.window`."""
+    scaledown_period_s: NotNegative = 300.0
+    """`scaledownPeriod`: from the last active poll until 0."""
+    polling_interval_s: Count = 30
+    """KEDA's `pollingInterval`, which detects idleness. Upwards from 0 its activity stream is immediate, here within 1 s."""
+    tolerance: NotNegative = TOLERANCE
+    """`--horizontal-pod-autoscaler-tolerance`, a share."""
+    sync_s: Count = int(SYNC_INTERVAL_S)
+    """`--horizontal-pod-autoscaler-sync-period`."""
+
+
+class _ScaledObject:
+    """KEDA's operator and the HPA that it creates, on one metric."""
+
+    def __init__(
+        self,
+        case: Case,
+        autoscaler: HpaController,
+        read: Callable[[PolicyView], float | None],
+        *,
+        target: float,
+        tolerance: float,
+        sync_s: int,
+        polling_interval_s: int,
+        cooldown_s: float,
+        activation: float = 0.0,
+        pushed: bool = False,
+        cached: bool = False,
+    ) -> None:
+        self.period_s = float(sync_s)
+        if case.low == 0 or cached:
+            self.period_s = 1.0 if pushed else float(math.gcd(sync_s, polling_interval_s))
+        self._zero = case.low == 0
+        self._autoscaler, self._read = autoscaler, read
+        self._target, self._tolerance, self._activation = target, tolerance, activation
+        self._sync_s, self._poll_s, self._cooldown_s = sync_s, polling_interval_s, cooldown_s
+        self._pushed, self._cached = pushed, cached
+        self._polled: float | None = None
+        self._active_s: float | None = None
+
+    def desired(self, view: PolicyView) -> int:
+        """Return the replicas after the operator's poll or the HPA's sync, whichever is due."""
+        value = self._read(view)
+        active = value is not None and value > self._activation
+        poll = view.now % self._poll_s == 0
+        if poll:
+            self._polled = value
+            if active:
+                self._active_s = view.now
+        if view.replicas == 0:
+            if not active or not (poll or self._pushed):
+                return 0
+            self._active_s = view.now
+            return self._autoscaler.low
+        if self._zero and poll and value is not None and not active and self._cooled(view.now):
+            return 0
+        if view.now % self._sync_s != 0:
+            return view.replicas
+        given = self._polled if self._cached else value
+        proposal = average_value(given, self._target, pods=living_pods(view), tolerance=self._tolerance)
+        return self._autoscaler.synced(view, proposal)
+
+    def _cooled(self, now: float) -> bool:
+        """Return whether the cooldown is over; there is none if nothing was ever active."""
+        return self._active_s is None or now - self._active_s > self._cooldown_s
+
+
+class Keda(_ScaledObject):
+    """KEDA with a Prometheus trigger."""
+
+    def __init__(self, knobs: KedaKnobs, case: Case) -> None:
+        self.knobs = knobs
+        utilisation = knobs.metric == "utilisation"
+        pace = behavior("keda", knobs.behavior, up_window_s=knobs.up_window_s, down_window_s=knobs.down_window_s)
+
+        def read(view: PolicyView) -> float | None:
+            value = total(knobs.metric, view, case.service, window_s=knobs.window_s)
+            return 0.0 if value is None and knobs.ignore_null_values else value
+
+        super().__init__(
+            case,
+            HpaController(case, pace),
+            read,
+            target=knobs.target or (UTILISATION if utilisation else float(at_once(case.service))),
+            tolerance=knobs.tolerance,
+            sync_s=knobs.sync_s,
+            polling_interval_s=knobs.polling_interval_s,
+            cooldown_s=knobs.cooldown_period_s,
+            activation=knobs.activation_threshold,
+            cached=knobs.use_cached_metrics,
+        )
+
+
+class KedaHttp(_ScaledObject):
+    """KEDA's HTTP add-on. A missing metric is an error of its scaler: no change."""
+
+    def __init__(self, knobs: KedaHttpKnobs, case: Case) -> None:
+        self.knobs = knobs
+        concurrency = knobs.metric == "concurrency"
+
+        def read(view: PolicyView) -> float | None:
+            if concurrency:
+                return usable(view.value(SampleColumn.INFLIGHT))
+            return usable(view.rate(SampleColumn.ARRIVED, knobs.window_s))
+
+        super().__init__(
+            case,
+            HpaController(case, None),
+            read,
+            target=knobs.target or (float(at_once(case.service)) if concurrency else case.service.peak_rps),
+            tolerance=knobs.tolerance,
+            sync_s=knobs.sync_s,
+            polling_interval_s=knobs.polling_interval_s,
+            cooldown_s=knobs.scaledown_period_s,
+            pushed=True,
+        )

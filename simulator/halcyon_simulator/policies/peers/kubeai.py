@@ -1,0 +1,69 @@
+"""KubeAI's model autoscaler: the mean of the requests in flight over ten minutes. Source: facts 3.2 (kubeai 2f32ef49)."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from dataclasses import dataclass
+
+from halcyon_simulator.engine.case import Case
+from halcyon_simulator.engine.policy_view import PolicyView, SampleColumn
+from halcyon_simulator.policies.peers.metrics import at_once, usable
+from halcyon_simulator.policies.peers.parameters import NotNegative, Positive
+
+
+@dataclass(frozen=True)
+class KubeaiKnobs:
+    """Fields of the Model and of KubeAI's `modelAutoscaling`; minReplicas and maxReplicas are the case's limits."""
+
+    target: Positive | None = None
+    """`targetRequests`: requests in flight per replica; its own 100 ignores batches. Default here: max_batch x instances."""
+    interval_s: Positive = 10.0
+    """`interval`: time between two decisions."""
+    time_window_s: Positive = 600.0
+    """`timeWindow` of the mean; 60 samples."""
+    scale_down_delay_s: NotNegative = 30.0
+    """`scaleDownDelaySeconds`: time for which lower results must follow each other before it scales down."""
+
+
+class Kubeai:
+    """One model. It starts with its saved state: a window full of the earlier load.
+
+    A missing metric gives no sample and no change. From 0 it goes to 1 as soon as a request waits.
+    """
+
+    def __init__(self, knobs: KubeaiKnobs, case: Case) -> None:
+        self.knobs = knobs
+        self.period_s = knobs.interval_s
+        # From 0, KubeAI's proxy scales at once, so a shorter interval is needed only then.
+        if case.low == 0 and knobs.interval_s.is_integer():
+            self.period_s = 1.0
+        self._target = knobs.target or float(at_once(case.service))
+        self._samples: deque[float] = deque(maxlen=max(1, math.ceil(knobs.time_window_s / knobs.interval_s)))
+        self._needed = math.ceil(knobs.scale_down_delay_s / knobs.interval_s)
+        self._lower = 0
+
+    def desired(self, view: PolicyView) -> int:
+        """Return the replicas after a decision."""
+        value = usable(view.value(SampleColumn.INFLIGHT))
+        current = view.replicas
+        if view.now % self.knobs.interval_s != 0:
+            return 1 if current == 0 and value else current
+        if value is None:
+            return current
+        if not self._samples:
+            before = usable(view.mean(SampleColumn.INFLIGHT, self.knobs.time_window_s))
+            self._samples.extend([value if before is None else before] * (self._samples.maxlen or 1))
+        self._samples.append(value)
+        mean = math.fsum(self._samples) / len(self._samples)
+        count = math.ceil(round(mean / self._target, 9))
+        if current == 0 and value:
+            count = max(1, count)
+        if count >= current:
+            self._lower = 0
+            return count
+        self._lower += 1
+        if self._lower < self._needed:
+            return current
+        self._lower = 0
+        return count

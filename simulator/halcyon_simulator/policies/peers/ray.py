@@ -1,0 +1,87 @@
+"""Ray Serve's autoscaler: a mean of 30 s, and a number of consecutive decisions in the same direction. Source: facts 3.5."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from halcyon_simulator.engine.case import Case
+from halcyon_simulator.engine.policy_view import PolicyView, SampleColumn
+from halcyon_simulator.policies.peers.metrics import at_once, usable
+from halcyon_simulator.policies.peers.parameters import NotNegative, Positive
+
+
+@dataclass(frozen=True)
+class RayKnobs:
+    """`autoscaling_config`; min_replicas and max_replicas are the case's limits."""
+
+    target: Positive | None = None
+    """`target_ongoing_requests` per replica, running and queued; its own 2 ignores batches. Default here: max_batch x
+    instances."""
+    look_back_period_s: Positive = 30.0
+    """`look_back_period_s` of the mean."""
+    upscale_delay_s: NotNegative = 30.0
+    """`upscale_delay_s`: time for which the result must have been higher."""
+    downscale_delay_s: NotNegative = 600.0
+    """`downscale_delay_s`: time for which the result must have been lower."""
+    downscale_to_zero_delay_s: NotNegative | None = None
+    """`downscale_to_zero_delay_s`: from 1 to 0. Default: `downscale_delay_s`."""
+    upscaling_factor: Positive = 1.0
+    """`upscaling_factor`: share of an increase that is made at once."""
+    downscaling_factor: Positive = 1.0
+    """`downscaling_factor`: the same for a decrease."""
+    loop_s: Positive = 1.0
+    """Interval of the control loop. Ray's is 0.1 s. Samples come once a second and delays are counted in loops, so 1 s decides at the
+    same times. The reporting interval of its replicas, 10 s, is not simulated, which favours Ray."""
+
+
+class Ray:
+    """One deployment. With a missing metric there is no decision: neither the replicas nor the delays change."""
+
+    def __init__(self, knobs: RayKnobs, case: Case) -> None:
+        self.knobs = knobs
+        self.period_s = knobs.loop_s
+        self._low, self._high = case.low, case.high
+        self._target = knobs.target or float(at_once(case.service))
+        self._streak = 0
+        """Consecutive decisions: above 0 upwards, below 0 downwards."""
+
+    def desired(self, view: PolicyView) -> int:
+        """Return the replicas after one loop."""
+        ongoing = usable(view.mean(SampleColumn.INFLIGHT, self.knobs.look_back_period_s))
+        current = view.replicas
+        if ongoing is None:
+            return current
+        if current == 0:
+            self._streak = 0
+            from_zero = max(math.ceil(self.knobs.upscaling_factor), self._pods(ongoing))
+            return min(from_zero, self._high) if ongoing > 0 else 0
+        count = self._bounded(self._smoothed(ongoing, current), current)
+        if count == current:
+            self._streak = 0
+            return current
+        self._streak = max(self._streak, 0) + 1 if count > current else min(self._streak, 0) - 1
+        if abs(self._streak) <= int(self._delay_s(count, current) / self.knobs.loop_s):
+            return current
+        self._streak = 0
+        return count
+
+    def _pods(self, ongoing: float) -> int:
+        return math.ceil(round(ongoing / self._target, 9))
+
+    def _smoothed(self, ongoing: float, current: int) -> int:
+        wanted = ongoing / self._target
+        factor = self.knobs.upscaling_factor if wanted > current else self.knobs.downscaling_factor
+        count = math.ceil(round(current + factor * (wanted - current), 9))
+        # A small factor would never take the last step down.
+        return count - 1 if count == current and self._pods(ongoing) < current else count
+
+    def _bounded(self, count: int, current: int) -> int:
+        low = self._low if current == 1 else max(1, self._low)
+        return min(max(count, low), self._high)
+
+    def _delay_s(self, count: int, current: int) -> float:
+        if count > current:
+            return self.knobs.upscale_delay_s
+        to_zero_s = self.knobs.downscale_to_zero_delay_s
+        return to_zero_s if count == 0 and to_zero_s is not None else self.knobs.downscale_delay_s

@@ -1,0 +1,100 @@
+"""Policies by name, in the form of the command line: `kpa`, `kpa:target=8,stable_window_s=30`, `halcyon`.
+
+Out of scope: the policies (`peers`, `halcyon`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from halcyon_simulator.engine.case import Case
+from halcyon_simulator.engine.policy_view import Policy
+from halcyon_simulator.policies import peers
+
+HALCYON = "halcyon"
+"""Halcyon's planner, behind the same balancer as every peer, which never rejects a request."""
+BALANCED = "halcyon+balancer"
+"""The planner behind Halcyon's own balancer, which rejects requests on arrival that can't be served in time. Requests must have a deadline
+for this (a gRPC deadline, or requestTimeout); here it is the objective."""
+OWN = frozenset({HALCYON, BALANCED})
+
+
+class PolicyTextError(ValueError):
+    """A policy's text is invalid; the message has the valid forms."""
+
+
+@dataclass(frozen=True)
+class Named:
+    """A policy before it is built for a case."""
+
+    name: str
+    params: tuple[tuple[str, str], ...] = ()
+    """Knobs that differ from the policy's defaults, in the order given."""
+
+    @classmethod
+    def of(cls, name: str, params: Mapping[str, object]) -> Named:
+        """Return a policy from a mapping, as in the result of `peers.sweep`."""
+        return cls(name, tuple((key, str(value)) for key, value in params.items()))
+
+    def __str__(self) -> str:
+        """Return the form of the command line."""
+        return f"{self.name}:{','.join(f'{key}={value}' for key, value in self.params)}" if self.params else self.name
+
+    def facing(self, case: Case) -> Case:
+        """Return the case with this policy's own changes beside the replicas."""
+        return replace(case, refuse_late=True) if self.name == BALANCED else case
+
+    def build(self, case: Case) -> Policy:
+        """Return a new policy for one run.
+
+        Raises:
+            PolicyTextError: a knob doesn't exist, or a value is invalid.
+        """
+        try:
+            if self.name in OWN:
+                from halcyon_simulator.policies.halcyon import HalcyonPolicy  # noqa: PLC0415  # the planner, only if it is used
+
+                return HalcyonPolicy(case, **{key: _number(key, value) for key, value in self.params})
+            return peers.build(self.name, dict(self.params), case)
+        except (TypeError, ValueError) as error:
+            raise PolicyTextError(str(error)) from error
+
+
+def names() -> tuple[str, ...]:
+    """Return the names of all policies."""
+    return (HALCYON, BALANCED, *peers.PEERS)
+
+
+def parsed(text: str) -> Named:
+    """Return a policy from `NAME[:key=value,...]`.
+
+    Raises:
+        PolicyTextError: the name is unknown, or the text has another form.
+    """
+    name, _, rest = text.partition(":")
+    if name not in names():
+        raise PolicyTextError(f"there is no policy {name!r}; there are {', '.join(names())}; for example kpa:target=8")
+    return Named(name, tuple(pairs(rest, of=f"policy {name}", example=f"{name}:key=value,key=value").items()))
+
+
+def pairs(text: str, *, of: str, example: str) -> dict[str, str]:
+    """Return the pairs of `key=value,key=value`; none for an empty text."""
+    found: dict[str, str] = {}
+    for part in filter(None, text.split(",")):
+        key, equals, value = part.partition("=")
+        if not (key and equals and value):
+            raise PolicyTextError(f"{of}: {part!r} is no key=value; for example {example}")
+        if key in found:
+            raise PolicyTextError(f"{of}: {key} is given twice, as {found[key]} and {value}; once is enough")
+        found[key] = value
+    return found
+
+
+def _number(key: str, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise PolicyTextError(
+            f"policy {HALCYON}: {key} is {text!r}; it has to be a number, for example {HALCYON}:drain_s=20"
+        ) from None

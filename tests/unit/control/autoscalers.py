@@ -1,0 +1,57 @@
+"""An autoscaler and its parts, as the composition root makes them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from prometheus_client import CollectorRegistry
+
+from halcyon.control.acceptance.accepted_specs import SpecsInForce
+from halcyon.control.autoscaling.decider import Decider
+from halcyon.control.autoscaling.decision_metrics import DecisionMetrics
+from halcyon.control.autoscaling.gpu_budget import GpuBudget
+from halcyon.control.autoscaling.loop import Autoscaler
+from halcyon.control.autoscaling.model_signals import ModelSignals
+from halcyon.control.autoscaling.model_state import ModelState, ages_s
+from halcyon.control.autoscaling.replica_limits import ReplicaLimits
+from halcyon.control.autoscaling.scale_writer import ScaleWriter
+from halcyon.control.autoscaling.status_updates import StatusUpdates
+from halcyon.control.state.cluster_state import ClusterState
+from halcyon.kube.client import Kube
+from halcyon.kube.clock import Clock
+from halcyon.kube.kinds import Key
+from halcyon.kube.leader_election import Leadership
+from halcyon.kube.tracing import OFF
+from halcyon.kube.work_queue import Priority
+
+
+def autoscaler(
+    client: Kube,
+    caches: ClusterState,
+    specs: SpecsInForce,
+    signals: ModelSignals,
+    *,
+    clock: Clock,
+    leadership: Leadership,
+    enqueue: Callable[[Key, Priority], None] = lambda *_: None,
+    budget: GpuBudget | None = None,
+    decider: Decider | None = None,
+    decision_metrics: DecisionMetrics | None = None,
+) -> Autoscaler:
+    """An autoscaler over these; it decides as products do, unless a test brings another decider."""
+    models: dict[Key, ModelState] = {}
+    writer = ScaleWriter(client, caches, specs, leadership, clock)
+    return Autoscaler(
+        caches=caches,
+        specs=specs,
+        signals=signals,
+        decider=decider or Decider(signals),
+        limits=ReplicaLimits(caches, specs, clock, budget),
+        writer=writer,
+        updates=StatusUpdates(caches, signals, writer, enqueue, leadership, clock, OFF),
+        decision_metrics=decision_metrics
+        or DecisionMetrics(lambda: ages_s(models, clock.monotonic()), CollectorRegistry()),
+        models=models,
+        leadership=leadership,
+        clock=clock,
+    )

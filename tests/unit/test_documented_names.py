@@ -1,0 +1,302 @@
+"""The names and versions that pages use exist: fields, conditions, metrics, alerts, options, Kubernetes versions.
+
+Sources are the generated files (CRD, docs/reference, alerts), which tests of their own hold up to date.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import sys
+from collections.abc import Iterator
+from functools import cache
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from e2e.blocks import blocks, commands
+from halcyon.api.conditions import Reason, Type
+from tests.unit import test_documentation as documentation
+from tests.unit.test_documentation import ROOT, shown
+
+REFERENCE = ROOT / "docs" / "reference"
+_WRITTEN = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [
+    page
+    for page in _WRITTEN
+    if page.parent.name not in {"reference", "decisions", "quality"} and not page.read_text().startswith("<!-- Gen")
+]
+"""Written by hand."""
+EXAMPLES = sorted((ROOT / "manifests" / "examples").glob("*.yaml"))
+SITE_POLICY = {"traffic.serviceTypes", "traffic.gateways", "traffic.hostnames"}
+"""Below `sitePolicy` of the chart, and so not in the CRD."""
+APART = {"OOMKilled", "ScalingDisabled", "Failed"}
+"""Listed beside reasons: words of Kubernetes' own objects, and a phase of a rollout."""
+OTHERS = {"migrating.md": {"model.storageUri", "model.runtime", "spec.canary"}}
+"""Fields of other systems, by page."""
+_CODE = re.compile(r"`([^`\n]+)`")
+_PATH = re.compile(r"(?:spec\.|status\.)?[a-z]\w*(?:\[\])?(?:\.[a-z]\w*(?:\[\])?)+")
+_FILES = {"py", "onnx", "plan", "graphdef", "md", "pbtxt", "yaml", "json"}
+
+
+@cache
+def schema() -> dict[str, Any]:
+    crd = yaml.safe_load((ROOT / "crds" / "modeldeployments.serving.halcyon.dev.yaml").read_text())
+    found: dict[str, Any] = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]
+    return found
+
+
+def has(path: str) -> bool:
+    """Return whether the CRD has the field."""
+    level: dict[str, Any] = {"properties": schema()}
+    for name in path.replace("[]", "").split("."):
+        level = level.get("items", level)
+        if "additionalProperties" in level:
+            return True
+        if name not in level.get("properties", {}):
+            return False
+        level = level["properties"][name]
+    return True
+
+
+@pytest.mark.parametrize("page", PAGES, ids=shown)
+def test_fields_exist(page: Path) -> None:
+    unknown = set()
+    for code in _CODE.findall(page.read_text()):
+        path = code.partition(":")[0].partition("=")[0]
+        if not _PATH.fullmatch(path) or path.rpartition(".")[2] in _FILES:
+            continue
+        first = path.partition(".")[0]
+        if first in {"spec", "status"}:
+            known = has(path)
+        elif first in {"model", "runtime", "batching", "scaling", "traffic", "rollout"}:  # as pages shorten them
+            known = has(f"spec.{path}") or path in SITE_POLICY
+        else:
+            continue
+        if not known:
+            unknown.add(path)
+    assert unknown - OTHERS.get(page.name, set()) == set()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=shown)
+def test_conditions_and_reasons_exist(page: Path) -> None:
+    text = page.read_text()
+    used = set(re.findall(r"\b[Cc]onditions? `([A-Z]\w+)`", text)) | set(re.findall(r"\breasons? `([A-Z]\w+)`", text))
+    used |= set(re.findall(r"\b([A-Z]\w+)=(?:True|False|Unknown)\b", text)) - {"Available"}
+    for item in re.findall(r"^- ((?:`[A-Z]\w+`(?:, )?)+):", text, re.MULTILINE):  # as troubleshooting lists them
+        used |= {word for word in re.findall(r"\w+", item) if not word.isupper()} - APART
+    assert used - {*map(str, Type), *map(str, Reason)} == set()
+
+
+@cache
+def source() -> str:
+    """Return the text of the programs and of the charts, with the parts of a string joined."""
+    files = [path for name in ("operator", "cli", "charts") for path in (ROOT / name).rglob("*") if path.is_file()]
+    text = " ".join(path.read_text() for path in files if path.suffix in {".py", ".lua", ".tpl", ".txt", ".yaml", ".js"})
+    return re.sub(r"\s+", " ", re.sub(r'"\s*f?"', "", text))
+
+
+OUTSIDE = re.compile(
+    r"nodes are available|Insufficient|failed to find the requested model|^secret|^needs \d|ended with|^folder X"
+)
+"""Messages of Kubernetes and Triton, and those that are mostly values."""
+
+
+@pytest.mark.parametrize(
+    "page", [ROOT / "docs" / "troubleshooting.md", *(ROOT / "docs").glob("[cgr]*/*.md")], ids=shown
+)
+def test_messages_exist(page: Path) -> None:
+    """What is quoted, and is no command, and has four words or more."""
+    unknown = []
+    text = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+    for code in _CODE.findall(text):
+        command = re.match(r"(kubectl|halcyon|helm|make|python|pip|curl|grype|docker|perf|-)", code)
+        if page.parent.name == "reference" or len(code.split()) < 4 or command or OUTSIDE.search(code):
+            continue
+        if re.search(r"[{}\[\]=]|: [A-Za-z0-9\"]+$", code):  # YAML, PromQL
+            continue
+        parts = [part.strip(" .,:") for part in re.split(r"\.\.\.|[A-Z]{2,}(?:/[A-Z]+)?|\d+|\bM\b", code)]
+        unknown += [code for part in parts if len(part) >= 10 and part not in source()]
+    assert unknown == []
+
+
+@cache
+def metrics() -> frozenset[str]:
+    pages = (REFERENCE / "metrics.md", REFERENCE / "agent-metrics.md")
+    return frozenset(name for page in pages for name in re.findall(r"\bhalcyon_\w+", page.read_text()))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=shown)
+def test_metrics_exist(page: Path) -> None:
+    used = {re.sub(r"_(bucket|sum|count)$", "", name) for name in re.findall(r"\bhalcyon_\w+", page.read_text())}
+    used -= {"halcyon_cli", "halcyon_simulator"}  # packages
+    unknown = used - metrics()
+    families = {name for name in unknown if name.endswith("_") and any(one.startswith(name) for one in metrics())}
+    assert unknown - families == set()
+
+
+@cache
+def alerts() -> frozenset[str]:
+    text = (ROOT / "charts" / "halcyon" / "files" / "monitoring" / "alerts.yaml").read_text()
+    return frozenset(re.findall(r"alert: (\w+)", text))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=shown)
+def test_alerts_exist(page: Path) -> None:
+    assert set(re.findall(r"\bHalcyon[A-Z]\w+", page.read_text())) - alerts() == set()
+
+
+@cache
+def options() -> tuple[frozenset[str], dict[str, frozenset[str]]]:
+    """Return the options that commands share, and those of each command."""
+    head, *sections = re.split(r"^### (\w+)$", (REFERENCE / "cli.md").read_text(), flags=re.MULTILINE)
+    option = re.compile(r"(?<![\w-])(--?[a-z][a-z-]*)")
+    shared = frozenset(option.findall(head))
+    own = {name: frozenset(option.findall(text)) for name, text in zip(sections[::2], sections[1::2], strict=True)}
+    return shared, own
+
+
+def lines(page: Path) -> Iterator[str]:
+    yield from commands(page)
+    yield from "\n".join(blocks(page, "sh")).replace("\\\n", " ").splitlines()
+    yield from _CODE.findall(page.read_text())
+
+
+@pytest.mark.parametrize("page", PAGES, ids=shown)
+def test_commands_of_halcyon_and_their_options_exist(page: Path) -> None:
+    shared, own = options()
+    unknown = []
+    for line in lines(page):
+        found = re.match(r"(?:kubectl )?halcyon ([a-z]+)( [^|;&]*)?$", line.partition(" #")[0].partition(" || ")[0])
+        if found is None or found[1] in {"operator", "agent", "fetch"}:
+            continue
+        used = set(re.findall(r"(?<=\s)--?[a-z][a-z-]*", found[2] or ""))
+        if found[1] not in own or (found[1] != "simulate" and used - shared - own[found[1]]):
+            unknown.append(line)
+    assert unknown == []
+
+
+def test_the_range_of_kubernetes_is_the_same_everywhere() -> None:
+    oldest, newest = re.findall(r"VERSIONS\),([\d.]+) ([\d.]+)\)", (ROOT / "Makefile").read_text())[0]
+    charts = [ROOT / "charts" / name for name in ("halcyon", "halcyon-crds")]
+    for chart in charts:
+        assert yaml.safe_load((chart / "Chart.yaml").read_text())["kubeVersion"] == f">={oldest}.0-0"
+    ranges = {
+        (shown(page), found)
+        for page in [*PAGES, *(chart / "README.md" for chart in charts)]
+        for found in re.findall(r"Kubernetes (1\.\d+) (?:to|and) (1\.\d+)", page.read_text())
+    }
+    assert {found for _, found in ranges} == {(oldest, newest)}, ranges
+    install = (ROOT / "docs" / "guides" / "install.md").read_text()
+    table = install.partition("## Supported versions")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| ((?:1\.\d+(?:, )?)+)", table, re.MULTILINE)
+    minors = sorted(int(version.removeprefix("1.")) for row in rows for version in row.split(", "))
+    first, last = (int(version.removeprefix("1.")) for version in (oldest, newest))
+    assert minors == [*range(first, last + 2)], "the one after the newest is named, as not tested"
+
+
+NOTES = sorted((ROOT / "charts").glob("*/templates/NOTES.txt"))
+READMES = sorted((ROOT / "charts").glob("*/README.md"))
+
+
+@pytest.mark.parametrize("page", [*PAGES, *NOTES, *READMES], ids=shown)
+def test_an_installation_names_the_images(page: Path) -> None:
+    text = page.read_text().replace("\\\n", " ")
+    for line in re.findall(r"helm install halcyon charts/halcyon .*", text):
+        assert "--values" in line or "images.registry" in line, line
+
+
+@pytest.mark.parametrize("page", PAGES, ids=shown)
+def test_a_package_that_is_not_published_is_installed_from_a_clone(page: Path) -> None:
+    assert "install 'halcyon-operator" not in page.read_text()
+
+
+def resources() -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield each complete ModelDeployment of the pages and the examples, with where it is."""
+    for page in PAGES:
+        for block in blocks(page, "yaml"):
+            if "kind: ModelDeployment" in block:
+                yield shown(page), next(one for one in yaml.safe_load_all(block) if one["kind"] == "ModelDeployment")
+    for file in EXAMPLES:
+        for document in yaml.safe_load_all(file.read_text()):
+            if document and document["kind"] == "ModelDeployment":
+                yield shown(file), document
+
+
+RESOURCES = list(resources())
+
+
+def test_the_first_examples_run_without_a_gpu() -> None:
+    """The chart's default image is a CPU build: with a GPU it would hold one, and not use it."""
+    first = [spec for place, spec in RESOURCES if place in {"README.md", "manifests/examples/minimal.yaml"}]
+    assert len(first) == 2
+    assert [one["spec"]["runtime"]["gpu"]["count"] for one in first] == [0, 0]
+    assert "manifests/examples/minimal.yaml" in (ROOT / "docs" / "quickstart.md").read_text()
+
+
+def test_examples_that_scale_to_zero_let_a_request_wait_for_a_start() -> None:
+    waiting = {
+        place: "requestTimeout" in one["spec"].get("traffic", {})
+        for place, one in RESOURCES
+        if one["spec"].get("scaling", {}).get("minReplicas") == 0
+    }
+    assert "manifests/examples/planner.yaml" in waiting
+    assert waiting == dict.fromkeys(waiting, True)
+
+
+@pytest.mark.parametrize("page", [*PAGES, *EXAMPLES], ids=shown)
+def test_words_that_yaml_reads_as_booleans_are_quoted(page: Path) -> None:
+    assert re.findall(r"\banalysis: (?:On|Off)\b", page.read_text()) == []
+
+
+def test_decisions_are_in_their_index() -> None:
+    folder = ROOT / "docs" / "decisions"
+    index = (folder / "README.md").read_text()
+    assert [page.name for page in sorted(folder.glob("0*.md")) if f"]({page.name})" not in index] == []
+
+
+@pytest.mark.parametrize("page", _WRITTEN, ids=shown)
+def test_a_decision_is_linked_by_its_number(page: Path) -> None:
+    links = re.findall(r"\[(\d{4})\]\([^)\s]*?(\d{4})-[\w-]+\.md\)", page.read_text())
+    assert [link for link in links if link[0] != link[1]] == []
+
+
+def printed() -> Iterator[tuple[Path, str, str, bool]]:
+    """Yield each command that needs no cluster, the output after its block, and whether that is its output alone."""
+    shell = re.compile(
+        r"^```sh\n((?:(?!```).)*?)^```\n\n(?:[^`\n][^\n]*\n\n)?```text\n(.*?)^```$", re.DOTALL | re.MULTILINE
+    )
+    for page in PAGES:
+        for script, output in shell.findall(page.read_text()):
+            lines = script.splitlines()
+            for line in lines:
+                if re.match(r"halcyon (lint |plan .*(--offline|--observations))", line):
+                    yield page, line, output, len(lines) == 1
+
+
+@pytest.mark.parametrize(
+    ("command", "output", "alone"),
+    [pytest.param(*one, id=f"{page.stem}: {one[0]}") for page, *one in printed()],
+)
+def test_what_a_command_prints_is_what_its_page_shows(
+    command: str, output: str, alone: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A line `...` is for lines that are left out."""
+    (program,) = entry_points(group="console_scripts", name="halcyon")
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setattr(sys, "argv", shlex.split(command))
+    try:
+        status = program.load()()
+    except SystemExit as end:
+        status = end.code
+    assert not status
+    real = capsys.readouterr().out.splitlines()
+    said = [line for line in output.splitlines() if line != "..."]
+    assert [line for line in said if line in real] == said if alone else set(said) & set(real), "\n".join(real)
+
+
+def test_links_of_the_changelog_lead_somewhere() -> None:
+    documentation.test_every_link_leads_to_a_file_and_a_heading_that_are_there(ROOT / "CHANGELOG.md")
