@@ -242,7 +242,8 @@ def _pick(values: list[Any], names: list[str], path: str) -> Any:  # any JSON va
 
 def resource_page() -> str:
     """Return docs/reference/modeldeployment.md."""
-    spec = structural_schema.schema(Spec)
+    spec, status = structural_schema.schema(Spec), structural_schema.schema(Status)
+    documented = list(fields(spec))
     parts = [
         "# ModelDeployment",
         (
@@ -311,7 +312,7 @@ def _field(path: str, schema: JsonSchema, *, required: bool) -> str:
     lines += _rules(path, schema) + _rules(path, schema.get("items", {}))
     if schema["type"] != "object" or "additionalProperties" in schema:
         if _ROLLOUT not in schema["description"]:  # a description may say it, with a condition
-            lines += ["A change rolls the servers." if rolls(path) else "A change restarts no server."]
+            lines += ["A change restarts the server pods." if rolls(path) else "A change does not restart server pods."]
         name = path.rpartition(".")[2]
         text = yaml.safe_dump({name: example(path)}, sort_keys=False, default_flow_style=False).rstrip()
         lines.append(f"```yaml\n{text}\n```")

@@ -49,16 +49,16 @@ class EventRecorder:
         self._recorded_at: dict[tuple[Key, str, str], float] = {}
         self._pending: deque[Object] = deque()
         """Oldest first."""
-        self._news = asyncio.Event()
+        self._queued = asyncio.Event()
         self._suffix = 0
 
-    def record(self, resource: Object, happening: NewEvent) -> bool:
+    def record(self, resource: Object, new: NewEvent) -> bool:
         """Queue the event, unless the same one was written lately; return whether it was queued."""
         meta = resource["metadata"]
         key = Key(meta["namespace"], meta["name"])
-        this = (key, happening.reason, happening.message)
+        this = (key, new.reason, new.message)
         now = self._clock.monotonic()
-        if now - self._told.get(this, -QUIET_S) < QUIET_S:
+        if now - self._recorded_at.get(this, -QUIET_S) < QUIET_S:
             return False
         if len(self._recorded_at) >= REMEMBERED:
             self._recorded_at = {k: t for k, t in self._recorded_at.items() if now - t < QUIET_S}
@@ -72,9 +72,9 @@ class EventRecorder:
                 "namespace": key.namespace,
             },
             "eventTime": rfc3339(self._clock.wall(), "microseconds"),
-            "type": happening.type,
-            "reason": happening.reason,
-            "note": happening.message[:MESSAGE_LIMIT],
+            "type": new.type,
+            "reason": new.reason,
+            "note": new.message[:MESSAGE_LIMIT],
             "action": "Reconcile",
             "reportingController": "serving.halcyon.dev/operator",
             "reportingInstance": self._instance[:128],

@@ -115,7 +115,9 @@ class LeaderElector:
                     log.info("leading", extra={"identity": self.identity})
                     self.leading.set()
             elif self.leading.is_set() and (held is False or self.clock.monotonic() >= end):
-                raise errors.LeaseLost(f"lease {self.namespace}/{self.name} is held by '{self.holder}' or out of reach")
+                raise errors.LeaseLost(
+                    f"lease {self.namespace}/{self.name} is held by '{self.holder}' or cannot be reached"
+                )
             every_s = RENEW_INTERVAL_S if self.leading.is_set() else RENEW_INTERVAL_S / 2
             # Counted from the start of this round: its duration counts towards the deadline, too.
             await pause(max(min(began + every_s, end) - self.clock.monotonic(), 0.0), stop)

@@ -35,11 +35,11 @@ class Malformed:
 
     def note(self, kind: str, key: Key, part: str, why: str, *, error: Exception | None = None) -> None:
         """Record that an object is malformed. It is logged if that, or the reason, is new."""
-        said = self._said.setdefault((kind, key), {})
-        if said.get(part) != why:
-            said[part] = why
-            told = {"kind": kind, "key": str(key), "part": part, "error": why}
-            log.warning("an object has an unexpected form; it is skipped", extra=told, exc_info=error)
+        logged = self._logged.setdefault((kind, key), {})
+        if logged.get(part) != why:
+            logged[part] = why
+            context = {"kind": kind, "key": str(key), "part": part, "error": why}
+            log.warning("an object has an unexpected form; it is skipped", extra=context, exc_info=error)
 
     def clear(self, kind: str, key: Key, part: str) -> None:
         """Record that this part can read the object, or that it is gone."""

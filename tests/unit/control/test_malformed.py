@@ -212,8 +212,8 @@ def test_no_shape_of_any_field_hides_the_other_models(replica: Replica, value: A
         assert (rows[Name(*GOOD)], told) == (good[Name(*GOOD)], lines), path
         assert rows[Name(*ODD)].reason != "Unreadable", path
         assert cli_fleet.build_row(odd).name == ODD.name
-        said = [part for found in replica.caches.malformed._said.values() for part in found]
-        assert set(said) <= {"fields"}, f"a part fails on {path}: {replica.caches.malformed._said}"
+        said = [part for found in replica.caches.malformed._logged.values() for part in found]
+        assert set(said) <= {"fields"}, f"a part fails on {path}: {replica.caches.malformed._logged}"
 
 
 @pytest.mark.parametrize("value", SHAPES, ids=repr)

@@ -14,6 +14,7 @@ from halcyon.control.autoscaling.loop import TICK_S
 from halcyon.control.autoscaling.model_state import MOVED_FOR_S
 from halcyon.control.autoscaling.status_updates import LATE_STATUS_INTERVAL_S, STATUS_INTERVAL_S
 from halcyon.control.objects.actuator import Actuator
+from halcyon.control.status.events import status_events
 from halcyon.scaling.policy.decision import MAX_CHANGES, MAX_DECISION_INTERVAL_S, Signal
 from tests.unit.control.scaling_world import DIGITS, Dictated, Running, World, live, plan_of
 

@@ -11,8 +11,10 @@ from halcyon.scaling.schedules import problems
 def objections(spec: Spec, site: Site) -> list[str]:
     """Return a sentence for each error; none if the spec can be accepted."""
     return [f"spec.scaling.schedules: {problem.describe()}" for problem in problems(schedules(spec))] + [
-        f"spec.traffic.service.annotations has {key}, which this site doesn't allow; "
-        f"{_allowed(site)} (option --service-annotations of the operator)"
+        (
+            f"spec.traffic.service.annotations has {key}, which this site does not allow; {_allowed(site)} "
+            "(operator option --service-annotations)"
+        )
         for key in site.refused_annotations(spec.traffic.service.annotations or ())
     ]
 

@@ -72,8 +72,8 @@ class ModelState:
             published.rival,
         ):
             return True
-        told.moved = min(now, told.moved) if decision.has_changed(before, made) else math.inf
-        return now - told.at >= every_s and now - told.moved >= MOVED_FOR_S
+        published.moved = min(now, published.moved) if decision.has_changed(before, made) else math.inf
+        return now - published.at >= every_s and now - published.moved >= MOVED_FOR_S
 
     def may_be_decided(self, now: float, spacing_s: float) -> bool:
         """Return whether its agents' reports may be evaluated now.

@@ -124,7 +124,7 @@ class PodScraper:
         sightings = await read.eyes.sample(endpoints)
         dead = read.dead.look(endpoints, sightings, self.clock.monotonic()).dead
         if dead is not None:
-            log.warning("a pod's backend answers nothing but failures", extra={"key": str(key), "pod": dead})
+            log.warning("a pod's backend returns only errors", extra={"key": str(key), "pod": dead})
         record = sampler.report(
             namespace=key.namespace,
             name=key.name,

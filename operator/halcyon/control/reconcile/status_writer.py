@@ -11,7 +11,7 @@ from halcyon.control.reconcile.reconcile_counts import ReconcileCounts
 from halcyon.control.state.cluster_state import ClusterState
 from halcyon.control.state.scope import Scope
 from halcyon.control.status import status
-from halcyon.control.status.events import happenings
+from halcyon.control.status.events import status_events
 from halcyon.kube import errors, kinds
 from halcyon.kube.client import Kube
 from halcyon.kube.clock import Clock
@@ -65,7 +65,7 @@ class StatusWriter:
         self.counts.statuses += 1
         self._written_at[scope.key] = self.clock.monotonic()
         self.caches.wrote(scope.key, kinds.MODEL_DEPLOYMENT, written)
-        for event in happenings(scope.status, desired):
+        for event in status_events(scope.status, desired):
             self.events.record(scope.resource, event)
         return None
 
