@@ -21,6 +21,7 @@ import yaml
 from halcyon.api import conditions
 from halcyon.api.schema import structural_schema
 from halcyon.api.spec import Spec
+from halcyon.api.status import Status
 from halcyon.api.types import API_VERSION, EXAMPLES, KIND, NAME_PATTERN
 
 JsonSchema = dict[str, Any]
