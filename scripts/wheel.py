@@ -1,7 +1,7 @@
 """Hatch's build hook: says so if a wheel or source archive is made without the dashboard's chart library, which isn't in git.
 
-The command line needs no charts, so pip alone installs a plain clone. An operator without the library says so when it starts and in
-place of the dashboard's pages. Images are never built without it (images/operator/install.py).
+The command line needs no charts, only the operator's packages, so pip alone installs a plain clone. An operator without the library says
+so when it starts and in place of the dashboard's pages. Images are never built without it (images/operator/install.py).
 """
 
 from pathlib import Path
@@ -20,6 +20,6 @@ class WithCharts(BuildHookInterface):  # type: ignore[type-arg]
         del build_data
         if version != "editable" and not (Path(self.root) / LIBRARY).is_file():
             self.app.display_warning(
-                f"{LIBRARY} is not there: the command line is complete, and an operator's dashboard has no pages. "
+                f"{LIBRARY} is not there: all is complete but the operator's dashboard, which has no pages. "
                 "`make bootstrap` fetches it; then build again"
             )

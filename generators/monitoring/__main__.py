@@ -9,7 +9,7 @@ from pathlib import Path
 import yaml
 
 from generators.monitoring import alerts, reference
-from generators.monitoring.dashboards import BOARDS
+from generators.monitoring.dashboards import DASHBOARDS
 from generators.monitoring.grafana import dashboard
 
 _HEAD = "# Written by scripts/generate from generators/monitoring/alerts.py; edit that file. The chart replaces __WORDS__.\n"
@@ -22,7 +22,7 @@ def main(directory: Path) -> None:
     (directory / "alerts.yaml").write_text(
         _HEAD + yaml.safe_dump({"groups": alerts.groups()}, sort_keys=False, width=150)
     )
-    for name, board in BOARDS.items():
+    for name, board in DASHBOARDS.items():
         text = json.dumps(dashboard(board), indent=1, ensure_ascii=False)
         (directory / "dashboards" / f"{name}.json").write_text(f"{text}\n")
 

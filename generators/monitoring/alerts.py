@@ -21,7 +21,7 @@ of the runbooks."""
 MAX_START_S: Final = 300
 MAX_ERROR_RATIO: Final = 0.05
 MIN_GPU_UTILIZATION: Final = 0.05
-FULL: Final = 0.8
+MAX_MEMORY_RATIO: Final = 0.8
 
 Severity = Literal["critical", "warning", "info"]
 """critical: requests fail or will fail soon. warning: to be fixed within a day. info: cost only, no user is affected."""
@@ -216,7 +216,7 @@ OPERATOR_ALERTS: Final = (
     Alert(
         "HalcyonOperatorMemoryHigh",
         f"max by (instance) ({operator_metrics.MEMORY.name}{{__OPERATOR__}}\n"
-        f"  / on (instance) {operator_metrics.MEMORY_LIMIT.name}{{__OPERATOR__}}) > {FULL}",
+        f"  / on (instance) {operator_metrics.MEMORY_LIMIT.name}{{__OPERATOR__}}) > {MAX_MEMORY_RATIO}",
         "5m",
         "warning",
         "Halcyon at {{ $labels.instance }} uses {{ $value | humanizePercentage }} of its memory limit.",

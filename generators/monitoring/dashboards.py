@@ -7,4 +7,4 @@ from typing import Final
 from generators.monitoring.model_dashboards import FLEET, ONE
 from generators.monitoring.operator_dashboards import OPERATOR, SCALING
 
-BOARDS: Final = {"fleet": FLEET, "model": ONE, "scaling": SCALING, "operator": OPERATOR}
+DASHBOARDS: Final = {"fleet": FLEET, "model": ONE, "scaling": SCALING, "operator": OPERATOR}

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from generators.monitoring.alerts import ALERTS
-from generators.monitoring.dashboards import BOARDS
+from generators.monitoring.dashboards import DASHBOARDS
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class NamedQuery:
 
 def panels(values: Mapping[str, str]) -> Iterator[NamedQuery]:
     """Yield the queries of the dashboards; `values` are those of `$namespace`, `$__rate_interval` and others, by name without `$`."""
-    for board in BOARDS.values():
+    for board in DASHBOARDS.values():
         for panel in board.panels:
             for query in panel.queries:
                 yield NamedQuery(

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from generators.monitoring import triton_metrics
 from generators.monitoring.alerts import ALERTS, Alert
-from generators.monitoring.dashboards import BOARDS
+from generators.monitoring.dashboards import DASHBOARDS
 from halcyon.monitoring import operator_metrics, per_model_metrics
 from halcyon.monitoring.metric import Metric
 
@@ -39,7 +39,7 @@ def page() -> str:
         _table(triton_metrics.METRICS),
         "## Dashboards\n\nThe chart installs these if `dashboards.enabled` is `true`.",
         "\n".join(
-            ["| dashboard | content |", "| --- | --- |", *(_row(b.title, b.description) for b in BOARDS.values())]
+            ["| dashboard | content |", "| --- | --- |", *(_row(b.title, b.description) for b in DASHBOARDS.values())]
         ),
         "## Alerts\n\nThe chart's PrometheusRule contains these. The runbook of an alert shows how to confirm it and what to do.",
         "\n".join(["| alert | severity | fires after | runbook |", "| --- | --- | --- | --- |", *map(_alert, ALERTS)]),

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from generators.monitoring.alerts import ALERTS
-from generators.monitoring.dashboards import BOARDS
+from generators.monitoring.dashboards import DASHBOARDS
 from tests.integration import alert_cases
 from tests.integration.charts import CHART, EVERYTHING, find, laid_over, render
 from tests.integration.real_prometheus import programs
@@ -87,7 +87,7 @@ def test_dashboards_come_where_they_are_asked_for_as_grafanas_sidecar_finds_them
     assert not [o for o in render() if "dashboard" in o["metadata"]["name"]]
     wanted = {"dashboards": {"enabled": True, "labels": {"team": "ml"}, "annotations": {"grafana_folder": "Models"}}}
     objects = render(wanted)
-    for name, board in BOARDS.items():
+    for name, board in DASHBOARDS.items():
         made = find(objects, "ConfigMap", f"halcyon-dashboard-{name}")
         assert made["metadata"]["labels"].items() >= {"grafana_dashboard": "1", "team": "ml"}.items()
         assert made["metadata"]["annotations"] == {"grafana_folder": "Models"}

@@ -177,4 +177,4 @@ async def test_a_canary_that_answers_later_is_gone_back_from(balanced: Balanced)
             break
     assert verdict is not None
     assert verdict.action == "rollback", verdict
-    assert verdict.why.startswith("rolled back, the new revision is worse: p95 "), verdict.why
+    assert verdict.why.startswith("rolled back: the new revision is worse: p95 "), verdict.why

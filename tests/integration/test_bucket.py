@@ -109,14 +109,14 @@ def test_a_file_and_a_folder_of_one_name_are_refused_by_name(other: str, tmp_pat
         brought({"m/config.pbtxt": b"c", "m/1": b"content", other: b"x"}, tmp_path)
 
     assert str(error.value) == (
-        f"s3://b/m/1 and s3://b/{other} exclude each other: a file and a folder can't have one name. Remove or rename one of them, for "
+        f"s3://b/m/1 and s3://b/{other} conflict: a file and a folder can't have the same name. Remove or rename one of them, for "
         "example 1 to 1.old"
     )
 
 
 def test_a_name_longer_than_a_file_s_may_be_is_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(
-        SourceError, match=r"1/n{78}\.\.\. in the model's source can't be written: a name may have 255 bytes"
+        SourceError, match=r"1/n{78}\.\.\. in the model's source can't be written: a name may have at most 255 bytes"
     ):
         brought({f"m/1/{'n' * 300}": b"x"}, tmp_path)
 

@@ -10,7 +10,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from halcyon.dashboard.authorization import KEEP_S, Authorizer
+from halcyon.dashboard.authorization import ALLOWED_TTL_S, Authorizer
 from halcyon.dashboard.history import ChartHistory
 from halcyon.dashboard.server import Dashboard
 from halcyon.kube.auth.callers import User
@@ -64,7 +64,7 @@ async def test_a_stream_that_ends_by_an_error_is_no_fault_if_its_client_has_gone
             assert b"event: models" in await answer.content.readuntil(b'"rows":[]')
             if gone:
                 answer.close()
-            reviews.revoked, now = True, KEEP_S + 1
+            reviews.revoked, now = True, ALLOWED_TTL_S + 1
             async with asyncio.timeout(10 * PATIENCE):
                 await reviews.reviewed.wait()
                 if not gone:

@@ -125,7 +125,9 @@ def test_a_larger_model_than_the_limit_is_refused_before_a_byte_comes(
 
 def test_what_isnt_there_is_told_by_its_url(store: s3.Store, to: Path, credentials: Path) -> None:
     there = Remote("s3://models/vision/digit", endpoint=store.url, credentials=credentials)
-    assert "s3://models/vision/digit holds nothing; a model's folder has for example" in refusal(there, to, SourceError)
+    assert "s3://models/vision/digit is empty; a model's folder contains, for example," in refusal(
+        there, to, SourceError
+    )
     bucket = Remote("s3://nobodys/vision", endpoint=store.url, credentials=credentials)
     assert "s3://nobodys/vision" in refusal(bucket, to, FetchError)
 
@@ -139,7 +141,8 @@ def test_without_the_right_key_the_store_says_no_and_no_secret_is_told(
     signed = refusal(Remote(url, endpoint=store.url, credentials=wrong), to, StoreError)
     for said in (unsigned, signed):
         assert (
-            f"{url}: the store says no; spec.model.source.uri.secretName names a Secret with AWS_ACCESS_KEY_ID" in said
+            f"{url}: the store denied access; set spec.model.source.uri.secretName to a Secret with AWS_ACCESS_KEY_ID"
+            in said
         )
     assert "wrong-secret-canary" not in signed
 
@@ -149,7 +152,7 @@ def test_a_model_that_changes_meanwhile_is_not_put_together_from_two(
 ) -> None:
     store.put("models/moving/1/weights.bin", b"a" * 1000)
     remote = Remote("s3://models/moving", endpoint=store.url, credentials=credentials)
-    bring = module._bring
+    bring = module._download_part
 
     def after_a_change(*given: object) -> int:
         store.put("models/moving/1/weights.bin", b"b" * 1000)
@@ -165,7 +168,7 @@ def test_a_store_that_nobody_answers_at_and_one_on_this_machine(to: Path) -> Non
     assert f"127.0.0.1:{port} can't be reached" in refusal(nobody, to, StoreError)
     for private in (False, True):
         inside = Remote("s3://models/a", endpoint=f"http://127.0.0.1:{port}", private=private)
-        with pytest.raises(StoreError, match="no model is taken from this machine"):
+        with pytest.raises(StoreError, match="models can't be downloaded from this machine"):
             download(inside, to, quiet)
 
 
@@ -274,7 +277,7 @@ def test_another_archive_than_the_digest_names_leaves_nothing(tmp_path: Path, to
 
 def test_a_page_that_isnt_there_is_told(tmp_path: Path, to: Path) -> None:
     with serving("", tmp_path) as web:
-        assert refusal(Remote(f"{web.url}/a.tar"), to, SourceError) == f"{web.url}/a.tar isn't there"
+        assert refusal(Remote(f"{web.url}/a.tar"), to, SourceError) == f"{web.url}/a.tar does not exist"
 
 
 def test_a_redirect_to_another_host_is_not_followed(tmp_path: Path, to: Path) -> None:
@@ -285,8 +288,8 @@ def test_a_redirect_to_another_host_is_not_followed(tmp_path: Path, to: Path) ->
         web.redirects["b.tar"] = "http://169.254.169.254/latest/meta-data/iam/x.tar"
         metadata = refusal(Remote(f"{web.url}/b.tar"), to, StoreError)
     assert other.asked == []
-    assert f"{web.url.removeprefix('http://')} leads on to {other.url.removeprefix('http://')}" in said
-    assert "leads on to 169.254.169.254:80" in metadata
+    assert f"{web.url.removeprefix('http://')} redirects to {other.url.removeprefix('http://')}" in said
+    assert "redirects to 169.254.169.254:80" in metadata
 
 
 def test_the_process_says_in_its_termination_log_why_it_ended(

@@ -86,7 +86,7 @@ def test_a_tunnel_leads_to_the_host_that_was_named(server: int) -> None:
     with door.opened() as proxy:
         got = ask(proxy, f"CONNECT 127.0.0.1:{server} HTTP/1.1\r\n\r\n".encode(), b"hello")
     assert got == b"HTTP/1.1 200 OK\r\n\r\nsaid: hello"
-    assert door.refused == ""
+    assert door.denied_reason == ""
 
 
 def test_a_plain_request_is_passed_on_as_it_is(server: int) -> None:
@@ -101,7 +101,7 @@ def test_another_host_or_port_is_refused_by_name(server: int, elsewhere: str) ->
     with door.opened() as proxy:
         assert b"403 Forbidden" in ask(proxy, f"CONNECT {elsewhere} HTTP/1.1\r\n\r\n".encode())
         assert b"403 Forbidden" in ask(proxy, f"GET http://{elsewhere}/ HTTP/1.1\r\n\r\n".encode())
-    assert f"127.0.0.1:{server} leads on to " in door.refused
+    assert f"127.0.0.1:{server} redirects to " in door.denied_reason
 
 
 def test_a_name_that_leads_inside_is_refused_when_it_is_connected_to(
@@ -119,7 +119,7 @@ def test_a_name_that_leads_inside_is_refused_when_it_is_connected_to(
         got = ask(proxy, f"CONNECT models.example.com:{server} HTTP/1.1\r\n\r\n".encode())
     assert b"403 Forbidden" in got
     assert asked == ["models.example.com"]
-    assert "models.example.com is 127.0.0.1, and no model is taken from" in door.refused
+    assert "models.example.com is 127.0.0.1, and models can't be downloaded from" in door.denied_reason
 
 
 def test_what_nobody_answers_is_told(server: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,7 +130,7 @@ def test_what_nobody_answers_is_told(server: int, monkeypatch: pytest.MonkeyPatc
     door = EgressProxy(f"https://models.example.com:{server}/a.tar", anywhere)
     with door.opened() as proxy:
         ask(proxy, f"CONNECT models.example.com:{server} HTTP/1.1\r\n\r\n".encode())
-    assert door.refused == "models.example.com isn't found: Name or service not known"
+    assert door.denied_reason == "models.example.com can't be resolved: Name or service not known"
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from halcyon.kube.auth.callers import User
 from halcyon.metricsapi import documents
 from halcyon.metricsapi.auth import Gate, RequestHeaderConfig
 from halcyon.metricsapi.certificates import Pair, issue, make_ca
-from halcyon.metricsapi.rate_limit import BURST, RATE_PER_S, Limiter
+from halcyon.metricsapi.rate_limit import MAX_BURST, MAX_RATE_PER_S, Limiter
 from halcyon.metricsapi.server import LABEL, METRICS, MetricsApi, build_app, start_site
 from halcyon.metricsapi.tls import ServingTLS
 from halcyon.scaling.hpa.metrics import RulesReading
@@ -187,7 +187,7 @@ async def test_the_planner_s_count_is_a_metric_of_this_moment(tmp_path: Path) ->
         site.counts["ns", "digits"] = Missing("the last decision is 20 s old")
         status, answer = await as_hpa(site, tmp_path, f"{ROOT}/namespaces/ns/desiredreplicas")
         assert (status, answer["message"]) == (
-            404, "desiredReplicas of ModelDeployment ns/digits is not known: the last decision is 20 s old",
+            404, "desiredReplicas of ModelDeployment ns/digits is unknown: the last decision is 20 s old",
         )  # fmt: skip
 
 
@@ -205,7 +205,7 @@ async def test_discovery_says_what_there_is(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("reading", "words"),
     [
-        (Missing("no agent"), "queueDepth of ModelDeployment ns/digits is not known: no agent"),
+        (Missing("no agent"), "queueDepth of ModelDeployment ns/digits is unknown: no agent"),
         (RulesReading(50.0, 1, Missing("stale"), None), "not known: stale"),
         (RulesReading(50.0, 1, Value(math.nan, 48.0), None), "not known"),
         (RulesReading(50.0, 1, Value(-1.0, 48.0), None), "not known"),
@@ -379,14 +379,14 @@ async def test_reviews_that_fail_let_nobody_in(tmp_path: Path) -> None:
 async def test_who_comes_directly_may_ask_so_often_and_nobody_is_asked_about_the_rest(tmp_path: Path) -> None:
     async with served() as site, session(tmp_path) as client:
         bob = {"Authorization": "Bearer bobs"}
-        answers = [(await ask(site, client, headers=bob))[0] for _ in range(int(BURST) + 5)]
-        assert answers == [403] * int(BURST) + [429] * 5
-        assert len(site.reviewed) == BURST
+        answers = [(await ask(site, client, headers=bob))[0] for _ in range(int(MAX_BURST) + 5)]
+        assert answers == [403] * int(MAX_BURST) + [429] * 5
+        assert len(site.reviewed) == MAX_BURST
         async with client.get(site.url(QUEUE), params=MODEL) as response:
             assert (response.status, response.headers["Retry-After"]) == (429, "1")
             assert (await response.json())["reason"] == "TooManyRequests"
         assert (await as_hpa(site, tmp_path))[0] == 200
-        site.now += 1 / RATE_PER_S
+        site.now += 1 / MAX_RATE_PER_S
         assert [(await ask(site, client, headers=bob))[0] for _ in range(2)] == [403, 429]
 
 

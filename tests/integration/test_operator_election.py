@@ -137,7 +137,7 @@ def test_both_replicas_answer_the_metrics_api_and_only_to_those_who_may(
         status, message = until(asked(replica, space, good), lambda a: a[0] != 403, what="the binding counts")
         # No agent runs here, so nothing is known; and that is what it says, not 0.
         assert status == 404
-        assert "no balancer's agent has spoken yet" in message
+        assert "no balancer's agent has reported yet" in message
         assert ask(replica, space, bad)[0] == 403
 
 
@@ -210,7 +210,7 @@ def test_the_operator_comes_to_work_when_its_secret_comes_later(start: Callable[
     system.delete(kinds.SECRET, "halcyon-tls")
     space.apply(files(), deployment())
     until(lambda: operator.said("cannot refresh the certificates"), bool, what="it says what lacks")
-    assert "doesn't exist; the chart makes it" in operator.said("cannot refresh the certificates")[0]["error"]
+    assert "doesn't exist; the Helm chart creates it" in operator.said("cannot refresh the certificates")[0]["error"]
     assert operator.fetch("/readyz") == ""
     space.api.create(kinds.SECRET.path(operator.namespace), {"metadata": {"name": "halcyon-tls"}})
     operator.wait_ready()

@@ -167,7 +167,7 @@ async def test_nobody_asks_and_none_is_left_somebody_asks_and_one_comes(operator
         began = time.monotonic()
         await reached(lambda: count(space), lambda n: n == 1, what="one comes")
         assert time.monotonic() - began < 5 * PATIENCE
-        assert "requests have come, and no replica runs" in (await said(space))
+        assert "requests have arrived, and no replica runs" in (await said(space))
 
 
 async def said(space: Space) -> str:

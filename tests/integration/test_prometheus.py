@@ -272,7 +272,7 @@ async def test_a_query_that_prometheus_refuses_is_named_with_what_to_do_and_leav
     await source.poll()
     for part in ("HTTP Status Code 400", "correct the query", "job=dcgm", scene.prometheus.address):
         assert part in source.status()
-    with pytest.raises(PrometheusError, match=r"correct the query\. Asked: sum"):
+    with pytest.raises(PrometheusError, match=r"correct the query\. Query: sum"):
         await source.history("ns", "m")
 
 

@@ -22,7 +22,7 @@ from halcyon.control.state.cluster_state import ClusterState
 from halcyon.kube.client import Object
 from halcyon.kube.kinds import Key
 from halcyon.render import names
-from halcyon.scaling.observations import FRESH_S
+from halcyon.scaling.observations import MAX_AGE_S
 from halcyon.signals.observation_store import ObservationStore
 from tests.clocks import DrivenClock
 from tests.ports import free_ports
@@ -173,7 +173,7 @@ def test_of_many_models_that_hang_so_many_are_read_at_once_and_the_others_stay_f
     world, well = lived(prepare)
 
     assert world.most == MAX_AT_ONCE
-    assert world.longest_pause_s(well) < FRESH_S
+    assert world.longest_pause_s(well) < MAX_AGE_S
     assert all(world.states[name] == {"ready"} for name in well)
     hang = [name for name in world.read if name not in well]
     assert len(hang) == 200

@@ -96,7 +96,10 @@ def operator_alone(tmp_path_factory: pytest.TempPathFactory, source: Path) -> In
 
 def test_pip_installs_a_plain_clone_and_is_told_what_lacks(installed: Installed) -> None:
     assert installed.said.returncode == 0, installed.said.stderr
-    assert "uPlot.esm.js is not there: the command line is complete" in installed.said.stdout + installed.said.stderr
+    assert (
+        "uPlot.esm.js is not there: all is complete but the operator's dashboard"
+        in installed.said.stdout + installed.said.stderr
+    )
 
 
 def test_the_command_line_of_a_plain_clone_checks_and_plans(installed: Installed) -> None:

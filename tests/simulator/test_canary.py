@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from halcyon.balancer.config.latency_buckets import BOUNDS_MS
-from halcyon.scaling.canary.analysis import CanaryMemory, Evidence, Histogram, Rules, Sample, Verdict, judge
+from halcyon.scaling.canary.analysis import CanaryDecision, CanaryMemory, Evidence, Histogram, Rules, Sample, judge
 
 # 1 ms to 40 s in steps of the square root of 1.2: two of them are the ratio that is tolerated.
 BOUNDS = tuple(round(0.001 * 1.2 ** (n / 2), 7) for n in range(117))
@@ -52,7 +52,7 @@ def rollout(
     stop_at: str = "rollback promote",
     make: Callable[..., Sample] = window,
     **canary: float,
-) -> tuple[int, Verdict]:
+) -> tuple[int, CanaryDecision]:
     draw = random.Random(seed)
     memory, look = None, 0
     while True:
@@ -62,7 +62,7 @@ def rollout(
             return look, verdict
 
 
-def check(verdict: Verdict, name: str) -> Evidence:
+def check(verdict: CanaryDecision, name: str) -> Evidence:
     return next(found for found in verdict.checks if found.name == name)
 
 
@@ -145,7 +145,7 @@ def test_equal_revisions_are_promoted_with_a_reason() -> None:
     assert {verdict.action for _, verdict in found} == {"promote"}
     looks, verdict = found[0]
     assert looks * 5 < 600
-    assert verdict.why.startswith("promoted, the new revision is as good: errors 0 % of ")
+    assert verdict.why.startswith("promoted: the new revision is as good: errors 0 % of ")
 
 
 def test_all_three_checks_promote() -> None:
@@ -160,7 +160,7 @@ def test_five_percent_of_failures_are_found() -> None:
     assert sum(verdict.action == "rollback" for _, verdict in found) >= 18
     requests = sorted(5 * looks for looks, _ in found)
     assert requests[10] <= 250
-    assert "rolled back, the new revision is worse: errors" in found[0][1].why
+    assert "rolled back: the new revision is worse: errors" in found[0][1].why
 
 
 def test_a_broken_revision_costs_some_twenty_requests() -> None:
@@ -248,7 +248,8 @@ def test_what_is_not_known_is_waited_for_and_named() -> None:
     verdict = judge(blind, blind, EQUAL)
     assert verdict.action == "wait"
     assert (
-        verdict.why == "waits: no latencies of stable and canary are told; no queue time of stable and canary is told"
+        verdict.why
+        == "waits: no latencies of stable and canary are reported; no queue time of stable and canary is reported"
     )
     assert [found.finding for found in verdict.checks][1:] == ["unknown", "unknown"]
 
@@ -338,5 +339,5 @@ def test_what_can_not_be_is_refused_by_name() -> None:
         Sample(requests=-1, failures=-1)
     with pytest.raises(ValueError, match=r"error_margin 0.9 must be from 0.0001 to 0.5, for example 0.01"):
         Rules(error_margin=0.9)
-    with pytest.raises(ValueError, match="no check is left"):
+    with pytest.raises(ValueError, match="no check is enabled"):
         Rules(error_margin=None, latency_ratio=None, queue_ratio=None)

@@ -229,7 +229,7 @@ def test_a_picture_may_be_a_bitmap(tmp_path: Path, capsys: pytest.CaptureFixture
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "nothing to simulate: give --scenario or --trace"),
+        ([], "there is nothing to simulate: set --scenario or --trace"),
         (["--scenario", "S99"], "no scenario 'S99'; there are S1, S2"),
         (["--scenario", "S10"], "make bench-reaction"),
         (["--scenario", "S1", "--policy", "nobody"], "no policy 'nobody'; there are halcyon, "),

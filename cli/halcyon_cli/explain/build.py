@@ -50,7 +50,7 @@ LIMITS = {
 """Meaning of each name in `status.scaling.limitedBy`."""
 _COUNT_PREFIX = re.compile(r"^\d+ replicas?(?: \([^)]*\))?: ")
 """Start of a decision's sentence; the report has the counts in fields of their own."""
-_LIMITED = re.compile(r"^\d+ replicas?, (where \d+ replicas? (?:is|are) (?:wanted|desired): .*)$", re.DOTALL)
+_LIMITED = re.compile(r"^\d+ replicas?, (although \d+ replicas? (?:is|are) desired: .*)$", re.DOTALL)
 """A decision limited by something outside the planner or the rules."""
 
 

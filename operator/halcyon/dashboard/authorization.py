@@ -8,7 +8,7 @@
 | else                               | none: 401; headers from an untrusted proxy are ignored                         |
 
 The session is the token itself, in a cookie that scripts can't read. Any replica can serve it, nothing is stored, and a revoked token
-stops working within `KEEP_S`. A user sees the namespaces in which they may `list` ModelDeployments (SubjectAccessReview), and the pages
+stops working within `ALLOWED_TTL_S`. A user sees the namespaces in which they may `list` ModelDeployments (SubjectAccessReview), and the pages
 of the models that they may `get`.
 
 Out of scope: the reviews themselves (`halcyon.kube.auth`).
@@ -40,11 +40,11 @@ from halcyon.kube.auth.callers import (
 from halcyon.metricsapi.auth import CALLER
 
 COOKIE = "halcyon-token"
-KEEP_S = 30.0
+ALLOWED_TTL_S = 30.0
 """Time for which a positive review is cached."""
-KEEP_NO_S = 5.0
+DENIED_TTL_S = 5.0
 """Time for which a negative review is cached; short, because the permission may be granted meanwhile."""
-AT_ONCE = 16
+MAX_CONCURRENT_REVIEWS = 16
 """Maximum number of concurrent reviews."""
 MAX_TOKEN_LENGTH = 3500
 """Maximum length in characters: browsers drop cookies of more than 4 KiB."""
@@ -132,7 +132,7 @@ class Authorizer:
         self._users: ReviewCache[User | None] = ReviewCache(clock)
         self._allowed: ReviewCache[bool] = ReviewCache(clock, 65536)
         self._clock = clock
-        self._turns = asyncio.Semaphore(AT_ONCE)
+        self._review_slots = asyncio.Semaphore(MAX_CONCURRENT_REVIEWS)
 
     @property
     def is_open(self) -> bool:
@@ -172,10 +172,10 @@ class Authorizer:
             raise Unauthenticated("sign in with a token of the cluster; good: kubectl create token NAME")
         key = token_digest(token)
         if (held := self._users.get(key)) is None:
-            async with self._turns:
-                found = await self._reviews.user(token)
-            known = found if found is not None and found.name else None
-            held = (self._users.put(key, known, expires_at=self._clock() + (KEEP_S if known else KEEP_NO_S)),)
+            async with self._review_slots:
+                reviewed = await self._reviews.user(token)
+            known = reviewed if reviewed is not None and reviewed.name else None
+            held = (self._users.put(key, known, expires_at=self._clock() + (ALLOWED_TTL_S if known else DENIED_TTL_S)),)
         if (user := held[0]) is None:
             raise Unauthenticated(
                 "the cluster doesn't know this token, or it has expired; good: kubectl create token NAME"
@@ -209,9 +209,13 @@ class Authorizer:
         extra = tuple(sorted((key, tuple(values)) for key, values in user.extra.items()))
         key = (user.name, user.groups, extra, namespace, name)
         if (held := self._allowed.get(key)) is None:
-            async with self._turns:
+            async with self._review_slots:
                 allowed = await reviews.may_see(user, namespace=namespace, name=name)
-            held = (self._allowed.put(key, allowed, expires_at=self._clock() + (KEEP_S if allowed else KEEP_NO_S)),)
+            held = (
+                self._allowed.put(
+                    key, allowed, expires_at=self._clock() + (ALLOWED_TTL_S if allowed else DENIED_TTL_S)
+                ),
+            )
         return held[0]
 
 

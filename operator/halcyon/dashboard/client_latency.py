@@ -74,6 +74,6 @@ class ClientLatency:
 
 
 def quantile(bounds_ms: Sequence[int], counts: Sequence[int], share: float) -> float | None:
-    """Milliseconds within which this share of the answers came; above the highest bound only that bound is known."""
-    found = histogram.quantile(bounds_ms, counts, share)
-    return None if found is None else min(found, float(bounds_ms[-1]))
+    """Return the milliseconds within which this share of the responses came; at most the highest bound, which is all that is known above it."""
+    value = histogram.quantile(bounds_ms, counts, share)
+    return None if value is None else min(value, float(bounds_ms[-1]))

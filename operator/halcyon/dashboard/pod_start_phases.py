@@ -56,7 +56,7 @@ def pod_document(pod: DashboardPod) -> dict[str, Any]:
 
 
 def phases(obj: Object) -> list[StartPhase]:
-    """The phases of its first start, as far as they can still be told: each begins where the one before has ended."""
+    """Return the phases of a pod's first start, as far as their times still exist; each starts at the end of the previous one."""
     return list(_phases(obj))
 
 

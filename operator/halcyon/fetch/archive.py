@@ -30,21 +30,21 @@ def unpack(stream: IO[bytes], folder: Path, *, limit_bytes: int) -> int:
         with tarfile.open(fileobj=stream, mode="r|*", bufsize=_COPY_BYTES) as archive:
             for number, member in enumerate(archive, start=1):
                 if number > MAX_FILES:
-                    raise SourceError(f"the archive has more than {MAX_FILES} entries; is it a model's?")
+                    raise SourceError(f"the archive has more than {MAX_FILES} entries; is it the archive of a model?")
                 if member.isdir():
                     _folder(folder, member.name)
                     continue
                 if not member.isreg():
                     raise SourceError(
-                        f"{member.name} in the archive is a link or a device, and an archive of a model holds files and folders only; "
+                        f"{member.name} in the archive is a link or a device, and the archive of a model may contain only files and folders; "
                         "pack it with tar --dereference --hard-dereference"
                     )
                 written += member.size
-                refuse_larger(written, limit_bytes)
+                check_size(written, limit_bytes)
                 target = folder / inside(member.name)
                 content = archive.extractfile(member)
                 assert content is not None  # noqa: S101  # it is a regular file
-                with placing(member.name):
+                with placement_errors(member.name):
                     target.parent.mkdir(parents=True, exist_ok=True)
                     with target.open("wb") as file:
                         shutil.copyfileobj(content, file, _COPY_BYTES)
@@ -52,19 +52,21 @@ def unpack(stream: IO[bytes], folder: Path, *, limit_bytes: int) -> int:
     except (tarfile.TarError, EOFError, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise
-        raise SourceError(f"what came is no whole tar archive: {error}; pack it with tar -czf model.tar.gz") from error
+        raise SourceError(
+            f"the download is not a complete tar archive: {error}; pack it with tar -czf model.tar.gz"
+        ) from error
     return written
 
 
 def _folder(folder: Path, name: str) -> None:
     """Create a folder of the archive: an empty one may be a version folder, as for an ensemble."""
     if name.strip("./"):
-        with placing(name):
+        with placement_errors(name):
             (folder / inside(name)).mkdir(parents=True, exist_ok=True)
 
 
 @contextlib.contextmanager
-def placing(name: str) -> Iterator[None]:
+def placement_errors(name: str) -> Iterator[None]:
     """Convert the file system's error for a name into a SourceError that contains it.
 
     Raises:
@@ -74,13 +76,13 @@ def placing(name: str) -> Iterator[None]:
         yield
     except (FileExistsError, NotADirectoryError, IsADirectoryError) as error:
         raise SourceError(
-            f"{name} in the model's source can't be written: a file and a folder have one name ({error.strerror}); rename or remove one of them"
+            f"{name} in the model's source can't be written: a file and a folder have the same name ({error.strerror}); rename or remove one of them"
         ) from error
     except OSError as error:
         if error.errno != errno.ENAMETOOLONG:
             raise
         raise SourceError(
-            f"{name[:80]}... in the model's source can't be written: a name may have 255 bytes"
+            f"{name[:80]}... in the model's source can't be written: a name may have at most 255 bytes"
         ) from error
 
 
@@ -92,14 +94,16 @@ def inside(name: str) -> Path:
     """
     parts = [part for part in name.split("/") if part not in {"", "."}]
     if name.startswith("/") or not parts or ".." in parts or "\0" in name:
-        raise SourceError(f"the name {name!r} leads out of the model's folder; names are like 1/model.onnx")
+        raise SourceError(
+            f"the name {name!r} leads out of the model's folder; a good name is, for example, 1/model.onnx"
+        )
     return Path(*parts)
 
 
-def refuse_larger(size_bytes: int, limit_bytes: int) -> None:
+def check_size(size_bytes: int, limit_bytes: int) -> None:
     """Raise a SourceError that names both sizes if the size is above the limit."""
     if size_bytes > limit_bytes:
         raise SourceError(
             f"the model has {size_bytes / 2**30:.1f} GiB or more, and spec.model.source.uri.sizeLimit is {limit_bytes / 2**30:.1f} GiB; "
-            "raise it, for example sizeLimit: 100Gi, or take a folder with fewer versions"
+            "raise it, for example sizeLimit: 100Gi, or use a folder with fewer versions"
         )

@@ -16,7 +16,7 @@ from halcyon.fetch.merge import backend_of
 from halcyon.fetch.mounted_source import ModelFolder
 
 _CLASS, _FUNCTION, _FILE = "TritonPythonModel", "auto_complete_config", "model.py"
-_LIMIT_BYTES = 256 * 1024
+_MAX_BYTES = 256 * 1024
 """Maximum size of a model.py that is read."""
 
 
@@ -26,15 +26,15 @@ def is_complete(content: bytes, folder: ModelFolder) -> bool:
         known = config_pbtxt.parse(content)
     except (ModelConfigError, UnknownFieldError):
         return False
-    says_all = known.input and known.output and known.default_model_filename in {"", _FILE}
-    return backend_of(known) == "python" and bool(says_all) and not any(map(_may_add, _programs(folder)))
+    is_explicit = known.input and known.output and known.default_model_filename in {"", _FILE}
+    return backend_of(known) == "python" and bool(is_explicit) and not any(map(_may_add, _programs(folder)))
 
 
 def _programs(folder: ModelFolder) -> Iterator[str]:
     """Yield the model.py of each version; an empty text for one that can't be read."""
     for version in folder.versions:
         try:
-            yield mounted_source.content(folder.path / str(version) / _FILE, _LIMIT_BYTES).decode()
+            yield mounted_source.content(folder.path / str(version) / _FILE, _MAX_BYTES).decode()
         except (FetchError, UnicodeDecodeError):
             yield ""
 

@@ -27,18 +27,18 @@ def check(content: bytes, folder: ModelFolder, allowed: frozenset[str]) -> None:
         known = config_pbtxt.parse(content)
     except UnknownFieldError as error:
         raise BackendError(
-            f"{error}. This site allows the backends {listed}, so it takes no file that isn't understood"
+            f"{error}. This site allows the backends {listed}, so it accepts no file with unknown fields"
         ) from error
     backend = backend_of(known)
     if backend not in allowed:
-        said = f"config.pbtxt names the backend {backend}" if backend else "config.pbtxt names no backend"
+        problem = f"config.pbtxt names the backend {backend}" if backend else "config.pbtxt names no backend"
         raise BackendError(
-            f'{said}, and this site allows {listed}; for example backend: "{min(allowed, default="onnxruntime")}"'
+            f'{problem}, and this site allows {listed}; for example backend: "{min(allowed, default="onnxruntime")}"'
         )
     for field, value in (("runtime", known.runtime), ("model_operations", known.model_operations.op_library_filename)):
         if value:
             raise BackendError(
-                f"config.pbtxt has {field}, by which a model brings code, and this site allows {listed}; leave it out"
+                f"config.pbtxt has {field}, by which a model loads its own code, and this site allows {listed}; remove the field"
             )
     for name in _libraries(folder):
         raise BackendError(f"{name} is a backend of the model's own, and this site allows {listed}; remove the file")
@@ -47,6 +47,6 @@ def check(content: bytes, folder: ModelFolder, allowed: frozenset[str]) -> None:
 def _libraries(folder: ModelFolder) -> Iterator[str]:
     """Yield the libraries that Triton would prefer to its own backend: in the model's folder, and in each version's."""
     places = [(folder.path, "")] + [(folder.path / str(version), f"{version}/") for version in folder.versions]
-    for path, shown in places:
+    for path, prefix in places:
         with os.scandir(path) as entries:
-            yield from sorted(shown + e.name for e in entries if e.name.startswith("libtriton_") and ".so" in e.name)
+            yield from sorted(prefix + e.name for e in entries if e.name.startswith("libtriton_") and ".so" in e.name)

@@ -14,10 +14,10 @@ from halcyon.fetch.errors import ModelConfigError, UnknownFieldError
 from halcyon.fetch.model_config_proto import ModelConfig
 
 FILE = "config.pbtxt"
-LIMIT_BYTES = 1024 * 1024
+MAX_BYTES = 1024 * 1024
 """Real files have a few KiB; a larger one would need more memory to parse than the container has."""
 
-_QUOTED = 160
+_MAX_QUOTED = 160
 """Maximum length of the part of a line that an error quotes, in characters."""
 
 
@@ -62,9 +62,9 @@ def declared_name(content: bytes) -> str:
 
 
 def _decode(content: bytes) -> str:
-    if len(content) > LIMIT_BYTES:
+    if len(content) > MAX_BYTES:
         raise ModelConfigError(
-            f"{FILE} has {len(content)} bytes or more; the limit is {LIMIT_BYTES}. Is it another file?"
+            f"{FILE} has {len(content)} bytes or more; the limit is {MAX_BYTES}. Is it another file?"
         )
     nul = content.find(b"\0")
     if nul >= 0:
@@ -104,10 +104,10 @@ def _problem(error: text_format.ParseError) -> str:
 
 
 def _quote(line: str, column: int) -> str:
-    start = max(0, min(column - 1 - _QUOTED // 2, len(line) - _QUOTED))
-    cut = line[start : start + _QUOTED].strip()
+    start = max(0, min(column - 1 - _MAX_QUOTED // 2, len(line) - _MAX_QUOTED))
+    cut = line[start : start + _MAX_QUOTED].strip()
     shown = "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in cut)
-    return f"`{'...' if start else ''}{shown}{'...' if len(line) > start + _QUOTED else ''}`"
+    return f"`{'...' if start else ''}{shown}{'...' if len(line) > start + _MAX_QUOTED else ''}`"
 
 
 _EXPECTED = (

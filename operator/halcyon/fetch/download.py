@@ -26,24 +26,24 @@ import obstore
 from obstore import exceptions
 from obstore.store import HTTPStore, S3Store
 
-from halcyon.fetch.archive import EXECUTABLE, MAX_FILES, inside, placing, refuse_larger, unpack
+from halcyon.fetch.archive import EXECUTABLE, MAX_FILES, check_size, inside, placement_errors, unpack
 from halcyon.fetch.egress_proxy import Address, EgressProxy, is_open
 from halcyon.fetch.errors import SourceError, StoreError
-from halcyon.fetch.folder_markers import Listed, above, contents
+from halcyon.fetch.folder_markers import ListedObject, above, contents
 
-_AT_ONCE = 8
+_MAX_CONCURRENT_PARTS = 8
 """Concurrent parts. Together with their size this limits the memory: the container has 256 MiB."""
 _PART_BYTES = 8 * 1024 * 1024
 _PROGRESS_INTERVAL_S = 10.0
 _CREDENTIALS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "authorization", "ca.crt")
-_NO = "403 Forbidden"
+_FORBIDDEN = "403 Forbidden"
 _PROGRAMS = (b"\x7fELF", b"#!")
 """First bytes of files that the kernel can run. A bucket stores no modes, so these files get the execute bit."""
-_SHOWN = 400
+_MAX_SHOWN = 400
 """Maximum characters of a library's message that an error quotes."""
-_MIN_SECRET = 4
+_MIN_SECRET_CHARS = 4
 """Minimum characters: an empty value, or a placeholder such as `-`, is in every sentence, and masking it hides nothing."""
-_LONG_SECRET = 8
+_MIN_LONG_SECRET_CHARS = 8
 """Characters: a shorter value may be part of ordinary words."""
 
 
@@ -77,14 +77,17 @@ class Remote:
 
 
 def download(
-    remote: Remote, folder: Path, say: Callable[[str], None], allows: Callable[[Address], bool] | None = None
+    remote: Remote,
+    folder: Path,
+    report_progress: Callable[[str], None],
+    allows: Callable[[Address], bool] | None = None,
 ) -> int:
     """Fill the folder, whatever an earlier attempt left there; return the bytes written.
 
     Args:
         remote: the model.
         folder: an existing, writable folder.
-        say: called with a line about the progress, now and then.
+        report_progress: called with a line about the progress, now and then.
         allows: whether an address may be connected to. Default: `is_open`.
 
     Raises:
@@ -93,15 +96,15 @@ def download(
     """
     _empty(folder)
     secrets = _read(remote.credentials)
-    door = EgressProxy(remote.server, allows or partial(is_open, private=remote.private))
-    with door.opened() as proxy:
+    egress_proxy = EgressProxy(remote.server, allows or partial(is_open, private=remote.private))
+    with egress_proxy.opened() as proxy:
         try:
             if remote.url.startswith("s3://"):
-                return _bucket(_s3(remote, secrets, proxy), remote, folder, say)
+                return _bucket(_s3(remote, secrets, proxy), remote, folder, report_progress)
             return _archive(remote, secrets, proxy, folder)
         # FileNotFoundError stands for the library's own NotFoundError.
         except (exceptions.BaseError, FileNotFoundError) as error:
-            raise _told(error, remote, secrets, door.refused) from error
+            raise _store_error(error, remote, secrets, egress_proxy.denied_reason) from error
 
 
 def _empty(folder: Path) -> None:
@@ -166,76 +169,78 @@ class _Part:
     etag: str | None
 
 
-def _bucket(store: S3Store, remote: Remote, folder: Path, say: Callable[[str], None]) -> int:
+def _bucket(store: S3Store, remote: Remote, folder: Path, report_progress: Callable[[str], None]) -> int:
     prefix = urlsplit(remote.url).path.strip("/")
-    parts, total = _laid_out(store, prefix, remote, folder)
-    done, told = 0, time.monotonic()
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
-        left: set[Future[int]] = {pool.submit(_bring, store, part) for part in parts}
+    parts, total = _create_files(store, prefix, remote, folder)
+    done, reported_at = 0, time.monotonic()
+    with ThreadPoolExecutor(_MAX_CONCURRENT_PARTS) as pool:
+        left: set[Future[int]] = {pool.submit(_download_part, store, part) for part in parts}
         try:
             while left:
                 finished, left = wait(left, timeout=1, return_when=FIRST_EXCEPTION)
                 done += sum(future.result() for future in finished)
-                if time.monotonic() - told >= _PROGRESS_INTERVAL_S:
-                    told = time.monotonic()
-                    say(f"{done / 2**20:.0f} of {total / 2**20:.0f} MiB")
+                if time.monotonic() - reported_at >= _PROGRESS_INTERVAL_S:
+                    reported_at = time.monotonic()
+                    report_progress(f"{done / 2**20:.0f} of {total / 2**20:.0f} MiB")
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
     return total
 
 
-def _laid_out(store: S3Store, prefix: str, remote: Remote, folder: Path) -> tuple[list[_Part], int]:
+def _create_files(store: S3Store, prefix: str, remote: Remote, folder: Path) -> tuple[list[_Part], int]:
     """Create the files, empty but at full size; return the parts that go into them, and their total size."""
-    found = contents(_listed(store, prefix, remote), remote.url.rstrip("/"))
-    marked = _marked(store, prefix, found.unclear)
-    files = [*found.files, *(one for one in found.unclear if one.path not in marked)]
+    listing = contents(_list_objects(store, prefix, remote), remote.url.rstrip("/"))
+    marked = _find_folders(store, prefix, listing.unclear)
+    files = [*listing.files, *(one for one in listing.unclear if one.path not in marked)]
     if not files:
-        raise SourceError(f"{remote.url} holds nothing; a model's folder has for example {remote.url}/1/model.onnx")
+        raise SourceError(f"{remote.url} is empty; a model's folder contains, for example, {remote.url}/1/model.onnx")
     parts: list[_Part] = []
     for one in files:
         file = folder / inside(one.path)
-        with placing(one.path):
+        with placement_errors(one.path):
             file.parent.mkdir(parents=True, exist_ok=True)
-            with file.open("wb") as made:
-                made.truncate(one.size)
+            with file.open("wb") as created:
+                created.truncate(one.size)
         parts += [
             _Part(_key(prefix, one.path), file, begin, min(begin + _PART_BYTES, one.size), one.etag)
             for begin in range(0, one.size, _PART_BYTES)
         ]
-    for path in found.folders | marked:
-        with placing(path):
+    for path in listing.folders | marked:
+        with placement_errors(path):
             (folder / inside(path)).mkdir(parents=True, exist_ok=True)
     return parts, sum(one.size for one in files)
 
 
-def _listed(store: S3Store, prefix: str, remote: Remote) -> Iterator[Listed]:
+def _list_objects(store: S3Store, prefix: str, remote: Remote) -> Iterator[ListedObject]:
     """Yield the objects in the model's folder, except an object with the folder's own name, which some tools create."""
     total = count = 0
-    for found in (meta for chunk in obstore.list(store, prefix=prefix or None) for meta in chunk):
-        path, size = found["path"], found["size"]
+    for entry in (meta for chunk in obstore.list(store, prefix=prefix or None) for meta in chunk):
+        path, size = entry["path"], entry["size"]
         if path == prefix:
             continue
         count += 1
         total += size
         if count > MAX_FILES:
-            raise SourceError(f"{remote.url} has more than {MAX_FILES} objects; name the model's own folder")
-        refuse_larger(total, remote.limit_bytes)
-        yield Listed(path.removeprefix(f"{prefix}/") if prefix else path, size, found["e_tag"])
+            raise SourceError(f"{remote.url} has more than {MAX_FILES} objects; set the URI to the model's own folder")
+        check_size(total, remote.limit_bytes)
+        yield ListedObject(path.removeprefix(f"{prefix}/") if prefix else path, size, entry["e_tag"])
 
 
-def _marked(store: S3Store, prefix: str, unclear: Collection[Listed]) -> set[str]:
+def _find_folders(store: S3Store, prefix: str, unclear: Collection[ListedObject]) -> set[str]:
     """Return the paths that are folders: in a listing of one level, the store lists a key that ends in a slash as a folder.
 
     That takes one request per folder with such an object, at most as many as if each object had a byte.
     """
 
-    def folders(where: str) -> list[str]:
-        return list(obstore.list_with_delimiter(store, prefix=_key(prefix, where) or None)["common_prefixes"])
+    def folders(path: str) -> list[str]:
+        return list(obstore.list_with_delimiter(store, prefix=_key(prefix, path) or None)["common_prefixes"])
 
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
-        there = {path for found in pool.map(folders, {above(one.path) for one in unclear}) for path in found}
-    return {one.path for one in unclear if _key(prefix, one.path) in there}
+    with ThreadPoolExecutor(_MAX_CONCURRENT_PARTS) as pool:
+        folder_keys = {
+            path for prefixes in pool.map(folders, {above(one.path) for one in unclear}) for path in prefixes
+        }
+    return {one.path for one in unclear if _key(prefix, one.path) in folder_keys}
 
 
 def _key(prefix: str, path: str) -> str:
@@ -243,7 +248,7 @@ def _key(prefix: str, path: str) -> str:
     return f"{prefix}/{path}".strip("/")
 
 
-def _bring(store: S3Store, part: _Part) -> int:
+def _download_part(store: S3Store, part: _Part) -> int:
     options: Any = {"range": (part.begin, part.end), "if_match": part.etag}
     content = obstore.get(store, part.path, options=options).bytes()
     with part.file.open("r+b", buffering=0) as file:
@@ -253,7 +258,7 @@ def _bring(store: S3Store, part: _Part) -> int:
         if part.begin == 0 and bytes(view[:4]).startswith(_PROGRAMS):
             os.fchmod(file.fileno(), EXECUTABLE)
     if written != part.end - part.begin:
-        raise StoreError(f"{part.path} came short: {written} bytes of {part.end - part.begin}; it is tried again")
+        raise StoreError(f"{part.path} is incomplete: {written} bytes of {part.end - part.begin}; it will be retried")
     return written
 
 
@@ -273,7 +278,7 @@ def _archive(remote: Remote, secrets: Mapping[str, str], proxy: str, folder: Pat
     if remote.sha256 is not None and digest != remote.sha256:
         _empty(folder)
         raise SourceError(
-            f"{remote.url} has the SHA-256 {digest}, and spec.model.source.uri.sha256 is {remote.sha256}: it is another archive"
+            f"{remote.url} has the SHA-256 {digest}, and spec.model.source.uri.sha256 is {remote.sha256}: the archive is a different one"
         )
     return written
 
@@ -283,8 +288,8 @@ class _Stream(io.RawIOBase):
 
     def __init__(self, chunks: Any) -> None:
         self._chunks: Iterator[Any] = iter(chunks)
-        self._held = memoryview(b"")
-        self._seen = hashlib.sha256()
+        self._buffer = memoryview(b"")
+        self._hash = hashlib.sha256()
 
     def readable(self) -> bool:
         return True
@@ -293,60 +298,58 @@ class _Stream(io.RawIOBase):
         """Return `size` bytes, or fewer at the end, like a file."""
         pieces: list[memoryview] = []
         while size != 0:
-            if not self._held:
-                self._held = memoryview(self._next())
-                if not self._held:
+            if not self._buffer:
+                self._buffer = memoryview(self._next())
+                if not self._buffer:
                     break
-            piece = self._held[:size] if size > 0 else self._held
-            self._held = self._held[len(piece) :]
+            piece = self._buffer[:size] if size > 0 else self._buffer
+            self._buffer = self._buffer[len(piece) :]
             size -= len(piece) if size > 0 else 0
             pieces.append(piece)
         return b"".join(pieces)
 
     def _next(self) -> bytes:
         chunk = bytes(next(self._chunks, b""))
-        self._seen.update(chunk)
+        self._hash.update(chunk)
         return chunk
 
     def digest(self) -> str:
         """Return the SHA-256 of everything, in hexadecimal, including what the reader didn't use."""
         while self._next():
             pass
-        return self._seen.hexdigest()
+        return self._hash.hexdigest()
 
 
-def _told(error: Exception, remote: Remote, secrets: Mapping[str, str], refused: str) -> Exception:
+def _store_error(error: Exception, remote: Remote, secrets: Mapping[str, str], denied_reason: str) -> Exception:
     """Return the error for the model's owner, without anything from the Secret."""
-    if refused:
-        return StoreError(f"{remote.url}: {refused}")
+    if denied_reason:
+        return StoreError(f"{remote.url}: {denied_reason}")
     if isinstance(error, exceptions.NotFoundError | FileNotFoundError):
-        return SourceError(f"{remote.url} isn't there")
-    said = _masked(" ".join(str(error).partition("Debug source:")[0].split()), secrets.values())
+        return SourceError(f"{remote.url} does not exist")
+    message = _masked(" ".join(str(error).partition("Debug source:")[0].split()), secrets.values())
     # For a listing, the library has no error class, only the server's response.
     denied = isinstance(error, exceptions.PermissionDeniedError | exceptions.UnauthenticatedError)
-    if found := re.search(r"<Message>(.*?)</Message>", said):
-        denied, said = denied or _NO in said, found[1]
+    if match := re.search(r"<Message>(.*?)</Message>", message):
+        denied, message = denied or _FORBIDDEN in message, match[1]
     if untrusted := re.search(r"InvalidCertificate\(\s*(\w+)", str(error)):
         return StoreError(
-            f"{remote.url}: the server's certificate isn't trusted ({untrusted[1]}); of an authority of your own, put the certificate into the "
+            f"{remote.url}: the server's certificate isn't trusted ({untrusted[1]}); for a private CA, put its certificate into the "
             "key ca.crt of the Secret that spec.model.source.uri.secretName names"
         )
     if denied:
         needed = "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY" if remote.url.startswith("s3://") else "authorization"
         return StoreError(
-            f"{remote.url}: the store says no; spec.model.source.uri.secretName names a Secret with {needed} that may read it: {said[:_SHOWN]}"
+            f"{remote.url}: the store denied access; set spec.model.source.uri.secretName to a Secret with {needed} that may read it: {message[:_MAX_SHOWN]}"
         )
     if isinstance(error, exceptions.PreconditionError):
-        return StoreError(
-            f"{remote.url} was changed while it was downloaded; put each version into a folder of its own"
-        )
-    return StoreError(f"{remote.url}: {said[:_SHOWN]}")
+        return StoreError(f"{remote.url} changed during the download; put each version into its own folder")
+    return StoreError(f"{remote.url}: {message[:_MAX_SHOWN]}")
 
 
-def _masked(said: str, secrets: Iterable[str]) -> str:
+def _masked(text: str, secrets: Iterable[str]) -> str:
     """Return the text without these values; a long value is masked before one that is part of it."""
-    values = sorted({value for value in secrets if len(value) >= _MIN_SECRET}, key=len, reverse=True)
+    values = sorted({value for value in secrets if len(value) >= _MIN_SECRET_CHARS}, key=len, reverse=True)
     if not values:
-        return said
-    found = (re.escape(v) if len(v) >= _LONG_SECRET else rf"(?<!\w){re.escape(v)}(?!\w)" for v in values)
-    return re.sub("|".join(found), "***", said)
+        return text
+    patterns = (re.escape(v) if len(v) >= _MIN_LONG_SECRET_CHARS else rf"(?<!\w){re.escape(v)}(?!\w)" for v in values)
+    return re.sub("|".join(patterns), "***", text)

@@ -24,13 +24,13 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 _METADATA = frozenset(map(ipaddress.ip_address, METADATA))
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
 """RFC 6052: the last 32 bits are an IPv4 address."""
-_HEAD_BYTES = 64 * 1024
+_MAX_HEAD_BYTES = 64 * 1024
 _CHUNK_BYTES = 256 * 1024
 
 
 def is_open(address: Address, *, private: bool) -> bool:
     """Return True if a download may connect there: never this machine, its links or cloud metadata; private networks if `private`."""
-    address = _meant(address)
+    address = _ipv4_of(address)
     if address.is_loopback or address.is_link_local or address.is_multicast or address.is_unspecified:
         return False
     if address in _METADATA or address.is_reserved:
@@ -38,7 +38,7 @@ def is_open(address: Address, *, private: bool) -> bool:
     return private or address.is_global
 
 
-def _meant(address: Address) -> Address:
+def _ipv4_of(address: Address) -> Address:
     """Return the IPv4 address that an IPv6 address stands for, or the address itself."""
     if isinstance(address, ipaddress.IPv4Address):
         return address
@@ -56,7 +56,7 @@ class EgressProxy:
         self._host = parts.hostname or ""
         self._port = parts.port or (443 if parts.scheme == "https" else 80)
         self._allows = allows
-        self.refused = ""
+        self.denied_reason = ""
         """Why a connection was refused; empty if none was."""
 
     @contextlib.contextmanager
@@ -77,7 +77,7 @@ class EgressProxy:
 
     def _run(self, loop: asyncio.AbstractEventLoop, listener: socket.socket, ready: threading.Event) -> None:
         asyncio.set_event_loop(loop)
-        server = loop.run_until_complete(asyncio.start_server(self._answer, sock=listener, limit=_HEAD_BYTES))
+        server = loop.run_until_complete(asyncio.start_server(self._serve, sock=listener, limit=_MAX_HEAD_BYTES))
         loop.call_soon(ready.set)
         loop.run_forever()
         server.close()
@@ -86,7 +86,7 @@ class EgressProxy:
             task.cancel()
         loop.run_until_complete(asyncio.gather(*under_way, return_exceptions=True))
 
-    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         open_: list[asyncio.StreamWriter] = [writer]
         try:
             head = await reader.readuntil(b"\r\n\r\n")
@@ -94,16 +94,16 @@ class EgressProxy:
             tunnel = method == b"CONNECT"
             parts = urlsplit("//" + target.decode() if tunnel else target.decode())
             try:
-                answers, there = await self._connect(parts.hostname or "", parts.port or 80)
+                server_reader, server_writer = await self._connect(parts.hostname or "", parts.port or 80)
             except OSError as error:
-                self.refused = self.refused or str(error)
+                self.denied_reason = self.denied_reason or str(error)
                 writer.write(b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
                 await writer.drain()
                 return
-            open_.append(there)
+            open_.append(server_writer)
             # Servers accept the absolute form of a request target, too (RFC 9112, section 3.2.2).
-            (writer if tunnel else there).write(b"HTTP/1.1 200 OK\r\n\r\n" if tunnel else head)
-            await asyncio.gather(_pass(reader, there), _pass(answers, writer))
+            (writer if tunnel else server_writer).write(b"HTTP/1.1 200 OK\r\n\r\n" if tunnel else head)
+            await asyncio.gather(_copy(reader, server_writer), _copy(server_reader, writer))
         except (OSError, ValueError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             pass  # the client detects the closed connection, and reports it
         finally:
@@ -116,29 +116,29 @@ class EgressProxy:
     async def _connect(self, host: str, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         if (host, port) != (self._host, self._port):
             raise OSError(
-                f"{self._host}:{self._port} leads on to {host}:{port}, and a download goes to the host that is named alone; name that one"
+                f"{self._host}:{self._port} redirects to {host}:{port}, and a download may connect only to the host in the URI; use that host in the URI"
             )
         try:
-            found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            infos = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
         except OSError as error:
-            raise OSError(f"{host} isn't found: {error.strerror}") from error
-        addresses = list(dict.fromkeys(str(entry[4][0]) for entry in found))
+            raise OSError(f"{host} can't be resolved: {error.strerror}") from error
+        addresses = list(dict.fromkeys(str(entry[4][0]) for entry in infos))
         allowed = [text for text in addresses if self._allows(ipaddress.ip_address(text.partition("%")[0]))]
         if not allowed:
             raise OSError(
-                f"{host} is {', '.join(addresses)}, and no model is taken from this machine, a cloud's metadata, or a private network that the "
-                "site hasn't named (sitePolicy.models.endpoints for S3, sitePolicy.models.urls for web servers)"
+                f"{host} is {', '.join(addresses)}, and models can't be downloaded from this machine, a cloud's metadata service, or a private network that the "
+                "site policy doesn't list (sitePolicy.models.endpoints for S3, sitePolicy.models.urls for web servers)"
             )
-        why: OSError | None = None
+        last_error: OSError | None = None
         for text in allowed:
             try:
                 return await asyncio.open_connection(text, port, limit=_CHUNK_BYTES)
             except OSError as error:
-                why = error
-        raise OSError(f"{host}:{port} can't be reached: {why.strerror if why else ''}") from why
+                last_error = error
+        raise OSError(f"{host}:{port} can't be reached: {last_error.strerror if last_error else ''}") from last_error
 
 
-async def _pass(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     try:
         while piece := await reader.read(_CHUNK_BYTES):
             writer.write(piece)

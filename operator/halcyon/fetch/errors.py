@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 from typing import ClassVar
 
-LIMIT_BYTES = 4096
+MAX_BYTES = 4096
 """The kubelet truncates a longer termination message, which would leave broken JSON."""
 
 
@@ -30,9 +30,9 @@ class FetchError(Exception):
         """Return the termination message: one line of JSON, `reason` and `message`, at most LIMIT_BYTES."""
         message = str(self)
         text = self._json(message)
-        while len(text) > LIMIT_BYTES:
+        while len(text) > MAX_BYTES:
             # A character takes up to 12 bytes (an escaped surrogate pair), so the result is below the limit, but not by much.
-            message = message[: len(message) - max(1, (len(text) - LIMIT_BYTES) // 12)]
+            message = message[: len(message) - max(1, (len(text) - MAX_BYTES) // 12)]
             text = self._json(message + " ...")
         return text
 

@@ -16,7 +16,7 @@ _HADOOP = "_$folder$"
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class ListedObject:
     """An object of a listing."""
 
     path: str
@@ -29,20 +29,20 @@ class Listed:
 class Contents:
     """Contents of a model's folder in a bucket."""
 
-    files: tuple[Listed, ...]
+    files: tuple[ListedObject, ...]
     folders: frozenset[str]
     """Marked folders. Most have contents; for some models (an ensemble) an empty version folder is right."""
-    unclear: tuple[Listed, ...]
+    unclear: tuple[ListedObject, ...]
     """Empty objects with nothing below them: each is an empty file or an empty folder."""
 
 
-def contents(listed: Iterable[Listed], url: str) -> Contents:
+def contents(listed: Iterable[ListedObject], url: str) -> Contents:
     """Separate files from folders in the model's folder at `url`.
 
     Raises:
         SourceError: a file with content and a folder have the same name.
     """
-    found: dict[str, Listed] = {}
+    objects: dict[str, ListedObject] = {}
     folders: set[str] = set()
     below: dict[str, str] = {}
     for one in listed:
@@ -51,18 +51,18 @@ def contents(listed: Iterable[Listed], url: str) -> Contents:
         if not one.size and one.path.endswith(_HADOOP):
             folders.add(one.path.removesuffix(_HADOOP).rstrip("/"))
             continue
-        other = found.get(one.path)
+        other = objects.get(one.path)
         if other and other.size and one.size:
             raise _conflict(url, one.path, f"{one.path}/")
         # A marker has nothing to lose: of two with the same listed path, the one with bytes is a file.
         if other is None or one.size:
-            found[one.path] = one
-    for path in found.keys() & below.keys():
-        if found[path].size:
+            objects[one.path] = one
+    for path in objects.keys() & below.keys():
+        if objects[path].size:
             raise _conflict(url, path, below[path])
         folders.add(path)
-    empty = [one for path, one in found.items() if not one.size and path not in folders]
-    files = tuple(one for one in found.values() if one.size)
+    empty = [one for path, one in objects.items() if not one.size and path not in folders]
+    files = tuple(one for one in objects.values() if one.size)
     return Contents(files, frozenset(folders - {one.path for one in files} - {""}), tuple(empty))
 
 
@@ -79,6 +79,6 @@ def _above(path: str) -> Iterator[str]:
 
 def _conflict(url: str, path: str, other: str) -> SourceError:
     return SourceError(
-        f"{url}/{path} and {url}/{other} exclude each other: a file and a folder can't have one name. Remove or rename one of them, for example "
+        f"{url}/{path} and {url}/{other} conflict: a file and a folder can't have the same name. Remove or rename one of them, for example "
         f"{path} to {path}.old"
     )

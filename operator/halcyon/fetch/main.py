@@ -33,7 +33,7 @@ from halcyon.fetch.errors import DocumentError, FetchError, SourceError, Unknown
 if TYPE_CHECKING:
     from halcyon.fetch.download import Remote
 
-_OVERLAY_LIMIT_BYTES = 1024 * 1024
+_MAX_OVERLAY_BYTES = 1024 * 1024
 _TERMINATION_LOG = Path("/dev/termination-log")
 """The kubelet's default path."""
 
@@ -61,10 +61,10 @@ def main(argv: Sequence[str]) -> int:
     log: Path | None = None
     try:
         request, log = _arguments(argv)
-        done = fetch(request)
-        print(done.said)  # noqa: T201
-        if done.sequences:
-            _leave(REPORT, log)
+        result = fetch(request)
+        print(result.summary)  # noqa: T201
+        if result.is_stateful:
+            _write_report(REPORT, log)
     except FetchError as error:
         return _fail(error, log)
     except Exception as error:  # noqa: BLE001  # whatever it is, it must reach the owner in a condition
@@ -74,16 +74,16 @@ def main(argv: Sequence[str]) -> int:
 
 
 @dataclass(frozen=True)
-class Done:
+class FetchResult:
     """Result of one run."""
 
-    said: str
+    summary: str
     """One line that summarizes it."""
-    sequences: bool
+    is_stateful: bool
     """Whether the model keeps state between requests."""
 
 
-def fetch(request: Request) -> Done:
+def fetch(request: Request) -> FetchResult:
     """Bring the model into the repository.
 
     Raises:
@@ -94,20 +94,20 @@ def fetch(request: Request) -> Done:
         _download(request.remote, request.source)
     folder = mounted_source.read(request.source, request.path)
     _versions_exist(folder, overlay)
-    content, done = _configuration(folder, overlay)
+    content, note = _configuration(folder, overlay)
     if request.backends is not None:
         backend_policy.check(content, folder, request.backends)
     complete = auto_complete.is_complete(content, folder)
-    repository.mark(request.repository, COMPLETE, there=complete)
-    made = repository.assemble(request.repository, overlay.model_name, folder, content)
+    repository.mark(request.repository, COMPLETE, is_set=complete)
+    model_folder = repository.assemble(request.repository, overlay.model_name, folder, content)
     versions = ", ".join(str(version) for version in folder.versions)
-    links = sum(path.is_symlink() for path in made.iterdir())
-    said = f"{made}: {done}; links into {folder.path}: {links}; versions: {versions}"
+    links = sum(path.is_symlink() for path in model_folder.iterdir())
+    summary = f"{model_folder}: {note}; links into {folder.path}: {links}; versions: {versions}"
     if repository.STUB in folder.names:
-        said += f"; {repository.STUB} is the model's own"
+        summary += f"; {repository.STUB} is the model's own"
     if complete:
-        said += "; loaded without auto-complete: nothing is missing"
-    return Done(said, in_config(content.decode(errors="replace")))
+        summary += "; loaded without auto-complete, because nothing is missing"
+    return FetchResult(summary, in_config(content.decode(errors="replace")))
 
 
 def _download(remote: Remote, folder: Path) -> None:
@@ -132,7 +132,7 @@ def _remote(given: argparse.Namespace) -> Remote | None:
 def _overlay(path: Path) -> Overlay:
     try:
         with path.open("rb") as file:
-            return Overlay.from_json(file.read(_OVERLAY_LIMIT_BYTES))
+            return Overlay.from_json(file.read(_MAX_OVERLAY_BYTES))
     except OSError as error:
         raise DocumentError(f"overlay {path} can't be read: {error.strerror}") from error
     except OverlayError as error:
@@ -140,12 +140,12 @@ def _overlay(path: Path) -> Overlay:
 
 
 def _versions_exist(folder: mounted_source.ModelFolder, overlay: Overlay) -> None:
-    asked = overlay.version_policy.specific if overlay.version_policy else ()
-    missing = [str(version) for version in asked if version not in folder.versions]
+    required = overlay.version_policy.specific if overlay.version_policy else ()
+    missing = [str(version) for version in required if version not in folder.versions]
     if missing:
-        there = ", ".join(str(version) for version in folder.versions)
+        existing = ", ".join(str(version) for version in folder.versions)
         raise SourceError(
-            f"spec.model.versions.specific has {', '.join(missing)}, but the source has no such version folder; it has {there}"
+            f"spec.model.versions.specific has {', '.join(missing)}, but the source has no such version folder; it has {existing}"
         )
 
 
@@ -157,20 +157,18 @@ def _configuration(folder: mounted_source.ModelFolder, overlay: Overlay) -> tupl
             own = config_pbtxt.parse(folder.config)
         except UnknownFieldError as error:
             if overlay.says_nothing and config_pbtxt.declared_name(folder.config) in {"", overlay.model_name}:
-                return folder.config, f"config.pbtxt passed through untouched ({error})"
+                return folder.config, f"config.pbtxt used unchanged ({error})"
             raise UnknownFieldError(
-                f"{error}. Halcyon can't change a file that it doesn't understand in full: correct or remove the line, or "
+                f"{error}. Halcyon can't change a file with unknown fields: correct or remove the line, or "
                 f"leave spec.batching, versions, warmup, parameters, backend and instancesPerGPU out and name the model "
-                f"{overlay.model_name} in the file; then it is passed through untouched"
+                f"{overlay.model_name} in the file; then it is used unchanged"
             ) from error
     merged = merge.merge(own, overlay)
     changed = merge.changes(own, merged)
     if folder.config is None:
-        return config_pbtxt.render(
-            merged
-        ), f"config.pbtxt written ({', '.join(changed)}), the rest is completed by Triton"
+        return config_pbtxt.render(merged), f"config.pbtxt written ({', '.join(changed)}), Triton completes the rest"
     if not changed:
-        return folder.config, "config.pbtxt passed through untouched"
+        return folder.config, "config.pbtxt used unchanged"
     return config_pbtxt.render(merged), f"config.pbtxt merged ({', '.join(changed)})"
 
 
@@ -181,16 +179,18 @@ class _Parser(argparse.ArgumentParser):
 
 def _arguments(argv: Sequence[str]) -> tuple[Request, Path | None]:
     parser = _Parser(prog="halcyon fetch", description="Bring a model into a Triton pod.", allow_abbrev=False)
-    parser.add_argument("--source", type=Path, required=True, help="where the model's source is mounted")
+    parser.add_argument("--source", type=Path, required=True, help="mount path of the model's source")
     parser.add_argument("--path", help="folder of the model inside the source")
-    parser.add_argument("--overlay", type=Path, required=True, help="file with what the ModelDeployment adds")
-    parser.add_argument("--repository", type=Path, required=True, help="folder in which Triton looks for models")
-    parser.add_argument("--backends", help="the only ones that the site allows, with commas between them")
-    parser.add_argument("--url", help="what to download to --source: s3://BUCKET/FOLDER or https://HOST/PATH.tar.gz")
+    parser.add_argument("--overlay", type=Path, required=True, help="file with the ModelDeployment's overlay")
+    parser.add_argument("--repository", type=Path, required=True, help="Triton's model repository")
+    parser.add_argument("--backends", help="backends that the site allows, separated by commas; default: all")
+    parser.add_argument("--url", help="model to download to --source: s3://BUCKET/FOLDER or https://HOST/PATH.tar.gz")
     parser.add_argument("--endpoint", help="address of an S3 store that isn't AWS'")
-    parser.add_argument("--region", help="of the bucket; default: us-east-1")
-    parser.add_argument("--sha256", help="of the archive, in hexadecimal")
-    parser.add_argument("--limit-bytes", type=int, default=20 * 2**30, help="most to write; default: %(default)s")
+    parser.add_argument("--region", help="region of the bucket; default: us-east-1")
+    parser.add_argument("--sha256", help="SHA-256 of the archive, in hexadecimal")
+    parser.add_argument(
+        "--limit-bytes", type=int, default=20 * 2**30, help="maximum bytes to write; default: %(default)s"
+    )
     parser.add_argument("--credentials", type=Path, help="folder with the Secret's keys as files")
     parser.add_argument("--private", action="store_true", help="the server may be in a private network")
     parser.add_argument("--termination-log", type=Path, help="file for the reason of a failure")
@@ -203,11 +203,11 @@ def _arguments(argv: Sequence[str]) -> tuple[Request, Path | None]:
 def _fail(error: FetchError, log: Path | None) -> int:
     report = error.report()
     print(report, file=sys.stderr)  # noqa: T201
-    _leave(report, log)
+    _write_report(report, log)
     return 1
 
 
-def _leave(report: str, log: Path | None) -> None:
+def _write_report(report: str, log: Path | None) -> None:
     """Write the report for the operator."""
     try:
         if log is not None:

@@ -73,7 +73,7 @@ def _backend(config: ModelConfig, backend: str | None) -> None:
     if own and own != backend:
         field = f'backend: "{config.backend}"' if config.backend else f'platform: "{config.platform}"'
         raise ConflictError(
-            f"spec.model.backend is {backend}, but config.pbtxt says {field}. Leave spec.model.backend out, or remove "
+            f"spec.model.backend is {backend}, but config.pbtxt sets {field}. Leave spec.model.backend out, or remove "
             "the line from config.pbtxt"
         )
     if not own:

@@ -12,14 +12,14 @@ import stat
 from dataclasses import dataclass
 from pathlib import Path
 
-from halcyon.fetch.config_pbtxt import FILE, LIMIT_BYTES
+from halcyon.fetch.config_pbtxt import FILE, MAX_BYTES
 from halcyon.fetch.errors import ModelConfigError, SourceError
 
 _VERSION = re.compile(r"0|[1-9][0-9]{0,17}")
 """Names that Triton accepts as versions; it ignores those with a leading zero."""
-_NOT_OURS = frozenset({"lost+found"})
+_IGNORED = frozenset({"lost+found"})
 """Names that file systems create in a volume's root."""
-_SHOWN = 8
+_MAX_SHOWN = 8
 
 
 @dataclass(frozen=True)
@@ -47,13 +47,17 @@ def read(mount: Path, inside: str | None = None) -> ModelFolder:
     root = mount.resolve()
     names = sorted(entry.name for entry in _entries(folder, inside) if _belongs(entry.name))
     if not names:
-        raise SourceError(f"the model's source is empty: nothing in {_called(inside)}. {_wanted()}")
+        raise SourceError(
+            f"the model's source is empty: there is nothing in {_folder_name(inside)}. {_expected_content()}"
+        )
     for name in names:
-        _stays_inside(folder / name, root)
+        _check_inside(folder / name, root)
     versions = sorted(int(name) for name in names if _VERSION.fullmatch(name) and (folder / name).is_dir())
     if not versions:
-        raise SourceError(f"no version folder in {_called(inside)}, which has {_listed(names)}. {_hint(folder, names)}")
-    config = content(folder / FILE, LIMIT_BYTES) if FILE in names else None
+        raise SourceError(
+            f"no version folder in {_folder_name(inside)}, which has {_join_names(names)}. {_hint(folder, names)}"
+        )
+    config = content(folder / FILE, MAX_BYTES) if FILE in names else None
     return ModelFolder(folder, tuple(name for name in names if name != FILE), tuple(versions), config)
 
 
@@ -69,12 +73,12 @@ def content(path: Path, limit_bytes: int) -> bytes:
     except OSError as error:
         raise ModelConfigError(f"{path.name} can't be read: {error.strerror}") from error
     try:
-        found = os.fstat(descriptor)
-        if not stat.S_ISREG(found.st_mode):
-            raise ModelConfigError(f"{path.name} is no file; it must be a text file")
-        if found.st_size > limit_bytes:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise ModelConfigError(f"{path.name} is not a file; it must be a text file")
+        if status.st_size > limit_bytes:
             raise ModelConfigError(
-                f"{path.name} has {found.st_size} bytes; the limit is {limit_bytes}. Is it another file?"
+                f"{path.name} has {status.st_size} bytes; the limit is {limit_bytes}. Is it another file?"
             )
         return _at_most(descriptor, limit_bytes + 1)
     finally:
@@ -83,7 +87,7 @@ def content(path: Path, limit_bytes: int) -> bytes:
 
 def _locate(mount: Path, inside: str | None) -> Path:
     if not mount.is_dir():
-        raise SourceError(f"the model's source is not mounted: {mount} is no folder")
+        raise SourceError(f"the model's source is not mounted: {mount} is not a folder")
     mount = mount.absolute()
     if inside is None:
         return mount
@@ -95,10 +99,10 @@ def _locate(mount: Path, inside: str | None) -> Path:
         )
     folder = mount / inside
     if not os.path.lexists(folder):
-        raise SourceError(f"folder {inside} doesn't exist in the model's source. {_there(mount, parts)}")
-    _stays_inside(folder, mount.resolve())
+        raise SourceError(f"folder {inside} doesn't exist in the model's source. {_existing_folder(mount, parts)}")
+    _check_inside(folder, mount.resolve())
     if not folder.is_dir():
-        raise SourceError(f"{inside} in the model's source is no folder. {_wanted()}")
+        raise SourceError(f"{inside} in the model's source is not a folder. {_expected_content()}")
     return folder
 
 
@@ -107,23 +111,23 @@ def _entries(folder: Path, inside: str | None) -> list[os.DirEntry[str]]:
         with os.scandir(folder) as entries:
             return list(entries)
     except OSError as error:
-        raise SourceError(f"{_called(inside)} can't be read: {error.strerror}") from error
+        raise SourceError(f"{_folder_name(inside)} can't be read: {error.strerror}") from error
 
 
 def _belongs(name: str) -> bool:
-    return not name.startswith(".") and name not in _NOT_OURS
+    return not name.startswith(".") and name not in _IGNORED
 
 
-def _stays_inside(path: Path, root: Path) -> None:
+def _check_inside(path: Path, root: Path) -> None:
     """Refuse a link that can't be followed in Triton's container."""
     try:
         target = path.resolve(strict=True)
     except (OSError, RuntimeError) as error:  # RuntimeError: how pathlib reports a cycle of links
-        why = "is a link that leads nowhere" if isinstance(error, FileNotFoundError) else "is a cycle of links"
+        reason = "is a link without a target" if isinstance(error, FileNotFoundError) else "is a cycle of links"
         if isinstance(error, OSError) and not isinstance(error, FileNotFoundError):
-            why = f"can't be read: {error.strerror}"
+            reason = f"can't be read: {error.strerror}"
         raise SourceError(
-            f"{path.name} in the model's source {why}; replace it by the file or folder itself"
+            f"{path.name} in the model's source {reason}; replace it with the file or folder itself"
         ) from error
     if not target.is_relative_to(root):
         raise SourceError(
@@ -139,37 +143,37 @@ def _at_most(descriptor: int, size: int) -> bytes:
     return b"".join(pieces)
 
 
-def _called(inside: str | None) -> str:
+def _folder_name(inside: str | None) -> str:
     return f"folder {inside}" if inside else "its top folder"
 
 
-def _wanted() -> str:
-    return "A model's folder holds version folders and may hold a config.pbtxt, for example 1/model.onnx"
+def _expected_content() -> str:
+    return "A model's folder contains version folders and may contain a config.pbtxt, for example 1/model.onnx"
 
 
-def _listed(names: list[str]) -> str:
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return ", ".join(names[:_SHOWN]) + more
+def _join_names(names: list[str]) -> str:
+    more = f" and {len(names) - _MAX_SHOWN} more" if len(names) > _MAX_SHOWN else ""
+    return ", ".join(names[:_MAX_SHOWN]) + more
 
 
 def _hint(folder: Path, names: list[str]) -> str:
     for name in names[:100]:
         child = folder / name
         if child.is_dir() and any(_VERSION.fullmatch(entry.name) for entry in _entries(child, name)):
-            return f"Folder {name} has one: name it as the path of the source"
+            return f"Folder {name} has one: set it as the path of the source"
     padded = next((name for name in names if name.isdecimal() and name != FILE), None)
     if padded is not None:
-        return f"Triton passes over the version {padded}; name it {int(padded)} and make it a folder"
-    return _wanted()
+        return f"Triton ignores the version {padded}; name it {int(padded)} and make it a folder"
+    return _expected_content()
 
 
-def _there(mount: Path, parts: list[str]) -> str:
+def _existing_folder(mount: Path, parts: list[str]) -> str:
     """Return a sentence with the deepest existing folder of the path and its contents."""
     reached = mount
     for depth, part in enumerate(parts):
         if not (reached / part).is_dir():
             names = sorted(entry.name for entry in _entries(reached, None) if _belongs(entry.name))
-            where = f"folder {'/'.join(parts[:depth])}" if depth else "the volume"
-            return f"{where} has {_listed(names)}" if names else f"{where} is empty"
+            existing = f"folder {'/'.join(parts[:depth])}" if depth else "the volume"
+            return f"{existing} has {_join_names(names)}" if names else f"{existing} is empty"
         reached /= part
-    return _wanted()
+    return _expected_content()

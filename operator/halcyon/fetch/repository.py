@@ -21,7 +21,7 @@ from halcyon.fetch.mounted_source import ModelFolder
 
 STUB = "triton_python_backend_stub"
 """Name of a model's own stub, at the top of its folder."""
-_STUB_LIMIT_BYTES = 256 * 1024 * 1024
+_MAX_STUB_BYTES = 256 * 1024 * 1024
 """Maximum size that is copied to the node's disk."""
 _UNFINISHED = ".halcyon-unfinished"
 
@@ -38,29 +38,29 @@ def assemble(repository: Path, model_name: str, folder: ModelFolder, config: byt
         SourceError: the model's own stub can't be copied.
     """
     if "/" in model_name or model_name.startswith(".") or not model_name:
-        raise FetchError(f"model name {model_name!r} is no folder name; for example digits")
+        raise FetchError(f"model name {model_name!r} is not a valid folder name; for example digits")
     repository.mkdir(parents=True, exist_ok=True)
-    here, there = repository.resolve(), folder.path.resolve()
-    if here.is_relative_to(there) or there.is_relative_to(here):
-        raise FetchError(f"repository {repository} and source {folder.path} overlap; mount them apart")
-    made = here / _UNFINISHED
-    _remove(made)
-    made.mkdir()
-    (made / FILE).write_bytes(config)
+    repository_path, source_path = repository.resolve(), folder.path.resolve()
+    if repository_path.is_relative_to(source_path) or source_path.is_relative_to(repository_path):
+        raise FetchError(f"repository {repository} and source {folder.path} overlap; mount them separately")
+    unfinished = repository_path / _UNFINISHED
+    _remove(unfinished)
+    unfinished.mkdir()
+    (unfinished / FILE).write_bytes(config)
     for name in folder.names:
         if name == STUB and (folder.path / name).is_file():
-            _copy(folder.path / name, made / name)
+            _copy(folder.path / name, unfinished / name)
         else:
-            (made / name).symlink_to(folder.path / name)
-    target = here / model_name
+            (unfinished / name).symlink_to(folder.path / name)
+    target = repository_path / model_name
     _remove(target)
-    return made.rename(target)
+    return unfinished.rename(target)
 
 
-def mark(repository: Path, name: str, *, there: bool) -> None:
+def mark(repository: Path, name: str, *, is_set: bool) -> None:
     """Create the empty file `repository/name`, or remove it."""
     repository.mkdir(parents=True, exist_ok=True)
-    if there:
+    if is_set:
         (repository / name).touch()
     else:
         (repository / name).unlink(missing_ok=True)
@@ -69,9 +69,9 @@ def mark(repository: Path, name: str, *, there: bool) -> None:
 def _copy(stub: Path, target: Path) -> None:
     try:
         size = stub.stat().st_size
-        if size > _STUB_LIMIT_BYTES:
+        if size > _MAX_STUB_BYTES:
             raise SourceError(
-                f"{STUB} in the model's source has {size} bytes; the limit is {_STUB_LIMIT_BYTES}. Is it another file?"
+                f"{STUB} in the model's source has {size} bytes; the limit is {_MAX_STUB_BYTES}. Is it another file?"
             )
         shutil.copyfile(stub, target)
     except PermissionError as error:

@@ -57,20 +57,20 @@ def _inputs(config: ModelConfig, warmup: OverlayWarmup) -> dict[str, tuple[int, 
                 "is loaded). Add them, for example inputs: [{name: X, dataType: FP32, dims: [4]}]"
             )
         return own
-    asked = {tensor.name: _of(tensor) for tensor in warmup.inputs}
-    for name in asked:
+    requested = {tensor.name: _shape(tensor) for tensor in warmup.inputs}
+    for name in requested:
         if own and name not in own:
             raise ConflictError(
-                f"spec.model.warmup.inputs has {name}, which is no input of the model; config.pbtxt has {', '.join(own)}"
+                f"spec.model.warmup.inputs has {name}, which is not an input of the model; config.pbtxt has {', '.join(own)}"
             )
     # An optional input that isn't named stays out: requests without it are valid, too.
-    left_out = [tensor for tensor in config.input if tensor.name not in asked and not tensor.optional]
-    for tensor in left_out:
-        _is_known(config, tensor, next(iter(asked)))
-    return asked | {tensor.name: own[tensor.name] for tensor in left_out}
+    missing = [tensor for tensor in config.input if tensor.name not in requested and not tensor.optional]
+    for tensor in missing:
+        _check_determined(config, tensor, next(iter(requested)))
+    return requested | {tensor.name: own[tensor.name] for tensor in missing}
 
 
-def _is_known(config: ModelConfig, tensor: Any, named: str) -> None:
+def _check_determined(config: ModelConfig, tensor: Any, named: str) -> None:
     """Check that config.pbtxt alone determines the warm-up of this input.
 
     A warm-up names an input because 1 is too short for its variable dimension. The lengths of the other inputs usually go with it, so 1
@@ -87,5 +87,5 @@ def _is_known(config: ModelConfig, tensor: Any, named: str) -> None:
     )
 
 
-def _of(tensor: OverlayInput) -> tuple[int, tuple[int, ...]]:
+def _shape(tensor: OverlayInput) -> tuple[int, tuple[int, ...]]:
     return model_config_proto.data_type(tensor.data_type), tensor.dims

@@ -26,23 +26,23 @@ class ExternalMetricsApi:
     """Whether the API server keeps an HPA's `tolerance`: without it an HPA ignores deviations within 10 %."""
 
 
-UNKNOWN = ExternalMetricsApi(ours=False, why="not looked yet")
+UNKNOWN = ExternalMetricsApi(ours=False, why="not determined yet")
 NAME = "v1beta1.external.metrics.k8s.io"
-NOT_HERE = ExternalMetricsApi(
+NAMESPACED = ExternalMetricsApi(
     ours=False,
-    why="this Halcyon works in listed namespaces (--watch-namespace), and external.metrics.k8s.io is of the whole cluster",
+    why="this Halcyon is limited to namespaces (--watch-namespace), and external.metrics.k8s.io is cluster-wide",
 )
 
 
-async def look(client: Kube, *, namespace: str, service: str) -> ExternalMetricsApi:
+async def find_server(client: Kube, *, namespace: str, service: str) -> ExternalMetricsApi:
     """Return the server of the API, described in a sentence."""
     try:
-        found = await client.get(API_SERVICE, "", NAME)
+        registered = await client.get(API_SERVICE, "", NAME)
     except (errors.ApiError, errors.Unreachable) as error:
-        return ExternalMetricsApi(ours=False, why=f"who serves external.metrics.k8s.io isn't known: {error}")
-    if found is None:
-        return ExternalMetricsApi(ours=False, why="nobody serves external.metrics.k8s.io (APIService not registered)")
-    target = (found.get("spec") or {}).get("service") or {}
+        return ExternalMetricsApi(ours=False, why=f"it is unknown who serves external.metrics.k8s.io: {error}")
+    if registered is None:
+        return ExternalMetricsApi(ours=False, why="external.metrics.k8s.io is not served (no APIService is registered)")
+    target = (registered.get("spec") or {}).get("service") or {}
     serves = f"{target.get('namespace')}/{target.get('name')}"
     if serves != f"{namespace}/{service}":
         return ExternalMetricsApi(ours=False, why=f"external.metrics.k8s.io is served by {serves}")
@@ -69,19 +69,19 @@ async def keeps_tolerance(client: Kube, *, namespace: str) -> bool | None:
         },
     }
     try:
-        made = await client.create(HPA, probe, namespace=namespace, dry_run=True)
+        created = await client.create(HPA, probe, namespace=namespace, dry_run=True)
     except (errors.ApiError, errors.Unreachable) as error:
-        log.warning("whether HPAs have a tolerance isn't known", extra={"error": str(error)})
+        log.warning("it is unknown whether HPAs support a tolerance", extra={"error": str(error)})
         return None
-    behavior = made["spec"].get("behavior") or {}
-    return all("tolerance" in (behavior.get(way) or {}) for way in ("scaleUp", "scaleDown"))
+    behavior = created["spec"].get("behavior") or {}
+    return all("tolerance" in (behavior.get(direction) or {}) for direction in ("scaleUp", "scaleDown"))
 
 
 async def trust(client: Kube, ca_pem: str) -> None:
     """Make the API server trust our certificates; write only if it doesn't yet."""
     bundle = base64.b64encode(ca_pem.encode()).decode()
-    found = await client.get(API_SERVICE, "", NAME)
-    if found is None or (found.get("spec") or {}).get("caBundle") == bundle:
+    service = await client.get(API_SERVICE, "", NAME)
+    if service is None or (service.get("spec") or {}).get("caBundle") == bundle:
         return
     await client.patch(API_SERVICE, "", NAME, {"spec": {"caBundle": bundle}})
-    log.info("wrote the caBundle", extra={"apiservice": NAME})
+    log.info("updated the caBundle", extra={"apiservice": NAME})

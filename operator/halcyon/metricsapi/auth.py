@@ -39,8 +39,8 @@ CALLER: Final = web.RequestKey("halcyon caller", str)
 
 def caller_of(request: web.Request) -> str:
     """Return the user's name; empty while unknown."""
-    found: str = request.get(CALLER, "")
-    return found
+    name: str = request.get(CALLER, "")
+    return name
 
 
 class TokenReviewer(Protocol):
@@ -74,9 +74,9 @@ def metric_reviewer(reviews: Reviews) -> AccessReviewer:
 class TooOften(Exception):  # noqa: N818  # an answer (429), not a fault
     """The caller sends more requests than it may."""
 
-    def __init__(self, again_s: float) -> None:
-        super().__init__(f"too many requests from this address; ask again in {again_s:.1f} s")
-        self.again_s = again_s
+    def __init__(self, retry_after_s: float) -> None:
+        super().__init__(f"too many requests from this address; retry in {retry_after_s:.1f} s")
+        self.retry_after_s = retry_after_s
 
 
 @dataclass(frozen=True)
@@ -156,14 +156,14 @@ class Gate:
             if user is not None:
                 request[CALLER] = user.name
                 return Caller(user, vouched=True)
-        if again_s := self._limiter.take(request.remote or ""):
-            raise TooOften(again_s)
+        if retry_after_s := self._limiter.take(request.remote or ""):
+            raise TooOften(retry_after_s)
         if token := bearer_token(request.headers):
             known = await self._review_token(token)
             if known is not None and known.name:
                 request[CALLER] = known.name
                 return Caller(known, vouched=False)
-        raise Unauthenticated("needs the API server's front-proxy certificate or a valid bearer token")
+        raise Unauthenticated("the API server's front-proxy certificate or a valid bearer token is required")
 
     async def may_list(self, caller: Caller, *, namespace: str, metric: str) -> None:
         """Return if the caller may list the metric.
@@ -229,5 +229,7 @@ def _texts(data: Mapping[str, str], key: str, default: tuple[str, ...]) -> tuple
         return default
     value = json.loads(data[key])
     if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
-        raise ValueError(f'extension-apiserver-authentication: {key} is {data[key]!r}; good: ["front-proxy-client"]')
+        raise ValueError(
+            f'extension-apiserver-authentication: {key} is {data[key]!r}; it must be a JSON list of strings, for example ["front-proxy-client"]'
+        )
     return tuple(value) or default

@@ -82,7 +82,7 @@ class Certificates:
         """
         for key in ("tls.crt", "tls.key", "ca.crt", "signing-ca.crt", "signing-ca.key"):
             if not data.get(key):
-                raise ValueError(f"the Secret with the operator's certificates lacks the key {key}")
+                raise ValueError(f"the Secret with the operator's certificates has no key {key}")
         ca = Pair(data["signing-ca.crt"], data["signing-ca.key"])
         next_ca = Pair(data["next-ca.crt"], data["next-ca.key"]) if data.get("next-ca.crt") else None
         current = {ca.cert_pem, *([] if next_ca is None else [next_ca.cert_pem])}
@@ -90,7 +90,9 @@ class Certificates:
         result = cls(Pair(data["tls.crt"], data["tls.key"]), ca, next_ca, former)
         for pair in (result.serving, ca, *([] if next_ca is None else [next_ca])):
             if _key(pair).public_key() != load(pair.cert_pem).public_key():
-                raise ValueError(f"the Secret with the operator's certificates: {pair!r} has another's private key")
+                raise ValueError(
+                    f"the Secret with the operator's certificates: {pair!r} has the private key of another certificate"
+                )
         return result
 
 
@@ -113,7 +115,7 @@ def issue(ca: Pair, names: Iterable[str], now: datetime) -> Pair:
     """
     wanted = list(dict.fromkeys(names))
     if not wanted:
-        raise ValueError("a serving certificate needs a name, for example halcyon.halcyon-system.svc")
+        raise ValueError("a serving certificate requires a name, for example halcyon.halcyon-system.svc")
     issuer, issuer_key = load(ca.cert_pem), _key(ca)
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "halcyon")])
@@ -145,10 +147,10 @@ def renewed(stored: Certificates | None, names: Iterable[str], now: datetime) ->
     | a serving certificate with less than a third left | a new one                                               |
     | one for other names, or of another CA             | a new one                                               |
     """
-    wanted = list(dict.fromkeys(names))
+    unique_names = list(dict.fromkeys(names))
     if stored is None or all(load(ca.cert_pem).not_valid_after_utc <= now for ca in (stored.ca, stored.next_ca) if ca):
         ca = make_ca(now)
-        return Certificates(issue(ca, wanted, now), ca)
+        return Certificates(issue(ca, unique_names, now), ca)
     former = tuple(pem for pem in stored.former_cas if load(pem).not_valid_after_utc > now)
     result = stored if former == stored.former_cas else replace(stored, former_cas=former)
     if result.next_ca is None and needs_rotation(result.ca.cert_pem, now):
@@ -156,10 +158,14 @@ def renewed(stored: Certificates | None, names: Iterable[str], now: datetime) ->
     elif result.next_ca is not None and load(result.next_ca.cert_pem).not_valid_before_utc + SLACK + SPREAD <= now:
         ca = result.next_ca
         replaced = () if load(result.ca.cert_pem).not_valid_after_utc <= now else (result.ca.cert_pem,)
-        result = Certificates(issue(ca, wanted, now), ca, None, (*replaced, *former))
+        result = Certificates(issue(ca, unique_names, now), ca, None, (*replaced, *former))
     serving = result.serving.cert_pem
-    if needs_rotation(serving, now) or _names(serving) != set(wanted) or not issued_by(serving, result.ca.cert_pem):
-        result = replace(result, serving=issue(result.ca, wanted, now))
+    if (
+        needs_rotation(serving, now)
+        or _names(serving) != set(unique_names)
+        or not issued_by(serving, result.ca.cert_pem)
+    ):
+        result = replace(result, serving=issue(result.ca, unique_names, now))
     return result
 
 
@@ -224,7 +230,7 @@ def _names(cert_pem: str) -> set[str]:
 def _key(pair: Pair) -> ec.EllipticCurvePrivateKey:
     key = serialization.load_pem_private_key(pair.key_pem.encode(), None)
     if not isinstance(key, ec.EllipticCurvePrivateKey):
-        raise ValueError(f"the private key of {pair!r} is not of an elliptic curve")  # noqa: TRY004  # one kind to catch
+        raise ValueError(f"the private key of {pair!r} is not an elliptic-curve key")  # noqa: TRY004  # one kind to catch
     return key
 
 

@@ -11,7 +11,7 @@
 Agents behind one NAT, the API server and an ingress share an address, so an address counts only under pressure, and only until the
 caller is known. A new connection beyond a limit replaces an idle one, if one may be replaced:
 
-- of its own source, if that is at its limit, and only after `REPLACEABLE_S`: a client that has just connected gets its turn;
+- of its own source, if that is at its limit, and only after `MIN_REPLACEABLE_S`: a client that has just connected gets its turn;
 - else of the source with the most, at once if that has at least two more; a source with few always gets in.
 
 Out of scope: timeouts and sockets (`listener`).
@@ -24,7 +24,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-REPLACEABLE_S = 3.0
+MIN_REPLACEABLE_S = 3.0
 """A connection without a request for this long may be replaced. Honest clients send their first request within milliseconds; a
 connection that is kept open for a next request can be re-created."""
 IPV6_PREFIX = 64
@@ -63,7 +63,7 @@ class Connection:
     """Caller of the last identified request on it; empty if unidentified."""
     in_request: bool = False
     has_streamed: bool = False
-    counted_idle: bool = False
+    is_counted_idle: bool = False
     closed: bool = False
 
 
@@ -94,10 +94,10 @@ class Connections:
             if replaced is None:
                 return "source" if crowded else "all"
             self.end(replaced)
-        made = Connection(source, now)
-        self._by_source.setdefault(source, {})[made] = None
+        connection = Connection(source, now)
+        self._by_source.setdefault(source, {})[connection] = None
         self.unidentified += 1
-        return made, replaced
+        return connection, replaced
 
     def begin_request(self, connection: Connection) -> None:
         """Record that a complete request head has arrived."""
@@ -123,7 +123,7 @@ class Connections:
             return self.unidentified < self.limits.pressure
         if self._idle_total >= self.limits.idle or self._idle[connection.caller] >= self.limits.idle_per_caller:
             return False
-        connection.counted_idle = True
+        connection.is_counted_idle = True
         self._idle[connection.caller] += 1
         self._idle_total += 1
         return True
@@ -143,8 +143,8 @@ class Connections:
                 del self._by_source[connection.source]
 
     def _uncount_idle(self, connection: Connection) -> None:
-        if connection.counted_idle:
-            connection.counted_idle = False
+        if connection.is_counted_idle:
+            connection.is_counted_idle = False
             self._idle_total -= 1
             self._idle[connection.caller] -= 1
             if not self._idle[connection.caller]:
@@ -153,14 +153,14 @@ class Connections:
 
 def source_of(address: str) -> str:
     """Return what counts as one source: an IPv4 address, or the network of an IPv6 address."""
-    found = ipaddress.ip_address(address.partition("%")[0])
-    if isinstance(found, ipaddress.IPv6Address):
-        mapped = found.ipv4_mapped
-        return str(mapped or ipaddress.ip_network((found, IPV6_PREFIX), strict=False))
-    return str(found)
+    parsed = ipaddress.ip_address(address.partition("%")[0])
+    if isinstance(parsed, ipaddress.IPv6Address):
+        mapped = parsed.ipv4_mapped
+        return str(mapped or ipaddress.ip_network((parsed, IPV6_PREFIX), strict=False))
+    return str(parsed)
 
 
 def _replaceable(connections: dict[Connection, None], now: float, *, at_once: bool) -> Connection | None:
     """Return the longest open connection of a source that may be replaced, or None."""
     idle = (one for one in connections if not one.in_request)
-    return next((one for one in idle if at_once or now - one.idle_since >= REPLACEABLE_S), None)
+    return next((one for one in idle if at_once or now - one.idle_since >= MIN_REPLACEABLE_S), None)

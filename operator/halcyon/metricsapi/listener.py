@@ -2,9 +2,9 @@
 
 | timeout                        | applies to                                                                          |
 | ------------------------------ | ----------------------------------------------------------------------------------- |
-| `REQUEST_S`                    | TLS handshake and first request head together, from accept on; and a request's body |
-| `KEEP_ALIVE_S`                 | the next request head, from the end of a response on                                |
-| `ANSWER_S`                     | a client that does not read its response                                            |
+| `REQUEST_TIMEOUT_S`            | TLS handshake and first request head together, from accept on; and a request's body |
+| `KEEP_ALIVE_TIMEOUT_S`         | the next request head, from the end of a response on                                |
+| `RESPONSE_TIMEOUT_S`           | a client that does not read its response                                            |
 | none                           | a request in its handler: streams of agents and pages have heartbeats               |
 
 aiohttp alone has no connection limit, waits 3,630 s for a request, and sees a connection only after its TLS handshake. So this module
@@ -27,16 +27,16 @@ from prometheus_client import CollectorRegistry, Counter
 
 from halcyon.metricsapi.auth import caller_of
 from halcyon.metricsapi.connections import DEFAULT_LIMITS, Connection, Connections, PortLimits, source_of
-from halcyon.metricsapi.peer import REQUEST_S, ClientTransport, PlainProtocol, TlsProtocol
+from halcyon.metricsapi.peer import REQUEST_TIMEOUT_S, ClientTransport, PlainProtocol, TlsProtocol
 from halcyon.metricsapi.sockets import listen
 from halcyon.monitoring import instruments, operator_metrics
 
-KEEP_ALIVE_S = 25.0
+KEEP_ALIVE_TIMEOUT_S = 25.0
 """More than the HPA's polling interval of 15 s."""
-ANSWER_S = 28.0
+RESPONSE_TIMEOUT_S = 28.0
 LOG_INTERVAL_S = 60.0
 ACCEPT_RETRY_INTERVAL_S = 1.0
-_ACCEPTS_AT_ONCE = 64
+_MAX_ACCEPTS = 64
 """Accepts before the loop does other work: a flood of refused connections must not stop it."""
 
 log = logging.getLogger(__name__)
@@ -73,9 +73,9 @@ class ListeningPorts:
         Raises:
             OSError: the port is taken.
         """
-        made = Listener(app, self._closed, name=name, tls=tls, shutdown_s=shutdown_s, limits=limits)
-        await made.start(host, port)
-        return made
+        listener = Listener(app, self._closed, name=name, tls=tls, shutdown_s=shutdown_s, limits=limits)
+        await listener.start(host, port)
+        return listener
 
 
 class Listener:
@@ -101,7 +101,7 @@ class Listener:
             access_log=None,
             handle_signals=False,
             shutdown_timeout=shutdown_s,
-            keepalive_timeout=KEEP_ALIVE_S,
+            keepalive_timeout=KEEP_ALIVE_TIMEOUT_S,
         )
         self._sockets: list[socket.socket] = []
         self._accepting: list[asyncio.Task[None]] = []
@@ -147,19 +147,19 @@ class Listener:
     async def _accept(self, listening: socket.socket) -> None:
         loop = asyncio.get_running_loop()
         while True:
-            for _ in range(_ACCEPTS_AT_ONCE):
+            for _ in range(_MAX_ACCEPTS):
                 try:
                     accepted, address = await loop.sock_accept(listening)
                 except ConnectionError:
                     continue  # the client disconnected before
                 except OSError as error:  # no file descriptors, no memory: both are temporary
-                    log.error("no connection can be accepted", extra={"port": self._name, "error": str(error)})  # noqa: TRY400  # it says it all
+                    log.error("connections can't be accepted", extra={"port": self._name, "error": str(error)})  # noqa: TRY400  # it says it all
                     await asyncio.sleep(ACCEPT_RETRY_INTERVAL_S)
                     break
                 try:
                     self._take(accepted, source_of(address[0]))
                 except Exception:  # whatever one connection does, the port stays open
-                    log.exception("a connection was not accepted", extra={"port": self._name})
+                    log.exception("a connection could not be accepted", extra={"port": self._name})
                     accepted.close()
             await asyncio.sleep(0)
 
@@ -182,9 +182,9 @@ class Listener:
 
     async def _open(self, peer: ClientTransport, accepted: socket.socket) -> None:
         loop = asyncio.get_running_loop()
-        made = PlainProtocol(peer) if self._tls is None else TlsProtocol(peer, loop, self._tls)
+        socket_protocol = PlainProtocol(peer) if self._tls is None else TlsProtocol(peer, loop, self._tls)
         try:
-            await loop.connect_accepted_socket(lambda: made, accepted)
+            await loop.connect_accepted_socket(lambda: socket_protocol, accepted)
         except BaseException as error:
             accepted.close()
             self.ended(peer)
@@ -208,7 +208,7 @@ class Listener:
         if peer is None:  # closed meanwhile
             return await handler(request)  # type: ignore[no-any-return]
         self.connections.begin_request(peer.connection)
-        peer.end_within(REQUEST_S)
+        peer.end_within(REQUEST_TIMEOUT_S)
         request.content.on_eof(peer.body_complete)
         response: web.StreamResponse | None = None
         try:
@@ -224,7 +224,7 @@ class Listener:
             kept = self.connections.end_request(peer.connection, time.monotonic())
             if response is not None and not kept:
                 response.force_close()
-            peer.end_within(ANSWER_S)
+            peer.end_within(RESPONSE_TIMEOUT_S)
 
     async def _prepare(self, request: web.Request, response: web.StreamResponse) -> None:
         peer = self._peers.get(request.protocol)
@@ -238,7 +238,7 @@ class Listener:
         if now - self._logged.get(reason, -LOG_INTERVAL_S) >= LOG_INTERVAL_S:
             self._logged[reason] = now
             log.warning(
-                "too many connections whose caller is not known; one was closed",
+                "too many connections of unidentified callers; one was closed",
                 extra={
                     "port": self._name,
                     "reason": reason,

@@ -16,9 +16,9 @@ from typing_extensions import override
 
 from halcyon.metricsapi.connections import Connection
 
-REQUEST_S = 10.0
+REQUEST_TIMEOUT_S = 10.0
 """Timeout of the TLS handshake and the first request head together, from accept on; and of a request's body."""
-TLS_CLOSE_S = 2.0
+TLS_CLOSE_TIMEOUT_S = 2.0
 """Maximum time for a client to confirm the end of its TLS session."""
 TLS_BUFFER_BYTES = 16 * 1024
 """Maximum content of a TLS record. asyncio's own buffers take 256 KiB per connection, even if idle."""
@@ -47,17 +47,17 @@ class ClientTransport:
         """Record that the transport is open: the socket's own, below TLS."""
         assert isinstance(transport, asyncio.Transport)  # noqa: S101  # of a socket
         self._transport = transport
-        self.end_within(REQUEST_S)
+        self.end_within(REQUEST_TIMEOUT_S)
         if self._closing:
             transport.abort()
 
     def end_within(self, limit_s: float) -> None:
         """Close it after this time, unless the timeout is removed or replaced before."""
-        self.let_live()
+        self.cancel_timeout()
         if not self.connection.closed:
             self._timer = asyncio.get_running_loop().call_later(limit_s, self._owner.late, self)
 
-    def let_live(self) -> None:
+    def cancel_timeout(self) -> None:
         """Remove the timeout."""
         if self._timer is not None:
             self._timer.cancel()
@@ -66,7 +66,7 @@ class ClientTransport:
     def body_complete(self) -> None:
         """Record that the request is complete. A response that was sent before has a timeout of its own."""
         if self.connection.in_request:
-            self.let_live()
+            self.cancel_timeout()
 
     def close(self) -> None:
         """Close at once, without waiting for a client that doesn't read."""
@@ -77,7 +77,7 @@ class ClientTransport:
     def lost(self) -> None:
         """Record that it is closed."""
         self._owner.ended(self)
-        self.let_live()
+        self.cancel_timeout()
 
 
 class PlainProtocol(asyncio.Protocol):
@@ -129,7 +129,7 @@ class TlsProtocol(SSLProtocol):
             context,
             None,  # type: ignore[arg-type]  # no waiter: the handshake has a time-out
             server_side=True,
-            ssl_shutdown_timeout=TLS_CLOSE_S,
+            ssl_shutdown_timeout=TLS_CLOSE_TIMEOUT_S,
         )
 
     @override

@@ -83,7 +83,7 @@ class MetricsApi:
             web.get(f"/apis/{documents.GROUP}", self._guarded(lambda _: documents.group())),
             web.get(documents.ROOT, self._guarded(lambda _: documents.resources(_BY_RESOURCE))),
             web.get(f"{documents.ROOT}/namespaces/{{namespace}}/{{metric}}", self._value),
-            web.get("/apis/{rest:.*}", self._nothing),
+            web.get("/apis/{rest:.*}", self._not_found),
         ]
 
     async def _healthz(self, request: web.Request) -> web.Response:
@@ -96,56 +96,59 @@ class MetricsApi:
 
     def _guarded(self, document: Callable[[web.Request], dict[str, Any]]) -> Handler:
         async def handle(request: web.Request) -> web.Response:
-            refused = await self._admitted(request)
-            return refused if isinstance(refused, web.Response) else _json(200, document(request))
+            rejection = await self._rejection(request)
+            return rejection if isinstance(rejection, web.Response) else _json(200, document(request))
 
         return handle
 
-    async def _nothing(self, request: web.Request) -> web.Response:
-        refused = await self._admitted(request)
-        if isinstance(refused, web.Response):
-            return refused
-        return _fail(404, f"{request.path} is not served here; {documents.ROOT}/namespaces/NAMESPACE/{QUEUE_DEPTH} is")
+    async def _not_found(self, request: web.Request) -> web.Response:
+        rejection = await self._rejection(request)
+        if isinstance(rejection, web.Response):
+            return rejection
+        return _fail(
+            404, f"{request.path} is not served; for example, {documents.ROOT}/namespaces/NAMESPACE/{QUEUE_DEPTH} is"
+        )
 
     async def _value(self, request: web.Request) -> web.Response:
-        response = await self._answer(request)
+        response = await self._value_response(request)
         metric = _BY_RESOURCE.get(request.match_info["metric"].lower(), "other")
         self.requests.labels(metric, str(response.status)).inc()
         return response
 
-    async def _answer(self, request: web.Request) -> web.Response:
-        namespace, asked = request.match_info["namespace"], request.match_info["metric"]
-        refused = await self._admitted(request, namespace=namespace, metric=asked)
-        if isinstance(refused, web.Response):
-            return refused
-        metric = _BY_RESOURCE.get(asked.lower())
+    async def _value_response(self, request: web.Request) -> web.Response:
+        namespace, resource = request.match_info["namespace"], request.match_info["metric"]
+        rejection = await self._rejection(request, namespace=namespace, metric=resource)
+        if isinstance(rejection, web.Response):
+            return rejection
+        metric = _BY_RESOURCE.get(resource.lower())
         if metric is None:
-            return _fail(404, f"there is no metric {asked[:100]}; there are {' and '.join(METRICS)}")
+            return _fail(404, f"metric {resource[:100]} does not exist; the metrics are {' and '.join(METRICS)}")
         name = _selected(request.query.getall("labelSelector", []))
         if name is None:
             selector = ", ".join(request.query.getall("labelSelector", [])) or "empty"
             return _fail(400, f"labelSelector is {selector[:200]}; it must name one model: {LABEL}=NAME")
-        where = f"{metric} of ModelDeployment {namespace}/{name}"
+        subject = f"{metric} of ModelDeployment {namespace}/{name}"
         try:
-            value = await self._known(metric, namespace, name)
+            value = await self._current_value(metric, namespace, name)
         except Exception:  # noqa: BLE001  # whatever the source raises, the HPA must get an error and no number
             _log.exception("no reading of %s/%s", namespace, name)
-            return _fail(503, f"{where} could not be read now; try again")
+            return _fail(503, f"{subject} could not be read now; retry later")
         if value is None:
-            return _fail(404, f"{where} is not measured: the model has no GPU, or no target for it")
+            return _fail(404, f"{subject} is not measured: the model has no GPU, or the metric has no target")
         if isinstance(value, Missing):
-            return _fail(404, f"{where} is not known: {value.reason}")
+            return _fail(404, f"{subject} is unknown: {value.reason}")
         try:
             thousandths = milli(value.value)
         except ValueError as error:
-            return _fail(404, f"{where} is not known: {error}")
-        taken = self._utcnow() - timedelta(seconds=max(self._monotonic() - value.at, 0.0))
+            return _fail(404, f"{subject} is unknown: {error}")
+        taken_at = self._utcnow() - timedelta(seconds=max(self._monotonic() - value.at, 0.0))
         window_s = 0 if metric == DESIRED_REPLICAS else int(WINDOW_S)
         return _json(
-            200, documents.values(metric=metric, labels={LABEL: name}, milli=thousandths, at=taken, window_s=window_s)
+            200,
+            documents.values(metric=metric, labels={LABEL: name}, milli=thousandths, at=taken_at, window_s=window_s),
         )
 
-    async def _known(self, metric: str, namespace: str, name: str) -> Value | Missing | None:
+    async def _current_value(self, metric: str, namespace: str, name: str) -> Value | Missing | None:
         """Return the metric's value, why it isn't known, or None if it isn't measured."""
         if metric == DESIRED_REPLICAS:
             return await self._source.desired(namespace, name)
@@ -154,7 +157,7 @@ class MetricsApi:
             return reading
         return reading.queue_depth if metric == QUEUE_DEPTH else reading.gpu_utilization
 
-    async def _admitted(self, request: web.Request, *, namespace: str = "", metric: str = "") -> web.Response | None:
+    async def _rejection(self, request: web.Request, *, namespace: str = "", metric: str = "") -> web.Response | None:
         """Return None for a caller that may send this request, else the response for it."""
         try:
             caller = await self._gate.caller(request, self._utcnow())
@@ -170,11 +173,11 @@ class MetricsApi:
             return _fail(403, str(error))
         except TooOften as error:
             response = _fail(429, str(error))
-            response.headers["Retry-After"] = str(math.ceil(error.again_s))
+            response.headers["Retry-After"] = str(math.ceil(error.retry_after_s))
             return response
         except Exception:  # noqa: BLE001  # whatever the reviews raise, it admits no caller
             _log.exception("a caller of %s could not be reviewed", request.path)
-            return _fail(503, "whether you may ask could not be found out now; try again")
+            return _fail(503, "your permission could not be checked now; retry later")
         return None
 
 
@@ -201,8 +204,8 @@ async def start_site(
 
 def _selected(selectors: list[str]) -> str | None:
     """Return the one model that the selectors name, or None."""
-    found = _SELECTOR.fullmatch(selectors[0]) if len(selectors) == 1 else None
-    return found["name"] if found and _NAME.fullmatch(found["name"]) else None
+    match = _SELECTOR.fullmatch(selectors[0]) if len(selectors) == 1 else None
+    return match["name"] if match and _NAME.fullmatch(match["name"]) else None
 
 
 def _json(code: int, document: dict[str, Any]) -> web.Response:

@@ -30,15 +30,15 @@ class ServingCertificate:
         secret: str,
         names: tuple[str, ...],
         on_change: Callable[[], None],
-        fronted: bool = True,
+        has_front_proxy: bool = True,
     ) -> None:
         """`names`: DNS names of the certificate. `on_change`: called when the CA bundle has changed.
 
-        `fronted`: whether the API server may send requests through its front proxy.
+        `has_front_proxy`: whether the API server may send requests through its front proxy.
         """
         self._client = client
         self._namespace, self._secret, self._names = namespace, secret, names
-        self._on_change, self._fronted = on_change, fronted
+        self._on_change, self._has_front_proxy = on_change, has_front_proxy
         self.certificates: Certificates | None = None
         self.tls: ServingTLS | None = None
         self.front_proxy: RequestHeaderConfig | None = None
@@ -49,21 +49,23 @@ class ServingCertificate:
         Raises:
             ApiError, Unreachable: the Secret can't be read or written; the certificates in use stay.
         """
-        found = await self._client.get(SECRET, self._namespace, self._secret)
-        if found is None:
-            raise errors.NotFound(404, f"Secret {self._namespace}/{self._secret} doesn't exist; the chart makes it")
-        stored = self._parse(found.get("data") or {})
+        secret = await self._client.get(SECRET, self._namespace, self._secret)
+        if secret is None:
+            raise errors.NotFound(
+                404, f"Secret {self._namespace}/{self._secret} doesn't exist; the Helm chart creates it"
+            )
+        stored = self._parse(secret.get("data") or {})
         if leading:
-            due = renewed(stored, self._names, datetime.now(UTC))
-            if due != stored:
+            current = renewed(stored, self._names, datetime.now(UTC))
+            if current != stored:
                 body = {
-                    "metadata": {"resourceVersion": found["metadata"]["resourceVersion"]},
-                    "data": {k: base64.b64encode(v.encode()).decode() for k, v in due.to_secret().items()},
+                    "metadata": {"resourceVersion": secret["metadata"]["resourceVersion"]},
+                    "data": {k: base64.b64encode(v.encode()).decode() for k, v in current.to_secret().items()},
                 }
                 await self._client.patch(SECRET, self._namespace, self._secret, body)
-                log.info("wrote certificates", extra={"secret": self._secret})
-                stored = due
-        if self._fronted:
+                log.info("updated the certificates", extra={"secret": self._secret})
+                stored = current
+        if self._has_front_proxy:
             await self._read_front_proxy()
         if stored is not None:
             self._serve(stored)
@@ -74,15 +76,15 @@ class ServingCertificate:
         try:
             return Certificates.from_secret({k: base64.b64decode(v).decode() for k, v in data.items()})
         except ValueError as error:
-            log.warning("the stored certificates are of no use", extra={"secret": self._secret, "error": str(error)})
+            log.warning("the stored certificates are invalid", extra={"secret": self._secret, "error": str(error)})
             return None
 
     async def _read_front_proxy(self) -> None:
-        found = await self._client.get(CONFIG_MAP, "kube-system", "extension-apiserver-authentication")
+        config_map = await self._client.get(CONFIG_MAP, "kube-system", "extension-apiserver-authentication")
         try:
-            config = RequestHeaderConfig.from_config_map((found or {}).get("data") or {})
+            config = RequestHeaderConfig.from_config_map((config_map or {}).get("data") or {})
         except ValueError as error:
-            log.warning("the front proxy's configuration is of no use", extra={"error": str(error)})
+            log.warning("the front proxy's configuration is invalid", extra={"error": str(error)})
             return
         if config != self.front_proxy:
             self.front_proxy = config

@@ -7,7 +7,7 @@ import socket
 from collections.abc import Iterable
 from typing import Final
 
-BACKLOG = 1024
+MAX_BACKLOG = 1024
 """Connections that the kernel holds until they are accepted: all agents of a lost replica reconnect at once, and a handshake that
 finds the queue full is retried only a second later."""
 _NO_FAMILY: Final = frozenset({errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL})
@@ -32,26 +32,26 @@ def listen_on_all(port: int, families: Iterable[tuple[socket.AddressFamily, str]
     Raises:
         OSError: the port is taken, or the node has none of them.
     """
-    made: list[socket.socket] = []
+    sockets: list[socket.socket] = []
     missing: OSError | None = None
     try:
         for family, every in families:
             try:
-                made.append(_bound(family, every, made[0].getsockname()[1] if made else port))
+                sockets.append(_bound(family, every, sockets[0].getsockname()[1] if sockets else port))
             except OSError as error:
                 if error.errno not in _NO_FAMILY:
                     raise
                 missing = error
     except OSError:
-        for one in made:
+        for one in sockets:
             one.close()
         raise
-    if not made:
-        raise missing or OSError(f"no address family is named to listen on port {port}")
-    return made
+    if not sockets:
+        raise missing or OSError(f"no address family is given to listen on port {port}")
+    return sockets
 
 
 def _bound(family: socket.AddressFamily, host: str, port: int) -> socket.socket:
-    made = socket.create_server((host, port), family=family, backlog=BACKLOG)
-    made.setblocking(False)
-    return made
+    listening = socket.create_server((host, port), family=family, backlog=MAX_BACKLOG)
+    listening.setblocking(False)
+    return listening

@@ -24,10 +24,10 @@ class ServingTLS:
             ssl.SSLError: certificate, key or CA are invalid, or don't match.
         """
         self._cert_pem, self._key_pem, self._client_ca_pem = cert_pem, key_pem, client_ca_pem
-        self._newest = self._made()
-        self.context = self._made()
+        self._newest = self._build_context()
+        self.context = self._build_context()
         """The context to listen with."""
-        self.context.sni_callback = self._hand_over
+        self.context.sni_callback = self._select_context
 
     def serve(self, cert_pem: str, key_pem: str) -> None:
         """Serve this certificate from the next handshake on; on an error the old one stays.
@@ -38,7 +38,7 @@ class ServingTLS:
         before = self._cert_pem, self._key_pem
         self._cert_pem, self._key_pem = cert_pem, key_pem
         try:
-            self._newest = self._made()
+            self._newest = self._build_context()
         except (ssl.SSLError, ValueError):
             self._cert_pem, self._key_pem = before
             raise
@@ -51,16 +51,16 @@ class ServingTLS:
         """
         before, self._client_ca_pem = self._client_ca_pem, client_ca_pem
         try:
-            self._newest = self._made()
+            self._newest = self._build_context()
         except (ssl.SSLError, ValueError):
             self._client_ca_pem = before
             raise
 
-    def _hand_over(self, connection: ssl.SSLObject, server_name: str | None, context: ssl.SSLContext) -> None:
+    def _select_context(self, connection: ssl.SSLObject, server_name: str | None, context: ssl.SSLContext) -> None:
         del server_name, context  # called for every handshake, with or without a server name
         connection.context = self._newest
 
-    def _made(self) -> ssl.SSLContext:
+    def _build_context(self) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         # A resumed session would keep a client certificate valid that the rotation of its CA has revoked.

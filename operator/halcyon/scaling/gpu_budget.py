@@ -87,8 +87,8 @@ class Grant(NamedTuple):
     """GPUs of the budget or quota that is the cause."""
 
     def describe(self) -> str:
-        """Return for example `wants 8 (16 GPUs), granted 5: the site's budget of 40 GPUs is shared by priority and need`."""
-        head = f"wants {self.desired} ({_gpus(self.desired * self.gpus_per_replica)}), granted {self.replicas}"
+        """Return for example `desires 8 (16 GPUs), granted 5: the site's budget of 40 GPUs is shared by priority and need`."""
+        head = f"desires {self.desired} ({_gpus(self.desired * self.gpus_per_replica)}), granted {self.replicas}"
         if self.cause == "none":
             return head
         if self.cause == "quota":
@@ -293,11 +293,11 @@ def _check(demands: Sequence[Demand]) -> None:
     seen: set[str] = set()
     for demand in demands:
         if demand.key in seen:
-            raise ValueError(f"{demand.key} is there twice; a model has one demand")
+            raise ValueError(f"{demand.key} occurs twice; a model has one demand")
         seen.add(demand.key)
         least = min(demand.desired, demand.gpus_per_replica, demand.current, demand.floor)
         if least < 0 or not 0 <= demand.need < math.inf:
-            raise ValueError(f"{demand.key}: {demand} has a number below 0, or a need that is no number")
+            raise ValueError(f"{demand.key}: {demand} has a number below 0, or a need that is not a number")
 
 
 def _gpus(count: int) -> str:

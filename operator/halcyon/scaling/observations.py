@@ -14,7 +14,7 @@ from typing import Protocol, TypeVar
 
 from halcyon.api.documents.observation_report import Batches, PodState, SlotLatency
 
-FRESH_S = 10.0
+MAX_AGE_S = 10.0
 """Maximum age of a known value. Agents report at least every 5 s, so one lost report does no harm."""
 
 
@@ -112,7 +112,7 @@ class BalancerObservation:
 
     agent: str
     points: tuple[BalancerPoint, ...] = ()
-    """Oldest first; none newer than `FRESH_S` if its HAProxy does not respond."""
+    """Oldest first; none newer than `MAX_AGE_S` if its HAProxy does not respond."""
     latency: tuple[SlotLatency, ...] = ()
     """Latencies of the newest sample; reported while there are two slots. A restarted HAProxy counts from 0."""
 
@@ -125,16 +125,16 @@ class Observation:
     """Time of the observation."""
     pods: tuple[PodObservation, ...] = ()
     balancers: tuple[BalancerObservation, ...] = ()
-    """Balancers whose agents reported within `FRESH_S`. A silent agent is left out, whether its pod or only its
+    """Balancers whose agents reported within `MAX_AGE_S`. A silent agent is left out, whether its pod or only its
     connection is gone."""
     silent: tuple[tuple[str, float], ...] = ()
     """Agents that stopped reporting, with the seconds since their last report."""
 
 
 def fresh(points: Sequence[P], now: float, known: Callable[[P], float | None]) -> P | None:
-    """Return the newest point for which `known` returns a value, if it is not older than `FRESH_S`."""
+    """Return the newest point for which `known` returns a value, if it is not older than `MAX_AGE_S`."""
     for point in reversed(points):
-        if now - point.at > FRESH_S:
+        if now - point.at > MAX_AGE_S:
             return None
         if known(point) is not None:
             return point
@@ -144,7 +144,7 @@ def fresh(points: Sequence[P], now: float, known: Callable[[P], float | None]) -
 def mean(points: Sequence[P], now: float, window_s: float, known: Callable[[P], float | None]) -> float | None:
     """Return the mean over the last `window_s`, each value weighted by the time until the next point.
 
-    Agents report on change, so a value holds until the next one (but no longer than `FRESH_S`). A plain mean over
+    Agents report on change, so a value holds until the next one (but no longer than `MAX_AGE_S`). A plain mean over
     samples would give five steady seconds the weight of a single change. Unknown values have no weight. Returns None
     if nothing in the window is known.
     """
@@ -185,7 +185,7 @@ def _held(points: Sequence[P], now: float, known: Callable[[P], float | None]) -
         value = known(point)
         if value is not None and point.at <= now:
             following = points[index + 1].at if index + 1 < len(points) else now
-            yield point.at, min(following, now, point.at + FRESH_S), value
+            yield point.at, min(following, now, point.at + MAX_AGE_S), value
 
 
 def _covered(spans: list[tuple[float, float]]) -> float:

@@ -108,7 +108,7 @@ def in_force(schedules: Sequence[CronSchedule], at: float) -> InForce:
     high, caps = min(highs, default=(None, ""))
     conflict = None
     if low is not None and high is not None and low > high:
-        conflict = f"schedule {raises} wants at least {low} replicas and {caps} at most {high}: the maximum wins"
+        conflict = f"schedule {raises} sets at least {low} replicas and {caps} at most {high}: the maximum wins"
         low = high
     upcoming = min(coming, key=lambda opening: (opening.begin, opening.name), default=None)
     changes = [opening.end for opening in openings] + [opening.begin for opening in coming]
@@ -121,7 +121,7 @@ def problems(schedules: Sequence[CronSchedule]) -> tuple[Problem, ...]:
     seen: set[str] = set()
     for schedule in schedules:
         if not schedule.name or schedule.name in seen:
-            reason = "is there twice" if schedule.name else "is empty"
+            reason = "occurs twice" if schedule.name else "is empty"
             result.append(Problem(schedule.name or "(no name)", "name", f'"{schedule.name}"', reason, '"office-hours"'))
         seen.add(schedule.name)
         result += _problems(schedule)
@@ -157,9 +157,9 @@ def _why_no_rule(rule: str) -> str | None:
     try:
         next(CronSim(rule, datetime(2024, 1, 1)))  # noqa: DTZ001 - wall clock time of no zone, on purpose
     except CronSimError as error:
-        return f"is no cron rule ({str(error)[:1].lower()}{str(error)[1:]})"
+        return f"is not a cron rule ({str(error)[:1].lower()}{str(error)[1:]})"
     except StopIteration:
-        return "names a time that never comes"
+        return "never matches any time"
     return None
 
 

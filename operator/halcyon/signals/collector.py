@@ -98,7 +98,7 @@ class Collector:
         registry = registry or CollectorRegistry()
         self.reports = instruments.counter(operator_metrics.REPORTS, registry)
         self.implausible = instruments.counter(operator_metrics.IMPLAUSIBLE_VALUES, registry)
-        self.logins = instruments.counter(operator_metrics.STREAM_REQUESTS, registry)
+        self.stream_requests = instruments.counter(operator_metrics.STREAM_REQUESTS, registry)
         self.streams = instruments.gauge(operator_metrics.STREAMS, registry)
 
     def routes(self) -> list[web.RouteDef]:
@@ -109,26 +109,26 @@ class Collector:
         """Serve one agent's stream until it ends."""
         token = bearer_token(request.headers)
         if not token:
-            self.logins.labels("unauthenticated").inc()
-            raise web.HTTPUnauthorized(text="needs the header Authorization: Bearer TOKEN")
+            self.stream_requests.labels("unauthenticated").inc()
+            raise web.HTTPUnauthorized(text="the header Authorization: Bearer TOKEN is required")
         try:
             cached = self._accepted.get(token_digest(token))
             username = await self._reviewed(token) if cached is None else cached[0]
         except Exception as error:
             _log.warning("a token could not be checked: %s", error)
-            self.logins.labels("unreviewed").inc()
-            raise web.HTTPServiceUnavailable(text="the token could not be checked; try again") from error
+            self.stream_requests.labels("unreviewed").inc()
+            raise web.HTTPServiceUnavailable(text="the token could not be checked; retry later") from error
         if username is None:
-            self.logins.labels("unauthenticated").inc()
+            self.stream_requests.labels("unauthenticated").inc()
             raise web.HTTPUnauthorized(text=f"the token is not valid for audience {AUDIENCE}")
         model = model_of_account(username)
         if model is None:
-            self.logins.labels("forbidden").inc()
-            raise web.HTTPForbidden(text=f"{username} may not send records; only a model's account NAME{_SUFFIX} may")
+            self.stream_requests.labels("forbidden").inc()
+            raise web.HTTPForbidden(text=f"{username} may not send reports; only a model's account NAME{_SUFFIX} may")
         if self._per_model[model] >= MAX_STREAMS:
-            self.logins.labels("over_limit").inc()
-            raise web.HTTPServiceUnavailable(text=f"{model[1]} has {MAX_STREAMS} streams already; the limit is that")
-        self.logins.labels("accepted").inc()
+            self.stream_requests.labels("over_limit").inc()
+            raise web.HTTPServiceUnavailable(text=f"{model[1]} has {MAX_STREAMS} streams already, which is the limit")
+        self.stream_requests.labels("accepted").inc()
         # Without compression: zlib's windows would cost more memory per stream than everything else.
         stream = web.WebSocketResponse(max_msg_size=MAX_BYTES, heartbeat=HEARTBEAT_INTERVAL_S, compress=False)
         self._per_model[model] += 1
@@ -163,7 +163,7 @@ class Collector:
         """End every stream; the agents connect to another replica at once."""
         await asyncio.gather(
             *(
-                stream.close(code=WSCloseCode.GOING_AWAY, message=b"the operator stops")
+                stream.close(code=WSCloseCode.GOING_AWAY, message=b"the operator is shutting down")
                 for streams in self._streams.values()
                 for stream in streams
             ),
@@ -177,7 +177,7 @@ class Collector:
             if message.type is WSMsgType.ERROR:
                 break
             if not bucket.take(now):
-                await self._end(stream, "rate_limited", model, WSCloseCode.POLICY_VIOLATION, "too many records")
+                await self._end(stream, "rate_limited", model, WSCloseCode.POLICY_VIOLATION, "too many reports")
                 break
             validated = _parse(message.data)
             if isinstance(validated, str):
@@ -185,7 +185,7 @@ class Collector:
                 break
             report = validated.report
             if (report.namespace, report.name) != model:
-                reason = f"the token speaks for {model[0]}/{model[1]}, the record for {report.namespace}/{report.name}"
+                reason = f"the token is for {model[0]}/{model[1]}, the report for {report.namespace}/{report.name}"
                 await self._end(stream, "forbidden", model, WSCloseCode.POLICY_VIOLATION, reason)
                 break
             if now - reviewed_at >= REVIEW_INTERVAL_S:
@@ -263,7 +263,7 @@ class _TokenBucket:
 def _parse(data: object) -> ValidatedReport | str:
     """Return the report in a message, or why there is none."""
     if not isinstance(data, str):
-        return "not a record: binary"
+        return "not a report: binary"
     try:
         return validate(AgentReport.from_json(data))
     except (ValueError, RecursionError) as error:  # ReportError, numbers too long for int(), brackets too deep

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from halcyon.scaling.observations import FRESH_S
+from halcyon.scaling.observations import MAX_AGE_S
 from halcyon.signals.store_state import POD_COUNTERS, ModelSnapshot
 
 _GPU: Final = 2
@@ -38,8 +38,8 @@ def reported_work(snapshot: ModelSnapshot) -> Work:
             ready.append(name)
         if (ring := pod.ring) is None:
             continue
-        if (computed := ring.known(_ROWS, now, FRESH_S, now - FRESH_S)) is not None:
+        if (computed := ring.known(_ROWS, now, MAX_AGE_S, now - MAX_AGE_S)) is not None:
             rows[name] = computed
-        if is_ready and (gpu := ring.known(_GPU, now, FRESH_S, now - FRESH_S)) is not None:
+        if is_ready and (gpu := ring.known(_GPU, now, MAX_AGE_S, now - MAX_AGE_S)) is not None:
             gpus.append(gpu)
     return Work(tuple(ready), tuple(gpus), rows)

@@ -8,7 +8,7 @@
 | a pod's state       | maintenance, draining, ready, starting, unreachable: the first that any reporting agent has        |
 | existing pods       | those in the last report of any reporting agent                                                   |
 
-An agent that is silent for `FRESH_S` is dropped. If its pod is gone, so are its queue and its reports. If only the agent is
+An agent that is silent for `MAX_AGE_S` is dropped. If its pod is gone, so are its queue and its reports. If only the agent is
 gone, its queue is unknown and only those of the others count. The sum is then too low until the agent is back (the kubelet
 restarts it in seconds). Its absence makes the model's values missing only if no other agent reports.
 
@@ -38,7 +38,7 @@ from halcyon.api.documents.observation_report import (
     ReportedHistogram,
 )
 from halcyon.scaling.observations import (
-    FRESH_S,
+    MAX_AGE_S,
     BalancerObservation,
     BalancerPoint,
     Observation,
@@ -98,7 +98,7 @@ class ObservationStore:
     def receive(self, report: AgentReport, now: float) -> bool:
         """Store an authenticated and validated report; return False if it is late and was ignored.
 
-        A report that is older than the agent's last one is late, unless it is older by more than `FRESH_S`: then the agent's
+        A report that is older than the agent's last one is late, unless it is older by more than `MAX_AGE_S`: then the agent's
         clock was set back.
         """
         self._sweep(now)
@@ -109,7 +109,7 @@ class ObservationStore:
         if agent is None:
             _make_room(model, now)
             agent = model.agents[report.agent] = AgentState(received_at=now, at=-math.inf)
-        elif agent.at - FRESH_S < report.at <= agent.at:
+        elif agent.at - MAX_AGE_S < report.at <= agent.at:
             return False
         elif report.at <= agent.at:
             agent.transit = ClockOffset()  # its clock was set back
@@ -142,7 +142,7 @@ class ObservationStore:
         if model is None:
             return None
         since = now - window_s
-        active = {agent: seen for agent, seen in sorted(model.agents.items()) if now - seen.received_at <= FRESH_S}
+        active = {agent: seen for agent, seen in sorted(model.agents.items()) if now - seen.received_at <= MAX_AGE_S}
         return Observation(
             at=now,
             pods=tuple(_observe_pod(pod, model, active.values(), since) for pod in pods_of(active.values())),
@@ -185,7 +185,7 @@ class ObservationStore:
         return {
             agent: histogram
             for agent, seen in (model.agents if model else {}).items()
-            if now - seen.received_at <= FRESH_S
+            if now - seen.received_at <= MAX_AGE_S
             and seen.last_sample is not None
             and (histogram := seen.last_sample.clients) is not None
         }
@@ -219,7 +219,7 @@ class ObservationStore:
         if self._on_change is None:
             return
         derived = model.derived = derive_state(model, now)
-        active = [seen for seen in model.agents.values() if now - seen.received_at <= FRESH_S]
+        active = [seen for seen in model.agents.values() if now - seen.received_at <= MAX_AGE_S]
         states = {name: pod.state for name, pod in derived.pods.items()}
         state = (
             _has_unserved_requests(active, states),
@@ -305,7 +305,7 @@ def _drop_gone(model: ObservedModel, now: float) -> None:
     named = {pod for seen in model.agents.values() for pod in seen.pods}
     for name in [name for name in model.pods if name not in named]:
         del model.pods[name]
-    active = {agent for agent, seen in model.agents.items() if now - seen.received_at <= FRESH_S}
+    active = {agent for agent, seen in model.agents.items() if now - seen.received_at <= MAX_AGE_S}
     for pod in model.pods.values():
         if not pod.counters.keys() <= active:
             pod.counters = {agent: counters for agent, counters in pod.counters.items() if agent in active}
@@ -340,6 +340,7 @@ def _has_unserved_requests(active: Iterable[AgentState], states: dict[str, PodSt
     if any(state == "ready" for state in states.values()):
         return False
     return any(
-        seen.last_sample is not None and (seen.last_sample.queued > 0 or seen.received_at - seen.rejected_at < FRESH_S)
+        seen.last_sample is not None
+        and (seen.last_sample.queued > 0 or seen.received_at - seen.rejected_at < MAX_AGE_S)
         for seen in active
     )

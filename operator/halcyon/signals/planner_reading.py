@@ -2,7 +2,7 @@
 
 | value              | known if                                                                                        |
 | ------------------ | ----------------------------------------------------------------------------------------------- |
-| arrived, inflight  | every existing balancer has reported within `FRESH_S`; the same for `rejected`                   |
+| arrived, inflight  | every existing balancer has reported within `MAX_AGE_S`; the same for `rejected`                   |
 | waiting            | the same, and at least half of the ready pods report their queue; the others count as these      |
 | gpu                | at least half of the ready pods report it; the others count as these                            |
 | batches, rows      | from all pods that report them, once any has                                                    |
@@ -29,7 +29,7 @@ from typing import NamedTuple
 
 from halcyon.api.documents.observation_report import Batches
 from halcyon.scaling.frozen import immutable
-from halcyon.scaling.observations import FRESH_S, PodPoint, rate
+from halcyon.scaling.observations import MAX_AGE_S, PodPoint, rate
 from halcyon.scaling.planner.reading import PodReading, Reading
 from halcyon.signals.clock import WallClock
 from halcyon.signals.merged_counters import MergedBatches, MergedCounter
@@ -37,7 +37,7 @@ from halcyon.signals.rows_per_request import with_ratios
 from halcyon.signals.store_state import ModelSnapshot, PodSnapshot
 from halcyon.signals.time_series import Ring
 
-OBSERVATION_WINDOW_S = FRESH_S
+OBSERVATION_WINDOW_S = MAX_AGE_S
 """Past that is used: rows since then, and the one before."""
 MAX_REPORT_DELAY_S = 1.5
 """Time within which an agent reports a changed counter."""
@@ -136,7 +136,7 @@ def reading(
     pending = _sum_estimated(waits)
     if pending is None:
         names = [str(pod.name) for pod in pods_read if pod.phase == "ready"]
-        unknown.append(f"most ready pods do not tell what waits in them: {_names(names)}")
+        unknown.append(f"most ready pods don't report their queue: {_names(names)}")
     memory = _with_batches(memory, snapshot, pods, revision, of_revision)
     memory = _with_rows(memory, snapshot, arrived, counted_at, rejected)
     # If values are unknown: the time since when.
@@ -179,11 +179,11 @@ def _sum_balancers(balancers: Sequence[tuple[str, Ring]], now: float) -> _Balanc
     idle: list[float] = []
     queued = inflight = 0.0
     for agent, ring in balancers:
-        if now - ring.newest > FRESH_S:
+        if now - ring.newest > MAX_AGE_S:
             continue
         at, waiting, computed, requests, rejections, _, counted_at = ring.newest_row
         is_alone = ring.count(now - OBSERVATION_WINDOW_S) == 1
-        if not is_alone and at - counted_at > FRESH_S:
+        if not is_alone and at - counted_at > MAX_AGE_S:
             continue
         rings[agent], rejected[agent] = ring, rejections
         queued += waiting
@@ -228,29 +228,31 @@ def _silence_reason(
     silent = dict(snapshot.silent)
     expected = {agent for agent, _ in snapshot.balancers} | silent.keys() if balancers is None else balancers
     if expected <= known.keys():
-        return None if known else "no balancer's agent has spoken yet"
+        return None if known else "no balancer's agent has reported yet"
     missing = sorted(expected - known.keys())
     agents = dict(snapshot.balancers)
     reasons = []
     for name in missing[:_MAX_NAMED]:
         if name in silent:
-            reasons.append(f"{name} was last heard {silent[name]:.0f} s ago")
+            reasons.append(f"{name} reported last {silent[name]:.0f} s ago")
         elif name in agents:
-            is_back = snapshot.at - agents[name].newest <= FRESH_S
-            reasons.append(f"{name} is back only now" if is_back else f"HAProxy of {name} does not answer")
+            is_back = snapshot.at - agents[name].newest <= MAX_AGE_S
+            reasons.append(
+                f"{name} has just started to report again" if is_back else f"HAProxy of {name} does not respond"
+            )
         else:
-            reasons.append(f"{name} has not spoken yet")
+            reasons.append(f"{name} has not reported yet")
     more = f" and {len(missing) - _MAX_NAMED} more" if len(missing) > _MAX_NAMED else ""
-    return f"the load of some balancers is not known ({', '.join(reasons)}{more}); the limit is {FRESH_S:.0f} s"
+    return f"the load of some balancers is unknown ({', '.join(reasons)}{more}); the limit is {MAX_AGE_S:.0f} s"
 
 
 def _pending(pod: PodSnapshot | None, now: float) -> float | None:
     """Return the requests queued in a pod; from their waiting time if Triton has no gauge (Little's law)."""
     if pod is None or (ring := pod.ring) is None:
         return None
-    if (pending := ring.known(_PENDING, now, FRESH_S, now - OBSERVATION_WINDOW_S)) is not None:
+    if (pending := ring.known(_PENDING, now, MAX_AGE_S, now - OBSERVATION_WINDOW_S)) is not None:
         return pending
-    if ring.known(_QUEUE_US, now, FRESH_S, now - OBSERVATION_WINDOW_S) is None:
+    if ring.known(_QUEUE_US, now, MAX_AGE_S, now - OBSERVATION_WINDOW_S) is None:
         return None
     rows = [PodPoint(row[_AT], queue_us=_known(row[_QUEUE_US])) for row in ring.rows(now - OBSERVATION_WINDOW_S)]
     waited_us = rate(rows, now, QUEUE_WINDOW_S, lambda p: p.queue_us)
@@ -262,9 +264,9 @@ def _known(value: float) -> float | None:
 
 
 def _gpu(pod: PodSnapshot | None, now: float) -> float | None:
-    if pod is None or pod.ring is None or pod.ring.known(_GPU, now, FRESH_S, now - OBSERVATION_WINDOW_S) is None:
+    if pod is None or pod.ring is None or pod.ring.known(_GPU, now, MAX_AGE_S, now - OBSERVATION_WINDOW_S) is None:
         return None
-    return pod.ring.mean(_GPU, now, GPU_WINDOW_S, held_s=FRESH_S, since=now - GPU_WINDOW_S)
+    return pod.ring.mean(_GPU, now, GPU_WINDOW_S, held_s=MAX_AGE_S, since=now - GPU_WINDOW_S)
 
 
 def _sum_estimated(values: Sequence[float | None]) -> float | None:
@@ -320,7 +322,7 @@ def _with_rows(
     ratios: list[tuple[float, float]] = []
     for name, pod in snapshot.pods.items():
         ring = pod.ring
-        if ring is None or not (back := ring.fresh((_SUCCEEDED, _ROWS), now, FRESH_S, now - OBSERVATION_WINDOW_S)):
+        if ring is None or not (back := ring.fresh((_SUCCEEDED, _ROWS), now, MAX_AGE_S, now - OBSERVATION_WINDOW_S)):
             continue
         counts = answered[name] = ring.value(back, _SUCCEEDED), ring.value(back, _ROWS)
         if (earlier := before.get(name)) is not None:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from halcyon.api.documents.observation_report import BalancerSample, Batches, PodState
 from halcyon.scaling.frozen import immutable
-from halcyon.scaling.observations import FRESH_S
+from halcyon.scaling.observations import MAX_AGE_S
 from halcyon.signals.clock_offset import ClockOffset
 from halcyon.signals.time_series import Counters, Ring
 from halcyon.signals.validation import MAX_ROWS, MAX_WAITING
@@ -135,7 +135,7 @@ class ModelSnapshot(NamedTuple):
     pods: Mapping[str, PodSnapshot]
     """Pods by name, ascending."""
     balancers: tuple[tuple[str, Ring], ...]
-    """Agents that reported within `FRESH_S`, by name, and their rows with the fields of `BalancerPoint`."""
+    """Agents that reported within `MAX_AGE_S`, by name, and their rows with the fields of `BalancerPoint`."""
     silent: tuple[tuple[str, float], ...]
     """Agents that stopped reporting, with the seconds since their last report."""
 
@@ -155,7 +155,7 @@ class DerivedState:
 
     def holds(self, now: float) -> bool:
         """Return whether the same agents still report."""
-        return now - self.oldest_report_at <= FRESH_S < now - self.newest_silent_at
+        return now - self.oldest_report_at <= MAX_AGE_S < now - self.newest_silent_at
 
 
 @dataclass(slots=True)
@@ -175,13 +175,13 @@ def derive_state(model: ObservedModel, now: float) -> DerivedState:
     agents = model.agents
     if len(agents) == 1:  # nearly every model's: no other agent can contradict it
         ((agent, seen),) = agents.items()
-        if now - seen.received_at <= FRESH_S:
+        if now - seen.received_at <= MAX_AGE_S:
             views = seen.pods
             pods = {name: _view_pod(name, model.pods.get(name), views[name].state) for name in sorted(views)}
             return DerivedState(pods, ((agent, seen.ring),), (), seen.received_at, -math.inf)
-    active = [(agent, seen) for agent, seen in sorted(agents.items()) if now - seen.received_at <= FRESH_S]
+    active = [(agent, seen) for agent, seen in sorted(agents.items()) if now - seen.received_at <= MAX_AGE_S]
     silent = tuple(
-        (agent, seen.received_at) for agent, seen in sorted(agents.items()) if now - seen.received_at > FRESH_S
+        (agent, seen.received_at) for agent, seen in sorted(agents.items()) if now - seen.received_at > MAX_AGE_S
     )
     active_states = [seen for _, seen in active]
     return DerivedState(

@@ -70,7 +70,7 @@ def validate(report: AgentReport) -> ValidatedReport:
     if report.sent is not None:
         _check_time(report.sent, "sent")
     if len(report.pods) > MAX_PODS:
-        raise ReportError(f"record of {report.name} has {len(report.pods)} pods; at most {MAX_PODS} can be real")
+        raise ReportError(f"report of {report.name} has {len(report.pods)} pods; at most {MAX_PODS} can be real")
     balancer = report.balancer
     implausible = 0
     if balancer is not None and not _is_plausible(balancer):
@@ -120,7 +120,7 @@ def _validate_pod(pod: PodSample, report: AgentReport) -> tuple[PodSample, int]:
     _check_name(pod.name, "pods.name")
     _check_time(pod.at, f"{pod.name}.at")
     if not _is_state(pod.state):
-        raise ReportError(f"record of {report.name}: pod {pod.name} has state {pod.state!r}; good: ready")
+        raise ReportError(f"report of {report.name}: pod {pod.name} has state {pod.state!r}; good: ready")
     changes: dict[str, Any] = {
         field: None
         for field, limit in _LIMITS
@@ -131,10 +131,10 @@ def _validate_pod(pod: PodSample, report: AgentReport) -> tuple[PodSample, int]:
     implausible = len(changes)
     if pod.load_error is not None:
         if not isinstance(pod.load_error, str):
-            raise ReportError(f"record of {report.name}: load_error of pod {pod.name} is not text")
+            raise ReportError(f"report of {report.name}: load_error of pod {pod.name} is not text")
         changes["load_error"] = pod.load_error[:MAX_ERROR_LENGTH]
     if len(pod.versions) > MAX_VERSIONS or not all(_is_short_text(version) for version in pod.versions):
-        raise ReportError(f"record of {report.name}: versions of pod {pod.name} are not texts; good: ['1']")
+        raise ReportError(f"report of {report.name}: versions of pod {pod.name} are not texts; good: ['1']")
     return (replace(pod, **changes) if changes else pod), implausible
 
 
@@ -167,9 +167,9 @@ def _is_number(value: object, limit: float) -> bool:
 
 def _check_name(value: object, field: str) -> None:
     if not _is_short_text(value):
-        raise ReportError(f"not a record: {field} must be a text of 1 to {MAX_NAME_LENGTH} characters")
+        raise ReportError(f"not a report: {field} must be a text of 1 to {MAX_NAME_LENGTH} characters")
 
 
 def _check_time(value: object, field: str) -> None:
     if not _is_number(value, MAX_COUNTED):
-        raise ReportError(f"not a record: {field} must be seconds since the epoch, for example 1763724817.25")
+        raise ReportError(f"not a report: {field} must be seconds since the epoch, for example 1763724817.25")

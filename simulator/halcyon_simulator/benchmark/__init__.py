@@ -1,1 +1,1 @@
-"""The table of every scaler on every scenario: scenarios, statistics, results kept between runs, page and plots."""
+"""The table of every scaler on every scenario: scenarios, statistics, stored results, page and plots."""

@@ -1,4 +1,4 @@
-"""How a policy runs on its cases: one alone, or several models on one budget of GPUs, shared the way that goes with the policy."""
+"""Runs of a policy on its cases: one model alone, or several models that share a GPU budget."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from halcyon_simulator.policies.registry import OWN, Named
 
 
 def runs(cases: Sequence[Case], policy: Named) -> tuple[Trajectory, ...]:
-    """One run per case. Several cases are models on one budget: a quota for peers, `by_need` for Halcyon."""
+    """Return one run per case. Several cases are models on one budget: a quota for peers, `by_need` for Halcyon."""
     faced = [policy.facing(case) for case in cases]
     if len(faced) == 1:
         return (simulate(faced[0], policy.build(faced[0])),)
@@ -22,7 +22,7 @@ def runs(cases: Sequence[Case], policy: Named) -> tuple[Trajectory, ...]:
 
 
 def by_need(wanted: Sequence[int], present: Sequence[int], gpus: int, tick: int) -> list[int]:  # noqa: ARG001  # a quota needs the tick
-    """What `allocate` gives, where nobody is shrunk for another: a pod that serves is worth more than one that has to start."""
+    """Return the result of `allocate` without preemption: a model is never shrunk for another, because a serving pod is worth more than a starting one."""
     demands = [
         Demand(str(number), want, current=have, floor=min(want, 1), need=float(want))
         for number, (want, have) in enumerate(zip(wanted, present, strict=True))

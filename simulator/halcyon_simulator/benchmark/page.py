@@ -1,6 +1,6 @@
-"""The page of the table: who wins where, where Halcyon does not, pictures, and the planner's constants with their reasons.
+"""The page of the table: results, rows where Halcyon is behind, pictures, and the planner's constants with their reasons.
 
-Not here: the runs (`table`), what beats what (`report`).
+Out of scope: the runs (`table`), the comparison of points (`statistics`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from halcyon_simulator.policies import peers
 from halcyon_simulator.policies.registry import BALANCED, HALCYON, OWN, parsed
 
 BASELINES = frozenset({"static", "rate", "sketch"})
-"""Policies that are run beside the peers but are none: nobody ships them, and `static` knows the load's peak beforehand."""
+"""Policies that are run beside the peers but are none: no product uses them, and `static` knows the load's peak in advance."""
 TARGETS: Mapping[tuple[str, float], tuple[float, float]] = {
     ("S1", 60.0): (6.2, 1.40),
     ("S1", 180.0): (17.5, 1.80),
@@ -32,12 +32,12 @@ TARGETS: Mapping[tuple[str, float], tuple[float, float]] = {
     ("S5", 60.0): (0.1, 1.08),
     ("S5", 180.0): (0.1, 1.15),
 }
-"""(violations in %, GPU time over the clairvoyant schedule) set in the fluid model, before there was this simulator."""
+"""Targets (violations in %, GPU time over the clairvoyant schedule) that were set with the fluid model, before this simulator existed."""
 _DRAWN = ("S1", "S2", "S3")
 """Scenarios whose first seed is drawn over time."""
 _BESIDE = ("kpa", "hpa")
 _GRID = 100
-"""Settings with which a grid was run: a front that was lent has fewer."""
+"""Minimum number of settings of a full grid; a borrowed front has fewer."""
 _WORDS = {
     "win": "**win**",
     "front": "on the front",
@@ -46,28 +46,28 @@ _WORDS = {
 }
 _HEAD = """# Scaling: Halcyon and its peers
 
-Written by `make bench-scaling` from simulated runs (docs/simulator.md tells what is simulated, and what is not); the same numbers
-for machines: build/bench/scaling.json. Every figure is a mean over seeds; peers run at their defaults and on a grid of their own
-knobs, and all of them see the same signals. Halcyon is also told how long a start and a batch take, which in a cluster it has from
-pods that started before the load came; `halcyon:start_s=60` in `halcyon simulate` gives it another idea of a start, until it has seen one.
+Written by `make bench-scaling` from simulated runs. docs/simulator.md describes what is simulated and what is not;
+build/bench/scaling.json has the same numbers for machines. Every figure is a mean over seeds. Peers run at their defaults and on a grid of
+their own knobs, and all of them see the same signals. Halcyon also gets the duration of a start and of a batch, which in a cluster it
+measures on pods that started before the load. `halcyon:start_s=60` in `halcyon simulate` sets another initial start time.
 
-- **Violations**: requests answered later than the objective, refused or never answered, in %.
+- **Violations**: requests answered later than the objective, rejected or never answered, in %.
 - **GPU time**: from the moment a pod holds a GPU until its release, over that of a schedule that knows the future.
-- **win**: against the nearest peer no more violations and less GPU time, or the other way round, paired over the seeds, the 95 %
-  interval of what is less excluding 0. The nearest peer is the point, of all peers and all knobs, that comes closest to being
-  better in both. Points that are further from it than the nearest by a fifth, and with law L2 the peers' defaults, stay
+- **win**: against the nearest peer, no more violations and less GPU time, or the other way round. It is paired over the seeds, and the 95 %
+  interval of the smaller figure excludes 0. The nearest peer is the point, of all peers and all knobs, that comes closest to being
+  better in both. Points that are further from it than the nearest by 20 %, and with law L2 the peers' defaults, stay
   on the seeds of the grid, but every point that a verdict depends on has all seeds. **on the front**: no peer's
   point has both figures as good or better. **level**: one has, by its mean, but not with 95 % confidence. **behind**: one has, with 95 % confidence.
-- `halcyon` is the planner alone: it stands, as every peer does, behind a balancer that lets everybody wait. `halcyon+balancer` is Halcyon as
-  it is **installed**: its own balancer refuses on arrival who can't be served by the deadline any more (here: the objective), and what is
-  refused counts as a violation. No peer has one in these runs; each of the two is compared with them.
-- `static`, `rate` and `sketch` are baselines that nobody ships (`static` is told the peak beforehand): they are listed, on three
-  seeds at most and without a grid, but no peers.
+- `halcyon` is the planner alone. Like every peer, it is behind a balancer that never rejects a request. `halcyon+balancer` is Halcyon as
+  it is **installed**: its own balancer rejects requests on arrival that can't be served by the deadline (here: the objective), and a
+  rejected request counts as a violation. No peer has such a balancer in these runs; each of the two is compared with them.
+- `static`, `rate` and `sketch` are baselines and not peers, because no product uses them (`static` knows the peak in advance). They are
+  listed, on three seeds at most and without a grid.
 """
 
 
 def write(points: Mapping[Cell, Sequence[PolicyPoint]], wrong: Mapping[str, int], path: Path) -> None:
-    """Write the page and its pictures beside it."""
+    """Write the page, and its pictures beside it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     compared = {
         cell: listed for cell, listed in points.items() if cell.family != "S9" and _own(listed) and _peers(listed)
@@ -111,14 +111,14 @@ def _of(cell: Cell) -> list[str]:
 
 
 def _summary(points: Mapping[Cell, Sequence[PolicyPoint]]) -> list[str]:
-    rows, told = [], []
+    rows, all_verdicts = [], []
     for cell, listed in points.items():
         own, others = _own(listed), _peers(listed)
         if own is None:
             continue
         near, whole = statistics.nearest(own, others), _own(listed, BALANCED)
         verdicts = [statistics.verdict(own, others), "-" if whole is None else statistics.verdict(whole, others)]
-        told.append(verdicts)
+        all_verdicts.append(verdicts)
         turns, p99 = own.mean("direction_changes_per_h"), own.mean("p99_ms")
         rows.append(
             [
@@ -137,15 +137,15 @@ def _summary(points: Mapping[Cell, Sequence[PolicyPoint]]) -> list[str]:
         " scenario | law | start, s | planner alone | changes of direction per h | p99, ms | nearest peer | the planner is "
         "| as installed | which is | seeds "
     )
-    return ["## Result", "", *_totals(told), *_rows(head, rows)]
+    return ["## Result", "", *_totals(all_verdicts), *_rows(head, rows)]
 
 
-def _totals(told: Sequence[Sequence[str]]) -> list[str]:
-    """How often each verdict was given."""
-    if not told:
+def _totals(all_verdicts: Sequence[Sequence[str]]) -> list[str]:
+    """Return the number of times that each verdict was given."""
+    if not all_verdicts:
         return []
     lines = []
-    for name, verdicts in zip(("The planner alone", "As installed"), zip(*told, strict=True), strict=True):
+    for name, verdicts in zip(("The planner alone", "As installed"), zip(*all_verdicts, strict=True), strict=True):
         counts = ", ".join(f"{verdicts.count(one)} {_WORDS[one].strip('*')}" for one in _WORDS)
         if any(one in _WORDS for one in verdicts):
             lines.append(f"- {name}: {counts}, of {len(verdicts)} rows.")
@@ -153,10 +153,10 @@ def _totals(told: Sequence[Sequence[str]]) -> list[str]:
 
 
 def _everywhere(points: Mapping[Cell, Sequence[PolicyPoint]]) -> list[str]:
-    """One setting for all loads: what a peer is like whose knobs are set before the load is known."""
+    """Return the comparison with one setting for all loads: the result of a peer whose knobs are set before the load is known."""
     parts = []
     for law in dict.fromkeys(cell.law for cell in points):
-        # Where nobody's grid was run (S5, S11) settings can't be followed.
+        # Without any grid (S5, S11), settings can't be compared across scenarios.
         here = {
             cell: listed
             for cell, listed in points.items()
@@ -171,15 +171,15 @@ def _everywhere(points: Mapping[Cell, Sequence[PolicyPoint]]) -> list[str]:
             [f"`{one.policy}`", f"{one.violations_pct:.2f} %", f"{one.gpu_ratio:.2f}"]
             for one in (*own, *statistics.front(others))
         ]
-        told = f"Law {law}, {len(here)} scenarios and start delays, {len(others)} settings of peers; the peers listed are the front of them all."
-        parts += [told, "", *_rows(" policy | violations, mean | GPU time over clairvoyant, geometric mean ", rows)]
+        text = f"Law {law}, {len(here)} scenarios and start delays, {len(others)} settings of peers; the listed peers are the front of all of them."
+        parts += [text, "", *_rows(" policy | violations, mean | GPU time over clairvoyant, geometric mean ", rows)]
     if not parts:
         return []
-    told = (
-        "Above, each peer's knobs are chosen for each row, by who knows how it ends. Whoever installs a scaler sets them once, before the load is "
-        "known. So here each setting stands for itself, over all rows (the first seed; S5 and S11 have no grid)."
+    text = (
+        "Above, each peer's knobs are chosen for each row with hindsight. In practice, a scaler's knobs are set once, before the load is "
+        "known. So here each setting is evaluated by itself, over all rows (the first seed; S5 and S11 have no grid)."
     )
-    return ["## One setting for every load", "", told, "", *parts]
+    return ["## One setting for every load", "", text, "", *parts]
 
 
 def _behind(points: Mapping[Cell, Sequence[PolicyPoint]]) -> list[str]:
@@ -198,8 +198,8 @@ def _behind(points: Mapping[Cell, Sequence[PolicyPoint]]) -> list[str]:
     title = ["## Where Halcyon is not on the front", ""]
     if not rows:
         return [*title, "Nowhere in these runs: no peer's point has both figures as good or better.", ""]
-    told = "Peers' points with both figures as good or better, by their means; (sure): with 95 % confidence over the seeds."
-    return [*title, told, "", *_rows(" scenario | law | start, s | Halcyon | better ", rows)]
+    text = "Peers' points with both figures as good or better, by their means; (sure): with 95 % confidence over the seeds."
+    return [*title, text, "", *_rows(" scenario | law | start, s | Halcyon | better ", rows)]
 
 
 def _targets(points: Mapping[Cell, Sequence[PolicyPoint]]) -> list[str]:
@@ -220,12 +220,12 @@ def _targets(points: Mapping[Cell, Sequence[PolicyPoint]]) -> list[str]:
         )
     if not rows:
         return []
-    told = (
-        "They were set on a fluid model without batches; discrete events are less kind to a pod that runs full. Without foresight "
-        "nobody avoids the reactive floor: the requests beyond the present pods' capacity during one start."
+    text = (
+        "The targets were set with a fluid model without batches; discrete events are harder on a pod at full load. No policy without foresight "
+        "can avoid the reactive floor: the requests above the present pods' capacity during one start."
     )
     head = " scenario | law | start, s | target | `halcyon+balancer` | `halcyon` | reactive floor "
-    return ["## The first targets", "", told, "", *_rows(head, rows)]
+    return ["## The first targets", "", text, "", *_rows(head, rows)]
 
 
 def _met(point: PolicyPoint, target: tuple[float, float]) -> str:
@@ -245,17 +245,17 @@ def _lies(points: Mapping[Cell, Sequence[PolicyPoint]], wrong: Mapping[str, int]
         late = [point.violations_pct for point in own]
         rows.append([f"`{policy}`", str(wrong[policy]), f"{max(late):.2f} %", f"{max(turns):.1f}"])
     laws = " and ".join(f"{n} with law {law}" for law, n in Counter(cell.law for cell in cases).items())
-    told = (
-        f"{len(cases)} cases, {laws}: noise, missing, frozen and absent samples on steady, rising and falling loads. A wrong scaling is a lower "
-        "count while nothing is known, or one that couldn't serve the load of the minute before even with full batches."
+    text = (
+        f"{len(cases)} cases, {laws}: noise, missing, frozen and absent samples on steady, rising and falling loads. A wrong scaling is a decrease "
+        "while nothing is known, or one to replicas that couldn't serve the load of the last minute even with full batches."
     )
-    head = " policy | wrong scalings | most violations | most changes of direction per h "
-    return ["## Signals that are wrong (S9)", "", told, "", *_rows(head, rows)]
+    head = " policy | wrong scalings | max violations | max changes of direction per h "
+    return ["## Wrong signals (S9)", "", text, "", *_rows(head, rows)]
 
 
 def _defaults(points: Mapping[Cell, Sequence[PolicyPoint]]) -> list[str]:
-    """Every policy at its defaults, a table for each law and start delay."""
-    parts = ["## Everybody at their defaults", "", "Violations at GPU time over the clairvoyant schedule.", ""]
+    """Return every policy at its defaults, in a table for each law and start delay."""
+    parts = ["## All policies at their defaults", "", "Violations at GPU time over the clairvoyant schedule.", ""]
     for law, start_s in dict.fromkeys((cell.law, cell.start_s) for cell in points):
         here = {cell: listed for cell, listed in points.items() if (cell.law, cell.start_s) == (law, start_s)}
         names = dict.fromkeys(point.policy for listed in here.values() for point in listed if ":" not in point.policy)
@@ -295,38 +295,38 @@ def _pictures(points: Mapping[Cell, Sequence[PolicyPoint]], path: Path) -> Itera
 
 
 def _constants() -> list[str]:
-    """Module constants of the planner with the sentences beside them."""
+    """Return the planner's module constants with the sentences below them."""
     folder = Path(halcyon.__file__).parent / "scaling" / "planner"
     rows = []
     for source in sorted(folder.rglob("*.py")):
         body = ast.parse(source.read_text()).body
         for node, after in zip(body, [*body[1:], None], strict=True):
-            said = (
+            has_text = (
                 isinstance(after, ast.Expr)
                 and isinstance(after.value, ast.Constant)
                 and isinstance(after.value.value, str)
             )
-            why = " ".join(str(after.value.value).split()) if said else "-"  # type: ignore[union-attr]  # said looked
+            why = " ".join(str(after.value.value).split()) if has_text else "-"  # type: ignore[union-attr]  # as has_text checks
             rows += [
                 [f"`{source.stem}.{name}`", f"`{value}`", why.replace("|", "\\|")] for name, value in _set_by(node)
             ]
     if not rows:
         return []
-    told = (
-        "Each stands in the code with its reason. None was fitted to one scenario, but they weren't chosen blindly either: the "
-        "significance of trends, the share of the margin, the band and the regret were looked at in two to five values on S1, S2, S4, a "
-        "day of S5, S6 and S8 together (law L1, one or two seeds), and those of seasons and spikes on made loads and two ServeGen traces. "
-        "How a step is estimated, how far rises are believed, how high a spike is expected and when zero waits longer were decided on "
-        "S1 to S3r, S6, S7 and S8 (seeds 1 to 3, mostly law L1; docs/decisions/0022). What the rate of a load is that stands still, and "
-        "the margin's share, were decided on loads that do, S9, S4 and S5 (seeds 1 and 2) and the rest of the table (seeds 1 to 3; "
-        "docs/decisions/0027). Fresh seeds and the other scenarios were not "
-        "used for that, law L2 for the height of spikes alone."
+    text = (
+        "Each constant is in the code with its reason. None was fitted to one scenario, but some were chosen by experiment. The "
+        "significance of trends, the share of the headroom, the hysteresis band and the regret were compared in two to five values on S1, S2, S4, "
+        "a day of S5, S6 and S8 together (law L1, one or two seeds). Those of seasons and spikes were compared on generated loads and two "
+        "ServeGen traces. The estimate of a step, the trust in rises, the expected height of a spike and the extension of the idle delay were "
+        "decided on S1 to S3r, S6, S7 and S8 (seeds 1 to 3, mostly law L1; docs/decisions/0022). The rate of a constant load and the "
+        "share of the headroom were decided on constant loads, S9, S4 and S5 (seeds 1 and 2) and the rest of the table (seeds 1 to 3; "
+        "docs/decisions/0027). New seeds and the other scenarios were not "
+        "used for this, and law L2 only for the height of spikes."
     )
-    return ["## The planner's constants", "", told, "", *_rows(" constant | value | why ", rows)]
+    return ["## The planner's constants", "", text, "", *_rows(" constant | value | why ", rows)]
 
 
 def _set_by(node: ast.stmt) -> Iterator[tuple[str, str]]:
-    """(name, value) of the names in capitals that a statement gives a number, or a tuple of numbers; `A, B = 1, 2` gives two."""
+    """Return (name, value) for each upper-case name to which a statement assigns a number or a tuple of numbers; `A, B = 1, 2` gives two."""
     if isinstance(node, ast.Assign) and len(node.targets) == 1:
         target, value = node.targets[0], node.value
     elif isinstance(node, ast.AnnAssign) and node.value is not None:
@@ -343,7 +343,7 @@ def _set_by(node: ast.stmt) -> Iterator[tuple[str, str]]:
 
 
 def _number(node: ast.expr) -> bool:
-    """Whether it is a number, or computed from numbers and names alone."""
+    """Return whether an expression is a number, or is computed from numbers and names only."""
     constants = (part.value for part in ast.walk(node) if isinstance(part, ast.Constant))
     return isinstance(node, (ast.Constant, ast.BinOp, ast.UnaryOp)) and all(
         isinstance(value, (int, float)) for value in constants

@@ -1,4 +1,4 @@
-"""Pictures of runs: one over time, and violations against GPU time. Drawn without a display; the same input, the same file."""
+"""Pictures of runs: one over time, and violations against GPU time. They need no display, and equal input gives equal files."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from halcyon_simulator.engine.run import Trajectory
 from halcyon_simulator.policies.registry import OWN
 
 _POINTS = 1200
-"""Points of a line over time: more than a page has dots for is only a larger file."""
+"""Points of a line over time: more than a page can show would only make the file larger."""
 _MIN_PCT = 0.01
-"""Where the axis of violations ends: below it, on a logarithmic scale, is nothing to see."""
+"""Lower end of the violations axis, which is logarithmic: differences below it are not relevant."""
 _PER_ROW = 3
 _SETTINGS: dict[Any, Any] = {
     "svg.hashsalt": "halcyon",
@@ -31,11 +31,11 @@ _SETTINGS: dict[Any, Any] = {
     "axes.grid": True,
     "grid.alpha": 0.3,
 }
-"""The salt makes the ids in an SVG the same every time."""
+"""Settings with a fixed salt, so that the ids in an SVG are always the same."""
 
 
 def timeline(case: Case, runs: Mapping[str, Trajectory], path: Path) -> None:
-    """Load, replicas, queue and latency of one case under one or several policies, over time."""
+    """Draw load, replicas, queue and latency of one case under one or several policies, over time."""
     with mpl.rc_context(_SETTINGS):
         figure = Figure(figsize=(9, 9), layout="constrained")
         load, count, queue, latency = figure.subplots(4, 1, sharex=True)
@@ -59,7 +59,7 @@ def timeline(case: Case, runs: Mapping[str, Trajectory], path: Path) -> None:
 
 
 def fronts(cells: Mapping[str, Sequence[PolicyPoint]], path: Path) -> None:
-    """Violations against GPU time, one field per cell: every point, the peers' front as a line, Halcyon as a star."""
+    """Draw violations against GPU time, one field per cell: every point, the peers' front as a line, Halcyon as a star."""
     with mpl.rc_context(_SETTINGS):
         rows = math.ceil(len(cells) / _PER_ROW)
         across = min(len(cells), _PER_ROW)
@@ -100,21 +100,21 @@ def _front(field: Axes, title: str, points: Sequence[PolicyPoint]) -> None:
 
 
 def _kind(point: PolicyPoint) -> str:
-    """The policy without its knobs."""
+    """Return the policy without its knobs."""
     return point.policy.partition(":")[0]
 
 
 def _late(run: Trajectory, edges: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The slowest answer to the requests of each span; NaN where none was answered."""
+    """Return the slowest response to the requests of each span; NaN if none was answered."""
     slowest = np.full(len(edges) - 1, np.nan)
     answered = np.isfinite(run.latency_s)
     span = np.searchsorted(edges, run.arrivals[answered], side="right") - 1
-    # fmax takes the number where the other one is NaN: the first answer of a span replaces nothing.
+    # fmax returns the number if the other value is NaN, so the first response of a span replaces nothing.
     np.fmax.at(slowest, np.minimum(span, len(slowest) - 1), run.latency_s[answered].astype(np.float64))
     return slowest
 
 
 def _save(figure: Figure, path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    # No date in the file: the same runs give the same picture.
+    # No date in the file, so that the same runs give the same picture.
     figure.savefig(path, dpi=130, metadata={"Date": None} if path.suffix == ".svg" else {"Software": None})

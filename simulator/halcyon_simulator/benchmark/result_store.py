@@ -1,7 +1,7 @@
-"""Outcomes of the table's runs, kept from one run of it to the next.
+"""Outcomes of the table's runs, stored between runs of the table.
 
-One line per run, in a file named after the policy and a digest of the code that the outcome depends on: after a change of the
-planner only Halcyon's runs are done again. Not here: which runs there are (`table`).
+A file has one line per run. Its name has the policy, and a digest of the code that the outcome depends on: after a change of the planner,
+only Halcyon's runs are repeated. Out of scope: the list of runs (`table`).
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ _ENGINE = (
 )
 """Modules that every outcome depends on."""
 _OWN = (_SIMULATE / "benchmark" / "budgeted.py", _SIMULATE / "policies" / "halcyon.py")
-"""Those that only Halcyon's outcomes depend on."""
+"""Modules that only Halcyon's outcomes depend on."""
 
 
 @dataclass(frozen=True)
 class StoredResult:
-    """What is kept of a run."""
+    """The stored part of a run."""
 
     outcome: RunOutcome
     wrong_scalings: int
 
 
 class Store:
-    """Outcomes of runs that were done before, in a folder of files with one JSON line per run."""
+    """Outcomes of earlier runs, in a folder of files with one JSON line per run."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -50,11 +50,11 @@ class Store:
         self._known: dict[str, dict[str, StoredResult]] = {}
 
     def find(self, cell: Cell, policy: Named, seed: int) -> StoredResult | None:
-        """The result of a run, where it was done with the present code."""
+        """Return the result of a run; None if it was not run with the present code."""
         return self._of(policy.name).get(_key(cell, policy, seed))
 
     def add(self, cell: Cell, policy: Named, seed: int, result: StoredResult) -> None:
-        """Keep a result."""
+        """Store a result."""
         key = _key(cell, policy, seed)
         self._of(policy.name)[key] = result
         line = orjson.dumps({"key": key, "wrong": result.wrong_scalings, "outcome": asdict(result.outcome)})
@@ -70,14 +70,14 @@ class Store:
             raw = path.read_bytes() if path.exists() else b""
             whole = raw[: raw.rfind(b"\n") + 1]
             if whole != raw:
-                path.write_bytes(whole)  # a line that an interruption cut short would swallow the next one
+                path.write_bytes(whole)  # a line that was cut off by an interruption would be merged with the next one
             self._known[name] = dict(_read(line) for line in whole.splitlines())
         return self._known[name]
 
 
 def _read(line: bytes) -> tuple[str, StoredResult]:
     entry = orjson.loads(line)
-    # JSON has no number for a percentile of nothing.
+    # JSON has no number for a percentile without values.
     given: dict[str, Any] = {
         key: float("nan") if value is None and key != "settling_s" else value for key, value in entry["outcome"].items()
     }
@@ -90,7 +90,7 @@ def _key(cell: Cell, policy: Named, seed: int) -> str:
 
 @cache
 def digest(name: str) -> str:
-    """A short digest of the code that a policy's outcomes depend on; comments, docstrings and layout don't count."""
+    """Return a short digest of the code that a policy's outcomes depend on, without comments, docstrings and layout."""
     sources = list(_ENGINE)
     if name in OWN:
         sources += [*_OWN, *sorted(imported())]
@@ -106,7 +106,7 @@ def digest(name: str) -> str:
 
 
 def imported() -> set[Path]:
-    """The modules of `halcyon.scaling` that Halcyon's runs depend on."""
+    """Return the modules of `halcyon.scaling` that Halcyon's runs depend on."""
     found: set[Path] = set()
     open_ = list(_OWN)
     while open_:

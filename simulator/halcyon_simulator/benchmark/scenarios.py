@@ -1,7 +1,7 @@
 """The scenarios S1 to S12 of docs/simulator.md, as cases.
 
-Rates here are those for law L1, of which a replica serves 10 requests/s at most. For another law they are multiplied by
-its `peak_rps` / 10, so that the counts stay comparable. Not here: what a policy does (`peers`, `policies`), how it is judged.
+Rates here are those for law L1, with which a replica serves at most 10 requests/s. For another law they are multiplied by
+its `peak_rps` / 10, so that the replicas stay comparable. Out of scope: the policies (`policies`), and the score of a run (`bounds.score`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from halcyon_simulator.engine.run import Write
 
 @dataclass(frozen=True)
 class Law:
-    """How a replica computes, and how soon an answer is wanted."""
+    """A replica's service law, and the latency objective."""
 
     name: str
     service: ServiceLaw
@@ -33,53 +33,53 @@ LAWS: Mapping[str, Law] = {
     "L1": Law("L1", ServiceLaw(t0_s=0.4, a_s=0.0, max_batch=4), slo_s=2.4),
     "L2": Law("L2", ServiceLaw(t0_s=0.08, a_s=0.008, max_batch=16), slo_s=0.5),
 }
-"""L1: 10 requests/s of a replica at most; L2: 76.9."""
+"""L1: at most 10 requests/s per replica; L2: 76.9."""
 
 _BASE_RPS = 10.0
 """`peak_rps` of the law that the rates below are for."""
 _LEAD_S = 300.0
-"""A quiet beginning, scored like the rest: a policy may have rates of longer windows before anything happens."""
+"""A quiet first phase, scored like the rest: it lets policies fill their longer windows before anything happens."""
 _DAY_S = 86400.0
 _BLIND = (900.0, 1200.0)
-"""When signals are frozen or absent in S9."""
+"""Span in which signals are frozen or absent in S9."""
 _GRACE_S = 15.0
-"""Right after the signals stop, a policy may still act on what it saw before, or not yet know."""
+"""Time after the loss of the signals in which a policy may still act on earlier values."""
 _COPIES = 16
 """Copies of a trace in S6, for law L1: 40 to 70 requests/s."""
 _COPY_SPREAD_S = 60.0
-"""How far copies of a trace are shifted: its bursts are rounded, its shape stays."""
+"""Maximum shift of the copies of a trace: its bursts are smoothed, its shape is kept."""
 MODELS = 20
-"""Models that share a budget in S11."""
+"""Number of models that share a budget in S11."""
 BUDGET_SHARE = 0.7
-"""GPUs in S11 over the sum of what each model needs at its peak."""
+"""GPUs in S11, divided by the sum of each model's need at its peak."""
 
 
 class ScenarioError(ValueError):
-    """No such scenario; the message lists those that there are."""
+    """The scenario doesn't exist; the message lists the valid names."""
 
 
 @dataclass(frozen=True)
 class Draw:
-    """What a scenario is drawn for."""
+    """Parameters for which a scenario is drawn."""
 
     law: Law
     start_s: float
     seed: int
     cv: float
-    """Coefficient of variation of the gaps of made loads; 1 is Poisson. Recorded loads have their own."""
+    """Coefficient of variation of the gaps of generated loads; 1 is Poisson. Recorded loads have their own."""
     rng: np.random.Generator
 
     @property
     def factor(self) -> float:
-        """What the rates are multiplied by."""
+        """Factor of the rates."""
         return self.law.service.peak_rps / _BASE_RPS
 
     def made(self, name: str, profile: Profile) -> Case:
-        """A case with a made load; the profile's rates are for law L1."""
+        """Return a case with a generated load; the profile's rates are for law L1."""
         return self.given(name, arrivals(profile.scaled(self.factor), rng=self.rng, cv=self.cv), profile.duration_s)
 
     def given(self, name: str, times: Times, duration_s: float) -> Case:
-        """A case with these arrivals."""
+        """Return a case with these arrivals."""
         return Case(
             name=name,
             arrivals=times,
@@ -92,9 +92,9 @@ class Draw:
 
 
 def scenario(name: str, *, law: Law, start_s: float, seed: int, cv: float = 1.0) -> Case:
-    """One scenario by its full name, such as `S1`, `S3r`, `S6-azure`, `S7-10m`; `members` lists the names of a family.
+    """Return one scenario by its full name, such as `S1`, `S3r`, `S6-azure`, `S7-10m`; `members` lists the names of a family.
 
-    The same arguments give the same case. Raises ScenarioError for an unknown name.
+    The same arguments give the same case. Raises ScenarioError if the name is unknown.
     """
     known = members(name)
     if known != (name,):
@@ -105,10 +105,10 @@ def scenario(name: str, *, law: Law, start_s: float, seed: int, cv: float = 1.0)
 
 
 def members(name: str) -> tuple[str, ...]:
-    """The scenarios of a family (`S6`: three traces); of a single one, itself.
+    """Return the scenarios of a family (`S6`: three traces); for a single scenario, itself.
 
     Raises:
-        ScenarioError: where there's no such scenario.
+        ScenarioError: there is no such scenario.
     """
     if name in _BUILDERS:
         return (name,)
@@ -126,7 +126,7 @@ def members(name: str) -> tuple[str, ...]:
 
 
 def budget(cases: Sequence[Case]) -> int:
-    """GPUs that the models of S11 share: `BUDGET_SHARE` of the sum of what each needs in its busiest minute."""
+    """Return the GPUs that the models of S11 share: `BUDGET_SHARE` of the sum of each model's need in its busiest minute."""
     peaks = [
         np.bincount((case.arrivals // 60).astype(np.int64)).max() / 60 / capacity_rps(case.service, case.slo_s)
         for case in cases
@@ -135,10 +135,10 @@ def budget(cases: Sequence[Case]) -> int:
 
 
 def wrong_scalings(case: Case, writes: Sequence[Write]) -> int:
-    """Scalings that nothing known justifies, among a run's writes; for S9.
+    """Return the writes of a run that known signals do not justify; for S9.
 
-    Wrong is a lower count while the signals are frozen or absent (after a grace of 15 s), and at any time a lower count that
-    couldn't serve the load of the minute before even with full batches.
+    A write is wrong if it lowers the replicas while the signals are frozen or absent (after a grace of 15 s). At any time, it is wrong if it
+    lowers them so far that they couldn't serve the load of the last minute even with full batches.
     """
     faults = case.signal_faults
     wrong = 0
@@ -158,20 +158,20 @@ def _step(draw: Draw, name: str) -> Case:
 
 
 def _ramp(draw: Draw, name: str) -> Case:
-    tail_s = 600.0  # what is kept too long is paid for inside the case
+    tail_s = 600.0  # pods that are kept too long are billed inside the case
     return draw.made(
         name, Profile(((_LEAD_S, 20, 20), (900, 20, 400), (300, 400, 400), (900, 400, 20), (tail_s, 20, 20)))
     )
 
 
 def _spikes(draw: Draw, name: str) -> Case:
-    """Ten spikes, one in the middle of every 20 minutes; scored from the begin of the third cycle on."""
+    """Return ten spikes, one in the middle of every 20 minutes; scored from the start of the third cycle."""
     cycle = ((570.0, 20.0), (60.0, 400.0), (570.0, 20.0))
     return replace(draw.made(name, Profile.steps(*cycle * 10)), score_from_s=2 * 1200.0)
 
 
 def _random_spikes(draw: Draw, name: str) -> Case:
-    """The same number of spikes at the same mean distance, at times that nobody can know; scored in full."""
+    """Return the same number of spikes at the same mean distance, at unpredictable times; scored completely."""
     pieces: list[tuple[float, float]] = []
     for gap_s in np.round(240.0 + draw.rng.exponential(900.0, 10)).tolist():
         pieces += [(gap_s, 20), (60, 400)]
@@ -179,12 +179,12 @@ def _random_spikes(draw: Draw, name: str) -> Case:
 
 
 def _flash_crowd(draw: Draw, name: str) -> Case:
-    """A fifth of the World Cup site's requests: 262 per second on average, 467 in the busiest minute."""
+    """Return 20 % of the World Cup site's requests: 262 per second on average, 467 in the busiest minute."""
     return draw.made(name, Profile.steps(*((60.0, requests / 60 * 0.2) for requests in traces.worldcup_minutes())))
 
 
 def _diurnal(draw: Draw, name: str) -> Case:
-    """Fourteen days of some clients of a production service, 10 requests/s on average; the first seven days are for learning."""
+    """Return fourteen days of some clients of a production service, 10 requests/s on average; the first seven days are for learning."""
     times = traces.replayed(traces.chosen(traces.clients(), mean_rps=10 * draw.factor, rng=draw.rng), rng=draw.rng)
     return replace(draw.given(name, times, traces.CLIENT_DAYS * _DAY_S), score_from_s=7 * _DAY_S)
 
@@ -198,7 +198,7 @@ def _replay(draw: Draw, name: str, *, trace: str) -> Case:
 
 
 def _on_and_off(draw: Draw, name: str, *, off_s: float, cycles: int) -> Case:
-    """Two minutes with requests, then none; the count may be 0, for whom that is so after the time that is its own default."""
+    """Return two minutes with requests, then none; replicas may be 0, after each policy's own default time if it scales to zero."""
     return replace(draw.made(name, Profile.steps(*((120.0, 20.0), (off_s, 0.0)) * cycles)), low=0)
 
 
@@ -206,14 +206,14 @@ _STAIRS = Profile.steps((600, 20), (600, 100), (600, 40), (600, 160), (600, 60),
 
 
 def _bad_pods(draw: Draw, name: str) -> Case:
-    """One start in ten takes three times as long, one in twenty crashes at its end."""
+    """Return bad pods: one start in ten takes three times as long, and one in twenty crashes at its end."""
     return replace(
         draw.made(name, _STAIRS), start_faults=StartFaults(slow_share=0.1, slow_factor=3.0, crash_share=0.05)
     )
 
 
 def _no_capacity(draw: Draw, name: str) -> Case:
-    """No GPU is free for 10 minutes, from just before a rise of the load."""
+    """Return a case in which no GPU is free for 10 minutes, from just before a rise of the load."""
     return replace(draw.made(name, _STAIRS), start_faults=StartFaults(no_capacity=((1740.0, 2340.0),)))
 
 
@@ -240,7 +240,7 @@ def _outage(draw: Draw, name: str, *, faults: SignalFaults, load: Profile) -> Ca
 
 
 def _one_of_many(draw: Draw, name: str) -> Case:
-    """A model with a steady load of its own and two surges to four times that, 10 minutes each, in an hour."""
+    """Return a model with its own steady load and two surges to four times that, 10 minutes each, in an hour."""
     base = draw.rng.uniform(5.0, 30.0)
     first, second = float(draw.rng.integers(300, 1500)), float(draw.rng.integers(300, 900))
     rest = 3600 - first - second - 1200
@@ -248,7 +248,7 @@ def _one_of_many(draw: Draw, name: str) -> Case:
 
 
 def _drift(draw: Draw, name: str) -> Case:
-    """The time of every batch doubles over an hour; the load stays."""
+    """Return a case in which the time of every batch doubles over an hour, at a constant load."""
     return replace(draw.made(name, Profile.steps((7200, 100))), drift=Drift(begin_s=1800.0, end_s=5400.0, factor=2.0))
 
 
@@ -281,4 +281,4 @@ FAMILIES: Mapping[str, tuple[str, ...]] = {
     family: tuple(name for name in _BUILDERS if name.startswith(f"{family}-"))
     for family in ("S6", "S7", "S8", "S9", "S11")
 }
-"""Scenarios of which there are several, with their members."""
+"""Scenarios that have several members, with their names."""

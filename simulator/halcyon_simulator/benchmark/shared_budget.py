@@ -1,7 +1,7 @@
-"""Several models on one budget of GPUs: their runs side by side, tick by tick.
+"""Several models on one GPU budget: their runs side by side, tick by tick.
 
-A budget is a quota, first come, first served: a count may always fall, and rises by what is free; who asks first changes from
-tick to tick. Not here: what each policy wants.
+The budget is a quota, first come, first served: replicas may always fall, and rise by the free GPUs. The order of the models changes from
+tick to tick. Out of scope: the desired replicas of each policy.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from halcyon_simulator.engine.run import Trajectory
 from halcyon_simulator.policies.registry import Named
 
 Allocate = Callable[[Sequence[int], Sequence[int], int, int], list[int]]
-"""(wanted counts, present counts, budget, number of the tick) -> counts that may be written."""
+"""Function from (desired replicas, present replicas, budget, number of the tick) to the replicas that may be written."""
 
 
 def simulate(
     cases: Sequence[Case], policy: Named, *, budget: int, allocate: Allocate | None = None
 ) -> tuple[Trajectory, ...]:
-    """One run per case, with a policy of the same kind each; the sum of their counts stays within `budget`.
+    """Return one run per case, with a policy of the same kind each; the sum of their replicas stays within `budget`.
 
-    The cases have to be of one duration. `allocate` None: `quota`.
+    All cases must have the same duration. `allocate` None: `quota`.
     """
     members = [policy.build(case) for case in cases]
     table = _Table([case.low for case in cases], [case.high for case in cases], budget, allocate or quota)
@@ -34,16 +34,16 @@ def simulate(
         try:
             return run.simulate(cases[number], _Member(members[number], table, number))
         except BaseException:
-            table.barrier.abort()  # else the others wait for ever for this one's next tick
+            table.barrier.abort()  # else the others would wait forever for this one's next tick
             raise
 
-    # A run calls its policy from inside: runs side by side need a stack each. Only one at a time has anything to do.
+    # A run calls its policy from inside, so parallel runs need a stack each. Only one of them works at a time.
     with ThreadPoolExecutor(len(cases)) as pool:
         return tuple(pool.map(one, range(len(cases))))
 
 
 def quota(wanted: Sequence[int], present: Sequence[int], budget: int, tick: int) -> list[int]:
-    """What a ResourceQuota leaves of the wanted counts: falls as wanted, rises as long as there's room."""
+    """Return what a ResourceQuota allows of the desired replicas: any decrease, and increases while GPUs are free."""
     granted = [min(want, have) for want, have in zip(wanted, present, strict=True)]
     free = budget - sum(granted)
     number = len(granted)
@@ -55,7 +55,7 @@ def quota(wanted: Sequence[int], present: Sequence[int], budget: int, tick: int)
 
 
 class _Table:
-    """Where the runs meet at every tick."""
+    """Meeting point of the runs at every tick."""
 
     def __init__(self, lows: Sequence[int], highs: Sequence[int], budget: int, allocate: Allocate) -> None:
         self._lows, self._highs = lows, highs
@@ -76,7 +76,7 @@ class _Table:
 
 
 class _Member:
-    """One model's policy at the table."""
+    """One model's policy in the shared run."""
 
     def __init__(self, policy: Policy, table: _Table, number: int) -> None:
         self.period_s = policy.period_s

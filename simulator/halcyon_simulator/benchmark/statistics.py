@@ -1,4 +1,4 @@
-"""Outcomes put together: means over seeds, Pareto fronts, who beats whom. Pure; not here: running anything.
+"""Statistics of outcomes: means over seeds, Pareto fronts, comparisons. Pure. Out of scope: running anything.
 
 A point is a policy with its knobs in one cell (scenario, law, start delay), with one outcome per seed.
 """
@@ -36,7 +36,7 @@ _T = (
 )
 """Two-sided 95 % points of Student's t for 1 to 20 degrees of freedom."""
 _MIN_PCT = 0.1
-"""Violations below this share count as this where shares are compared as ratios."""
+"""Violations below this share are treated as this share if shares are compared as ratios."""
 MEANS = (
     "violations_pct",
     "refused_pct",
@@ -57,7 +57,7 @@ MEANS = (
 
 @dataclass(frozen=True)
 class Cell:
-    """What is the same for all points that are compared."""
+    """The parameters that all compared points share."""
 
     scenario: str
     law: str
@@ -65,11 +65,11 @@ class Cell:
 
     @property
     def family(self) -> str:
-        """The scenario without its member: `S6` for `S6-azure`."""
+        """Scenario without its member: `S6` for `S6-azure`."""
         return self.scenario.partition("-")[0]
 
     def __str__(self) -> str:
-        """For keys and progress."""
+        """Return the cell as text, for keys and progress messages."""
         return f"{self.scenario} {self.law} {self.start_s:g}"
 
 
@@ -78,12 +78,12 @@ class PolicyPoint:
     """One policy with its knobs, over some seeds."""
 
     policy: str
-    """With its knobs, as the command line writes it."""
+    """Policy with its knobs, as the command line writes it."""
     outcomes: tuple[RunOutcome, ...]
-    """In order of their seeds."""
+    """Outcomes in the order of their seeds."""
 
     def mean(self, field: str) -> float | None:
-        """Mean of a field over the seeds; None where a seed has none."""
+        """Return the mean of a field over the seeds; None if a seed has none."""
         values = [getattr(outcome, field) for outcome in self.outcomes]
         return None if None in values else sum(values) / len(values)
 
@@ -94,11 +94,11 @@ class PolicyPoint:
 
     @property
     def gpu_ratio(self) -> float:
-        """GPU time over the clairvoyant schedule's, mean over the seeds."""
+        """GPU time over that of the clairvoyant schedule, mean over the seeds."""
         return sum(outcome.gpu_ratio_clairvoyant for outcome in self.outcomes) / len(self.outcomes)
 
     def means(self) -> dict[str, float | None]:
-        """Every averaged field."""
+        """Return the means of all averaged fields."""
         return {field: self.mean(field) for field in MEANS}
 
 
@@ -110,14 +110,14 @@ class Overall:
     violations_pct: float
     """Mean over the cells."""
     gpu_ratio: float
-    """Geometric mean over the cells: a cell where nearly nothing is needed would decide any other."""
+    """Geometric mean over the cells, because a cell with almost no work would otherwise dominate."""
 
 
 Figures = TypeVar("Figures", PolicyPoint, Overall)
 
 
 def interval(differences: Sequence[float]) -> tuple[float, float]:
-    """95 % interval of the mean of paired differences, by Student's t; of one alone it is without bounds."""
+    """Return the 95 % interval of the mean of paired differences, by Student's t; a single difference has no bounds."""
     number = len(differences)
     if number < 2:
         return -math.inf, math.inf
@@ -128,9 +128,9 @@ def interval(differences: Sequence[float]) -> tuple[float, float]:
 
 
 def beats(one: PolicyPoint, other: PolicyPoint) -> bool:
-    """Whether `one` has no more violations and less GPU time than `other`, or the other way round.
+    """Return whether `one` has no more violations and less GPU time than `other`, or the other way round.
 
-    Paired over the seeds that both have; what is less is less with 95 % confidence, what is no more is so by its mean.
+    The comparison is paired over their common seeds. "Less" must hold with 95 % confidence, "no more" by the mean.
     """
     pairs = _paired(one, other)
     violations = [first.violations_pct - second.violations_pct for first, second in pairs]
@@ -141,7 +141,7 @@ def beats(one: PolicyPoint, other: PolicyPoint) -> bool:
 
 
 def front(points: Iterable[Figures]) -> tuple[Figures, ...]:
-    """Points of which none has both fewer violations and less GPU time (by their means), from the cheapest on."""
+    """Return the points for which no other has both fewer violations and less GPU time (by their means), cheapest first."""
     best = math.inf
     kept: list[Figures] = []
     for point in sorted(points, key=lambda p: (p.gpu_ratio, p.violations_pct, p.policy)):
@@ -152,7 +152,7 @@ def front(points: Iterable[Figures]) -> tuple[Figures, ...]:
 
 
 def overall(points: Mapping[Cell, Sequence[PolicyPoint]]) -> list[Overall]:
-    """Each policy and setting that ran in all of these cells, on the first seed (all that most of a grid's points have)."""
+    """Return each policy and setting that ran in all of these cells, on the first seed (most points of a grid have only that one)."""
     found: dict[str, list[RunOutcome]] = {}
     for listed in points.values():
         for point in listed:
@@ -170,7 +170,7 @@ def overall(points: Mapping[Cell, Sequence[PolicyPoint]]) -> list[Overall]:
 
 
 def contenders(points: Sequence[PolicyPoint], slack: float) -> list[PolicyPoint]:
-    """Points that no other beats in both figures by more than `slack` (a share), by their means: more seeds may bring them ahead."""
+    """Return the points that no other beats in both figures by more than `slack` (a share), by their means: more seeds may change their order."""
 
     def hopeless(point: PolicyPoint) -> bool:
         most, gpu = point.violations_pct / (1 + slack), point.gpu_ratio / (1 + slack)
@@ -180,20 +180,20 @@ def contenders(points: Sequence[PolicyPoint], slack: float) -> list[PolicyPoint]
 
 
 def excess(other: PolicyPoint, point: PolicyPoint) -> float:
-    """How far `other` is from being as good as `point` in both figures: the larger of its two ratios; up to 1, it is."""
+    """Return how far `other` is from being as good as `point` in both figures: the larger of its two ratios. Up to 1, it is as good."""
     violations = max(other.violations_pct, _MIN_PCT) / max(point.violations_pct, _MIN_PCT)
     return max(violations, other.gpu_ratio / point.gpu_ratio)
 
 
 def nearest(point: PolicyPoint, others: Iterable[PolicyPoint]) -> PolicyPoint:
-    """Of `others`, the one that comes nearest to being better than `point`."""
+    """Return the one of `others` that comes nearest to being better than `point`."""
     return min(others, key=lambda other: excess(other, point))
 
 
 def rivals(point: PolicyPoint, others: Iterable[PolicyPoint], slack: float) -> list[PolicyPoint]:
-    """Those of `others` that more seeds may make the nearest, or better than `point`: no others have a say in its verdict.
+    """Return those of `others` that more seeds may make the nearest, or better than `point`; only these can affect its verdict.
 
-    `slack` is the share by which seeds may move an excess.
+    `slack` is the share by which seeds may change an excess.
     """
     excesses = [(excess(other, point), other) for other in others]
     most = max(1.0, min((far for far, _ in excesses), default=1.0)) * (1 + slack)
@@ -201,15 +201,15 @@ def rivals(point: PolicyPoint, others: Iterable[PolicyPoint], slack: float) -> l
 
 
 def deciding(point: PolicyPoint, peers: Sequence[PolicyPoint]) -> list[PolicyPoint]:
-    """Those of `peers` that the verdict depends on: the nearest, and all that are ahead or as good, by their means or paired."""
+    """Return those of `peers` that the verdict depends on: the nearest, and all that are better or as good, by their means or paired."""
     near = rivals(point, peers, 0.0)
     return [peer for peer in peers if peer in near or beats(peer, point)]
 
 
 def verdict(point: PolicyPoint, peers: Sequence[PolicyPoint]) -> str:
-    """`behind` where a peer beats the point, `win` where it beats the nearest peer, else `front` or `level`.
+    """Return `behind` if a peer beats the point, `win` if the point beats the nearest peer, else `front` or `level`.
 
-    `front`: no peer's point has both figures as good or better. `level`: one has, by its mean, not with 95 % confidence.
+    `front`: no peer's point has both figures as good or better. `level`: one has by its mean, but not with 95 % confidence.
     """
     if any(beats(peer, point) for peer in peers):
         return "behind"
@@ -220,12 +220,12 @@ def verdict(point: PolicyPoint, peers: Sequence[PolicyPoint]) -> str:
 
 
 def plain(outcome: RunOutcome) -> dict[str, Any]:
-    """An outcome for JSON: what is no finite number (a percentile of no answers) is null."""
+    """Return an outcome for JSON; values that are not finite (a percentile without responses) become null."""
     return finite(asdict(outcome))
 
 
 def finite(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The mapping with null for what JSON has no number for."""
+    """Return the mapping with null for values that JSON can't represent."""
     return {
         key: None if isinstance(value, float) and not math.isfinite(value) else value for key, value in values.items()
     }
@@ -237,9 +237,9 @@ def _paired(one: PolicyPoint, other: PolicyPoint) -> list[tuple[RunOutcome, RunO
 
 
 def together(outcomes: Sequence[RunOutcome], *, scenario: str) -> RunOutcome:
-    """Several models' runs of one seed as one outcome.
+    """Return the runs of several models with one seed as one outcome.
 
-    Requests and GPU time are summed, so are what they're compared with; latencies, overshoot and settling are those of the
+    Requests and GPU time are summed, and so are the values that they are compared with. Latencies, overshoot and settling are those of the
     worst model; changes of direction are the mean of the models.
     """
     requests = sum(outcome.requests for outcome in outcomes)

@@ -1,7 +1,8 @@
 """The table of `make bench-scaling`: scenarios x laws x start delays x policies x seeds, resumable run by run.
 
-In a first pass every peer's grid of knobs runs on one seed; in a second one, on a few, the points that may be on the peers' front;
-in a third one, on all, Halcyon, the peers' defaults and that front. Not here: how outcomes are kept (`store`), what the page says (`page`).
+The first pass runs every peer's grid of knobs on one seed. The second one runs the points that may be on the peers' front on a few seeds.
+The third one runs Halcyon, the peers' defaults and that front on all seeds. Out of scope: storing outcomes (`result_store`), and the page
+(`page`).
 """
 
 from __future__ import annotations
@@ -32,17 +33,17 @@ from halcyon_simulator.policies import peers
 from halcyon_simulator.policies.registry import BALANCED, HALCYON, OWN, Named, parsed
 
 _TOGETHER = 8
-"""Policies that one job runs on the case it has drawn; what is lost where the table is interrupted."""
+"""Number of policies that one job runs on the case that it has drawn; it is also what an interruption of the table loses."""
 
 
 @dataclass(frozen=True)
 class Effort:
-    """How many seeds a scenario's runs get: the grid of knobs (0: no grid), and the points that are compared."""
+    """Number of seeds for a scenario's runs: for the grid of knobs (0: no grid), and for the compared points."""
 
     grid: int
     compared: int
     defaults: bool = True
-    """Whether the peers' defaults are compared even where no verdict depends on them."""
+    """Whether the peers' defaults are compared even if no verdict depends on them."""
 
 
 _EFFORT: Mapping[str, Effort] = {
@@ -51,29 +52,29 @@ _EFFORT: Mapping[str, Effort] = {
     "S9": Effort(0, 1),
     "S11": Effort(0, 3),
 }
-"""By scenario or family; the others get `_USUAL`. S4 and S5 have millions of requests a run."""
+"""Effort by scenario or family; the others get `_USUAL`. S4 and S5 have millions of requests per run."""
 _USUAL = Effort(3, 10)
 _USUAL_SECOND = Effort(1, 10, defaults=False)
-"""For the second law, which has 7.7 times the requests: a seventh of the whole table's were those of defaults that decide nothing."""
+"""Effort for the second law, which has 7.7 times the requests: 14 % of the whole table's requests were for defaults that decide nothing."""
 _BORROWED: Mapping[str, tuple[str, ...]] = {"S5": ("S2", "S4"), "S11": ("S1", "S2")}
-"""Where no grid is run: the scenarios of the same law and start delay whose fronts are run on one seed instead."""
+"""Scenarios without a grid: the scenarios of the same law and start delay whose fronts are run on one seed instead."""
 _SLACK = 0.3
-"""A point that another beats by more than this share in both figures on the first seed is out of the race: all run on the same load."""
+"""A point that another beats by more than this share in both figures on the first seed is dropped, because all run on the same load."""
 _LENT_SLACK = 0.1
-"""The same for points that were the best of another scenario: none that was on the front on all seeds was out by it, nor by half of it."""
+"""The same for the best points of another scenario: no point that was on the front on all seeds was out by it, nor by half of it."""
 _FAR = 0.2
-"""Of a front, the points that are this share further from Halcyon's than the nearest stay on the seeds of the grid, unless a verdict turns
-out to depend on them (`Table._deciding`). In the whole table no verdict was another than with 1; it saves a third of the requests of all seeds."""
+"""Points of a front that are further from Halcyon's than the nearest by more than this share stay on the seeds of the grid, unless a verdict
+depends on them (`Table._deciding`). In the whole table no verdict differed from that with 1; it saves 33 % of the requests of all seeds."""
 _BASELINES_SEEDS = 3
-"""Baselines are listed and compared with nobody: no grid, and no interval to be narrowed."""
+"""Seeds of the baselines, which are listed but not compared: they have no grid, and their intervals need not be narrow."""
 _SINGLE = ("S1", "S2", "S3", "S3r", "S4", "S5", "S6", "S7", "S8", "S11", "S12")
 _TOO_LONG = frozenset({"S4", "S5"})
-"""With the second law in the full table alone: 22 and 93 million requests a run."""
+"""Scenarios with the second law that only the full table runs: 22 and 93 million requests per run."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """What one process does at a time: a case and some policies on it."""
+    """Unit of work of one process: a case and some policies on it."""
 
     cell: Cell
     seed: int
@@ -85,7 +86,7 @@ def _end(_signal: int, _frame: FrameType | None) -> None:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run with the options of `python -m halcyon_simulator.benchmark.table`; gives the exit status."""
+    """Run with the options of `python -m halcyon_simulator.benchmark.table`; return the exit status."""
     parser = argparse.ArgumentParser(
         prog="halcyon_simulator.benchmark.table", description="Every scaler on every scenario, as a page."
     )
@@ -107,7 +108,7 @@ def main(argv: Sequence[str]) -> int:
         parser.error(f"--only {' '.join(options.only)}: the table has none of them; for example --only S1")
     for name in options.policy or ():
         parsed(name)
-    # The pool's processes would outlive us, and wait for ever.
+    # The pool's processes would outlive this one, and wait forever.
     signal.signal(signal.SIGTERM, _end)
     table = Table(Store(options.out / "cells"), jobs=options.jobs, names=tuple(options.policy or defaults()))
     points = table.run(wanted)
@@ -119,12 +120,12 @@ def main(argv: Sequence[str]) -> int:
 
 
 def defaults() -> tuple[str, ...]:
-    """Halcyon, alone and with its balancer, and every peer."""
+    """Return Halcyon, alone and with its balancer, and every peer at its defaults."""
     return (HALCYON, BALANCED, *peers.PEERS)
 
 
 def cells(*, full: bool) -> tuple[Cell, ...]:
-    """What the table is made of."""
+    """Return the cells of the table."""
     singles = [name for family in _SINGLE for name in ((family,) if family == "S11" else scenarios.members(family))]
     delays = (20.0, 60.0, 180.0, 420.0) if full else (60.0, 180.0)
     found = [Cell(name, "L1", delay_s) for delay_s in delays for name in singles]
@@ -134,7 +135,7 @@ def cells(*, full: bool) -> tuple[Cell, ...]:
 
 
 class Table:
-    """The runs of some cells, done or found."""
+    """The runs of some cells, new or stored."""
 
     def __init__(
         self,
@@ -145,7 +146,7 @@ class Table:
         seeds: Callable[[Cell], Effort] | None = None,
         borrowed: Mapping[str, tuple[str, ...]] = _BORROWED,
     ) -> None:
-        """`seeds` tells the effort for a cell; left out, `effort`. `borrowed`: where the points of a scenario without a grid come from."""
+        """Take the cells. `seeds` returns the effort for a cell; None: `effort`. `borrowed`: source of the points of a scenario without a grid."""
         self._store = store
         self._effort = seeds or effort
         self._jobs = jobs
@@ -155,7 +156,7 @@ class Table:
         """Wrong scalings in S9 by policy, over all its cases."""
 
     def run(self, wanted: Sequence[Cell]) -> dict[Cell, list[PolicyPoint]]:
-        """The points of each cell, with the compared ones on all seeds."""
+        """Return the points of each cell, with the compared ones on all seeds."""
         grids = {cell: tuple(self._grid(cell)) for cell in wanted}
         self._try("grids, first seed", grids)
         ahead = {cell: self._ahead(cell, points) for cell, points in grids.items()}
@@ -198,16 +199,16 @@ class Table:
         self._do(title, [(cell, point, 1) for cell, listed in points.items() for point in listed])
 
     def _always(self, cell: Cell, own: Sequence[Named]) -> list[Named]:
-        """Those that run on all seeds whatever they come to: all, or without the peers' defaults where a grid has them."""
-        told = self._effort(cell)
-        return [point for point in own if told.defaults or not told.grid or point.name in OWN | page.BASELINES]
+        """Return the policies that run on all seeds in any case: all defaults, or those without the peers' if these have a grid."""
+        effort = self._effort(cell)
+        return [point for point in own if effort.defaults or not effort.grid or point.name in OWN | page.BASELINES]
 
     def _trials(self, cell: Cell) -> range:
-        """The seeds of the grid; one where points are lent."""
+        """Return the seeds of the grid; one seed if points are borrowed."""
         return _seeds(max(self._effort(cell).grid, 1))
 
     def _rivals(self, cell: Cell, ours: Sequence[Named], front: Sequence[Named]) -> list[Named]:
-        """Those of a front that all seeds are worth: all, where nothing of ours is run."""
+        """Return the points of a front that run on all seeds; all of them if no policy of Halcyon's is run."""
         if not ours:
             return list(front)
         trials = len(self._trials(cell))
@@ -218,9 +219,9 @@ class Table:
         return [point for point in front if str(point) in near]
 
     def _deciding(self, cell: Cell, compared: Sequence[Named], grid: Sequence[Named]) -> list[Named]:
-        """Those that a verdict on us depends on and that have the seeds of the grid alone: no verdict is by fewer seeds than ours are.
+        """Return the points that a verdict on Halcyon depends on and that have only the seeds of the grid: a verdict must not use fewer seeds.
 
-        Of two points that are the same on the grid's seeds the front has one.
+        Of two points that are equal on the grid's seeds, the front has one.
         """
         rest = {str(point): point for point in grid if point not in compared}
         listed = [point for point in self._points(cell, (*compared, *rest.values())) if point.outcomes]
@@ -231,24 +232,24 @@ class Table:
         return [point for policy, point in rest.items() if policy in deciding]
 
     def _seeds(self, cell: Cell, point: Named) -> range:
-        """Those that a point which is compared, or listed, is run on."""
+        """Return the seeds for a compared or listed point."""
         compared = self._effort(cell).compared
         return _seeds(min(compared, _BASELINES_SEEDS) if point.name in page.BASELINES else compared)
 
     def _ahead(self, cell: Cell, listed: Sequence[Named], slack: float = _SLACK) -> list[Named]:
-        """Those that more seeds may bring to the front, by the first one."""
+        """Return the points that more seeds may bring to the front, by the first seed."""
         known = {str(point): point for point in listed}
         return [known[point.policy] for point in statistics.contenders(self._of_peers(cell, listed, 1), slack)]
 
     def _lent(self, cell: Cell, fronts: Mapping[Cell, Sequence[Named]]) -> Iterator[Named]:
-        """The fronts of others, where it has no grid, and the defaults that they compete with."""
+        """Return the fronts of other scenarios for a cell without a grid, and the defaults that they compete with."""
         lenders = [replace(cell, scenario=name) for name in self._borrowed.get(cell.scenario, ())]
         if lenders:
             yield from dict.fromkeys(Named(name) for name in self._names if name not in OWN | page.BASELINES)
         yield from dict.fromkeys(point for lender in lenders for point in fronts.get(lender, ()))
 
     def _grid(self, cell: Cell) -> Iterator[Named]:
-        """The peers' knobs to try, their defaults among them."""
+        """Return the peers' knobs to try, including their defaults."""
         if self._effort(cell).grid == 0:
             return
         case = _drawn(cell, 1)[0]
@@ -290,12 +291,12 @@ class Table:
 
 
 def effort(cell: Cell) -> Effort:
-    """The seeds of a cell."""
+    """Return the number of seeds of a cell."""
     return _EFFORT.get(cell.family, _USUAL if cell.law == "L1" else _USUAL_SECOND)
 
 
 def rows(points: Mapping[Cell, Sequence[PolicyPoint]], wrong: Mapping[str, int]) -> list[dict[str, Any]]:
-    """The table for machines: one row per cell and point, means over its seeds."""
+    """Return the table for machines: one row per cell and point, with means over its seeds."""
     return [
         {
             "scenario": cell.scenario,
@@ -328,7 +329,7 @@ def _done(jobs: Sequence[Job], processes: int) -> Iterator[tuple[Job, list[Store
 
 
 def work(job: Job) -> list[StoredResult]:
-    """Run a job's policies on its case; one result per policy."""
+    """Run a job's policies on its case; return one result per policy."""
     cases = _drawn(job.cell, job.seed)
     return [_result(cases, policy, job.cell, job.seed) for policy in job.policies]
 
@@ -366,7 +367,7 @@ def _seeds(number: int) -> range:
 
 
 class _Progress:
-    """What is done, and how long the rest may take, on stderr."""
+    """Progress on stderr: the finished runs, and an estimate of the remaining time."""
 
     def __init__(self, title: str, runs: int, known: int) -> None:
         self._title, self._runs, self._done = title, runs, 0

@@ -1,1 +1,1 @@
-"""What no scaler can beat, and how an outcome is scored."""
+"""Bounds that no scaler can beat, and the score of an outcome."""

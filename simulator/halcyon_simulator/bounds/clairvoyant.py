@@ -1,6 +1,6 @@
-"""Bounds that a case sets to every policy: the clairvoyant schedule, the work bound, the reactive floor.
+"""Bounds that a case sets for every policy: the clairvoyant schedule, the work bound, the reactive floor.
 
-From the arrivals alone; no run is needed. On a grid of whole seconds: `need[t]` counts for [t, t + 1).
+They follow from the arrivals alone; no run is needed. On a grid of whole seconds: `need[t]` is valid for [t, t + 1).
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ _DRIFT_POINTS = 5
 
 @dataclass(frozen=True)
 class Bounds:
-    """What nobody betters, or only with luck."""
+    """Bounds that no policy can beat, except by chance."""
 
     need: Counts
     """Replicas that the arrivals of the next `slo_s` need."""
     schedule: Counts
-    """The clairvoyant's count, pods that are starting included."""
+    """Replicas of the clairvoyant schedule, including starting pods."""
     gpu_seconds: float
-    """Of the clairvoyant schedule, over the scored span."""
+    """GPU-seconds of the clairvoyant schedule in the scored span."""
     largest: int
-    """The schedule's largest count in the scored span."""
+    """Largest number of replicas of the schedule in the scored span."""
     work_s: float
     """GPU-seconds that the scored requests take in full batches on busy instances."""
     reactive_floor_pct: float
 
 
 def bounds(case: Case) -> Bounds:
-    """The bounds of a case.
+    """Return the bounds of a case.
 
     Raises:
-        ValueError: where no replica can meet the objective.
+        ValueError: no replica can meet the objective.
     """
     seconds = np.arange(math.ceil(case.duration_s), dtype=np.float64)
     arrivals = case.arrivals[: int(np.searchsorted(case.arrivals, case.duration_s))]
@@ -67,10 +67,10 @@ def bounds(case: Case) -> Bounds:
 
 
 def _scheduled(need: Counts, case: Case) -> tuple[Counts, float]:
-    """The clairvoyant's counts and its GPU-seconds in the scored span.
+    """Return the replicas of the clairvoyant schedule, and its GPU-seconds in the scored span.
 
-    Level k is on while need >= k, and through a gap that is no longer than a start; else it is released and started again
-    just in time (before time 0 where that is needed, unbilled). Ski rental with the future known. Source: facts, 7.2.
+    Level k is on while need >= k, and through a gap that is no longer than a start. Otherwise it is released and started again just in time
+    (before time 0 if necessary, which is not billed). This is ski rental with a known future. Source: facts, 7.2.
     """
     size, end = len(need), min(float(len(need)), case.duration_s)
     always = int(need.min())
@@ -90,12 +90,12 @@ def _scheduled(need: Counts, case: Case) -> tuple[Counts, float]:
 
 
 def _present(need: Counts, case: Case) -> Counts:
-    """The pods that a policy without foresight and without headroom has ready at each second.
+    """Return the ready pods at each second of a policy without foresight and without headroom.
 
-    A pod that is needed is ordered at once and there one start later; one that is needed no longer is kept for one more
-    start. So: the largest need between two starts and one start ago; before time 0 the count at the start.
+    A needed pod is ordered at once and is ready one start later. A pod that is no longer needed is kept for one more start. The result is
+    therefore the largest need between two starts and one start ago; before time 0, the replicas at the start.
 
-    The reactive floor is what arrives above the capacity of these pods: the sum over the seconds of the scored span of
+    The reactive floor is the load above the capacity of these pods: the sum over the seconds of the scored span of
     (rate over the next `slo_s` - mu x present), where positive, over the scored requests.
     """
     start = math.ceil(case.start_s)
@@ -111,14 +111,14 @@ def _present(need: Counts, case: Case) -> Counts:
 
 
 def _factor(drift: Drift | None, times: Floats) -> Floats:
-    """How many times as long a batch takes at these times."""
+    """Return the factor of a batch's duration at these times."""
     if drift is None:
         return np.ones(len(times))
     return np.interp(times, [drift.begin_s, drift.end_s], [1.0, drift.factor])
 
 
 def _capacity(case: Case, seconds: Floats) -> Floats:
-    """Mu at each second; under a drift from a few points of it, linear between them."""
+    """Return mu at each second; under a drift it is calculated at a few points and interpolated linearly."""
     if case.drift is None:
         return np.full(len(seconds), capacity_rps(case.service, case.slo_s))
     low, high = sorted((1.0, case.drift.factor))

@@ -1,6 +1,6 @@
-"""What one replica can carry within its objective: mu, in requests per second.
+"""Capacity of one replica within its objective: mu, in requests per second.
 
-Found by simulation, since no formula holds for every batch size and percentile. The clairvoyant schedule counts in it.
+It is found by simulation, because no formula holds for every batch size and percentile. The clairvoyant schedule uses it.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from halcyon_simulator.engine.event_loop import SIGNALS, Floats, engine
 
 _REQUESTS = 100_000
 _WARM_UP = 5_000
-"""Requests at the start of each simulation that don't count: the replica begins idle."""
+"""Requests at the start of each simulation that are not scored, because the replica starts idle."""
 _MAX_LATE = 0.01
 _STEP = 0.8
 _STEPS = 31
-"""Rates tried from the peak down, each 0.8 of the one before: to a thousandth of the peak."""
+"""Number of rates tried from the peak down, each 0.8 of the one before: to a thousandth of the peak."""
 _PRECISION = 0.003
 _FOREVER_S = 1e300
 
 
 @lru_cache(maxsize=256)
 def capacity_rps(service: ServiceLaw, slo_s: float) -> float:
-    """The largest Poisson rate at which the p99 of the time in system of one replica meets `slo_s`.
+    """Return the largest Poisson rate at which the p99 of the time in system of one replica meets `slo_s`.
 
-    To 1 %; at most `service.peak_rps`. The same arrivals, stretched, serve all rates, so that the result is one number.
+    The result is exact to 1 %, and at most `service.peak_rps`. All rates use the same arrivals, stretched, so that the result is reproducible.
 
     Raises:
-        ValueError: where no rate does.
+        ValueError: no rate meets it.
     """
     gaps = np.random.Generator(np.random.PCG64(0)).standard_exponential(_REQUESTS)
     unit = np.cumsum(gaps)
@@ -58,7 +58,7 @@ def capacity_rps(service: ServiceLaw, slo_s: float) -> float:
 
 
 def latencies(service: ServiceLaw, arrivals: Floats) -> Floats:
-    """Times in system in s of all these requests at one replica that is ready from the start, nothing refused."""
+    """Return the times in system in s of all these requests at one replica that is ready from the start, without rejections."""
     case = Case("one replica", arrivals, float("inf"), service, float("inf"), 0.0, low=1, high=1)
     one = engine(case, samples=np.zeros((SIGNALS, 1)), prefix=0, past=1)
     one.start(0, ready_s=0.0)

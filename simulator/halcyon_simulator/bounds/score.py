@@ -1,4 +1,4 @@
-"""What a run was worth: the outcome that tables compare. The bounds it is compared with are the case's (`clairvoyant`)."""
+"""Score of a run: the outcome that tables compare. The bounds for the comparison depend on the case only (`clairvoyant`)."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from halcyon_simulator.engine.case import Case, RunOutcome
 from halcyon_simulator.engine.run import Trajectory, Write
 
 _BAND = 0.1
-"""Part of its final value within which a count is settled."""
+"""Share of the final value within which the replicas are settled."""
 _STEP_S = 30.0
 _STEP_RATIO = 2.0
 _STEP_SIGMA = 5.0
-"""A step of the load: the means of the 30 s after and before differ by this factor at least, and by this many standard
-deviations of a Poisson process, so that neither a ramp nor a burst counts as one."""
+"""Definition of a step of the load: the means of the 30 s after and before differ at least by this factor, and by this many standard
+deviations of a Poisson process, so that neither a ramp nor a burst is a step."""
 
 
 def score(
@@ -28,10 +28,10 @@ def score(
     params: Mapping[str, float | str],
     limits: Bounds | None = None,
 ) -> RunOutcome:
-    """The outcome of a run, of the requests that arrive and the time that passes from `case.score_from_s` on.
+    """Return the outcome of a run, for the requests and the time from `case.score_from_s` on.
 
-    `limits` are the case's bounds where the caller has them already (they are the same for all policies). Percentiles are
-    of the answered requests, NaN where there are none; ratios are NaN where the bound is 0.
+    `limits` are the case's bounds if the caller has them already (they are the same for all policies). Percentiles are those of the
+    answered requests, NaN if there are none. Ratios are NaN if the bound is 0.
     """
     limits = bounds(case) if limits is None else limits
     begin_s = case.score_from_s
@@ -67,13 +67,13 @@ def score(
 
 
 def direction_changes(writes: Sequence[Write]) -> int:
-    """How often a write goes the other way than the one before."""
+    """Return how often a write changes direction relative to the previous one."""
     signs = np.sign([write.after - write.before for write in writes])
     return int((signs[1:] != signs[:-1]).sum())
 
 
 def last_step_s(case: Case) -> float | None:
-    """When the load last changed at a stroke within the scored span; None where it never did."""
+    """Return the time of the last step of the load in the scored span; None if there is none."""
     seconds = np.arange(case.score_from_s + _STEP_S, case.duration_s - _STEP_S)
     here = np.searchsorted(case.arrivals, seconds)
     before = here - np.searchsorted(case.arrivals, seconds - _STEP_S)
@@ -85,17 +85,17 @@ def last_step_s(case: Case) -> float | None:
     )
     if len(steps) == 0:
         return None
-    # A step shows at several seconds around it; it is where the change is largest.
+    # A step is visible at several seconds around it; its time is where the change is largest.
     gaps = np.flatnonzero(np.diff(steps) > 1)
     last = steps[gaps[-1] + 1 :] if len(gaps) else steps
     return float(seconds[last[np.argmax(change[last])]])
 
 
 def settling_s(case: Case, trajectory: Trajectory) -> float | None:
-    """From the last step of the load until the count stays within 10 % of its final value.
+    """Return the time from the last step of the load until the replicas stay within 10 % of their final value.
 
-    None where the load has no step, or where the count came into that band so late that a start would not fit after it: then
-    it can't be told whether it would have stayed.
+    The result is None if the load has no step. It is also None if the replicas settle so late that no start would fit after it, because it is
+    then unknown whether they would stay settled.
     """
     step_s = last_step_s(case)
     if step_s is None:
@@ -114,7 +114,7 @@ def _count_at(trajectory: Trajectory, at_s: float) -> int:
 
 
 def _in_vain(case: Case, trajectory: Trajectory) -> int:
-    """Pods released in the scored span that had been ready for less time than they took to start, or never."""
+    """Return the pods released in the scored span that were ready for less time than they took to start, or never ready."""
     pods = trajectory.pods
     released = np.isfinite(pods.released_s) & (pods.released_s >= case.score_from_s)
     ready = np.isfinite(pods.ready_s)

@@ -1,6 +1,6 @@
-"""What `halcyon simulate` does with its options: cases, runs, and the table, JSON or plot of them.
+"""Execution of `halcyon simulate`: cases, runs, and their table, JSON or plot.
 
-Not here: the options' form (`main`), the engine (`run`), the judgement (`score`, `report`).
+Out of scope: the syntax of the options (`main`), the engine (`engine.run`), the score (`bounds.score`, `benchmark.statistics`).
 """
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ class _Run:
     policy: Named
     outcome: RunOutcome
     trajectory: Trajectory | None
-    """Kept where it is drawn."""
+    """Trajectory; kept only if it is drawn."""
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run what the options ask for, print it; gives the exit status.
+    """Run what the options request, and print it; return the exit status.
 
     Raises:
-        ValueError: for options that can't be run; the message is for the user.
+        ValueError: the options can't be run; the message is for the user.
     """
     law = law_of(options.service, options.slo_ms)
     policies = [parsed(text) for text in options.policy or [HALCYON]]
@@ -80,10 +80,10 @@ def run(options: argparse.Namespace) -> int:
 
 
 def law_of(text: str, slo_ms: float | None) -> Law:
-    """The law that `--service` and `--slo-ms` name.
+    """Return the law that `--service` and `--slo-ms` describe.
 
     Raises:
-        ValueError: names what is wrong, with an example.
+        ValueError: a value is invalid; the message has an example.
     """
     if text in LAWS:
         return LAWS[text] if slo_ms is None else replace(LAWS[text], slo_s=slo_ms / 1000)
@@ -149,7 +149,7 @@ def _runs(options: argparse.Namespace, law: Law, policies: Sequence[Named]) -> I
 
 
 def _groups(options: argparse.Namespace) -> Iterator[tuple[str, ...]]:
-    """Names of scenarios that run together: one alone, but for the models on one budget."""
+    """Yield the names of scenarios that run together: one at a time, except for the models on one budget."""
     if options.trace is not None:
         yield (str(options.trace),)
     for family in options.scenario:
@@ -177,7 +177,7 @@ def _case(options: argparse.Namespace, law: Law, name: str, seed: int) -> Case:
 
 
 def _limited(case: Case, options: argparse.Namespace) -> Case:
-    """The case with what the options say about its limits."""
+    """Return the case with the limits from the options."""
     case = replace(
         case,
         low=case.low if options.low is None else options.low,
@@ -192,7 +192,7 @@ def _limited(case: Case, options: argparse.Namespace) -> Case:
 
 
 def _grid(policies: Sequence[Named], case: Case) -> Iterator[Named]:
-    """Each policy's grid; Halcyon has no knobs to sweep, it runs as it is."""
+    """Yield each policy and its grid; Halcyon has no knobs to sweep and runs unchanged."""
     for policy in policies:
         yield policy
         if policy.name != HALCYON:
@@ -203,7 +203,7 @@ def _grid(policies: Sequence[Named], case: Case) -> Iterator[Named]:
 
 
 def _points(runs: Sequence[_Run]) -> dict[str, list[statistics.PolicyPoint]]:
-    """Points by scenario, in the order in which they ran first."""
+    """Return the points by scenario, in the order of their first run."""
     found: dict[str, dict[str, list[RunOutcome]]] = {}
     for one in runs:
         found.setdefault(one.case.name, {}).setdefault(str(one.policy), []).append(one.outcome)
@@ -265,7 +265,7 @@ def _table(points: dict[str, list[statistics.PolicyPoint]], marked: set[int]) ->
 
 
 def _progress(text: str) -> None:
-    """One line on stderr that overwrites itself; nothing where nobody looks."""
+    """Write one line to stderr that overwrites itself; nothing if stderr is no terminal."""
     if sys.stderr.isatty():
         sys.stderr.write(f"\r\x1b[K{text}")
         sys.stderr.flush()

@@ -1,7 +1,6 @@
-"""The process: `halcyon simulate`; its options and what they must look like.
+"""The process `halcyon simulate`, its options and their syntax.
 
-Loads nothing heavy by itself: `--help` and errors of usage need neither numpy nor numba. What the options mean is in
-`command`.
+It loads nothing heavy by itself: `--help` and usage errors need neither numpy nor numba. The meaning of the options is in `command`.
 """
 
 from __future__ import annotations
@@ -15,10 +14,10 @@ from pathlib import Path
 _DEPENDENCIES = frozenset({"numpy", "numba", "matplotlib"})
 _EPILOG = """\
 scenarios: S1 step, S2 ramp, S3 repeating and S3r random spikes, S4 flash crowd, S5 two weeks of days, S6 recorded loads, S7 to
-zero, S8 slow, failing and missing pods, S9 bad signals, S11 twenty models on one budget, S12 slower and slower. S6 to S9 and S11
-have members (S6-azure); a family's name stands for all of them. A name that doesn't exist lists those that do.
+zero, S8 slow, failing and missing pods, S9 bad signals, S11 twenty models on one budget, S12 increasing service time. S6 to S9 and
+S11 have members (S6-azure); a family's name stands for all of them. An unknown name lists the valid ones.
 
-policies: halcyon, static, rate and the peers (hpa, keda, kpa, kubeai, ray, ...); each one's knobs are listed where one is wrong.
+policies: halcyon, static, rate and the peers (hpa, keda, kpa, kubeai, ray, ...); an unknown knob lists the valid ones.
 
 examples:
   halcyon simulate --scenario S1 --policy halcyon --policy kpa --policy 'hpa:behavior={}'
@@ -28,11 +27,11 @@ examples:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run with the arguments after `simulate`; gives the exit status: 0, or 2 where something in them is wrong."""
+    """Run with the arguments after `simulate`; return the exit status: 0, or 2 if an argument is invalid."""
     parser = _parser()
     options = parser.parse_args(argv)
     if not options.scenario and options.trace is None:
-        parser.error("nothing to simulate: give --scenario or --trace, for example --scenario S1")
+        parser.error("there is nothing to simulate: set --scenario or --trace, for example --scenario S1")
     if options.scenario and options.superpose != 1:
         parser.error("--superpose makes copies of a --trace; a scenario has its own size")
     if options.scenario == [] and options.cv != 1:
@@ -57,7 +56,7 @@ def main(argv: Sequence[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="halcyon simulate",
-        description="What would a scaler have done? Runs a load against simulated Triton replicas, with Halcyon's planner or a peer.",
+        description="Simulate a load on Triton replicas that Halcyon's planner or another autoscaler scales.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
@@ -76,7 +75,7 @@ def _parser() -> argparse.ArgumentParser:
         "--policy",
         action="append",
         metavar="NAME[:key=value,...]",
-        help="who scales; may be given more than once; default halcyon",
+        help="autoscaler; may be given more than once; default halcyon",
     )
     parser.add_argument(
         "--service",
@@ -85,31 +84,38 @@ def _parser() -> argparse.ArgumentParser:
         help="a batch of b requests takes t0 + a x b on one instance; delay_ms= is Triton's queue delay; or L1 (t0_ms=400,a_ms=0,"
         "max_batch=4, the default) or L2 (t0_ms=80,a_ms=8,max_batch=16)",
     )
-    parser.add_argument("--slo-ms", type=_positive, metavar="MS", help="latest answer; default 2400, with L2 500")
+    parser.add_argument("--slo-ms", type=_positive, metavar="MS", help="latency objective; default 2400, with L2 500")
     parser.add_argument(
         "--start-delay", type=_natural, default=60.0, metavar="S", help="from a pod's creation to ready; default 60"
     )
-    parser.add_argument("--min", type=_whole, dest="low", metavar="N", help="fewest replicas; default 1, in S7 0")
-    parser.add_argument("--max", type=_count, dest="high", metavar="N", help="most replicas; default 100")
+    parser.add_argument("--min", type=_whole, dest="low", metavar="N", help="minimum replicas; default 1, in S7 0")
+    parser.add_argument("--max", type=_count, dest="high", metavar="N", help="maximum replicas; default 100")
     parser.add_argument(
-        "--queue-limit", type=_whole, metavar="N", help="waiting requests beyond which more are refused; default none"
+        "--queue-limit",
+        type=_whole,
+        metavar="N",
+        help="number of waiting requests above which more are rejected; default none",
     )
     parser.add_argument(
-        "--refuse-late", action="store_true", help="refuse on arrival what is expected to miss the objective"
+        "--refuse-late", action="store_true", help="reject requests on arrival that are expected to miss the objective"
     )
     parser.add_argument(
-        "--observation-lag", type=_natural, default=0.0, metavar="S", help="age of what policies see; default 0"
+        "--observation-lag",
+        type=_natural,
+        default=0.0,
+        metavar="S",
+        help="delay of the signals that policies see; default 0",
     )
     parser.add_argument(
         "--cv",
         type=_positive,
         default=1.0,
         metavar="X",
-        help="burstiness of made loads; 1 (Poisson) is the default, 3 is bursty",
+        help="burstiness of generated loads; 1 (Poisson) is the default, 3 is bursty",
     )
     parser.add_argument("--seeds", type=_count, default=1, metavar="N", help="runs with seeds 1 to N; default 1")
     parser.add_argument(
-        "--sweep", action="store_true", help="run each policy's grid of knobs and show its Pareto front"
+        "--sweep", action="store_true", help="run each policy's grid of knobs, and show its Pareto front"
     )
     parser.add_argument("--json", action="store_true", help="every run as JSON on stdout, instead of a table")
     parser.add_argument(

@@ -1,10 +1,10 @@
 """The event loop: arrivals, the balancer's queue, Triton's batcher and the readiness of pods, from one time to the next.
 
-Plain arrays and compiled functions. Pods live in slots of these arrays, which `run` hands out and takes back; who creates or
-removes a pod, and when, is `run`'s business too.
+It consists of plain arrays and compiled functions. Pods occupy slots of these arrays, which `run` assigns and takes back. `run` also
+decides which pods are created or removed, and when.
 
-What happens at one instant, in this order: pods become ready; batches end and their requests are answered; the balancer
-sends waiting requests to the places that came free; idle instances look for a batch; a request arrives; a sample is taken.
+Order of the events at one instant: pods become ready; batches end and their requests are answered; the balancer sends waiting requests to
+free places; idle instances take a batch; a request arrives; a sample is taken.
 
 | phase of a pod | takes requests | its next event (`due`)                                | after it                   |
 | -------------- | -------------- | ----------------------------------------------------- | -------------------------- |
@@ -14,7 +14,7 @@ sends waiting requests to the places that came free; idle instances look for a b
 | GONE           | no             | none; the slot waits for `run` to take it back        | -                          |
 """
 
-# ruff: noqa: PLR0917 - each array is an argument: handing on a tuple of them makes the compiled loop ten times as slow
+# ruff: noqa: PLR0917 - each array is an argument, because passing a tuple of them makes the compiled loop ten times as slow
 
 from __future__ import annotations
 
@@ -40,27 +40,27 @@ PHASE, HELD, PENDING, FRONT = 0, 1, 2, 3
 NEXT = 0
 """Index of the next arrival."""
 HEAD = 1
-"""The balancer's waiting requests are those in [HEAD, NEXT) that weren't refused."""
+"""Start of the balancer's queue: the waiting requests are those in [HEAD, NEXT) that weren't rejected."""
 WAITING = 2
-"""How many they are."""
+"""Number of waiting requests."""
 IN_PODS = 3
 IN_QUEUES = 4
-"""Those in pods that wait for an instance."""
+"""Requests in pods that wait for an instance."""
 REFUSED = 5
 ANSWERED = 6
 COMPUTING = 7
-"""Instances that compute now."""
+"""Instances that are computing."""
 SECOND = 8
-"""The next whole second to sample."""
+"""Next whole second to sample."""
 LIVE = 9
-"""How many places of `State.live` count; likewise for READY_PODS and `State.ready`."""
+"""Number of used places of `State.live`; READY_PODS is the same for `State.ready`."""
 READY_PODS = 10
 ROTATE = 11
-"""Where in `State.ready` the search for the least loaded pod begins."""
+"""Place in `State.ready` at which the search for the least loaded pod starts."""
 CHANGES = 12
-"""How often a pod became ready, was drained or was gone."""
+"""Number of times that a pod became ready, was drained or was gone."""
 MIN_HELD = 13
-"""No ready pod holds fewer requests."""
+"""Lower bound of the requests held by a ready pod."""
 _TALLIES = 14
 
 # Places of `State.clock`; BUSY_S is complete up to the time BUSY_AT.
@@ -74,13 +74,13 @@ _LAWS = 15
 
 _NONE, _ONE, _ALL = np.uint64(0), np.uint64(1), np.uint64(2**64 - 1)
 _DE_BRUIJN, _TOP = np.uint64(0x03F79D71B4CB0A89), np.uint64(58)
-"""Each six bits in a row of the first are others, so its product with a single bit tells in its top six which bit it is."""
+"""De Bruijn constant: any six consecutive bits of it are unique, so the top six bits of its product with a single bit identify that bit."""
 _BIT = np.zeros(64, np.int64)
 _BIT[[((1 << bit) * int(_DE_BRUIJN) & int(_ALL)) >> int(_TOP) for bit in range(64)]] = np.arange(64)
 
 SIGNALS = 8
 _MEASURED_S = 2
-"""Seconds over which the balancer measures how fast requests are answered, at least."""
+"""Minimum number of seconds over which the balancer measures the rate of responses."""
 
 
 class State(NamedTuple):
@@ -88,57 +88,57 @@ class State(NamedTuple):
 
     arrivals: Floats
     latency: Latencies
-    """Time in system in s by request; inf: not answered up to the horizon, NaN: refused."""
+    """Time in system in s by request; inf: not answered up to the horizon, NaN: rejected."""
     law: Floats
     clock: Floats
     tally: Ints
     samples: Floats
-    """(signal in the order of `view.Signal`, prefix + second)."""
+    """(signal in the order of `policy_view.SampleColumn`, prefix + second)."""
     past: Floats
-    """(second modulo its length, 0, batch size): `batches` as it was at the last whole seconds."""
+    """(second modulo its length, 0, batch size): values of `batches` at the last whole seconds."""
     batches: Floats
-    """(0: executions, 1: seconds of computing; batch size), cumulative, of ended batches."""
+    """(0: executions, 1: seconds of computing; batch size), cumulative, for ended batches."""
     pods: Ints
     """(PHASE, HELD, PENDING or FRONT; slot)."""
     due: Floats
-    """By slot: the time of the pod's next event."""
+    """Time of the pod's next event, by slot."""
     released: Floats
-    """By slot: when the pod was gone."""
+    """Time at which the pod was gone, by slot."""
     ring: Ints
     """(slot, place): requests that wait for an instance."""
     ring_at: Floats
-    """(slot, place): since when."""
+    """(slot, place): time since when they wait."""
     work: Floats
-    """(slot, instance, 0: end, 1: begin, 2: size of its batch); the end is inf where it is idle."""
+    """(slot, instance, 0: end, 1: start, 2: size of its batch); the end is inf for an idle instance."""
     live: Ints
     """Slots of all pods that aren't GONE."""
     ready: Ints
-    """Slots of the READY ones."""
+    """Slots of the READY pods."""
     loads: Ints
-    """(requests held): how many READY ones hold so many. It spares a look at each pod for each request."""
+    """(requests held): number of READY pods that hold this many. It avoids visiting each pod for each request."""
     place: Ints
-    """By slot: the place in `ready` of a READY pod."""
+    """Place in `ready` of a READY pod, by slot."""
     marks: Marks
-    """(requests held, word): a bit for each place of `ready`, 64 to a word, set where that pod holds so many."""
+    """(requests held, word): a bit for each place of `ready`, 64 to a word, set if that pod holds this many."""
 
 
 class Engine:
-    """The event loop's handle: advances a run, and takes pods in and out."""
+    """Handle of the event loop: advances a run, and adds and removes pods."""
 
     def __init__(self, state: State) -> None:
         self.state = state
 
     @property
     def capacity(self) -> int:
-        """Slots for pods."""
+        """Number of slots for pods."""
         return len(self.state.due)
 
     def advance(self, until: float) -> None:
-        """Everything that happens up to and at `until`."""
+        """Process all events up to and at `until`."""
         _advance(until, self.state)
 
     def start(self, slot: int, *, ready_s: float) -> None:
-        """A pod begins to start in a free slot."""
+        """Start a pod in a free slot."""
         state = self.state
         state.pods[:, slot] = (STARTING, 0, 0, 0)
         state.due[slot] = ready_s
@@ -148,7 +148,7 @@ class Engine:
         state.tally[LIVE] += 1
 
     def drain(self, slot: int, now: float) -> None:
-        """A pod gets no more requests; it is gone once it holds none, at once where it is starting or idle."""
+        """Send a pod no more requests. It is gone once it holds none, or at once if it is starting or idle."""
         state = self.state
         if state.pods[PHASE, slot] == READY:
             state.tally[READY_PODS] = _without(state.ready, state.tally[READY_PODS], slot)
@@ -160,7 +160,7 @@ class Engine:
         state.tally[CHANGES] += 1
 
     def grow(self) -> None:
-        """Twice as many slots."""
+        """Double the slots."""
         before, old = self.capacity, self.state
         self.state = old._replace(**_slots(2 * before, old.law))
         self.state.pods[:, :before] = old.pods
@@ -171,7 +171,7 @@ class Engine:
 
 
 def engine(case: Case, *, samples: Floats, prefix: int, past: int) -> Engine:
-    """A run before its first event, without pods.
+    """Return a run before its first event, without pods.
 
     `samples` has `prefix` columns, one for second 0, and one for each whole second that is to be sampled; `past` is the number
     of seconds for which the counts by batch size are kept.
@@ -229,7 +229,7 @@ def _slots(number: int, law: Floats) -> dict[str, NDArray[Any]]:
 
 @jit
 def _without(slots: Ints, count: int, slot: int) -> int:
-    """Removes `slot` from the first `count` places, in order; the new count."""
+    """Remove `slot` from the first `count` places, in order; return the new count."""
     kept = 0
     for place in range(count):
         if slots[place] != slot:
@@ -240,7 +240,7 @@ def _without(slots: Ints, count: int, slot: int) -> int:
 
 @jit
 def _release(now: float, pod: int, tally: Ints, pods: Ints, due: Floats, released: Floats, live: Ints) -> None:
-    """A pod is gone."""
+    """Release a pod."""
     pods[PHASE, pod] = GONE
     due[pod] = np.inf
     released[pod] = now
@@ -250,13 +250,13 @@ def _release(now: float, pod: int, tally: Ints, pods: Ints, due: Floats, release
 
 @jit
 def _flip(held: int, place: int, marks: Marks) -> None:
-    """The pod at a place of `ready` comes to hold so many requests, or ceases to."""
+    """Flip the bit that says whether the pod at a place of `ready` holds this many requests."""
     marks[held, place >> 6] ^= _ONE << np.uint64(place & 63)
 
 
 @jit
 def _mark(tally: Ints, pods: Ints, ready: Ints, places: Ints, marks: Marks) -> None:
-    """Sets `places` and `marks` anew, after pods have moved in `ready`."""
+    """Set `places` and `marks` again, after pods have moved in `ready`."""
     marks[:] = _NONE
     for place in range(tally[READY_PODS]):
         places[ready[place]] = place
@@ -265,7 +265,7 @@ def _mark(tally: Ints, pods: Ints, ready: Ints, places: Ints, marks: Marks) -> N
 
 @jit
 def _marked(held: int, place: int, count: int, marks: Marks) -> int:
-    """The first of `count` places, from `place` on and around, where a pod holds so many requests; there has to be one."""
+    """Return the first of `count` places, from `place` on and around, whose pod holds this many requests; there must be one."""
     word = place >> 6
     bits = marks[held, word] & (_ALL << np.uint64(place & 63))
     while bits == _NONE:
@@ -279,7 +279,7 @@ def _marked(held: int, place: int, count: int, marks: Marks) -> int:
 
 @jit
 def _least_loaded(slots: int, tally: Ints, ready: Ints, loads: Ints, marks: Marks) -> int:
-    """The ready pod with the fewest requests, another one each time among equals; -1 where all hold `slots`."""
+    """Return the ready pod with the fewest requests, in rotation among equals; -1 if all hold `slots`."""
     least = tally[MIN_HELD]
     while least < slots and loads[least] == 0:
         least += 1
@@ -294,7 +294,7 @@ def _least_loaded(slots: int, tally: Ints, ready: Ints, loads: Ints, marks: Mark
 
 @jit
 def _held(pod: int, more: int, pods: Ints, loads: Ints, places: Ints, marks: Marks) -> None:
-    """A ready pod holds so many requests more; fewer, where it is negative."""
+    """Add this many requests to a ready pod; remove them if negative."""
     before = pods[HELD, pod]
     pods[HELD, pod] = before + more
     loads[before] -= 1
@@ -316,7 +316,7 @@ def _send(
     places: Ints,
     marks: Marks,
 ) -> None:
-    """A request goes into the own queue of a ready pod."""
+    """Put a request into a ready pod's own queue."""
     place = pods[FRONT, pod] + pods[PENDING, pod]
     if place >= ring.shape[1]:
         place -= ring.shape[1]
@@ -330,7 +330,7 @@ def _send(
 
 @jit
 def _count_busy(now: float, change: int, clock: Floats, tally: Ints) -> None:
-    """Some instances begin or end to compute."""
+    """Account for instances that start or stop computing."""
     clock[BUSY_S] += tally[COMPUTING] * (now - clock[BUSY_AT])
     clock[BUSY_AT] = now
     tally[COMPUTING] += change
@@ -338,7 +338,7 @@ def _count_busy(now: float, change: int, clock: Floats, tally: Ints) -> None:
 
 @jit
 def _batch_s(now: float, size: int, law: Floats) -> float:
-    """How long a batch takes that begins now."""
+    """Return the duration of a batch that starts now."""
     factor = 1.0
     if law[DRIFT_FACTOR] != 1.0:
         passed = (now - law[DRIFT_BEGIN]) / (law[DRIFT_END] - law[DRIFT_BEGIN])
@@ -361,13 +361,13 @@ def _compute(
     ring_at: Floats,
     work: Floats,
 ) -> None:
-    """The idle instances of a pod take the batches that they may take now; sets the pod's next event."""
+    """Let the idle instances of a pod take the batches that they may take now; set the pod's next event."""
     next_s = np.inf
     for instance in range(work.shape[1]):
         end = work[pod, instance, 0]
         pending, place = pods[PENDING, pod], pods[FRONT, pod]
         if end == np.inf and pending > 0:
-            # Until the delay of the oldest is over; the same sum is the event's time, so the comparison is exact.
+            # Wait until the delay of the oldest is over. The event's time is the same sum, so the comparison is exact.
             end = ring_at[pod, place] + law[DELAY]
             if pending >= law[MAX_BATCH] or law[DELAY] == 0 or now >= end:
                 size = min(pending, int(law[MAX_BATCH]))
@@ -375,7 +375,7 @@ def _compute(
                 for _ in range(size):
                     request = ring[pod, place]
                     clock[QUEUE_S] += now - ring_at[pod, place]
-                    # Known from here on; the answer itself is counted when the batch ends.
+                    # The latency is known from here on; the response itself is counted when the batch ends.
                     if end <= law[HORIZON]:
                         latency[request] = end - arrivals[request]
                     place += 1
@@ -405,7 +405,7 @@ def _answer(
     places: Ints,
     marks: Marks,
 ) -> None:
-    """Ends the batches of a pod whose time has come."""
+    """End the batches of a pod that are due."""
     for instance in range(work.shape[1]):
         end = work[pod, instance, 0]
         if end <= now:
@@ -435,7 +435,7 @@ def _open(
     places: Ints,
     marks: Marks,
 ) -> None:
-    """The pods that become ready now are ready."""
+    """Make the pods ready that become ready now."""
     for place in range(tally[LIVE]):
         pod = live[place]
         if pods[PHASE, pod] == STARTING and due[pod] <= now:
@@ -452,13 +452,12 @@ def _open(
 
 @jit
 def _refused(now: float, law: Floats, clock: Floats, tally: Ints, samples: Floats) -> bool:
-    """Whether the balancer refuses a request that would have to wait: its queue is full, or the SLO can't be met.
+    """Return whether the balancer rejects a request that would have to wait: its queue is full, or the SLO can't be met.
 
-    The expected time in system: what waits over the rate at which requests are answered; one full batch until a place comes
-    free (they come free in lots); and the full batches that a full pod computes up to and with this request's. The rate is
-    measured while the queue stands (before, it would tell the load and not the capacity), else it is what the ready pods can
-    do at most.
-    Without ready pods nothing can be said, and the request is held.
+    The expected time in system is the sum of three parts: the queue divided by the rate of responses; one full batch until a place is free
+    (places become free in batches); and the full batches that a full pod computes up to and including this request's. The rate is measured
+    while there is a queue (otherwise it would show the load and not the capacity). Without a measurement it is the maximum of the ready pods.
+    Without ready pods no estimate is possible, and the request is held.
     """
     if tally[WAITING] >= law[QUEUE_LIMIT]:
         return True
@@ -488,7 +487,7 @@ def _sample(
     past: Floats,
     batches: Floats,
 ) -> None:
-    """Takes the samples of the seconds before the next event, and up to `until`."""
+    """Take the samples of the seconds before the next event, and up to `until`."""
     while tally[SECOND] < before and tally[SECOND] <= until and tally[SECOND] + prefix < samples.shape[1]:
         second = tally[SECOND]
         column = second + prefix
@@ -501,7 +500,7 @@ def _sample(
         samples[6, column] = clock[QUEUE_S]
         samples[7, column] = tally[READY_PODS]
         row = second % past.shape[0]
-        # By element: the copy of an array takes numba longer to compile than all the rest.
+        # Copied by element, because numba takes longer to compile an array copy than all the rest.
         for size in range(batches.shape[1]):
             past[row, 0, size] = batches[0, size]
             past[row, 1, size] = batches[1, size]
@@ -512,7 +511,7 @@ def _sample(
 def _keep(
     now: float, request: int, law: Floats, clock: Floats, tally: Ints, latency: Latencies, samples: Floats
 ) -> None:
-    """A request that no pod can take is refused, or waits in the balancer."""
+    """Reject a request that no pod can take, or queue it in the balancer."""
     if _refused(now, law, clock, tally, samples):
         latency[request] = np.nan
         tally[REFUSED] += 1
@@ -537,12 +536,12 @@ def _fill(
     places: Ints,
     marks: Marks,
 ) -> None:
-    """The balancer sends what waits to the places that came free."""
+    """Send queued requests from the balancer to free places."""
     while tally[WAITING] > 0:
         pod = _least_loaded(slots, tally, ready, loads, marks)
         if pod < 0:
             return
-        # Where all others are full, this one gets what waits until it is full too.
+        # If all others are full, this one gets queued requests until it is full too.
         more = slots - pods[HELD, pod] if loads[slots] == tally[READY_PODS] - 1 else 1
         for _ in range(min(more, tally[WAITING])):
             head = tally[HEAD]
@@ -555,7 +554,7 @@ def _fill(
 
 @jit
 def _soonest(tally: Ints, due: Floats, live: Ints) -> int:
-    """The pod with the next event; slot 0, whose due is inf then, where there is none."""
+    """Return the pod with the next event; slot 0, whose due is then inf, if there is none."""
     soonest, earliest = 0, np.inf
     for place in range(tally[LIVE]):
         pod = live[place]
@@ -566,7 +565,7 @@ def _soonest(tally: Ints, due: Floats, live: Ints) -> int:
 
 @jit
 def _sooner(changed: int, before: float, soonest: int, tally: Ints, due: Floats, live: Ints) -> int:
-    """The pod with the next event after that of `changed` moved from `before`."""
+    """Return the pod with the next event after that of `changed` moved from `before`."""
     # A batch that is full before the delay is over ends later than the delay would have.
     if changed == soonest and due[changed] > before:
         return _soonest(tally, due, live)
@@ -589,7 +588,7 @@ def _advance(until: float, state: State) -> None:
         if arrival < due[soonest]:
             request = tally[NEXT]
             tally[NEXT] = request + 1
-            # While requests wait all pods are full.
+            # While requests are queued, all pods are full.
             pod = _least_loaded(slots, tally, ready, loads, marks) if tally[WAITING] == 0 else -1
             if pod >= 0:
                 before = due[pod]
@@ -604,7 +603,7 @@ def _advance(until: float, state: State) -> None:
             _open(now, tally, pods, due, live, ready, loads, places, marks)
         else:
             _answer(now, soonest, clock, tally, batches, pods, work, loads, places, marks)
-        # All that became ready now are there before the queue is shared, and it is shared before an instance takes a batch.
+        # All pods that become ready now are added before the queue is distributed, which happens before an instance takes a batch.
         _fill(now, slots, tally, latency, pods, ring, ring_at, ready, loads, places, marks)
         _compute(now, soonest, law, clock, tally, arrivals, latency, pods, due, ring, ring_at, work)
         for place in range(opened, tally[READY_PODS]):

@@ -1,4 +1,4 @@
-"""Compilation of the simulator's loops by numba, typed for mypy; nothing else."""
+"""Compilation of the simulator's loops by numba, typed for mypy."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ Result = TypeVar("Result")
 
 
 def jit(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
-    """The function as machine code, compiled at its first call and kept in a cache beside the module.
+    """Return the function as machine code, compiled at its first call and cached beside the module.
 
-    No bounds are checked inside: an index beyond its array writes into foreign memory. Division by zero gives inf, as numpy's.
+    Danger: no bounds are checked inside, so an index beyond its array writes into foreign memory. Division by zero gives inf, as in NumPy.
     """
     compiled: Callable[Parameters, Result] = numba.njit(cache=True, nogil=True, error_model="numpy")(function)
     return compiled

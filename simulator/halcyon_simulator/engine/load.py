@@ -1,7 +1,7 @@
-"""Arrival times from rates: Poisson and bursty, and what can be made of given times (copies, thinning).
+"""Arrival times from rates: Poisson and bursty, and transformations of given times (copies, thinning).
 
-Everything random comes from the generator that is handed in. Not here: which load a scenario has (`scenarios`), what a file
-or a bundled excerpt holds (`traces`).
+All randomness comes from the generator that is passed in. Out of scope: the load of a scenario (`scenarios`), and the content of files and
+bundled excerpts (`traces`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from halcyon_simulator.engine.case import Times
 
 _MORE = 8
-"""Standard deviations of the number of arrivals that are drawn beyond its mean; what still lacks is drawn in a next round."""
+"""Number of standard deviations by which more arrivals than the mean are drawn; if they are too few, a further round follows."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Profile:
     """A rate over time: linear pieces, one after the other, from time 0."""
 
     pieces: tuple[tuple[float, float, float], ...]
-    """(duration in s, rate at its begin, rate at its end), rates in requests per second."""
+    """(duration in s, rate at its start, rate at its end), rates in requests per second."""
 
     def __post_init__(self) -> None:
         for number, (duration_s, begin, end) in enumerate(self.pieces):
@@ -37,12 +37,12 @@ class Profile:
 
     @classmethod
     def steps(cls, *pieces: tuple[float, float]) -> Self:
-        """A load of constant pieces: (duration in s, requests per second)."""
+        """Return a load of constant pieces: (duration in s, requests per second)."""
         return cls(tuple((duration_s, rate, rate) for duration_s, rate in pieces))
 
     @property
     def duration_s(self) -> float:
-        """Its end."""
+        """End of the load."""
         return float(sum(duration_s for duration_s, _, _ in self.pieces))
 
     @property
@@ -51,46 +51,46 @@ class Profile:
         return sum(duration_s * (begin + end) / 2 for duration_s, begin, end in self.pieces)
 
     def scaled(self, factor: float) -> Profile:
-        """The same shape with every rate times `factor`."""
+        """Return the same shape with every rate multiplied by `factor`."""
         return Profile(tuple((duration_s, begin * factor, end * factor) for duration_s, begin, end in self.pieces))
 
     def times(self, expected: NDArray[np.float64]) -> Times:
-        """When the expected number of requests reaches each of `expected` (ascending, below `requests`): the time change."""
+        """Return the times at which the expected number of requests reaches each of `expected` (ascending, below `requests`): the time change."""
         table = np.array(self.pieces, dtype=np.float64)
         durations, begins, ends = table[:, 0], table[:, 1], table[:, 2]
         starts = np.concatenate(([0.0], np.cumsum(durations)[:-1]))
         counts = np.concatenate(([0.0], np.cumsum(durations * (begins + ends) / 2)))
         if np.array_equal(begins, ends):
-            # Two knots of one count (a piece without requests) are no harm: no draw falls on them.
+            # Two knots with one value (a piece without requests) do no harm, because no draw falls on them.
             return np.asarray(
                 np.interp(expected, counts, np.append(starts, starts[-1] + durations[-1])), dtype=np.float64
             )
         piece = np.minimum(np.searchsorted(counts, expected, side="right") - 1, len(durations) - 1)
         within = expected - counts[piece]
         slope = (ends - begins) / durations
-        # The root of begin x u + slope x u^2 / 2 = within in the form that knows no division by a slope of 0.
+        # The root of begin x u + slope x u^2 / 2 = within in the form without a division by a slope of 0.
         root = np.sqrt(np.maximum(begins[piece] ** 2 + 2 * slope[piece] * within, 0.0))
         divisor = np.maximum(begins[piece] + root, np.finfo(np.float64).tiny)
         return np.asarray(starts[piece] + np.minimum(2 * within / divisor, durations[piece]), dtype=np.float64)
 
 
 def arrivals(profile: Profile, *, rng: np.random.Generator, cv: float = 1.0) -> Times:
-    """Arrival times of a load; with `cv` 1 a Poisson process of that rate, exactly.
+    """Return the arrival times of a load; with `cv` 1, exactly a Poisson process of that rate.
 
-    With another `cv` a renewal process with Gamma gaps of that coefficient of variation, stretched by the rate: bursty above
+    With another `cv`, it is a renewal process with Gamma gaps of that coefficient of variation, stretched by the rate: bursty above
     1, regular below. Its mean rate is the profile's at every time.
     """
     return profile.times(renewal(profile.requests, rng=rng, cv=cv))
 
 
 def renewal(total: float, *, rng: np.random.Generator, cv: float = 1.0) -> NDArray[np.float64]:
-    """A stationary renewal process with Gamma gaps of mean 1 on [0, total)."""
+    """Return a stationary renewal process with Gamma gaps of mean 1 on [0, total)."""
     if not cv > 0:
         raise ValueError(
             f"the coefficient of variation of a load is {cv}: it has to be above 0; 1 is Poisson, 3 is bursty"
         )
     shape = 1 / cv**2
-    # A process that began long ago: time 0 falls into a gap with a probability in proportion to its length.
+    # A process that started long ago: time 0 falls into a gap with a probability proportional to its length.
     first = rng.random() * rng.gamma(shape + 1, 1 / shape)
     parts = [np.array([first])]
     reached = first
@@ -107,9 +107,9 @@ def renewal(total: float, *, rng: np.random.Generator, cv: float = 1.0) -> NDArr
 
 
 def superposed(times: Times, *, copies: int, spread_s: float, rng: np.random.Generator) -> Times:
-    """Several copies of one load at once, each shifted by up to `spread_s`; the first isn't shifted.
+    """Return several copies of one load at once, each shifted by up to `spread_s`; the first isn't shifted.
 
-    What a copy would have after the last time of `times` comes at the beginning instead, so that the sum has no tail.
+    Arrivals of a copy after the last time of `times` are moved to the beginning, so that the sum has no tail.
     """
     if copies < 1:
         raise ValueError(f"a load superposed {copies} times: it has to be 1 or more; 1 is the load itself")
@@ -121,12 +121,12 @@ def superposed(times: Times, *, copies: int, spread_s: float, rng: np.random.Gen
 
 
 def thinned(times: Times, *, share: float, rng: np.random.Generator) -> Times:
-    """The load with each request kept with probability `share`."""
+    """Return the load with each request kept with probability `share`."""
     if not 0 <= share <= 1:
         raise ValueError(f"a load thinned to a share of {share}: it has to be between 0 and 1, for example 0.2")
     return times[rng.random(len(times)) < share]
 
 
 def merged(loads: Sequence[Times]) -> Times:
-    """Several loads as one."""
+    """Return several loads merged into one."""
     return np.sort(np.concatenate([np.zeros(0), *loads]))

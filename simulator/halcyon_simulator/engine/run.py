@@ -1,14 +1,14 @@
 """One run: a case under a policy, from tick to tick; the life of the pods between them.
 
-Not here: what requests go through (`kernel`), what the policy sees (`observed`), what a run was worth (`score`).
+Out of scope: the requests (`event_loop`), the policy's view (`observed`), the score of a run (`bounds.score`).
 
-A count that the policy writes takes effect after the actuation delay. Pods that are too many are taken from the unschedulable
-and the starting ones first, the newest first, and go at once; then from the ready ones, those with the fewest requests first,
-the newest first among equals; these finish what they hold. A pod holds its GPU, and is billed, from its creation, or from
-when it is scheduled where there was no capacity, until it is gone.
+Replicas that the policy writes take effect after the actuation delay. Surplus pods are taken from the unschedulable and the starting ones
+first, newest first; these are gone at once. Then they are taken from the ready ones, those with the fewest requests first, newest first
+among equals; these finish the requests that they hold. A pod holds its GPU, and is billed, from its creation until it is gone; if there
+was no capacity, from the time when it is scheduled.
 
-After the end the requests in the system have `slo_s` more to be answered, without ticks and without billing, so that each
-request has its whole time.
+After the end, the requests in the system have `slo_s` more to be answered, without ticks and without billing, so that each request has its
+full time.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ from halcyon_simulator.engine.observed import HISTORY, ObservedRun, history, kep
 from halcyon_simulator.engine.policy_view import Policy, PolicyPod, SampleColumn
 
 _FIRST_LOAD = 0.7
-"""Share of their peak at which the pods that a case doesn't number begin."""
+"""Share of their peak load at which the initial pods start, if the case doesn't set their number."""
 _ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
 class Write:
-    """One change of the count."""
+    """One change of the replicas."""
 
     at_s: float
     before: int
@@ -53,49 +53,49 @@ class Write:
 
 @dataclass(frozen=True)
 class PodArrays:
-    """All pods that ever were, in the order of their creation; times in s, `released_s` inf where it outlived the run."""
+    """All pods of the run in the order of their creation; times in s, `released_s` inf if the pod outlived the run."""
 
     created_s: Floats
     held_s: Floats
-    """From when it had a GPU; inf where it was removed before."""
+    """Time from which it held a GPU; inf if it was removed before."""
     ready_s: Floats
-    """When it became ready; inf where it was removed before."""
+    """Time at which it became ready; inf if it was removed before."""
     released_s: Floats
 
     def gpu_seconds(self, begin_s: float, end_s: float) -> float:
-        """Seconds of GPUs held within a span."""
+        """Return the seconds of GPUs held within a span."""
         held = np.minimum(self.released_s, end_s) - np.maximum(self.held_s, begin_s)
         return float(np.maximum(held, 0.0).sum())
 
     def existing(self, seconds: Floats) -> NDArray[np.int64]:
-        """How many existed at each of these times, draining ones included."""
+        """Return the number of existing pods at each of these times, including draining ones."""
         created, released = np.sort(self.created_s), np.sort(self.released_s)
         return np.searchsorted(created, seconds, side="right") - np.searchsorted(released, seconds, side="right")
 
 
 @dataclass(frozen=True)
 class Trajectory:
-    """What happened in a run; one value per whole second from 0 on where nothing else is said."""
+    """Record of a run; unless noted otherwise, one value per whole second from 0 on."""
 
     arrivals: Times
-    """Of the requests, those after the end left out."""
+    """Times of the requests, without those after the end."""
     latency_s: NDArray[np.float32]
-    """Time in system by request; NaN: refused, inf: not answered by `slo_s` after the end."""
+    """Time in system by request; NaN: rejected, inf: not answered by `slo_s` after the end."""
     arrived: Floats
-    """Counter, as `refused` and `answered`."""
+    """Counter, like `refused` and `answered`."""
     refused: Floats
     answered: Floats
     waiting: Floats
-    """In the balancer and in Triton's queues."""
+    """Requests that wait in the balancer and in Triton's queues."""
     inflight: Floats
     ready: Floats
     written: NDArray[np.int64]
-    """The count as last written."""
+    """Replicas that were last written."""
     existing: NDArray[np.int64]
-    """Pods that exist, draining ones included."""
+    """Existing pods, including draining ones."""
     writes: tuple[Write, ...]
     first: int
-    """The count at the start."""
+    """Replicas at the start."""
     pods: PodArrays
     gpu_seconds: float
     busy_s: float
@@ -114,7 +114,7 @@ class _Pod:
 
 
 def first_count(case: Case) -> int:
-    """The replicas that are ready at time 0."""
+    """Return the replicas that are ready at time 0."""
     if case.first is not None:
         return case.first
     span_s = min(60.0, case.duration_s)
@@ -123,12 +123,12 @@ def first_count(case: Case) -> int:
 
 
 def simulate(case: Case, policy: Policy) -> Trajectory:
-    """Runs a case under a policy; the same case and policy give the same trajectory.
+    """Run a case under a policy; the same case and policy give the same trajectory.
 
-    A policy with an attribute `next_look_s` (a time or None) is asked again at the first multiple of its period from then on.
+    A policy with an attribute `next_look_s` (a time or None) is called again at the first multiple of its period from then on.
 
     Raises:
-        ValueError: where the case or the policy's period can't be run.
+        ValueError: the case or the policy's period can't be run.
     """
     _check(case, policy.period_s)
     run = _Run(case)
@@ -181,7 +181,7 @@ class _Run:
             self._add(0.0, held_s=0.0, ready_s=0.0)
 
     def advance(self, until: float) -> None:
-        """Runs up to `until`, with the counts that take effect on the way."""
+        """Run up to `until`, with the replicas that take effect on the way."""
         while self._effects and self._effects[0][0] <= until:
             at_s, count = self._effects.popleft()
             self._engine.advance(at_s)
@@ -189,17 +189,17 @@ class _Run:
         self._engine.advance(until)
 
     def look(self, now: float) -> None:
-        """Sets the view to `now`."""
+        """Set the view to `now`."""
         self._harvest()
         if self._shown is None or self._scheduled_s > 0:
             self._shown = tuple(self._show(pod, now) for pod in self._pods)
-            # Once more after the last one is scheduled.
+            # Called once more after the last one is scheduled.
             if now >= self._scheduled_s:
                 self._scheduled_s = 0.0
         self.view.at(now, replicas=self._count, pods=self._shown)
 
     def write(self, now: float, desired: int) -> None:
-        """Writes the policy's count where it differs."""
+        """Write the policy's replicas if they differ."""
         count = min(max(int(desired), self._case.low), self._case.high)
         if count == self._count:
             return
@@ -211,7 +211,7 @@ class _Run:
             self._apply(now, count)
 
     def end(self) -> Trajectory:
-        """Runs to the end and beyond, and tells what happened."""
+        """Run to the end and beyond, and return the record."""
         case = self._case
         self.advance(case.duration_s)
         self._harvest()
@@ -226,7 +226,7 @@ class _Run:
             )
         )
         samples = state.samples[:, HISTORY:]
-        # What stood there was the history's; the run itself began empty.
+        # These were the values of the history; the run itself started empty.
         samples[SampleColumn.INFLIGHT, 0] = 0
         seconds = np.arange(samples.shape[1], dtype=np.float64)
         counts = np.array([self._first, *(write.after for write in self._writes)])
@@ -261,7 +261,7 @@ class _Run:
         self._shown = None
 
     def _keep(self, pod: _Pod, now: float) -> tuple[int, int, int]:
-        """Sort key: who stays comes first."""
+        """Return a sort key: pods that stay come first."""
         if self._engine.state.pods[PHASE, pod.slot] == READY:
             return 0, -int(self._engine.state.pods[HELD, pod.slot]), pod.name
         return (1 if pod.held_s <= now else 2), 0, pod.name
@@ -298,7 +298,7 @@ class _Run:
         self._engine.drain(pod.slot, now)
 
     def _harvest(self) -> None:
-        """Takes back the slots of pods that are gone, where a pod changed its phase since it was asked last."""
+        """Take back the slots of pods that are gone, if a pod changed its phase since the last call."""
         if self._engine.state.tally[CHANGES] == self._changes:
             return
         self._changes = int(self._engine.state.tally[CHANGES])

@@ -1,6 +1,6 @@
-"""Recorded loads: arrival times from a CSV of the user's, and from the excerpts bundled under `data/`.
+"""Recorded loads: arrival times from a user's CSV file, and from the excerpts bundled under `data/`.
 
-The excerpts' sources, licences and changes stand in data/README.md. Not here: loads made from rates (`load`).
+The excerpts' sources, licences and changes are in data/README.md. Out of scope: loads generated from rates (`load`).
 """
 
 from __future__ import annotations
@@ -22,30 +22,30 @@ from halcyon_simulator.engine.load import merged
 
 COLUMN = "t_s"
 WINDOW_S = 600.0
-"""Span of one window of the production trace by clients."""
+"""Length of one window of the production trace by clients."""
 CLIENT_DAYS = 14
 CLIENT_WINDOWS = int(CLIENT_DAYS * 86400 / WINDOW_S)
 _EXAMPLE = "for example:\nt_s\n0.0\n0.25\n1.8"
 _FILL = 0.05
-"""How far below the wanted rate a choice of clients may end."""
+"""Maximum share by which the mean rate of chosen clients may be below the requested one."""
 _BUSIEST = 2.4
-"""Busiest window of a client over the mean of all: 465 of 195.8 requests/s in the whole trace."""
+"""Ratio of a client's busiest window to the mean of all: 465 of 195.8 requests/s in the whole trace."""
 _DRAWN = 1.05
-"""Gaps drawn at first over those expected; a row that needs more gets them in a next round."""
+"""Ratio of the gaps drawn first to those expected; a row that needs more gets them in a further round."""
 
 
 class TraceError(ValueError):
-    """A file of arrival times that can't be read; its message is for the user."""
+    """A file of arrival times can't be read; the message is for the user."""
 
 
 def read(path: Path) -> Times:
-    """Arrival times of a CSV file (also .gz) with a column `t_s`: seconds from any beginning, ascending or not.
+    """Return the arrival times of a CSV file (also .gz) with a column `t_s`: seconds from any start, in any order.
 
     Returns:
         Ascending times; the first is at 0.
 
     Raises:
-        TraceError: names the file, the line, the value and gives an example.
+        TraceError: the message has the file, the line, the value and an example.
     """
     try:
         raw = path.read_bytes()
@@ -88,14 +88,14 @@ def _time(path: Path, line: int, row: list[str], column: int) -> float:
 
 @lru_cache(maxsize=4)
 def bundled(name: str) -> Times:
-    """Arrival times of a bundled excerpt: `azure_code`, `mooncake_synthetic` or `aibrix_up_and_down`; not to be written to."""
+    """Return the arrival times of a bundled excerpt: `azure_code`, `mooncake_synthetic` or `aibrix_up_and_down`; they must not be changed."""
     times = np.array(_lines(f"{name}.csv.gz")[1:], dtype=np.float64)
     times.setflags(write=False)
     return times
 
 
 def worldcup_minutes() -> tuple[float, ...]:
-    """Requests of each minute of the flash crowd of 29 June 1998, 181 minutes."""
+    """Return the requests of each minute of the flash crowd of 29 June 1998, 181 minutes."""
     return tuple(float(line.split(",")[1]) for line in _lines("worldcup98_minutes.csv")[1:])
 
 
@@ -111,7 +111,7 @@ class Clients:
     shape: NDArray[np.float64]
 
     def rows(self, wanted: NDArray[np.bool_]) -> Clients:
-        """Some of the rows."""
+        """Return some of the rows."""
         return Clients(
             self.client[wanted], self.window[wanted], self.rate_rps[wanted], self.weibull[wanted], self.shape[wanted]
         )
@@ -124,7 +124,7 @@ class Clients:
 
 @lru_cache(maxsize=1)
 def clients() -> Clients:
-    """ServeGen's m_large: 157 clients, 14 days, 195.8 requests per second on average."""
+    """Return ServeGen's m_large: 157 clients, 14 days, 195.8 requests per second on average."""
     columns = list(zip(*(line.split(",") for line in _lines("servegen_m_large.csv.gz")[1:]), strict=True))
     return Clients(
         client=np.array(columns[0], dtype=np.int64),
@@ -136,11 +136,11 @@ def clients() -> Clients:
 
 
 def chosen(trace: Clients, *, mean_rps: float, rng: np.random.Generator) -> Clients:
-    """The trace thinned by whole clients, drawn at random until their mean rate is within 5 % of `mean_rps`.
+    """Return the trace thinned by whole clients, drawn at random until their mean rate is within 5 % of `mean_rps`.
 
-    Passed over are clients that would take the mean beyond it, and those whose busiest window is above `_BUSIEST` times the
-    wanted mean: the whole trace has none of them, relative to its own mean, and one alone would be all there is to see. Raises
-    ValueError where the trace hasn't that much.
+    Skipped are clients that would take the mean beyond it, and those whose busiest window is above `_BUSIEST` times the requested mean: the
+    whole trace has none of them relative to its own mean, and a single one would dominate the load. Raises ValueError if the trace's rate is
+    too low.
     """
     if not 0 < mean_rps <= trace.mean_rps:
         raise ValueError(
@@ -162,9 +162,9 @@ def chosen(trace: Clients, *, mean_rps: float, rng: np.random.Generator) -> Clie
 
 
 def replayed(trace: Clients, *, rng: np.random.Generator) -> Times:
-    """Arrival times of a trace by clients.
+    """Return the arrival times of a trace by clients.
 
-    In each row's window a stationary renewal process of the row's law and shape, its gaps scaled to a mean of 1 / rate (the
+    Each row's window has a stationary renewal process of the row's law and shape. Its gaps are scaled to a mean of 1 / rate (the
     fitted scale alone doesn't keep the rate, see the trace's notes).
     """
     scale = _scales(trace)
@@ -176,7 +176,7 @@ def replayed(trace: Clients, *, rng: np.random.Generator) -> Times:
         left, reached = left[inside], reached[inside]
         if len(left) == 0:
             break
-        # What was reached is an arrival itself; the rows that have not come to their window's end go on from there.
+        # The time reached is itself an arrival. Rows that haven't reached the end of their window continue from there.
         number = ((WINDOW_S - reached) * trace.rate_rps[left] * _DRAWN).astype(np.int64) + 4
         row = np.repeat(left, number)
         sums = np.cumsum(_gaps(trace, row, scale, rng))
@@ -193,7 +193,7 @@ def replayed(trace: Clients, *, rng: np.random.Generator) -> Times:
 
 
 def _scales(trace: Clients) -> NDArray[np.float64]:
-    """Scale of each row's law that gives gaps of mean 1 / rate."""
+    """Return the scale of each row's law that gives gaps of mean 1 / rate."""
     weibull = np.array([math.gamma(1 + 1 / k) if w else 1.0 for k, w in zip(trace.shape, trace.weibull, strict=True)])
     return np.asarray(np.where(trace.weibull, 1 / weibull, 1 / trace.shape) / trace.rate_rps, dtype=np.float64)
 
@@ -201,7 +201,7 @@ def _scales(trace: Clients) -> NDArray[np.float64]:
 def _gaps(
     trace: Clients, row: NDArray[np.int64], scale: NDArray[np.float64], rng: np.random.Generator
 ) -> NDArray[np.float64]:
-    """One gap for each entry of `row`."""
+    """Return one gap for each entry of `row`."""
     gaps = np.empty(len(row))
     weibull = trace.weibull[row]
     of_weibull, of_gamma = row[weibull], row[~weibull]
@@ -211,7 +211,7 @@ def _gaps(
 
 
 def _first_gaps(trace: Clients, scale: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np.float64]:
-    """From a window's begin to the first arrival of a process that began long ago: a part of a gap weighted by its length."""
+    """Return the times from a window's start to the first arrival of a process that started long ago: a part of a gap weighted by its length."""
     weighted = np.where(
         trace.weibull,
         rng.standard_gamma(1 + 1 / trace.shape) ** (1 / trace.shape),
@@ -221,6 +221,6 @@ def _first_gaps(trace: Clients, scale: NDArray[np.float64], rng: np.random.Gener
 
 
 def _lines(name: str) -> list[str]:
-    """The lines of a bundled file."""
+    """Return the lines of a bundled file."""
     raw = (files("halcyon_simulator") / "data" / name).read_bytes()
     return (gzip.decompress(raw) if name.endswith(".gz") else raw).decode().splitlines()

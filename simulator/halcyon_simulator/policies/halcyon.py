@@ -1,4 +1,4 @@
-"""Halcyon's own planner as a policy: the code that runs in the operator, fed from a `View`."""
+"""Halcyon's own planner as a policy: the code that runs in the operator, with input from a `PolicyView`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _WARMED = (1, 0)
 
 
 class HalcyonPolicy:
-    """`plan` with a memory. Knobs are the fields of `Objectives` that are numbers, for example drain_s=20."""
+    """The planner with its memory. Knobs are the numeric fields of `Objectives`, for example drain_s=20."""
 
     period_s = 1.0
 
@@ -46,7 +46,7 @@ class HalcyonPolicy:
         self.next_look_s: float | None = None
 
     def desired(self, view: PolicyView) -> int:
-        """The planner's count."""
+        """Return the planner's desired replicas."""
         busy = view.rate(SampleColumn.BUSY_S, 5.0)
         reading = Reading(
             at=view.sampled_at(),
@@ -66,6 +66,6 @@ class HalcyonPolicy:
 
 
 def _pod(pod: PolicyPod) -> PodReading:
-    # Pods that a case begins with never started, so they tell no start time.
+    # A case's initial pods never started, so they have no start time.
     ready = pod.ready_s if pod.ready_s is not None and pod.ready_s > pod.created_s else None
     return PodReading(pod.name, pod.phase, pod.created_s, ready)  # type: ignore[arg-type]  # the same words

@@ -1,6 +1,6 @@
-"""Policies by name, as the command line writes them: `kpa`, `kpa:target=8,stable_window_s=30`, `halcyon`.
+"""Policies by name, in the form of the command line: `kpa`, `kpa:target=8,stable_window_s=30`, `halcyon`.
 
-Not here: the policies (`peers`, `halcyon_policy`).
+Out of scope: the policies (`peers`, `halcyon`).
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from halcyon_simulator.engine.policy_view import Policy
 from halcyon_simulator.policies import peers
 
 HALCYON = "halcyon"
-"""Halcyon's planner, behind the same balancer as every peer: one that lets everybody wait."""
+"""Halcyon's planner, behind the same balancer as every peer, which never rejects a request."""
 BALANCED = "halcyon+balancer"
-"""The planner behind Halcyon's own balancer, which refuses on arrival who can't be served in time any more. It needs requests
-that tell their deadline (a gRPC deadline, or requestTimeout); here that is the objective."""
+"""The planner behind Halcyon's own balancer, which rejects requests on arrival that can't be served in time. Requests must have a deadline
+for this (a gRPC deadline, or requestTimeout); here it is the objective."""
 OWN = frozenset({HALCYON, BALANCED})
 
 
 class PolicyTextError(ValueError):
-    """A policy's text that can't be understood; the message says what could be."""
+    """A policy's text is invalid; the message has the valid forms."""
 
 
 @dataclass(frozen=True)
@@ -34,26 +34,26 @@ class Named:
 
     @classmethod
     def of(cls, name: str, params: Mapping[str, object]) -> Named:
-        """From a mapping, as `peers.sweep` gives."""
+        """Return a policy from a mapping, as in the result of `peers.sweep`."""
         return cls(name, tuple((key, str(value)) for key, value in params.items()))
 
     def __str__(self) -> str:
-        """As the command line writes it."""
+        """Return the form of the command line."""
         return f"{self.name}:{','.join(f'{key}={value}' for key, value in self.params)}" if self.params else self.name
 
     def facing(self, case: Case) -> Case:
-        """The case with what this policy brings along beside the count."""
+        """Return the case with this policy's own changes beside the replicas."""
         return replace(case, refuse_late=True) if self.name == BALANCED else case
 
     def build(self, case: Case) -> Policy:
-        """A fresh policy for one run.
+        """Return a new policy for one run.
 
         Raises:
-            PolicyError: for a knob that it doesn't have, or a value that the knob doesn't take.
+            PolicyTextError: a knob doesn't exist, or a value is invalid.
         """
         try:
             if self.name in OWN:
-                from halcyon_simulator.policies.halcyon import HalcyonPolicy  # noqa: PLC0415  # the planner, where it is asked for
+                from halcyon_simulator.policies.halcyon import HalcyonPolicy  # noqa: PLC0415  # the planner, only if it is used
 
                 return HalcyonPolicy(case, **{key: _number(key, value) for key, value in self.params})
             return peers.build(self.name, dict(self.params), case)
@@ -62,15 +62,15 @@ class Named:
 
 
 def names() -> tuple[str, ...]:
-    """Every policy there is."""
+    """Return the names of all policies."""
     return (HALCYON, BALANCED, *peers.PEERS)
 
 
 def parsed(text: str) -> Named:
-    """A policy from `NAME[:key=value,...]`.
+    """Return a policy from `NAME[:key=value,...]`.
 
     Raises:
-        PolicyError: for an unknown name or a text of another form.
+        PolicyTextError: the name is unknown, or the text has another form.
     """
     name, _, rest = text.partition(":")
     if name not in names():
@@ -79,7 +79,7 @@ def parsed(text: str) -> Named:
 
 
 def pairs(text: str, *, of: str, example: str) -> dict[str, str]:
-    """The pairs of `key=value,key=value`; none for an empty text."""
+    """Return the pairs of `key=value,key=value`; none for an empty text."""
     found: dict[str, str] = {}
     for part in filter(None, text.split(",")):
         key, equals, value = part.partition("=")

@@ -86,7 +86,7 @@ def test_in_the_first_minute_of_a_load_only_what_is_sure_is_a_reason_for_more_an
     asked = next(term.replicas for term in first.parts if term.name == "rate")
     assert early[-1] < asked
     assert [limit.name for limit in first.limits] == ["learning"]
-    assert "req/s are sure after 2 s" in first.describe()
+    assert "req/s are certain after 2 s" in first.describe()
     late = driven.run(drawn[3:])
     assert late[-1] >= next(term.replicas for term in driven.plans[-1].parts if term.name == "rate")
     assert "learning" not in [limit.name for limit in driven.plans[-1].limits]
@@ -194,7 +194,7 @@ def test_what_cannot_be_believed_changes_nothing_and_is_said_at_once(kind: str, 
     counts = driven.run([replicas * 7.0] * 300, SPOILT[kind])
     assert set(counts) == {good}
     assert driven.plans[-299].limits[0].name == "unknown"
-    assert "the last good count stays" in driven.plans[-1].describe()
+    assert "the last valid number of replicas is kept" in driven.plans[-1].describe()
     after = driven.run([replicas * 7.0] * 100)
     # What was learnt in calm may release one at last.
     assert set(after) <= {good, good - 1}, "recovery is no jump"

@@ -30,8 +30,8 @@ SIGNALS = (
     Signal("queueDepth", 121.0, proposal=6, at=AT - 1),
     Signal("gpuUtilization", 287.0, at=AT - 3),
 )
-RATE = PlanPart("rate", 5, "412.4 req/s and 10 % on top at 96.1 per replica needs 5")
-CALM = f"5 replicas: {RATE.why}; limited by nothing"
+RATE = PlanPart("rate", 5, "412.4 req/s with 10 % headroom at 96.1 per replica needs 5")
+CALM = f"5 replicas: {RATE.why}; no limit applies"
 
 
 @dataclass(frozen=True)
@@ -93,8 +93,8 @@ def decided(
 
 
 _BACKLOG = PlanPart("backlog", 6, "121 waiting to drain in 10 s needs 6 (1 new)")
-_RISING = "6 replicas: 412.4 req/s and 10 % on top at 96.1 per replica needs 5; 121 waiting to drain in 10 s needs 6 (1 new); limited by nothing"
-_BEFORE = Change(AT - 7 * 3600, 2, 3, "3 replicas: rising to 240 req/s in 21 s needs 3; limited by nothing")
+_RISING = "6 replicas: 412.4 req/s with 10 % headroom at 96.1 per replica needs 5; 121 waiting to drain in 10 s needs 6 (1 new); no limit applies"
+_BEFORE = Change(AT - 7 * 3600, 2, 3, "3 replicas: rising to 240 req/s in 21 s needs 3; no limit applies")
 _SHOP = {
     **SCALED,
     "minReplicas": 0,
@@ -108,7 +108,7 @@ _RIVAL = (
     "recently to 2; Halcyon has stopped scaling the model and resumes 10 min after the last such "
     "change. Remove that writer, or set spec.scaling.mode: Paused"
 )
-_BLIND = "5 replicas: no sample for 14 s; the last good count stays"
+_BLIND = "5 replicas: no sample for 14 s; the last valid number of replicas is kept"
 _RULED = {"minReplicas": 1, "maxReplicas": 8, "policy": "Rules", "targets": {"queueDepth": 16, "latency": "300ms"}}
 _BY_RULES = (Signal("queueDepth", 61.5, 16, at=AT - 1), Signal("gpuUtilization", 287.0, 80, at=AT - 3))
 _ASKED = (
@@ -139,7 +139,7 @@ SITUATIONS: dict[str, Callable[[], Situation]] = {
         _SHOP,
         replicas=4,
         ready=4,
-        verdict=decided(4, 4, "4 replicas: 0 req/s and 5 % on top at 96.1 per replica needs 0; minReplicas is 4", limited_by=("min",), signals=(Signal("requestRate", 0.0, proposal=0, at=AT - 1), Signal("queueDepth", 0.0, at=AT - 1)), parts=(PlanPart("rate", 0, "0 req/s and 5 % on top at 96.1 per replica needs 0"),)),
+        verdict=decided(4, 4, "4 replicas: 0 req/s with 5 % headroom at 96.1 per replica needs 0; minReplicas is 4", limited_by=("min",), signals=(Signal("requestRate", 0.0, proposal=0, at=AT - 1), Signal("queueDepth", 0.0, at=AT - 1)), parts=(PlanPart("rate", 0, "0 req/s with 5 % headroom at 96.1 per replica needs 0"),)),
     ),
     "rules": lambda: Situation(
         _RULED,
@@ -192,7 +192,7 @@ SITUATIONS: dict[str, Callable[[], Situation]] = {
         {**SCALED, "minReplicas": 0},
         replicas=0,
         ready=0,
-        verdict=decided(0, 0, "0 replicas: no request for 312 s; idleAfter is 300 s", limited_by=("idle",), parts=(PlanPart("rate", 0, "0 req/s and 5 % on top at 96.1 per replica needs 0"),), signals=(Signal("requestRate", 0.0, proposal=0, at=AT - 1), Signal("queueDepth", 0.0, at=AT - 1))),
+        verdict=decided(0, 0, "0 replicas: no request for 312 s; idleAfter is 300 s", limited_by=("idle",), parts=(PlanPart("rate", 0, "0 req/s with 5 % headroom at 96.1 per replica needs 0"),), signals=(Signal("requestRate", 0.0, proposal=0, at=AT - 1), Signal("queueDepth", 0.0, at=AT - 1))),
         changes=(Change(AT, 1, 0, "0 replicas: no request for 300 s; idleAfter is 300 s"),),
     ),
 }  # fmt: skip

@@ -20,10 +20,10 @@ FILE = Path(__file__).parents[3] / "build/explain.json"
 SAYS = {
     "at-the-most": r"3 replicas, .*needs 5;.* maxReplicas is 3, and 5 are needed",
     "at-the-least": r"3 replicas, .*needs 1; minReplicas is 3",
-    "schedule-raises": r"4 replicas, .*the schedule office-hours says at least 4",
-    "schedule-caps": r"2 replicas, .*the schedule night says at most 2, and 5 are needed",
-    "metric-missing": "2 replicas; nothing was decided yet: no balancer's agent has spoken yet",
-    "metric-stale": r"2 replicas, held: .*digits-balancer-0 was last heard \d+ s ago.*; the last good count stays",
+    "schedule-raises": r"4 replicas, .*the schedule office-hours sets at least 4",
+    "schedule-caps": r"2 replicas, .*the schedule night sets at most 2, and 5 are needed",
+    "metric-missing": "2 replicas; nothing was decided yet: no balancer's agent has reported yet",
+    "metric-stale": r"2 replicas, held: .*digits-balancer-0 reported last \d+ s ago.*; the last valid number of replicas is kept",
     "other-autoscaler": r"5 replicas, external autoscaler: HorizontalPodAutoscaler keda-hpa-digits of ScaledObject digits",
     "other-writer": r"2 replicas, external writer; 5 desired.*field manager argocd-controller has changed spec.replicas 3 times",
     "no-gpu": r"3 of 5 ready, 2 unschedulable.*3 Insufficient nvidia.com/gpu",
@@ -34,9 +34,9 @@ SAYS = {
     "backlog": r"\d replicas, as desired: \d+ waiting to drain in 10 s needs \d.*\* backlog",
     "forecast": r"4 replicas, as desired: rising to 28\d(\.\d)? req/s in 60 s needs 4.*\* trend",
     "held-before-going-down": r"5 replicas, .*needs 4; 5 were needed within the last 60 s.*limited by hold",
-    "gpu-veto": r"5 replicas, .*GPUs are busy to 99 %, where \d+ % was to be expected.*limited by veto",
-    "quota": r"3 replicas, where 5 replicas are wanted: ResourceQuota gpus allows 3: requests.nvidia.com/gpu is 8 of 8 used",
-    "gpu-budget": r"2 replicas, where 5 replicas are wanted: .*granted 2: the site's budget of 2 GPUs",
+    "gpu-veto": r"5 replicas, .*GPUs are 99 % busy, although \d+ % was expected.*limited by veto",
+    "quota": r"3 replicas, although 5 replicas are desired: ResourceQuota gpus allows 3: requests.nvidia.com/gpu is 8 of 8 used",
+    "gpu-budget": r"2 replicas, although 5 replicas are desired: .*granted 2: the site's budget of 2 GPUs",
     "rollout-blocked": r"Reconciling is True \(RolloutBlocked\): revision \w+ is waiting for capacity: .*1 Insufficient nvidia.com/gpu",
     "load-failed": r"0 of 1 ready.*ModelLoaded is False \(LoadFailed\): failed to load 'digits' version 1: Internal: onnx runtime error 7",
     "image-not-pulled": r'0 of 1 ready.*ImagePullFailed.*ImagePullBackOff: Back-off pulling image "localhost/triton:25.01"',
@@ -70,7 +70,7 @@ MARKS = {
     "* trend": {"forecast"},
     "* backlog": {"backlog"},
     "fixed": {"fixed", "rollout-blocked"},
-    "limited by nothing": {"other-writer", "no-gpu", "paused", "recommend", "waking", "backlog", "forecast", "starting", "refused"},
+    "no limit applies": {"other-writer", "no-gpu", "paused", "recommend", "waking", "backlog", "forecast", "starting", "refused"},
 }  # fmt: skip
 """Words that tell a cause, and the situations that have it: elsewhere they would mislead."""
 

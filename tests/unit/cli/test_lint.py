@@ -51,7 +51,7 @@ def test_nothing_is_wrong_with_what_is_right() -> None:
         (GOOD + "  runtime:\n    env:\n      - {name: A, value: b}\n      - {name: 1bad, value: b}\n", 12, 'spec.runtime.env[1].name is "1bad"'),
         (GOOD + "  batching:\n    maxQueueDelay: 3 ms\n", 10, "for example 500us"),
         (GOOD + "  batching:\n    maxQueueDelay: 2026-01-01\n", 10, "quote it, for example '2026-01-01'"),
-        (GOOD + "  scaling:\n    maxReplicas: 3\n    schedules:\n      - {name: x, start: 0 8 * * 1-9, duration: 1h, minReplicas: 1}\n", 11, "is no cron rule"),
+        (GOOD + "  scaling:\n    maxReplicas: 3\n    schedules:\n      - {name: x, start: 0 8 * * 1-9, duration: 1h, minReplicas: 1}\n", 11, "is not a cron rule"),
         (GOOD + "  replicas: 2\n  replicas: 3\n", 10, "duplicate field replicas"),
         (GOOD + "speck: {}\n", 9, "speck is not a field"),
         (GOOD.replace("name: digits", "name: Digits"), 4, "metadata.name is 'Digits' (6 characters); it must match"),

@@ -146,7 +146,7 @@ def test_what_cannot_be_read_of_a_memory_is_told_and_the_rest_counts(desk: Desk)
     memory = desk.file("memory.json", {"version": 1, "hold": 5})
     status, _, err = desk.run(readings(20.0, 20.0), "--memory", memory)
     assert status == 0
-    assert "hold is 5, not an object; hold begins anew" in err
+    assert "hold is 5, not an object; hold starts from scratch" in err
     status, _, err = desk.run(readings(20.0), "--memory", desk.file("memory.json", "{"))
     assert status == 2
     assert "memory.json: invalid JSON" in err

@@ -158,7 +158,7 @@ def outcome(watched: Watched, *, looks: int = 120) -> str | None:
 def test_one_that_is_half_as_slow_again_is_worse_by_what_the_balancers_saw() -> None:
     slow = Watched(slower=1.6)
     assert outcome(slow) == "rollback"
-    assert slow.why.startswith("rolled back, the new revision is worse: p95 ")
+    assert slow.why.startswith("rolled back: the new revision is worse: p95 ")
 
 
 def test_one_as_quick_is_promoted_and_the_reason_names_its_latency() -> None:
@@ -184,7 +184,7 @@ def test_a_balancer_that_tells_no_latency_is_waited_for() -> None:
     silent = Watched()
     silent.balanced = False
     assert outcome(silent, looks=40) is None
-    assert silent.why == "waits: no latencies of stable and canary are told"
+    assert silent.why == "waits: no latencies of stable and canary are reported"
 
 
 def test_a_balancer_that_starts_anew_is_counted_from_there() -> None:
@@ -203,4 +203,4 @@ def test_a_slot_with_pods_of_both_revisions_tells_of_neither() -> None:
 
     mixed = Mixed(slower=3)
     assert outcome(mixed, looks=40) is None
-    assert "no latencies of canary are told" in mixed.why
+    assert "no latencies of canary are reported" in mixed.why

@@ -58,7 +58,7 @@ def test_no_more_is_asked_for_than_the_quota_leaves_room_for_and_it_is_said() ->
             assert world.counts() == [3]
             assert world.told()["limitedBy"] == ["quota"]
             assert world.told()["why"].startswith(
-                "3 replicas, where 6 replicas are wanted: ResourceQuota gpus allows 3: requests.nvidia.com/gpu is 3 of 8 used. "
+                "3 replicas, although 6 replicas are desired: ResourceQuota gpus allows 3: requests.nvidia.com/gpu is 3 of 8 used. "
             )
             have_quota(world, hard=16, used=7, version=3)
             await asyncio.sleep(6)

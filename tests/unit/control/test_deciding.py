@@ -69,7 +69,7 @@ def test_nobody_has_spoken_is_no_reason_to_move() -> None:
     made = Model(replicas=3).decide()
 
     assert (made.policy, made.current, made.desired, made.limited_by) == ("Planner", 3, 3, ("unknown",))
-    assert made.unknown == "no balancer's agent has spoken yet"
+    assert made.unknown == "no balancer's agent has reported yet"
     assert "the count stays" in made.why
 
 
@@ -110,7 +110,7 @@ def test_the_policy_rules_with_an_hpa_asks_for_nothing_and_tells_the_signals() -
     unheard = model.decide()
     made = model.hear(20, arrived=20, queued=12)
 
-    assert unheard.unknown == "queueDepth: no balancer's agent has spoken yet"
+    assert unheard.unknown == "queueDepth: no balancer's agent has reported yet"
     assert (made.policy, made.desired, made.unknown) == ("Rules", None, "")
     (queue,) = [signal for signal in made.signals if signal.name == "queueDepth"]
     assert queue.value == pytest.approx(12)
@@ -364,7 +364,7 @@ def test_a_silence_is_told_with_the_balancer_s_name() -> None:
     made = model.decide()
 
     assert (made.desired, made.limited_by) == (2, ("unknown",))
-    assert "digits-balancer-0 was last heard 30 s ago" in made.unknown
+    assert "digits-balancer-0 reported last 30 s ago" in made.unknown
 
 
 @pytest.mark.parametrize("step_s", [3600.0, -3600.0, 30.0, -30.0])

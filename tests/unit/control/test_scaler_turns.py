@@ -11,7 +11,7 @@ from halcyon.control.autoscaling.loop import SLICE_S, TICK_S
 from halcyon.control.autoscaling.scale_writer import PUBLISHED_WITHIN_S
 from halcyon.control.objects.actuator import Actuator
 from halcyon.kube.kinds import Key
-from halcyon.scaling.observations import FRESH_S
+from halcyon.scaling.observations import MAX_AGE_S
 from halcyon.scaling.policy.decision import MAX_DECISION_INTERVAL_S, MIN_DECISION_INTERVAL_S
 from halcyon.signals.store_state import MIN_CONFIRM_INTERVAL_S
 from tests.unit.control.scaling_world import DIGITS, Running, World, holds, live, plan_of, served
@@ -30,7 +30,7 @@ def test_a_model_whose_decision_fails_stops_nobody_and_its_own_count_grows_stale
             await asyncio.sleep(1)
             decided = world.scaler.decisions
             dictated.wanted |= {DIGITS: ValueError("a surprise"), other: 4}
-            await asyncio.sleep(FRESH_S - 2)
+            await asyncio.sleep(MAX_AGE_S - 2)
             assert await served(world) == 3
             await asyncio.sleep(MAX_DECISION_INTERVAL_S)
             assert "s old; the limit is 10 s" in str(await served(world))

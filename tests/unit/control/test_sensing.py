@@ -85,7 +85,7 @@ def test_nobody_has_spoken_is_no_reading() -> None:
 
     assert made.sensing.for_planner(DIGITS, made.specs[DIGITS]) is None
     assert made.sensing.reported(DIGITS) is None
-    assert made.sensing.by_rules(DIGITS, made.specs[DIGITS]).read == Missing("no balancer's agent has spoken yet")
+    assert made.sensing.by_rules(DIGITS, made.specs[DIGITS]).read == Missing("no balancer's agent has reported yet")
     assert made.sensing.by_rules(DIGITS, None).read == Missing(
         "there is no ModelDeployment team/digits whose spec was accepted"
     )
@@ -178,7 +178,7 @@ def test_a_balancer_whose_pod_is_gone_is_not_waited_for() -> None:
 
     hear(made, 12, arrived=10)
     assert reading(made).arrived is None
-    assert "digits-balancer-1 was last heard 12 s ago" in gathered(made).unknown[0]
+    assert "digits-balancer-1 reported last 12 s ago" in gathered(made).unknown[0]
 
     made.caches.pods._store(other, None)
     hear(made, 1, arrived=10)
@@ -437,5 +437,5 @@ def test_signals_of_who_has_not_spoken_are_missing_with_the_reason() -> None:
         "queueDepth",
         None,
         5,
-        "no balancer's agent has spoken yet",
+        "no balancer's agent has reported yet",
     )

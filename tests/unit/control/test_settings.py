@@ -51,8 +51,8 @@ def test_every_option_reaches_the_site(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        (["--prometheus-url=prometheus:9090"], "good: http://prometheus-operated.monitoring:9090"),
-        ([f"--prometheus-url={URL}", "--prometheus-gpu-matchers={a}"], 'good: namespace="gpu-operator"'),
+        (["--prometheus-url=prometheus:9090"], "for example http://prometheus-operated.monitoring:9090"),
+        ([f"--prometheus-url={URL}", "--prometheus-gpu-matchers={a}"], 'for example namespace="gpu-operator"'),
         ([f"--prometheus-url={URL}", "--prometheus-arrivals= "], "the query for arrivals is empty"),
         (
             [f"--prometheus-url={URL}", "--prometheus-token-file=no/such"],
@@ -86,7 +86,7 @@ def test_the_operator_ends_with_one_line_that_says_what_is_wrong(capfd: pytest.C
     assert app.main([*NEEDED, "--prometheus-url=prometheus:9090"]) == 1
 
     (line,) = capfd.readouterr().err.splitlines()
-    assert "the URL of Prometheus must be http or https" in line
+    assert "the URL of Prometheus must consist of http or https" in line
 
 
 def test_a_gpu_budget_is_a_count_and_none_is_no_limit() -> None:

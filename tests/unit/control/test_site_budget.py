@@ -19,7 +19,7 @@ def test_who_finds_nothing_free_keeps_what_it_has_and_is_told_why() -> None:
     ceiling = budget.ask(B, wanted=5, current=2, gpus=1)
     assert ceiling is not None
     assert (ceiling.name, ceiling.replicas) == ("budget", 2)
-    assert ceiling.why == ("wants 5 (5 GPUs), granted 2: the site's budget of 8 GPUs is shared by priority and need")
+    assert ceiling.why == ("desires 5 (5 GPUs), granted 2: the site's budget of 8 GPUs is shared by priority and need")
 
 
 def test_what_one_gives_back_another_may_have_once_it_is_gone() -> None:

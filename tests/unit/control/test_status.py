@@ -35,9 +35,9 @@ OURS = ExternalMetricsApi(ours=True, why="Halcyon serves external.metrics.k8s.io
 AT = 1767323045.0
 """NOW, in seconds since the epoch."""
 SIGNALS = (Signal("queueDepth", 12.0, 8, at=AT), Signal("gpuUtilization", 150.0, 80))
-DECIDED = Decision(AT, "Planner", 1, 2, "2 replicas: 30 req/s needs 2; limited by nothing", signals=SIGNALS)
+DECIDED = Decision(AT, "Planner", 1, 2, "2 replicas: 30 req/s needs 2; no limit applies", signals=SIGNALS)
 BLIND = replace(DECIDED, desired=1, unknown="queueDepth: no agent for 20 s")
-UNHEARD = replace(DECIDED, desired=1, unknown="no balancer's agent has spoken yet", has_reports=False)
+UNHEARD = replace(DECIDED, desired=1, unknown="no balancer's agent has reported yet", has_reports=False)
 
 
 HEARD = Signals(mean_batch=3.25)
@@ -333,7 +333,7 @@ def test_an_active_scaling_says_its_decision_and_what_becomes_of_the_pods() -> N
     message = condition(replace(now, pods=(*now.pods, stuck)), "ScalingActive")[2]
 
     assert message == (
-        "by Direct: 2 replicas: 30 req/s needs 2; limited by nothing; next decision within 5 s. Of 4 "
+        "by Direct: 2 replicas: 30 req/s needs 2; no limit applies; next decision within 5 s. Of 4 "
         "desired pods, 2 ready, 1 starting, 1 unschedulable (0/1 nodes are available: 1 Insufficient "
         "nvidia.com/gpu.)"
     )
@@ -344,7 +344,7 @@ def test_a_mode_that_writes_nothing_says_what_it_would_do() -> None:
 
     assert message == (
         "spec.scaling.mode is Recommend: the replicas stay at 1. The decision would be 2 replicas: "
-        "30 req/s needs 2; limited by nothing; next decision within 5 s"
+        "30 req/s needs 2; no limit applies; next decision within 5 s"
     )
 
 
@@ -355,7 +355,7 @@ def test_the_next_look_is_told_as_the_operator_takes_it(look_again_at: float, wi
     made = replace(DECIDED, next_decision_at=look_again_at)
     message = condition(deployed(SCALING, signals=HEARD, scaling=decided(made)), "ScalingActive")[2]
 
-    assert message.endswith(f"limited by nothing; next decision within {within} s")
+    assert message.endswith(f"no limit applies; next decision within {within} s")
 
 
 def test_where_the_hpa_decides_no_look_of_ours_is_told() -> None:
@@ -718,7 +718,7 @@ def test_a_decision_is_told_with_its_parts_its_limits_and_those_before_it() -> N
 
     assert (scaling["actuator"], scaling["policy"], scaling["mode"]) == ("Direct", "Planner", "Active")
     assert (scaling["current"], scaling["desired"], scaling["limitedBy"]) == (1, 2, ["hold", "max"])
-    assert scaling["why"] == "2 replicas: 30 req/s needs 2; limited by nothing"
+    assert scaling["why"] == "2 replicas: 30 req/s needs 2; no limit applies"
     assert scaling["parts"][1] == {"name": "backlog", "replicas": 1, "why": "3 waiting needs 1"}
     assert scaling["decisions"] == [{"time": NOW, "before": 1, "after": 2, "why": "it rose"}]
     assert scaling["decidedAt"] == NOW
@@ -743,7 +743,7 @@ def test_a_young_process_tells_nothing_new_of_a_model_that_it_has_not_heard_of()
 def test_a_young_process_that_finds_no_status_tells_what_it_knows() -> None:
     young = deployed(SCALING, scaling=replace(decided(UNHEARD), settling=True))
 
-    assert condition(young, "ScalingActive") == ("Unknown", "Unknown", "no balancer's agent has spoken yet")
+    assert condition(young, "ScalingActive") == ("Unknown", "Unknown", "no balancer's agent has reported yet")
     assert "desired" not in of(young)["scaling"]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from halcyon.api.documents.observation_report import AgentReport, BalancerSample
 from halcyon.control.autoscaling.balancer_errors import MAX_CHARACTERS, BalancerErrorStore
 from halcyon.kube.kinds import Key
-from halcyon.scaling.observations import FRESH_S
+from halcyon.scaling.observations import MAX_AGE_S
 
 KEY = Key("team", "digits")
 
@@ -36,7 +36,7 @@ def test_a_trouble_is_told_for_each_pod_until_it_is_over() -> None:
 def test_who_is_silent_or_gone_has_no_trouble() -> None:
     hub = BalancerErrorStore(lambda *_: None)
     hub.receive(record("no certificate"), 1.0)
-    assert hub.errors(KEY, 1.0 + FRESH_S)
-    assert not hub.errors(KEY, 1.1 + FRESH_S)
+    assert hub.errors(KEY, 1.0 + MAX_AGE_S)
+    assert not hub.errors(KEY, 1.1 + MAX_AGE_S)
     hub.forget(*KEY)
     assert not hub.errors(KEY, 1.0)

@@ -5,7 +5,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
 
-from halcyon.dashboard.authorization import KEEP_NO_S, KEEP_S, Authorizer, Proxy
+from halcyon.dashboard.authorization import ALLOWED_TTL_S, DENIED_TTL_S, Authorizer, Proxy
 from halcyon.dashboard.ports import Name
 from halcyon.kube.auth.callers import Forbidden, Unauthenticated, User
 
@@ -54,17 +54,17 @@ async def test_answers_count_for_a_while_good_ones_longer() -> None:
     cluster = Cluster({"ada": {"a"}})
     access = cluster.access()
     await access.owner("ada")
-    cluster.now = KEEP_S - 0.1
+    cluster.now = ALLOWED_TTL_S - 0.1
     await access.owner("ada")
     assert cluster.asked == [("token", "ada")]
-    cluster.now = KEEP_S
+    cluster.now = ALLOWED_TTL_S
     del cluster.rights["ada"]
     with pytest.raises(Unauthenticated):
         await access.owner("ada")
     cluster.rights["ada"] = set()
     with pytest.raises(Unauthenticated):
         await access.owner("ada")
-    cluster.now += KEEP_NO_S
+    cluster.now += DENIED_TTL_S
     assert (await access.owner("ada")).name == "ada"
 
 

@@ -42,12 +42,12 @@ def test_a_model_of_a_backend_on_the_list_is_brought(pod: Pod) -> None:
             "max_batch_size: 8",
             'names no backend, and this site allows onnxruntime, tensorrt; for example backend: "onnxruntime"',
         ),
-        ('backend: "onnxruntime" runtime: "libevil.so"', "has runtime, by which a model brings code"),
+        ('backend: "onnxruntime" runtime: "libevil.so"', "has runtime, by which a model loads its own code"),
         (
             'backend: "onnxruntime" model_operations { op_library_filename: "/models/evil.so" }',
-            "has model_operations, by which a model brings code",
+            "has model_operations, by which a model loads its own code",
         ),
-        ('backend: "onnxruntime" newer_field: 1', "takes no file that isn't understood"),
+        ('backend: "onnxruntime" newer_field: 1', "accepts no file with unknown fields"),
     ],
 )
 def test_a_model_whose_backend_is_not_on_the_list_is_refused(pod: Pod, own: str, said: str) -> None:

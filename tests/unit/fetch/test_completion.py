@@ -121,7 +121,7 @@ def test_the_server_is_told_and_a_later_attempt_takes_it_back(
     model.write_text(PLAIN)
     assert main(arguments) == 0
     assert (tmp_path / "repository" / COMPLETE).read_bytes() == b""
-    assert capsys.readouterr().out.endswith("; versions: 1; loaded without auto-complete: nothing is missing\n")
+    assert capsys.readouterr().out.endswith("; versions: 1; loaded without auto-complete, because nothing is missing\n")
     model.write_text(PLAIN.replace("TritonPythonModel", "Model"))
     assert main(arguments) == 0
     assert sorted(path.name for path in (tmp_path / "repository").iterdir()) == ["m"]

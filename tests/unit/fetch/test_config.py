@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from halcyon.fetch import config_pbtxt
-from halcyon.fetch.errors import LIMIT_BYTES, FetchError, ModelConfigError, UnknownFieldError
+from halcyon.fetch.errors import MAX_BYTES, FetchError, ModelConfigError, UnknownFieldError
 
 GOLDEN = [
     (
@@ -110,7 +110,7 @@ def test_what_may_belong_to_a_newer_triton_is_told_apart(text: str, part: str) -
         (b'name: "m"\nback\0end: 1', "line 2: a NUL byte"),
         (b'name: "m"\n\nbackend: "\xff"', "line 3: byte 0xff is not UTF-8"),
         (b'name: "\\xff"', 'line 1, column 13: `name: "\\xff"`: Couldn\'t parse string'),
-        (b"x" * (config_pbtxt.LIMIT_BYTES + 1), "1048577 bytes or more; the limit is 1048576"),
+        (b"x" * (config_pbtxt.MAX_BYTES + 1), "1048577 bytes or more; the limit is 1048576"),
         (b"\xef\xbb\xbfname: 1", "line 1, column 1"),
         (b"{" * 100_000, "line 1, column 1"),
     ],
@@ -199,11 +199,11 @@ def test_a_name_is_not_guessed_from_what_is_no_text_format() -> None:
 @given(st.text(max_size=9000))
 def test_a_report_fits_into_the_termination_log_and_stays_json(message: str) -> None:
     report = FetchError(message).report()
-    assert len(report.encode()) <= LIMIT_BYTES
+    assert len(report.encode()) <= MAX_BYTES
     assert json.loads(report)["reason"] == "FetchFailed"
     assert message.startswith(json.loads(report)["message"].removesuffix(" ..."))
 
 
 @pytest.mark.parametrize("character", ["x", '"', "é", "\U0001f600", "\n"])
 def test_a_long_report_is_cut_not_far_below_the_limit(character: str) -> None:
-    assert LIMIT_BYTES - 24 <= len(FetchError(character * 20_000).report()) <= LIMIT_BYTES
+    assert MAX_BYTES - 24 <= len(FetchError(character * 20_000).report()) <= MAX_BYTES

@@ -17,7 +17,7 @@ import pytest
 from halcyon.api.documents.model_overlay import DynamicBatching, Overlay, VersionPolicy
 from halcyon.api.sequence_batching import REPORT
 from halcyon.fetch import config_pbtxt
-from halcyon.fetch.errors import LIMIT_BYTES, SourceError
+from halcyon.fetch.errors import MAX_BYTES, SourceError
 from halcyon.fetch.main import main
 from halcyon.fetch.mounted_source import ModelFolder
 from halcyon.fetch.repository import STUB, assemble
@@ -65,7 +65,7 @@ class Pod:
     def refusal(self, overlay: Overlay | str = Overlay("m"), *more: str) -> tuple[str, str]:  # noqa: B008
         assert self.fetch(overlay, *more) == 1
         text = self.termination_log.read_text()
-        assert len(text.encode()) <= LIMIT_BYTES
+        assert len(text.encode()) <= MAX_BYTES
         report = json.loads(text)
         assert set(report) == {"reason", "message"}
         return report["reason"], report["message"]
@@ -180,7 +180,7 @@ def test_a_model_without_a_configuration_gets_a_minimal_one(pod: Pod, capsys: py
     pod.put("1/model.onnx")
     assert pod.fetch(Overlay("m", max_batch_size=16, dynamic_batching=DynamicBatching())) == 0
     assert pod.written() == 'name: "m"\nmax_batch_size: 16\ndynamic_batching {\n}\n'
-    assert "completed by Triton" in capsys.readouterr().out
+    assert "Triton completes the rest" in capsys.readouterr().out
 
 
 def test_a_second_run_replaces_what_the_first_left(pod: Pod) -> None:
@@ -242,14 +242,14 @@ def test_a_version_that_is_not_there_is_named_with_those_that_are(pod: Pod) -> N
     [
         ([], [], "the model's source is empty"),
         (["lost+found/x", ".hidden/x"], [], "the model's source is empty"),
-        (["model.onnx"], [], "no version folder in its top folder, which has model.onnx. A model's folder holds"),
-        (["digits/1/x"], [], "Folder digits has one: name it as the path of the source"),
+        (["model.onnx"], [], "no version folder in its top folder, which has model.onnx. A model's folder contains"),
+        (["digits/1/x"], [], "Folder digits has one: set it as the path of the source"),
         (["a/digits/1/x", "a/b"], ["--path=a"], "no version folder in folder a, which has b, digits. Folder digits"),
-        (["01/x"], [], "Triton passes over the version 01; name it 1"),
+        (["01/x"], [], "Triton ignores the version 01; name it 1"),
         (["1"], [], "no version folder in its top folder, which has 1."),
         (["a/1/x"], ["--path=b"], "folder b doesn't exist in the model's source. the volume has a"),
         (["a/b/1/x"], ["--path=a/c/d"], "folder a has b"),
-        (["a/1/x", "f"], ["--path=f"], "f in the model's source is no folder"),
+        (["a/1/x", "f"], ["--path=f"], "f in the model's source is not a folder"),
         (["1/x"], ["--path=../x"], "without empty, '.' or '..' segments"),
         (["1/x"], ["--path=a/../../x"], "without empty, '.' or '..' segments"),
         (["1/x"], ["--path=/etc"], "must be a relative path"),
@@ -271,7 +271,7 @@ def test_a_source_without_the_model_is_told_with_what_is_there(
     [
         ("1", "1", "1 in the model's source is a cycle of links"),
         ("a", "b", "a in the model's source is a cycle of links"),
-        ("1", "gone", "1 in the model's source is a link that leads nowhere"),
+        ("1", "gone", "1 in the model's source is a link without a target"),
         ("1", "../outside", "a link that leads out of the volume"),
         ("config.pbtxt", "../outside/secret", "config.pbtxt in the model's source is a link that leads out"),
         ("labels", "/etc/passwd", "a link that leads out of the volume"),
@@ -298,7 +298,7 @@ def test_a_path_through_a_link_out_of_the_volume_is_refused(pod: Pod) -> None:
 
 def test_a_source_that_is_not_mounted_is_told(pod: Pod) -> None:
     pod.source.rmdir()
-    assert pod.refusal() == ("ModelSourceNotFound", f"the model's source is not mounted: {pod.source} is no folder")
+    assert pod.refusal() == ("ModelSourceNotFound", f"the model's source is not mounted: {pod.source} is not a folder")
 
 
 def test_a_configuration_that_is_too_large_is_refused_unread(pod: Pod) -> None:
@@ -318,7 +318,7 @@ def test_a_configuration_that_is_no_file_is_refused(pod: Pod, kind: str) -> None
         os.mkfifo(path)
     else:
         path.mkdir()
-    assert pod.refusal() == ("ModelConfigInvalid", "config.pbtxt is no file; it must be a text file")
+    assert pod.refusal() == ("ModelConfigInvalid", "config.pbtxt is not a file; it must be a text file")
 
 
 @pytest.mark.parametrize("name", ["../x", "..", "a/b", "/x", ""])

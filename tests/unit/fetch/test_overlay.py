@@ -51,7 +51,7 @@ def test_an_overlay_says_nothing_when_it_has_only_a_name(overlay: Overlay) -> No
         ({"model_name": ".."}, "overlay.model_name"),
         ({"model_name": "a/b"}, "overlay.model_name"),
         ({"model_name": "m\n"}, "overlay.model_name"),
-        ({"model_name": 3}, "overlay.model_name is 3; it must be text that matches"),
+        ({"model_name": 3}, "overlay.model_name is 3; it must be a string that matches"),
         ({"max_batch_size": 0}, "overlay.max_batch_size is 0; it must be a whole number from 1"),
         ({"max_batch_size": True}, "overlay.max_batch_size is true"),
         ({"max_batch_size": 2**31}, "overlay.max_batch_size is 2147483648"),

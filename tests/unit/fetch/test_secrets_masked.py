@@ -7,14 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from obstore import exceptions
 
-from halcyon.fetch.download import Remote, _told
+from halcyon.fetch.download import Remote, _store_error
 
 SAID = "the request for a model at http://store.example/a/b failed: connection refused"
 REMOTE = Remote(url="s3://models/a", endpoint="http://store.example")
 
 
 def told(said: str, **secrets: str) -> str:
-    return str(_told(exceptions.GenericError(said), REMOTE, secrets, ""))
+    return str(_store_error(exceptions.GenericError(said), REMOTE, secrets, ""))
 
 
 @pytest.mark.parametrize("value", ["", "a", "-", ".", "//", "the"])

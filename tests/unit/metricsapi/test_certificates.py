@@ -59,7 +59,7 @@ def test_a_certificate_never_outlives_its_ca() -> None:
 
 
 def test_a_certificate_without_a_name_is_refused() -> None:
-    with pytest.raises(ValueError, match="needs a name"):
+    with pytest.raises(ValueError, match="requires a name"):
         issue(make_ca(NOW), [], NOW)
 
 
@@ -147,7 +147,7 @@ def test_a_secret_that_lacks_something_or_holds_rubbish_is_refused(key: str) -> 
 def test_a_secret_with_anothers_key_is_refused() -> None:
     data = renewed(None, NAMES, NOW).to_secret()
     other = renewed(None, NAMES, NOW).to_secret()
-    with pytest.raises(ValueError, match="another's private key"):
+    with pytest.raises(ValueError, match="private key of another certificate"):
         Certificates.from_secret({**data, "tls.key": other["tls.key"]})
 
 

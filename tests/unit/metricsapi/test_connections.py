@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halcyon.metricsapi.connections import REPLACEABLE_S, Connection, Connections, PortLimits, source_of
+from halcyon.metricsapi.connections import MIN_REPLACEABLE_S, Connection, Connections, PortLimits, source_of
 
 LIMITS = PortLimits(unidentified=8, per_source=3, idle=4, idle_per_caller=2)
 
@@ -33,8 +33,8 @@ def test_under_pressure_another_source_gets_in() -> None:
 def test_a_source_at_its_limit_replaces_its_own_oldest_after_a_while() -> None:
     connections = Connections(LIMITS)
     first, *_ = [accepted(connections, "a") for _ in range(4)]
-    assert connections.admit("a", REPLACEABLE_S - 0.1) == "source"
-    admitted = connections.admit("a", REPLACEABLE_S)
+    assert connections.admit("a", MIN_REPLACEABLE_S - 0.1) == "source"
+    admitted = connections.admit("a", MIN_REPLACEABLE_S)
     assert isinstance(admitted, tuple)
     assert admitted[1] is first
     assert connections.unidentified == 4
@@ -63,7 +63,7 @@ def test_a_full_port_of_equals_refuses_until_one_has_been_idle() -> None:
     connections = Connections(LIMITS)
     first, *_ = [accepted(connections, source) for source in "abcdefgh"]
     assert connections.admit("i", 0.0) == "all"
-    admitted = connections.admit("i", REPLACEABLE_S)
+    admitted = connections.admit("i", MIN_REPLACEABLE_S)
     assert isinstance(admitted, tuple)
     assert admitted[1] is first
 

@@ -32,7 +32,7 @@ def test_each_caller_has_a_bucket_of_its_own() -> None:
 
 
 def test_no_more_callers_are_remembered_than_may_be() -> None:
-    limiter = Limiter(Clock(), rate_per_s=1, burst=1, most=2)
+    limiter = Limiter(Clock(), rate_per_s=1, burst=1, max_sources=2)
     for caller in "abcdef":
         assert limiter.take(caller) == 0
     assert len(limiter._buckets) == 2

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from generators.monitoring.dashboards import BOARDS
+from generators.monitoring.dashboards import DASHBOARDS
 from generators.monitoring.grafana import COLUMNS, SOURCE, GrafanaDashboard, Panel, PanelRow, Query, dashboard
 
-MADE = {name: dashboard(board) for name, board in BOARDS.items()}
+MADE = {name: dashboard(board) for name, board in DASHBOARDS.items()}
 OF_GRAFANA = {"__rate_interval", "__all"}
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from generators.monitoring import reference
 from generators.monitoring.alerts import ALERTS, Alert
-from generators.monitoring.dashboards import BOARDS
+from generators.monitoring.dashboards import DASHBOARDS
 from halcyon_cli.commands.app import COMMANDS
 from tests.unit.monitoring.test_lists import NAMES, WORDS
 
@@ -35,7 +35,7 @@ def test_pages_name_commands_metrics_and_files_that_exist(page: Path) -> None:
     assert {re.sub("_bucket$", "", name) for name in WORDS.findall(text)} - {"up"} <= NAMES
     for target in re.findall(r"\]\(([^)#]+)", text):
         assert (page.parent / target).exists(), target
-    assert set(re.findall(r"Halcyon / \w+", text)) <= {board.title for board in BOARDS.values()}
+    assert set(re.findall(r"Halcyon / \w+", text)) <= {board.title for board in DASHBOARDS.values()}
 
 
 def test_no_page_is_left_of_an_alert_that_is_no_more() -> None:

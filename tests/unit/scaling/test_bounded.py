@@ -56,9 +56,9 @@ def test_a_schedule_that_sets_a_bound_is_named() -> None:
     office = OpenWindow("office", low=4, high=None)
     night = OpenWindow("night", low=None, high=3)
 
-    assert limits(plan(4, 1), replace(AIMS, windows=(office,))) == {"min": "the schedule office says at least 4"}
+    assert limits(plan(4, 1), replace(AIMS, windows=(office,))) == {"min": "the schedule office sets at least 4"}
     said = limits(plan(3, 3), replace(AIMS, windows=(night,)), beyond=7)
-    assert said == {"max": "the schedule night says at most 3, and 7 are needed"}
+    assert said == {"max": "the schedule night sets at most 3, and 7 are needed"}
     assert limits(plan(2, 1), replace(AIMS, windows=(night,))) == {"min": "minReplicas is 2"}
 
 

@@ -168,11 +168,11 @@ def test_each_says_why_it_got_less() -> None:
         Budget(41, {"q": 1}),
     )
     assert grants["n/a"].describe() == (
-        "wants 8 (16 GPUs), granted 5: the site's budget of 41 GPUs is shared by priority and need"
+        "desires 8 (16 GPUs), granted 5: the site's budget of 41 GPUs is shared by priority and need"
     )
-    assert grants["n/b"].describe() == "wants 15 (30 GPUs), granted 15"
+    assert grants["n/b"].describe() == "desires 15 (30 GPUs), granted 15"
     assert grants["q/c"].describe() == (
-        "wants 2 (2 GPUs), granted 1: the quota of 1 GPU of namespace q is shared by priority and need"
+        "desires 2 (2 GPUs), granted 1: the quota of 1 GPU of namespace q is shared by priority and need"
     )
 
 

@@ -163,12 +163,12 @@ def test_a_count_that_could_not_be_written_leaves_no_trace_in_the_pace() -> None
 def test_the_sentence_has_the_numbers() -> None:
     assert decide(0.0, 2, 78.0, 201.0, targets=BOTH, high=6).describe() == (
         "4 replicas (2 before): queueDepth 78 at 10 per replica needs 8; gpuUtilization 201 at 80 per replica needs 3; "
-        "queueDepth decides; the pace of scaling allows 4"
+        "queueDepth decides; the scaling behavior allows 4"
     )
     assert decide(0.0, 1, 10.0).describe() == (
-        "1 replica (unchanged): queueDepth 10 at 10 per replica is close enough to 1; limited by nothing"
+        "1 replica (unchanged): queueDepth 10 at 10 per replica is close enough to 1; no limit applies"
     )
-    assert "queueDepth is not known (silent)" in decide(0.0, 1, None).describe()
+    assert "queueDepth is unknown (silent)" in decide(0.0, 1, None).describe()
     assert decide(0.0, 9, 0.0, high=5).describe() == "5 replicas (9 before): maxReplicas is 5"
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from halcyon.api.spec.defaults import ResolvedTargets
 from halcyon.scaling.hpa.metrics import filled, gpu_utilization, queue_depth, read
 from halcyon.scaling.observations import (
-    FRESH_S,
+    MAX_AGE_S,
     BalancerPoint,
     Missing,
     PodObservation,
@@ -26,7 +26,7 @@ from halcyon.scaling.observations import (
 )
 from tests.unit.scaling.builders import EVERY_SECOND, NOW, balancer, model, pod
 
-OLD = tuple(NOW - FRESH_S - age for age in (3.0, 2.0, 1.0))
+OLD = tuple(NOW - MAX_AGE_S - age for age in (3.0, 2.0, 1.0))
 
 
 def value(result: Value | Missing | None) -> float:
@@ -92,7 +92,7 @@ def test_a_time_that_is_old_or_was_read_once_is_none() -> None:
     once = PodObservation("p-0", "ready", (PodPoint(NOW, pending=None, queue_us=7e6),))
     old = PodObservation("p-0", "ready", tuple(PodPoint(at, pending=None, queue_us=7e6 + at) for at in OLD))
     for silent in (once, old):
-        assert "no ready pod says" in reason(queue_depth(model(balancer(0), silent), target=16, replicas=1))
+        assert "no ready pod reports" in reason(queue_depth(model(balancer(0), silent), target=16, replicas=1))
 
 
 def test_gpu_is_the_sum_over_ready_pods() -> None:
@@ -174,15 +174,15 @@ def test_no_target_means_no_value() -> None:
 @pytest.mark.parametrize(
     ("seen", "words"),
     [
-        (model(), "no balancer's agent has spoken"),
+        (model(), "no balancer's agent has reported"),
         (model(silent=(("b-0", 12.0),)), "b-0 for 12 s"),
         (model(balancer(times=OLD), pod(times=OLD)), "newer than 10 s"),
-        (model(balancer(times=OLD), pod()), "HAProxy of b-0 does not answer"),
-        (model(balancer(times=()), pod()), "HAProxy of b-0 does not answer"),
+        (model(balancer(times=OLD), pod()), "HAProxy of b-0 does not respond"),
+        (model(balancer(times=()), pod()), "HAProxy of b-0 does not respond"),
         (model(balancer(times=(NOW,)), pod()), "needs two"),
-        (model(balancer(), pod(pending=None)), "no ready pod says how much waits"),
-        (model(balancer(), pod(times=OLD)), "no ready pod says how much waits"),
-        (model(balancer(), pod(state="unreachable", times=())), "no ready pod says how much waits"),
+        (model(balancer(), pod(pending=None)), "no ready pod reports its queue"),
+        (model(balancer(), pod(times=OLD)), "no ready pod reports its queue"),
+        (model(balancer(), pod(state="unreachable", times=())), "no ready pod reports its queue"),
     ],
 )
 def test_a_queue_that_is_not_known_is_missing_with_its_reason(seen: object, words: str) -> None:
@@ -192,7 +192,7 @@ def test_a_queue_that_is_not_known_is_missing_with_its_reason(seen: object, word
 @pytest.mark.parametrize(
     ("seen", "words"),
     [
-        (model(), "no balancer's agent has spoken"),
+        (model(), "no balancer's agent has reported"),
         (model(balancer(), pod(state="starting")), "no pod is ready"),
         (model(balancer(), pod(gpu=None)), "nv_gpu_utilization: p-0"),
         (model(balancer(), pod(times=OLD)), "nv_gpu_utilization: p-0"),

@@ -158,7 +158,7 @@ def test_of_several_windows_the_highest_minimum_and_the_lowest_maximum_are_in_fo
 def test_where_bounds_contradict_the_maximum_wins_and_it_is_said() -> None:
     now = in_force([office(), office(name="cap", low=None, high=2)], at("2026-11-20 11:30"))
     assert (now.low, now.high) == (2, 2)
-    assert now.conflict == "schedule office wants at least 4 replicas and cap at most 2: the maximum wins"
+    assert now.conflict == "schedule office sets at least 4 replicas and cap at most 2: the maximum wins"
 
 
 def test_without_schedules_nothing_ever_changes() -> None:
@@ -182,11 +182,11 @@ def test_a_good_schedule_has_no_problem() -> None:
         ),
         (
             {"start": "0 25 * * *"},
-            'schedule office: start "0 25 * * *" is no cron rule (bad hour); for example "0 8 * * 1-5"',
+            'schedule office: start "0 25 * * *" is not a cron rule (bad hour); for example "0 8 * * 1-5"',
         ),
         (
             {"start": "0 0 31 2 *"},
-            'schedule office: start "0 0 31 2 *" is no cron rule (bad day-of-month); for example "0 8 * * 1-5"',
+            'schedule office: start "0 0 31 2 *" is not a cron rule (bad day-of-month); for example "0 8 * * 1-5"',
         ),
         (
             {"time_zone": "Berlin"},
@@ -219,7 +219,7 @@ def test_two_schedules_of_one_name_are_a_problem() -> None:
 
 
 def test_asking_with_a_bad_rule_says_what_is_wrong() -> None:
-    with pytest.raises(ValueError, match=r"schedule office: start .* is no cron rule"):
+    with pytest.raises(ValueError, match=r"schedule office: start .* is not a cron rule"):
         in_force([office(start="0 25 * * *")], 0.0)
 
 

@@ -266,7 +266,7 @@ def test_an_empty_history_survives_json() -> None:
 
 def test_a_packed_history_of_another_shape_is_refused() -> None:
     packed = waves(2.5).packed()
-    with pytest.raises(ValueError, match="other lengths"):
+    with pytest.raises(ValueError, match="unexpected lengths"):
         History.unpacked(packed | {"season": [1.0]})
 
 

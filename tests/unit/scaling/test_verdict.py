@@ -139,7 +139,7 @@ def test_the_lowest_ceiling_counts_and_says_what_was_wanted() -> None:
     held = limited(made, [budget, quota])
 
     assert (held.desired, held.limited_by) == (5, ("veto", "quota"))
-    assert held.why == "5 replicas, where 8 replicas are wanted: team is full. 800 req/s needs 8"
+    assert held.why == "5 replicas, although 8 replicas are desired: team is full. 800 req/s needs 8"
     assert limited(made, [ReplicaLimit("quota", 8, "just enough")]) is made
     assert limited(made, []) is made
 
@@ -206,9 +206,9 @@ def test_the_first_verdict_is_news() -> None:
 
 
 def test_the_seconds_that_a_silence_lasts_are_no_news() -> None:
-    silent = replace(SHOWN, unknown="b-0 was last heard 11 s ago")
+    silent = replace(SHOWN, unknown="b-0 reported last 11 s ago")
 
-    assert not has_changed(silent, replace(silent, unknown="b-0 was last heard 12 s ago"))
+    assert not has_changed(silent, replace(silent, unknown="b-0 reported last 12 s ago"))
 
 
 CHANGES = st.lists(

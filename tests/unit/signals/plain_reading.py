@@ -10,7 +10,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
 from halcyon.scaling.observations import (
-    FRESH_S,
+    MAX_AGE_S,
     BalancerPoint,
     Observation,
     PodObservation,
@@ -73,7 +73,7 @@ def plain_reading(
         memory = replace(memory, arrived=memory.arrived.with_values(counts), counted_at=at, rejected=refused)
     pending = _filled([_pending(pod, now) for pod in ready.values()])
     if pending is None:
-        unknown.append(f"most ready pods do not tell what waits in them: {_names(ready)}")
+        unknown.append(f"most ready pods don't report their queue: {_names(ready)}")
     if revision != memory.revision:
         memory = replace(memory, batches=MergedBatches(), revision=revision)
     exist = {str(pod.name) for pod in pods} | seen.keys()
@@ -100,9 +100,9 @@ def plain_reading(
 
 def _is_heard(points: Sequence[BalancerPoint], now: float) -> bool:
     """Whether its count is known: it has spoken lately, and no silence lies before that."""
-    if not points or now - points[-1].at > FRESH_S:
+    if not points or now - points[-1].at > MAX_AGE_S:
         return False
-    return len(points) == 1 or points[-1].at - points[-1].counted_at <= FRESH_S
+    return len(points) == 1 or points[-1].at - points[-1].counted_at <= MAX_AGE_S
 
 
 def _counted_at(all_points: Sequence[Sequence[BalancerPoint]]) -> float:
@@ -147,19 +147,21 @@ def _silence(
     expected = {b.agent for b in observation.balancers} | silent.keys() if balancers is None else balancers
     missing = sorted(expected - heard.keys())
     if not missing:
-        return None if heard else "no balancer's agent has spoken yet"
+        return None if heard else "no balancer's agent has reported yet"
     agents = {b.agent: b for b in observation.balancers}
     said = []
     for name in missing[:_NAMED]:
         if name in silent:
-            said.append(f"{name} was last heard {silent[name]:.0f} s ago")
+            said.append(f"{name} reported last {silent[name]:.0f} s ago")
         elif name in agents:
-            is_back = agents[name].points and observation.at - agents[name].points[-1].at <= FRESH_S
-            said.append(f"{name} is back only now" if is_back else f"HAProxy of {name} does not answer")
+            is_back = agents[name].points and observation.at - agents[name].points[-1].at <= MAX_AGE_S
+            said.append(
+                f"{name} has just started to report again" if is_back else f"HAProxy of {name} does not respond"
+            )
         else:
-            said.append(f"{name} has not spoken yet")
+            said.append(f"{name} has not reported yet")
     more = f" and {len(missing) - _NAMED} more" if len(missing) > _NAMED else ""
-    return f"the load of some balancers is not known ({', '.join(said)}{more}); the limit is {FRESH_S:.0f} s"
+    return f"the load of some balancers is unknown ({', '.join(said)}{more}); the limit is {MAX_AGE_S:.0f} s"
 
 
 def _pending(pod: PodObservation | None, now: float) -> float | None:

@@ -14,7 +14,7 @@ from halcyon.balancer.config.model import ServerKey
 from halcyon.balancer.runtime.runtime_api import HaproxyStats
 from halcyon.balancer.runtime.server_assignment import ServerState
 from halcyon.balancer.telemetry import sampler
-from halcyon.scaling.observations import FRESH_S
+from halcyon.scaling.observations import MAX_AGE_S
 from halcyon.signals.observation_store import ObservationStore
 from halcyon.signals.validation import validate
 from tests.unit.signals.records import haproxy, record
@@ -73,7 +73,7 @@ def test_clients_answers_are_told_always_and_arrive_as_they_were_counted() -> No
     assert hub.client_latencies("ns", "m", 2.0) == {
         "m-balancer-0": ReportedHistogram(latency_buckets.SHOWN_MS, (1, 2, *[0] * 13))
     }
-    assert hub.client_latencies("ns", "m", 2.0 + 2 * FRESH_S) == {}
+    assert hub.client_latencies("ns", "m", 2.0 + 2 * MAX_AGE_S) == {}
     assert hub.client_latencies("ns", "nobody", 2.0) == {}
 
 

@@ -248,7 +248,7 @@ async def test_the_log_says_once_that_it_fails_and_once_that_it_answers_again(ca
     for _ in range(3):
         await asked.poll()
     said = [record.message for record in caplog.records]
-    assert said == ["nobody there", "Prometheus at http://prometheus.monitoring:9090 answers again"]
+    assert said == ["nobody there", "Prometheus at http://prometheus.monitoring:9090 responds again"]
 
 
 async def test_while_nobody_answers_a_history_is_refused_at_once_and_is_not_none() -> None:
@@ -292,7 +292,7 @@ async def test_an_answer_that_does_not_end_fails_the_poll_and_nothing_is_asked_b
     asked = source(door, clock, timeout_s=0.02)
     door.leave.clear()
     await asked.poll()
-    assert "no answer within 0.02 s" in asked.status()
+    assert "no response within 0.02 s" in asked.status()
     await asked.poll()
     assert door.asked == ["gpu"]
     door.leave.set()
@@ -322,8 +322,8 @@ async def test_an_answer_of_another_kind_is_a_failure_that_names_the_question(no
     door.does = lambda: nonsense
     asked = source(door, clock)
     await asked.poll()
-    assert "the answer can't be used" in asked.status()
-    assert "Asked: label_replace(" in asked.status()
+    assert "the response can't be used" in asked.status()
+    assert "Query: label_replace(" in asked.status()
 
 
 async def test_a_fault_of_ours_does_not_end_the_polls() -> None:
@@ -340,7 +340,7 @@ async def test_a_fault_of_ours_does_not_end_the_polls() -> None:
     ["", "prometheus:9090", "ftp://x", "http://", "http://x?y=1", "http://x#y", "http://x:port", "http://a:b/c@x"],
 )
 def test_a_url_that_cannot_work_is_refused_with_a_good_example(url: str) -> None:
-    with pytest.raises(ValueError, match="good: http://prometheus-operated"):
+    with pytest.raises(ValueError, match="for example http://prometheus-operated"):
         PrometheusSite(url)
 
 
@@ -354,7 +354,7 @@ def test_a_site_never_shows_its_password() -> None:
 
 
 def test_matchers_and_queries_that_cannot_work_are_refused() -> None:
-    with pytest.raises(ValueError, match='good: namespace="gpu-operator"'):
+    with pytest.raises(ValueError, match='for example namespace="gpu-operator"'):
         PrometheusSite(SITE.url, gpu_matchers='{job="x"}')
     with pytest.raises(ValueError, match="arrivals is empty"):
         PrometheusSite(SITE.url, arrivals=" ")

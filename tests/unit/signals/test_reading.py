@@ -120,17 +120,17 @@ def test_a_balancer_that_fell_silent_while_its_pod_exists_makes_the_load_unknown
         made = gather(observation, balancers=balancers)
         assert (made.reading.arrived, made.reading.waiting, made.reading.inflight) == (None, None, None)
         assert made.reading.at == EPOCH.at(NOW - 0.5)
-        assert "b-1 was last heard 14 s ago" in made.unknown[0]
+        assert "b-1 reported last 14 s ago" in made.unknown[0]
     assert told(observation, balancers={"b-0"}).arrived == 0, "its pod is gone, and its queue with it"
 
 
 @pytest.mark.parametrize(
     ("observation", "balancers", "why"),
     [
-        (seen(), None, "no balancer's agent has spoken yet"),
-        (seen(), set(), "no balancer's agent has spoken yet"),
-        (seen(balancer()), {"b-0", "b-1"}, "b-1 has not spoken yet"),
-        (seen(balancer(), balancer("b-1", age=11.0)), {"b-0", "b-1"}, "HAProxy of b-1 does not answer"),
+        (seen(), None, "no balancer's agent has reported yet"),
+        (seen(), set(), "no balancer's agent has reported yet"),
+        (seen(balancer()), {"b-0", "b-1"}, "b-1 has not reported yet"),
+        (seen(balancer(), balancer("b-1", age=11.0)), {"b-0", "b-1"}, "HAProxy of b-1 does not respond"),
         (seen(silent=tuple((f"b-{n}", 20.0) for n in range(9))), None, "and 6 more"),
     ],
 )
@@ -191,7 +191,7 @@ def test_the_first_record_after_a_silence_is_not_enough() -> None:
     back = seen(spoken("b-0", (NOW, 300.0), (NOW + 30, 400.0)), at=NOW + 30.5)
     made = gather(back, memory=before.memory)
     assert made.reading.arrived is None
-    assert "b-0 is back only now" in made.unknown[0]
+    assert "b-0 has just started to report again" in made.unknown[0]
     again = seen(spoken("b-0", (NOW, 300.0), (NOW + 30, 400.0), (NOW + 31, 3300.0)), at=NOW + 31.5)
     made = gather(again, memory=made.memory)
     assert (made.reading.at, made.reading.arrived) == (EPOCH.at(NOW + 30), 3000.0)
@@ -262,7 +262,7 @@ def test_pods_that_cannot_be_read_count_as_the_others_until_they_are_most() -> N
     assert (some.waiting, some.gpu) == (15.0, 150.0)
     made = gather(seen(balancer(), triton(), triton("p-1", **blank), triton("p-2", age=11.0)))
     assert (made.reading.waiting, made.reading.gpu, made.reading.arrived) == (None, None, 0.0)
-    assert made.unknown == ("most ready pods do not tell what waits in them: p-0, p-1, p-2",)
+    assert made.unknown == ("most ready pods don't report their queue: p-0, p-1, p-2",)
     assert told(seen(balancer()), pods=kubernetes("p-0")).waiting is None, "no agent knows the pod yet"
 
 

@@ -17,7 +17,7 @@ from halcyon.balancer.config.model import TlsFiles
 from halcyon.balancer.log import log
 from halcyon.balancer.runtime import server_assignment
 from halcyon.balancer.runtime.process_variables import Variables
-from halcyon.balancer.runtime.runtime_api import HaproxyError, RefusedError
+from halcyon.balancer.runtime.runtime_api import HaproxyError, RejectedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -190,7 +190,7 @@ class HaproxyController:
             reading = await self._runtime.read()
         except HaproxyError as error:
             # If the master doesn't respond yet, the next pass tries again.
-            if isinstance(error, RefusedError):
+            if isinstance(error, RejectedError):
                 self._rejected = (desired.digest, now + RETRY_INTERVAL_S)
                 self._rejection = str(error)
             log("error", "HAProxy did not load its new configuration; the previous one stays in use", error=str(error))

@@ -39,7 +39,7 @@ class HaproxyError(OSError):
     """HAProxy did not respond, or its response is invalid."""
 
 
-class RefusedError(HaproxyError):
+class RejectedError(HaproxyError):
     """HAProxy responded with an error."""
 
 
@@ -226,7 +226,7 @@ class RuntimeSocket:
         commands = ";".join(["experimental-mode on", *(f"set var {name} int({to})" for name, to in variables.items())])
         response = await self._request(self.path, commands, self.timeout_s)
         if response.strip():
-            raise RefusedError(f"HAProxy rejected {commands!r}: {response.strip()}")
+            raise RejectedError(f"HAProxy rejected {commands!r}: {response.strip()}")
 
     async def apply(self, commands: Iterable[Command]) -> None:
         """Run `commands` in their order.
@@ -245,7 +245,7 @@ class RuntimeSocket:
                     and "no need to change" not in response
                     and "nothing changed" not in response
                 ):
-                    raise RefusedError(f"HAProxy rejected one of {chunk}: {response}")
+                    raise RejectedError(f"HAProxy rejected one of {chunk}: {response}")
 
     async def reload(self) -> None:
         """Start a new worker with the configuration in the file; the old worker finishes its requests.
@@ -253,12 +253,12 @@ class RuntimeSocket:
         The master re-executes itself after a start and after a reload, and refuses connections meanwhile; this method waits for it.
 
         Raises:
-            RefusedError: the new worker did not start; the old one keeps running.
+            RejectedError: the new worker did not start; the old one keeps running.
             HaproxyError: the master does not respond.
         """
         answer = await self._request(self.master_path, "reload", self.reload_timeout_s, refused_for_s=self.timeout_s)
         if not answer.startswith("Success=1"):
-            raise RefusedError(f"HAProxy did not reload: {answer.strip()[-1000:]}")
+            raise RejectedError(f"HAProxy did not reload: {answer.strip()[-1000:]}")
 
     def _command_lines(self, command: Command) -> list[str]:
         key = command.key

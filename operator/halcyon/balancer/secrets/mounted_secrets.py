@@ -267,7 +267,7 @@ def _blocks(key: str, content: bytes) -> str:
     if not content:
         raise SecretError(f"key {key} is missing; kubectl describe secret lists the keys")
     text = content.decode("ascii", errors="replace").replace("\r\n", "\n").rstrip("\n") + "\n"
-    blocks = "".join(found[0] for found in _BLOCK.finditer(text))
+    blocks = "".join(match[0] for match in _BLOCK.finditer(text))
     if not blocks:
         raise SecretError(f"{key} is not PEM; it must begin with -----BEGIN")
     return blocks

@@ -1,6 +1,6 @@
 """Errors that balancers report, kept with the observation store, by model and balancer pod.
 
-A balancer that has been silent for `FRESH_S` no longer counts, as in the observation store.
+A balancer that has been silent for `MAX_AGE_S` no longer counts, as in the observation store.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from halcyon.api.documents.observation_report import AgentReport
 from halcyon.kube.kinds import Key
-from halcyon.scaling.observations import FRESH_S
+from halcyon.scaling.observations import MAX_AGE_S
 from halcyon.signals.observation_store import ObservationStore
 
 MAX_CHARACTERS = 400
@@ -35,7 +35,7 @@ class BalancerErrorStore(ObservationStore):
     def errors(self, key: Key, now: float) -> tuple[str, ...]:
         """Return a sentence for each balancer pod with an error; `now` is monotonic, in seconds."""
         errors = self._errors.get(key, {})
-        return tuple(f"pod {pod}: {text}" for pod, (text, at) in sorted(errors.items()) if now - at <= FRESH_S)
+        return tuple(f"pod {pod}: {text}" for pod, (text, at) in sorted(errors.items()) if now - at <= MAX_AGE_S)
 
     def planned(self, key: Key, plan: object) -> None:
         """Do nothing: reports don't depend on plans."""
@@ -55,7 +55,7 @@ class BalancerErrorStore(ObservationStore):
         known = self._errors.get(key, {})
         before = known.get(record.agent, ("", 0.0))[0]
         text = str(record.balancer.problem)[:MAX_CHARACTERS]
-        others = {pod: held for pod, held in known.items() if pod != record.agent and now - held[1] <= FRESH_S}
+        others = {pod: held for pod, held in known.items() if pod != record.agent and now - held[1] <= MAX_AGE_S}
         if text and len(others) < _MAX_AGENTS:
             others[record.agent] = (text, now)
         if others:

@@ -177,7 +177,7 @@ class Decider:
         sensed = self.signals.for_planner(key, spec)
         if sensed is None:
             current = self.signals.caches.replicas(key)
-            why = "no balancer's agent has spoken yet"
+            why = "no balancer's agent has reported yet"
             said = f"{decisions.counted(current)}: {why}; the count stays"
             return Decision(at, "Planner", current, current, said, ("unknown",), unknown=why, has_reports=False)
         gathered, read = sensed.gathered, sensed.gathered.reading
@@ -200,7 +200,9 @@ class Decider:
             # The planner only knows that data is missing; which agent was silent is known here.
             why = "; ".join(gathered.unknown)
             made = replace(
-                made, unknown=why, text=f"{decisions.counted(planned.count)}: {why}; the last good count stays"
+                made,
+                unknown=why,
+                text=f"{decisions.counted(planned.count)}: {why}; the last valid number of replicas is kept",
             )
         return made
 

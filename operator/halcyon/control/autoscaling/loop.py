@@ -43,7 +43,7 @@ from halcyon.kube.clock import Clock
 from halcyon.kube.kinds import Key
 from halcyon.kube.leader_election import Leadership
 from halcyon.scaling.hpa import metrics
-from halcyon.scaling.observations import FRESH_S, Missing, Value
+from halcyon.scaling.observations import MAX_AGE_S, Missing, Value
 from halcyon.scaling.planner.outputs import PlannerMemory
 from halcyon.scaling.policy.decision import MAX_DECISION_INTERVAL_S, MIN_DECISION_INTERVAL_S, Decision
 
@@ -116,8 +116,8 @@ class Autoscaler:
         if model is None or model.verdict is None or model.verdict.desired is None:
             return Missing("nothing was decided yet")
         age = now - model.decided
-        if age > FRESH_S:
-            return Missing(f"the last decision is {age:.0f} s old; the limit is {FRESH_S:.0f} s")
+        if age > MAX_AGE_S:
+            return Missing(f"the last decision is {age:.0f} s old; the limit is {MAX_AGE_S:.0f} s")
         if model.verdict.unknown:
             return Missing(model.verdict.unknown)
         if not self.leadership.is_leader and self.leadership.has_leader:

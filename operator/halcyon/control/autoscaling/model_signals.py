@@ -2,11 +2,11 @@
 
 GPU utilisation comes from the first source that covers at least half of the ready pods; the other pods are assumed to match:
 
-| source     | meaning                                                 | valid for                     |
-| ---------- | ------------------------------------------------------- | ----------------------------- |
-| agents     | Triton's own nv_gpu_utilization                         | `observations.FRESH_S`, 10 s  |
-| prometheus | DCGM's value, if the site has a Prometheus              | `dcgm.STALE_S`, 30 s          |
-| derived    | the busy share of the instances, if pods have GPUs      | `busy_fraction.STALE_S`, 12 s |
+| source     | meaning                                            | valid for                       |
+| ---------- | -------------------------------------------------- | ------------------------------- |
+| agents     | Triton's own nv_gpu_utilization                    | `observations.MAX_AGE_S`, 10 s  |
+| prometheus | DCGM's value, if the site has a Prometheus         | `dcgm.MAX_AGE_S`, 30 s          |
+| derived    | the busy share of the instances, if pods have GPUs | `busy_fraction.MAX_AGE_S`, 12 s |
 
 Out of scope: any decision (`decider`), how reports become numbers (`signals.planner_reading`, `scaling.hpa.metrics`).
 """
@@ -255,7 +255,7 @@ class ModelSignals:
             return Missing(f"there is no ModelDeployment {key} whose spec was accepted"), None, _AGENTS
         observation = self.hub.observe(key.namespace, key.name, self.clock.monotonic(), window_s=_RULES_WINDOW_S)
         if observation is None:
-            return Missing("no balancer's agent has spoken yet"), None, _AGENTS
+            return Missing("no balancer's agent has reported yet"), None, _AGENTS
         resource = self.caches.resources.get(key)
         total = int((((resource or {}).get("status") or {}).get("replicas") or {}).get("total") or 0)
         targets = defaults.targets(spec)

@@ -29,7 +29,7 @@ from halcyon.kube.kinds import Key
 from halcyon.metricsapi.listener import ListeningPorts
 from halcyon.metricsapi.tls import ServingTLS
 from halcyon.render import revision
-from halcyon.scaling.observations import FRESH_S, PodPoint
+from halcyon.scaling.observations import MAX_AGE_S, PodPoint
 from halcyon.scaling.planner.forecast.seasonality import BIN_S
 from halcyon.scaling.planner.whatif import Known
 from halcyon.signals.observation_store import ObservationStore
@@ -200,7 +200,7 @@ def _sum(rings: Iterable[Ring], column: int, now: float) -> float | None:
 
 
 def _newest(ring: Ring, column: int, now: float) -> float | None:
-    back = ring.fresh((column,), now, FRESH_S, -math.inf)
+    back = ring.fresh((column,), now, MAX_AGE_S, -math.inf)
     return ring.value(back, column) if back else None
 
 

@@ -271,7 +271,7 @@ def build_certificate(base: Foundation) -> ServingCertificate:
         secret=settings.tls_secret,
         names=(host, f"{host}.cluster.local", f"{settings.agents_service}.{settings.namespace}.svc"),
         on_change=requeue_all,
-        fronted=not settings.watch_namespaces,
+        has_front_proxy=not settings.watch_namespaces,
     )
 
 

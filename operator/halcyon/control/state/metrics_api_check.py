@@ -52,9 +52,9 @@ class MetricsApiCheck:
 
     async def run_once(self) -> bool:
         """Check again; return whether the result has changed, which concerns every model with scaling."""
-        result = api_service.NOT_HERE
+        result = api_service.NAMESPACED
         if not self._watched:
-            result = await api_service.look(self._client, namespace=self._namespace, service=self._service)
+            result = await api_service.find_server(self._client, namespace=self._namespace, service=self._service)
         if self._tolerance is None:
             namespace = next(iter(self._watched), self._namespace)
             self._tolerance = await api_service.keeps_tolerance(self._client, namespace=namespace)

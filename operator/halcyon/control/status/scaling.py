@@ -51,7 +51,7 @@ def active(view: Scope, plan: ReconcilePlan) -> Condition:
     if view.scaling.settling and (previous := _previous(view, kind)) is not None:
         return previous
     if verdict is None:
-        return Condition(kind, status=None, reason=Reason.UNKNOWN, message="no balancer's agent has spoken yet")
+        return Condition(kind, status=None, reason=Reason.UNKNOWN, message="no balancer's agent has reported yet")
     if verdict.unknown:
         text = f"{verdict.unknown}. The replicas stay as they are"
         return Condition(kind, status=False, reason=Reason.METRICS_MISSING, message=text)

@@ -22,9 +22,9 @@ from halcyon.kube.kinds import LOCAL_SUBJECT_ACCESS_REVIEW, Kind
 log = logging.getLogger(__name__)
 
 CONFIGURATION, KEYS = "/.well-known/openid-configuration", "/openid/v1/jwks"
-READ_INTERVAL_S = 10.0
+MIN_READ_INTERVAL_S = 10.0
 """Minimum time between two reads. An unknown key may be a new one; tokens with unknown keys must not cause more reads."""
-KEEP_S = 3600.0
+MAX_KEY_AGE_S = 3600.0
 """Maximum time that a withdrawn key stays valid."""
 
 
@@ -48,7 +48,7 @@ class NamespacedReviews:
         self._client = client
         self._monotonic, self._wall = monotonic, wall
         self._issuer: Issuer | None = None
-        self._read_at = -READ_INTERVAL_S
+        self._read_at = -MIN_READ_INTERVAL_S
         self._reading = asyncio.Lock()
 
     async def agent(self, token: str, audience: str) -> str | None:
@@ -57,8 +57,10 @@ class NamespacedReviews:
         Raises:
             ApiError, Unreachable: the keys aren't known yet, and can't be read now.
         """
-        found = service_account_tokens.account(token, await self._signer(token), audience=audience, now_s=self._wall())
-        return None if found is None else found.name
+        account = service_account_tokens.account(
+            token, await self._signer(token), audience=audience, now_s=self._wall()
+        )
+        return None if account is None else account.name
 
     async def user(self, token: str) -> User | None:
         """Return the service account of a token for the API server itself, whose audience is the issuer's name.
@@ -67,11 +69,11 @@ class NamespacedReviews:
             ApiError, Unreachable: the keys aren't known yet, and can't be read now.
         """
         issuer = await self._signer(token)
-        found = service_account_tokens.account(token, issuer, audience=issuer.name, now_s=self._wall())
-        if found is None:
+        account = service_account_tokens.account(token, issuer, audience=issuer.name, now_s=self._wall())
+        if account is None:
             return None
-        groups = ("system:serviceaccounts", f"system:serviceaccounts:{found.namespace}", "system:authenticated")
-        return User(found.name, groups)
+        groups = ("system:serviceaccounts", f"system:serviceaccounts:{account.namespace}", "system:authenticated")
+        return User(account.name, groups)
 
     async def may(self, user: User, asked: ResourceAttributes) -> bool:
         """Return True if this user may send the request, which must be about one namespace."""
@@ -82,16 +84,16 @@ class NamespacedReviews:
         """Return the issuer, with the token's key if it has one: keys rotate."""
         async with self._reading:
             known, age_s = self._issuer, self._monotonic() - self._read_at
-            due = (
+            is_due = (
                 known is None
-                or age_s >= KEEP_S
-                or (service_account_tokens.key_id(token) not in known.keys and age_s >= READ_INTERVAL_S)
+                or age_s >= MAX_KEY_AGE_S
+                or (service_account_tokens.key_id(token) not in known.keys and age_s >= MIN_READ_INTERVAL_S)
             )
-            if due:
+            if is_due:
                 try:
                     self._issuer = await self._read()
                 except (errors.ApiError, errors.Unreachable) as error:
-                    if known is None or age_s >= 2 * KEEP_S:
+                    if known is None or age_s >= 2 * MAX_KEY_AGE_S:
                         raise
                     log.warning("the keys of service-account tokens can't be read", extra={"error": str(error)})
                     return known

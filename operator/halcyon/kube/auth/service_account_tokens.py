@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives.hashes import SHA256, SHA384, SHA512, HashAl
 
 from halcyon.kube.auth.callers import service_account
 
-LEEWAY_S = 10.0
+MAX_CLOCK_SKEW_S = 10.0
 """Maximum difference between the clocks of two machines."""
 MAX_CHARACTERS = 16384
 
@@ -81,7 +81,7 @@ def account(token: str, issuer: Issuer, *, audience: str, now_s: float) -> Accou
     given = claims.get("aud")
     audiences: Sequence[Any] = given if isinstance(given, list) else [given]
     begins_s, ends_s, subject = _number(claims.get("nbf", 0)), _number(claims.get("exp")), claims.get("sub")
-    if audience not in audiences or not begins_s - LEEWAY_S <= now_s < ends_s + LEEWAY_S:
+    if audience not in audiences or not begins_s - MAX_CLOCK_SKEW_S <= now_s < ends_s + MAX_CLOCK_SKEW_S:
         return None
     if not isinstance(subject, str) or (known := service_account(subject)) is None:
         return None
@@ -134,12 +134,12 @@ def _integer(text: Any) -> int:
 
 def _json(text: str) -> Mapping[str, Any]:
     try:
-        found = json.loads(_bytes(text))
+        document = json.loads(_bytes(text))
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
-    if not isinstance(found, dict):
+    if not isinstance(document, dict):
         raise ValueError("no JSON object")  # noqa: TRY004  # it is the text that is wrong
-    return found
+    return document
 
 
 def _bytes(text: str) -> bytes:

@@ -21,11 +21,21 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from halcyon.scaling.canary.data import Action, CanaryMemory, Evidence, Finding, Name, Rules, Sample, Track, Verdict
+from halcyon.scaling.canary.data import (
+    Action,
+    CanaryDecision,
+    CanaryMemory,
+    Evidence,
+    Finding,
+    Name,
+    Rules,
+    Sample,
+    Track,
+)
 from halcyon.scaling.canary.sequential_tests import Blocks, Tally, from_log, log_e
 from halcyon.scaling.histogram import Histogram
 
-__all__ = ["CanaryMemory", "Evidence", "Histogram", "Rules", "Sample", "Verdict", "judge"]
+__all__ = ["CanaryDecision", "CanaryMemory", "Evidence", "Histogram", "Rules", "Sample", "judge"]
 
 QUANTILE = 0.95
 LATE_MARGIN = 0.025
@@ -45,14 +55,14 @@ _EXACT = "E-variables of two Bernoulli streams, any time"
 _MEANS = "asymptotic confidence sequence of means by blocks of time"
 
 
-def judge(stable: Sample, canary: Sample, rules: Rules, memory: CanaryMemory | None = None) -> Verdict:
+def judge(stable: Sample, canary: Sample, rules: Rules, memory: CanaryMemory | None = None) -> CanaryDecision:
     """Decide what to do with the canary, from all samples so far.
 
     Args:
         stable: sample of the serving revision since the last call, for the same time as
         canary: the sample of the new one.
         rules: the same in every call of a rollout; other rules would be another test.
-        memory: from the last verdict; None in the first call. To keep it across a restart, see `CanaryMemory.to_plain`.
+        memory: from the last decision; None in the first call. To keep it across a restart, see `CanaryMemory.to_plain`.
     """
     memory = _remembered(memory or CanaryMemory(), stable, canary, rules)
     checks = tuple(
@@ -65,7 +75,7 @@ def judge(stable: Sample, canary: Sample, rules: Rules, memory: CanaryMemory | N
         if check is not None
     )
     action, why = _decided(checks, memory, rules)
-    return Verdict(action=action, why=why, checks=checks, memory=memory)
+    return CanaryDecision(action=action, why=why, checks=checks, memory=memory)
 
 
 def _remembered(memory: CanaryMemory, stable: Sample, canary: Sample, rules: Rules) -> CanaryMemory:
@@ -177,7 +187,7 @@ def _errors(memory: CanaryMemory, rules: Rules) -> Evidence | None:
     track = memory.errors
     of_stable, of_canary = track.stable.share, track.canary.share
     if of_stable is None or of_canary is None:
-        return Evidence(name="errors", finding="open", test=_EXACT, why="no requests to both revisions at one time yet")
+        return Evidence(name="errors", finding="open", test=_EXACT, why="no window with requests to both revisions yet")
     limit = of_stable + rules.error_margin
     evidence = _shares("errors", track, rules, stable=of_stable, canary=of_canary, limit=limit)
     reason = (
@@ -194,13 +204,15 @@ def _latency(memory: CanaryMemory, rules: Rules, stable: Sample, canary: Sample)
     known = memory.stable
     if known is None or memory.canary is None:
         missing_text = " and ".join(missing) or "either"
-        return Evidence(name="latency", finding="unknown", test=_EXACT, why=f"no latencies of {missing_text} are told")
+        return Evidence(
+            name="latency", finding="unknown", test=_EXACT, why=f"no latencies of {missing_text} are reported"
+        )
     own, its = known.quantile(QUANTILE), memory.canary.quantile(QUANTILE)
     bounds = _late_bounds(known, rules)
     if bounds is None:
         few = known.total < MIN_FOR_QUANTILE
         why = (
-            f"stable's p95 is taken from {MIN_FOR_QUANTILE} answers on, and there are {known.total}"
+            f"stable's p95 requires {MIN_FOR_QUANTILE} responses, and there are {known.total}"
             if few
             else f"stable's p95, or {rules.latency_ratio:g} times it, is above the largest bound of {known.bounds_s[-1]:g} s"
         )
@@ -215,7 +227,7 @@ def _latency(memory: CanaryMemory, rules: Rules, stable: Sample, canary: Sample)
     its_own = f"above {memory.canary.bounds_s[-1]:g} s" if its is None else _time(its)
     return replace(
         evidence,
-        why=f"p95 {its_own} of {memory.canary.total} answers against {_time(own or 0.0)} of {known.total} "
+        why=f"p95 {its_own} of {memory.canary.total} responses against {_time(own or 0.0)} of {known.total} "
         f"(at most {_time(bounds[1])}{shares}{_p(evidence)})",
     )
 
@@ -265,9 +277,9 @@ def _queue(memory: CanaryMemory, rules: Rules, stable: Sample, canary: Sample) -
     if not blocks.windows:
         missing = [name for name, sample in (("stable", stable), ("canary", canary)) if sample.queue_us is None]
         if missing:
-            why = f"no queue time of {' and '.join(missing)} is told"
+            why = f"no queue time of {' and '.join(missing)} is reported"
             return Evidence(name="queue", finding="unknown", test=_MEANS, why=why)
-        return Evidence(name="queue", finding="open", test=_MEANS, why="no answers of both revisions at one time yet")
+        return Evidence(name="queue", finding="open", test=_MEANS, why="no window with responses of both revisions yet")
     first, n, second, m = blocks.whole
     worse, fine = blocks.ratio(rules.part), blocks.ratio(rules.beta)
     finding: Finding = "open"
@@ -295,18 +307,18 @@ def _queue(memory: CanaryMemory, rules: Rules, stable: Sample, canary: Sample) -
 def _decided(checks: tuple[Evidence, ...], memory: CanaryMemory, rules: Rules) -> tuple[Action, str]:
     worse = [check.why for check in checks if check.finding == "worse"]
     if worse:
-        return "rollback", f"rolled back, the new revision is worse: {'; '.join(worse)}"
+        return "rollback", f"rolled back: the new revision is worse: {'; '.join(worse)}"
     unknown = [check.why for check in checks if check.finding == "unknown"]
     least = min(memory.requests)
     if unknown:
         return "wait", f"waits: {'; '.join(unknown)}"
     if least < rules.min_requests:
         whose = "the new revision" if least == memory.requests[1] else "the stable one"
-        return "wait", f"waits: {whose} has had {least} requests, and {rules.min_requests} of each are asked for"
+        return "wait", f"waits: {whose} has received {least} requests, and {rules.min_requests} are required for each"
     undecided = [check.why for check in checks if check.finding == "open"]
     if undecided:
-        return "wait", f"waits, not decided yet: {'; '.join(undecided)}"
-    return "promote", f"promoted, the new revision is as good: {'; '.join(check.why for check in checks)}"
+        return "wait", f"waits: not decided yet: {'; '.join(undecided)}"
+    return "promote", f"promoted: the new revision is as good: {'; '.join(check.why for check in checks)}"
 
 
 def _percent(share: float) -> str:

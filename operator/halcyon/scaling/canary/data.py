@@ -1,4 +1,4 @@
-"""Input and output of canary analysis: samples, rules, evidence, verdict and memory. Pure data."""
+"""Input and output of canary analysis: samples, rules, evidence, decision and memory. Pure data."""
 
 from __future__ import annotations
 
@@ -35,14 +35,16 @@ class Sample:
             ValueError: a count is below zero (a counter that was reset?), or there are more failures than requests.
         """
         if min(self.requests, self.failures, self.batches or 0, self.queue_us or 0) < 0:
-            raise ValueError(f"{self}: counts since the last look can't be below 0; leave out what began anew")
+            raise ValueError(
+                f"{self}: counts since the last sample can't be below 0; leave out counters that were reset"
+            )
         if self.failures > self.requests:
             raise ValueError(f"sample: failures {self.failures} can't be more than requests {self.requests}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """Tolerances, and how often a verdict may be wrong. A limit of None omits its check."""
+    """Tolerances, and how often a decision may be wrong. A limit of None omits its check."""
 
     error_margin: float | None = 0.01
     """Share of failures by which the canary may exceed stable: 0.01 is one percentage point."""
@@ -70,13 +72,13 @@ class Rules:
             ("queue_floor_s", self.queue_floor_s, 0.0001, 60.0, "0.005"),
             ("alpha", self.alpha, 1e-6, 0.5, "0.05"),
             ("beta", self.beta, 1e-6, 0.5, "0.05"),
-            ("least_requests", self.min_requests, 1, 10**9, "100"),
+            ("min_requests", self.min_requests, 1, 10**9, "100"),
         )
         for name, value, least, most, good in ranges:
             if value is not None and not least <= value <= most:
                 raise ValueError(f"rules: {name} {value} must be from {least:g} to {most:g}, for example {good}")
         if self.error_margin is self.latency_ratio is self.queue_ratio is None:
-            raise ValueError("rules: no check is left; give one of error_margin, latency_ratio, queue_ratio")
+            raise ValueError("rules: no check is enabled; set at least one of error_margin, latency_ratio, queue_ratio")
 
     @property
     def part(self) -> float:
@@ -123,7 +125,7 @@ class CanaryMemory:
             KeyError, TypeError, ValueError: it is something else.
         """
         track, whole = _track, {name: raw[name] for name in ("stable", "canary")}
-        found = {name: None if part is None else Histogram(**_tuples(part)) for name, part in whole.items()}
+        histograms = {name: None if part is None else Histogram(**_tuples(part)) for name, part in whole.items()}
         return cls(
             errors=track(raw["errors"]),
             late=track(raw["late"]),
@@ -131,7 +133,7 @@ class CanaryMemory:
             queue=_blocks(raw["queue"]),
             requests=(int(raw["requests"][0]), int(raw["requests"][1])),
             batches=(int(raw["batches"][0]), int(raw["batches"][1])),
-            **found,
+            **histograms,
         )
 
 
@@ -184,7 +186,7 @@ class Evidence:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class CanaryDecision:
     """Decision about the canary."""
 
     action: Action

@@ -84,7 +84,7 @@ def asked(reading: RulesReading, targets: ResolvedTargets) -> tuple[SignalPropos
     """Return what each signal proposes before any limit, computed as the HPA does."""
     terms = [_term(QUEUE_DEPTH, reading.queue_depth, targets.queue_depth, reading.replicas)]
     if targets.gpu_utilization is not None:
-        value = reading.gpu_utilization or Missing("it was not read")
+        value = reading.gpu_utilization or Missing("it was not sampled")
         terms.append(_term(GPU_UTILIZATION, value, targets.gpu_utilization, reading.replicas))
     return tuple(terms)
 

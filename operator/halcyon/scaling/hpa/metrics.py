@@ -10,7 +10,7 @@ from typing import Final
 
 from halcyon.api.spec.defaults import ResolvedTargets
 from halcyon.scaling.observations import (
-    FRESH_S,
+    MAX_AGE_S,
     BalancerObservation,
     Missing,
     Observation,
@@ -68,16 +68,16 @@ def queue_depth(observation: Observation, *, target: int, replicas: int) -> Valu
     now = observation.at
     active = [b for b in observation.balancers if fresh(b.points, now, lambda p: p.queued)]
     if not active:
-        return Missing(f"no balancer says how much waits: HAProxy of {_names(observation.balancers)} does not answer")
+        return Missing(f"no balancer reports its queue: HAProxy of {_names(observation.balancers)} does not respond")
     rejected = total_rate((b.points for b in active), now, WINDOW_S, lambda p: p.rejected)
     if rejected is None:
-        return Missing("only one record of each balancer so far: the rate of refused requests needs two")
+        return Missing("only one report of each balancer so far: the rate of rejected requests needs two")
     waiting = rejected + (mean_of_sum([b.points for b in active], now, WINDOW_S, lambda p: p.queued) or 0.0)
     ready = [pod for pod in observation.pods if pod.ready]
     gauged = [pod for pod in ready if fresh(pod.points, now, lambda p: p.pending)]
     timed = [waits for pod in ready if pod not in gauged and (waits := _by_its_time(pod, now)) is not None]
     if ready and not gauged and not timed:
-        return Missing(f"no ready pod says how much waits in it: {_names(ready)}")
+        return Missing(f"no ready pod reports its queue: {_names(ready)}")
     waiting += mean_of_sum([pod.points for pod in gauged], now, WINDOW_S, lambda p: p.pending) or 0.0
     waiting += sum(timed)
     missing = len(ready) - len(gauged) - len(timed)
@@ -101,7 +101,7 @@ def gpu_utilization(observation: Observation, *, target: int, replicas: int) -> 
     ready = [pod for pod in observation.pods if pod.ready]
     known = [pod for pod in ready if fresh(pod.points, now, lambda p: p.gpu)]
     if not ready:
-        return Missing("no pod is ready, so no GPU is at work that could be measured")
+        return Missing("no pod is ready, so no GPU utilisation can be measured")
     if not known:
         return Missing(f"no ready pod reports nv_gpu_utilization: {_names(ready)}")
     busy = sum(mean(pod.points, now, WINDOW_S, lambda p: p.gpu) or 0.0 for pod in known)
@@ -130,14 +130,14 @@ def filled(known: float, *, missing: int, target: float, replicas: int) -> float
 def _silence_reason(observation: Observation) -> str | None:
     """Return why nothing at all is known, or None if something is."""
     latest = newest(observation)
-    if observation.balancers and latest is not None and observation.at - latest <= FRESH_S:
+    if observation.balancers and latest is not None and observation.at - latest <= MAX_AGE_S:
         return None
     if observation.silent:
         agents = ", ".join(f"{name} for {age:.0f} s" for name, age in observation.silent[:3])
-        return f"nothing heard from the balancers' agents: {agents}; a value older than {FRESH_S:.0f} s is not used"
+        return f"no reports from the balancers' agents: {agents}; a value older than {MAX_AGE_S:.0f} s is not used"
     if observation.balancers:
-        return f"agents speak, but nothing that they say is newer than {FRESH_S:.0f} s"
-    return "no balancer's agent has spoken yet"
+        return f"agents report, but no sample is newer than {MAX_AGE_S:.0f} s"
+    return "no balancer's agent has reported yet"
 
 
 def _at(observation: Observation) -> float:

@@ -38,7 +38,7 @@ class SignalProposal:
     def describe(self) -> str:
         """Return for example `queueDepth 78 at 16 per replica needs 5`."""
         if self.value is None:
-            return f"{self.name} is not known ({self.missing})"
+            return f"{self.name} is unknown ({self.missing})"
         text = f"{self.name} {self.value:.4g} at {self.target:g} per replica"
         return f"{text} is close enough to {self.proposal}" if self.tolerated else f"{text} needs {self.proposal}"
 
@@ -56,9 +56,9 @@ class RecommendationLimit:
         return {
             "min": f"minReplicas is {self.count}",
             "max": f"maxReplicas is {self.count}",
-            "stabilisation": f"recent recommendations hold it at {self.count}",
-            "pace": f"the pace of scaling allows {self.count}",
-            "unknown": "nothing goes down, and nothing moves on no signal at all, while a signal is unknown",
+            "stabilisation": f"recent recommendations keep it at {self.count}",
+            "pace": f"the scaling behavior allows {self.count}",
+            "unknown": "while a signal is unknown, the replicas are not lowered, and without any signal they don't change",
             "off": "spec.replicas is 0, which switches scaling off",
         }[self.kind]
 
@@ -97,5 +97,5 @@ class Recommendation(Generic[M]):
         parts = [proposal.describe() for proposal in reasons.proposals]
         if reasons.winner is not None and len(reasons.proposals) > 1 and reasons.proposed is not None:
             parts.append(f"{reasons.winner} decides")
-        parts += [limit.describe() for limit in reasons.limits] or ["limited by nothing"]
+        parts += [limit.describe() for limit in reasons.limits] or ["no limit applies"]
         return f"{head}: {'; '.join(parts)}"

@@ -47,19 +47,19 @@ def _unsound_arrivals(part: ArrivalRate) -> str | None:
         if any(b < a for a, b in pairwise(times)) or any(b < a for a, b in pairwise(counts)):
             return "times or counts that don't ascend"
     if bool(part.times) != bool(part.coarse_times):
-        return "samples of one kind only"
+        return "only one of fine and coarse samples"
     spread = part.spread
     figures = (spread.value, spread.noise, spread.before or 0.0, spread.before_s, spread.quiet_s)
     if min(*figures, *spread.first, spread.later, spread.edge) < 0:
         figures_text = ", ".join(f"{figure:g}" for figure in (*figures, spread.later, spread.edge))
-        return f"of its dispersion something is below 0: it, its noise, the block before, its seconds, quiet seconds, later and edge are {figures_text}"
+        return f"a value of the dispersion is below 0: value, noise, before, before_s, quiet_s, later and edge are {figures_text}"
     return None
 
 
 def _unsound_capacity(part: Capacity) -> str | None:
     sums = (part.weight, part.rows, part.rows2, part.seconds, part.rows_seconds)
     if min(sums) < 0 or (part.weight > 0) != (part.rows > 0) or (part.weight > 0 and part.seconds <= 0):
-        return f"sums over batches are {sums}; all are above 0, or all are 0"
+        return f"sums over batches are {sums}; all must be above 0, or all 0"
     if part.line is not None and (min(part.line.t0_s, part.line.row_s) < 0 or part.line.t0_s + part.line.row_s <= 0):
         return f"a batch of one takes {part.line.t0_s + part.line.row_s:g} s"
     if any(min(rows, count, seconds) < 0 for rows, count, seconds in part.seen):
@@ -103,7 +103,7 @@ def _unsound_zero(part: IdleTimeout) -> str | None:
 
 def _unsound_refusals(part: RejectionBound) -> str | None:
     if min(part.counted or 0.0, part.waiting) < 0:
-        return f"{part.counted} were refused while {part.waiting:g} waited; none can be below 0"
+        return f"{part.counted} were rejected while {part.waiting:g} waited; none can be below 0"
     return None
 
 

@@ -63,7 +63,7 @@ def objectives(
     scaling = spec.scaling
     if scaling is None:
         raise NoScalingError(
-            "spec.scaling is missing, so spec.replicas is the count and nothing is planned; "
+            "spec.scaling is missing, so spec.replicas is used and nothing is planned; "
             "for example scaling: {minReplicas: 1, maxReplicas: 8}"
         )
     given = spec.batching.max_batch_size if spec.batching else None

@@ -69,7 +69,7 @@ class Sentence:
         """Return one sentence with numbers."""
         head = f"{self.count} replica{'' if self.count == 1 else 's'}"
         texts = [part.why for part in self.parts if part.name in {self.winner, "backlog"}]
-        texts += [limit.why for limit in self.limits] or ["limited by nothing"]
+        texts += [limit.why for limit in self.limits] or ["no limit applies"]
         return f"{head}: {'; '.join(texts)}"
 
 

@@ -113,7 +113,7 @@ class _RateReason:
             each = rate_within(need, self.replica, objectives.latency_s, dispersion=self.dispersion) / need
         else:
             each = objectives.utilization * self.replica.peak_rps
-        return f"{self.rate:.4g} req/s and {100 * self.headroom:.0f} % on top at {each:.4g} per replica needs {need}"
+        return f"{self.rate:.4g} req/s with {100 * self.headroom:.0f} % headroom at {each:.4g} per replica needs {need}"
 
 
 def load_parts(at: Situation) -> tuple[PlanPart, ...]:
@@ -133,7 +133,7 @@ def load_parts(at: Situation) -> tuple[PlanPart, ...]:
         more = replicas_for_depth(
             at.rate, objectives.queue_depth, at.replica, dispersion=spread, least=max(need, 1), most=at.max_replicas
         )
-        parts.append(PlanPart("queueDepth", more, f"{objectives.queue_depth:g} waiting per replica needs {more}"))
+        parts.append(PlanPart("queueDepth", more, f"{objectives.queue_depth:g} queued per replica needs {more}"))
     return tuple(parts)
 
 
@@ -255,5 +255,5 @@ def gpu_veto(at: Situation, count: int) -> PlanLimit | None:
     usual = at.rate * at.replica.line.seconds(1) / (ready * at.replica.instances)
     if least < ready or usual > _HALF_BUSY or least <= count:
         return None
-    why = f"GPUs are busy to {gpu / ready:.0f} %, where {100 * usual:.0f} % was to be expected: not below {least}"
+    why = f"GPUs are {gpu / ready:.0f} % busy, although {100 * usual:.0f} % was expected: at least {least} replicas are kept"
     return PlanLimit("veto", least, why)

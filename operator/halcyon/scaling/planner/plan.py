@@ -66,15 +66,17 @@ def plan(now: float, objectives: Objectives, reading: Reading, memory: PlannerMe
     if reason is not None:
         arrivals = _postpone_idleness(now, reading, memory.arrivals)
         memory = memory.with_changes(capacity=capacity, hold=memory.hold.blind(now), arrivals=arrivals)
-        return _keep(now, kept, current, memory, why=f"{reason}; the last good count stays", limit="unknown")
+        return _keep(
+            now, kept, current, memory, why=f"{reason}; the last valid number of replicas is kept", limit="unknown"
+        )
     start_s = capacity.start_s(_START_SHARE, objectives.start_s)
     memory = _update_memory(now, objectives, reading, memory, capacity, start_s)
     if replica is None:
-        why = "too few batches were seen, so capacity is not known"
+        why = "too few batches have run, so the capacity is unknown"
         return _plan_unlearnt(now, objectives, reading, memory, why=why)
     rate = rate_now(now, memory)
     if rate is None:
-        why = "the arrival rate is known from the second reading on"
+        why = "the arrival rate is unknown until the second reading"
         return _plan_unlearnt(now, objectives, reading, memory, why=why)
     rising, headroom, damping = _forecast_rise(now, memory, rate, start_s)
     ready = [pod.phase for pod in reading.pods].count("ready")
@@ -117,7 +119,7 @@ def _plan_unlearnt(now: float, objectives: Objectives, reading: Reading, memory:
         return _keep(now, _within(0, low, high), current, memory, why=idle, limit="idle")
     has_requests = current == 0 and (bool(reading.inflight) or memory.arrivals.last_at is not None)
     if has_requests:
-        why = f"requests have come, and no replica runs; {why}"
+        why = f"requests have arrived, and no replica runs; {why}"
     return _keep(now, _within(1 if has_requests else current, low, high), current, memory, why=why, limit="learning")
 
 
@@ -136,7 +138,7 @@ def _decide(at: Situation, damping: TrendDamping, low: int, high: int) -> Plan:
     if draining > count and not idle:
         count = draining
         if draining > winner.replicas:
-            why = f"{draining} were asked for by what waited within the last {at.objectives.drain_s:g} s"
+            why = f"{draining} were needed for the backlog within the last {at.objectives.drain_s:g} s"
             limits = (PlanLimit("hold", draining, why),)
     if count < current and not idle and (veto := gpu_veto(at, count)) is not None:
         count = min(veto.replicas, current)
@@ -176,12 +178,12 @@ def _hold_for_load(
     if (reason := _extended_idle_reason(at)) is not None:
         return held, winner, hold, (PlanLimit("hold", held, reason),)
     if low < held < winner.replicas:
-        seen = f"{at.rate * at.sure:.4g} of {at.rate:.4g} req/s are sure after {memory.arrivals.seen_s():.0f} s"
+        seen = f"{at.rate * at.sure:.4g} of {at.rate:.4g} req/s are certain after {memory.arrivals.seen_s():.0f} s"
         return held, winner, hold, (PlanLimit("learning", held, f"{held} for now, since {seen}"),)
     if held <= max(winner.replicas, low):
         return held, winner, hold, ()
     if held == need:
-        why = LazyText("{} stay, since {:.4g} req/s may be underrated by chance", (held, at.rate))
+        why = LazyText("{} are kept, since {:.4g} req/s may be underestimated by chance", (held, at.rate))
     else:
         span = hold.seconds(at.start_s, foreseen=known, dispersion=spread.value)
         why = LazyText("{} were needed within the last {:.0f} s", (held, span))
@@ -207,7 +209,7 @@ def _idle_reason(now: float, objectives: Objectives, reading: Reading, memory: P
     if objectives.low > 0 or after is None or reading.inflight:
         return None
     if memory.arrivals.last_at is None and reading.replicas == 0:
-        return "no request has come"
+        return "no request has arrived"
     quiet = _quiet_s(now, memory.arrivals)
     if quiet < memory.zero.wait_s(after):
         return None
@@ -221,8 +223,8 @@ def _extended_idle_reason(at: Situation) -> str | None:
         return None
     wait_s = at.memory.zero.wait_s(after)
     return (
-        f"no request for {quiet:.0f} s, idleAfter is {after:.0f} s; the last start took more than zero had saved, so the next "
-        f"zero is after {wait_s:.0f} s"
+        f"no request for {quiet:.0f} s, idleAfter is {after:.0f} s; the last start cost more GPU time than zero replicas had saved, so the next "
+        f"scale to zero is after {wait_s:.0f} s"
     )
 
 

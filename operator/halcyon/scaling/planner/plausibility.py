@@ -43,7 +43,7 @@ def implausibility(
     `rate` and `dispersion` are those of the arrivals so far, `most_rps` is the rate that all allowed replicas could serve.
     """
     if reading.at is None:
-        return "nothing was heard of it yet"
+        return "nothing was reported yet"
     if now - reading.at > MAX_AGE_S:
         return f"its newest signal is {now - reading.at:.0f} s old; the limit is {MAX_AGE_S:.0f} s"
     for name, value in (("arrived", reading.arrived), ("waiting", reading.waiting), ("inflight", reading.inflight)):
@@ -53,10 +53,10 @@ def implausibility(
             return f"`{name}` is {value}; it must be a number from 0 up, for example 12"
     waiting, limit = reading.waiting or 0.0, _MAX_FACTOR * max(most_rps, 1.0) * 60
     if waiting > limit:
-        return f"`waiting` is {waiting:.3g}, above all reason (limit {limit:.3g})"
+        return f"`waiting` is {waiting:.3g}, which is implausible (limit {limit:.3g})"
     grown = (reading.arrived or 0.0) - (still.arrived if still.arrived is not None else reading.arrived or 0.0)
     if grown > limit:
-        return f"`arrived` grew by {grown:.3g} at once, above all reason (limit {limit:.3g})"
+        return f"`arrived` grew by {grown:.3g} at once, which is implausible (limit {limit:.3g})"
     span = reading.at - still.since
     if (
         reading.inflight

@@ -81,7 +81,7 @@ def unpacked(document: object) -> Restored:
     """Restore what `packed` made. Never fails: unreadable parts start from scratch."""
     fresh = PlannerMemory()
     if not isinstance(document, dict):
-        return Restored(fresh, (f"a memory is a JSON object; this is {_shown(document)}",))
+        return Restored(fresh, (f"the memory is {_shown(document)}, not a JSON object",))
     if document.get("version") != VERSION:
         reason = f"version is {_shown(document.get('version'))}; this Halcyon reads version {VERSION}"
         return Restored(fresh, (reason,))
@@ -91,14 +91,14 @@ def unpacked(document: object) -> Restored:
         if part.name not in document:
             if part.name in _LATER:
                 continue
-            problems.append(f"{part.name} is missing; it begins anew")
+            problems.append(f"{part.name} is missing; it starts from scratch")
             continue
         base = getattr(fresh, part.name)
         try:
             parts[part.name] = _part(base, document[part.name], part.name)
         except _BROKEN as error:
             reason = str(error) if isinstance(error, _UnreadableError) else f"{part.name} can't be read ({error!r})"
-            problems.append(f"{reason}; {part.name} begins anew")
+            problems.append(f"{reason}; {part.name} starts from scratch")
     return Restored(replace(fresh, **parts), tuple(problems))
 
 
@@ -124,7 +124,7 @@ def _part(base: Any, raw: Any, path: str) -> Any:
         # The part's own reader checks shapes, not values.
         part = _decoded(type(base), _encoded(part), path, base)
     if (reason := broken_invariant(part)) is not None:
-        raise _UnreadableError(f"{path} contradicts itself: {reason}")
+        raise _UnreadableError(f"{path} is inconsistent: {reason}")
     return part
 
 
@@ -179,7 +179,7 @@ def _decoded(hint: Any, raw: Any, path: str, base: Any = None) -> Any:  # noqa: 
             return tuple(
                 [_decoded(part, item, f"{path}[{i}]") for i, (part, item) in enumerate(zip(parts, raw, strict=True))]
             )
-    raise _UnreadableError(f"{path} is {_shown(raw)}, which is no {hint if origin else hint.__name__}")
+    raise _UnreadableError(f"{path} is {_shown(raw)}, which is not a valid {hint if origin else hint.__name__}")
 
 
 def _object(hint: Any, raw: Any, path: str, base: Any) -> Any:
@@ -220,7 +220,7 @@ def _by_prefix(names: Iterable[str | int]) -> dict[str, list[str | int]]:
 
 def _without_prefix(raw: Any, path: str) -> list[Any]:
     if not isinstance(raw, dict) or not all(isinstance(rest, list) for rest in raw.values()):
-        raise _UnreadableError(f"{path} is {_shown(raw)}, not lists of names by their begin")
+        raise _UnreadableError(f"{path} is {_shown(raw)}, not lists of names by prefix")
     return [prefix[:-1] + item if prefix else item for prefix, rest in raw.items() for item in rest]
 
 

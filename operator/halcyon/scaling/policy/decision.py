@@ -29,7 +29,7 @@ MIN_DECISION_INTERVAL_S = 0.9
 """Minimum time between two decisions for one model: agents report once a second, and at once if the load surges."""
 MAX_DECISION_INTERVAL_S = 4.5
 """Maximum time between two decisions, so that none is older than 5 s; agents report about as often."""
-UNLIMITED = "; limited by nothing"
+UNLIMITED = "; no limit applies"
 """End of the planner's sentence if nothing limits the decision."""
 RULES_REASON = "what one replica can do is not known yet, so queue depth and GPU utilisation decide"
 
@@ -192,8 +192,8 @@ def limited(decision: Decision, limits: Iterable[ReplicaLimit]) -> Decision:
     return replace(
         decision,
         desired=lowest.replicas,
-        text=f"{counted(lowest.replicas)}, where {counted(decision.desired)} are wanted: {lowest.why}. "
-        + decision.why.removesuffix(UNLIMITED),
+        text=f"{counted(lowest.replicas)}, although {counted(decision.desired)} "
+        f"{'is' if decision.desired == 1 else 'are'} desired: {lowest.why}. " + decision.why.removesuffix(UNLIMITED),
         limited_by=(*decision.limited_by, lowest.name),
     )
 

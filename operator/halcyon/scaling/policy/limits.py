@@ -72,5 +72,5 @@ def _bound_reason(objectives: Objectives, name: LimitName, count: int) -> str:
     side = "low" if name == "min" else "high"
     for window in objectives.windows:
         if getattr(window, side) == count != getattr(objectives, side):
-            return f"the schedule {window.name} says {'at least' if name == 'min' else 'at most'} {count}"
+            return f"the schedule {window.name} sets {'at least' if name == 'min' else 'at most'} {count}"
     return f"{name}Replicas is {count}"

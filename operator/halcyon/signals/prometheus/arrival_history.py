@@ -45,7 +45,7 @@ def parse(rows: Sequence[Mapping[str, Any]]) -> tuple[Sample, ...]:
         ValueError, KeyError or TypeError: they are not rows of a matrix.
     """
     if len(rows) > 1:
-        raise ValueError(f"{len(rows)} series, of which one is needed; good: sum(rate(NAME[5m]))")
+        raise ValueError(f"{len(rows)} series, exactly one is required; for example sum(rate(NAME[5m]))")
     return tuple((float(at), float(rate)) for row in rows for at, rate in row["values"])
 
 

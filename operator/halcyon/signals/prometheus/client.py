@@ -67,19 +67,19 @@ class PrometheusSite:
             good = False
         if not good:
             raise ValueError(
-                "the URL of Prometheus must be http or https, a host, and no more than a path; "
-                "good: http://prometheus-operated.monitoring:9090"
+                "the URL of Prometheus must consist of http or https, a host, and at most a path; "
+                "for example http://prometheus-operated.monitoring:9090"
             )
         if "@" in parts.netloc and self.token_file is not None:
-            raise ValueError(f"Prometheus at {self.shown}: a password in the URL or a token file, not both")
+            raise ValueError(f"Prometheus at {self.shown}: set a password in the URL or a token file, not both")
         if not self.arrivals.strip():
             raise ValueError(
-                f"Prometheus at {self.shown}: the query for arrivals is empty; good: {arrival_history.ARRIVALS}"
+                f"Prometheus at {self.shown}: the query for arrivals is empty; for example {arrival_history.ARRIVALS}"
             )
         if not re.fullmatch(r"[^{}]*", self.gpu_matchers):
             raise ValueError(
-                f"Prometheus at {self.shown}: the matchers {self.gpu_matchers!r} must be what stands between the braces; "
-                'good: namespace="gpu-operator"'
+                f"Prometheus at {self.shown}: the matchers {self.gpu_matchers!r} must be the part between the braces; "
+                'for example namespace="gpu-operator"'
             )
 
     @property
@@ -125,8 +125,8 @@ def query_prometheus(site: PrometheusSite, query: str, over: QueryRange | None, 
         from urllib3.util.retry import Retry  # noqa: PLC0415
     except ImportError as error:
         raise PrometheusError(
-            f"Prometheus at {site.shown} can't be asked: {error.name} is not installed; "
-            "good: pip install 'halcyon-operator[prometheus]'"
+            f"Prometheus at {site.shown} can't be queried: {error.name} is not installed; "
+            "for example pip install 'halcyon-operator[prometheus]'"
         ) from error
     headers = _authorization(site)
     with requests.Session() as session:
@@ -149,17 +149,17 @@ def query_prometheus(site: PrometheusSite, query: str, over: QueryRange | None, 
             raise _status_error(site, query, str(error)) from error
         except (ValueError, KeyError, TypeError) as error:  # before OSError: requests' JSON error is both
             raise PrometheusUnavailable(
-                f"Prometheus at {site.shown}: the answer is not Prometheus's ({type(error).__name__}); is this the URL below "
-                f"which /api/v1 lies, and no login page before it? Asked: {_short(query)}"
+                f"Prometheus at {site.shown}: the response is not from Prometheus's API ({type(error).__name__}); is this the base URL of "
+                f"/api/v1, without a login page in front of it? Query: {_short(query)}"
             ) from error
         except OSError as error:  # requests' own errors among them
             # From None: requests' texts may hold the URL with its password, or the header with the token.
             raise PrometheusUnavailable(
                 f"Prometheus at {site.shown} can't be reached: {_cause(error)}; check the address, the network policy and "
-                f"the CA file. Asked: {_short(query)}"
+                f"the CA file. Query: {_short(query)}"
             ) from None
     if not isinstance(rows, list):
-        raise PrometheusUnavailable(f"Prometheus at {site.shown}: an answer without rows. Asked: {_short(query)}")
+        raise PrometheusUnavailable(f"Prometheus at {site.shown}: a response without rows. Query: {_short(query)}")
     return rows
 
 
@@ -170,8 +170,8 @@ def parsing_errors(site: PrometheusSite, query: str) -> Iterator[None]:
         yield
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise PrometheusError(
-            f"Prometheus at {site.shown}: the answer can't be used: {type(error).__name__}: {_short(str(error))}. "
-            f"Asked: {_short(query)}"
+            f"Prometheus at {site.shown}: the response can't be used: {type(error).__name__}: {_short(str(error))}. "
+            f"Query: {_short(query)}"
         ) from error
 
 
@@ -201,13 +201,13 @@ def _status_error(site: PrometheusSite, query: str, message: str) -> PrometheusE
         400: "correct the query",
         401: "give it a token file with a token that it accepts",
         403: "give the token's account the right to query",
-        404: "the URL must be that below which /api/v1 lies",
+        404: "the URL must be the base URL of /api/v1",
         422: "correct the query",
         429: "it limits its clients: allow this one a query every 10 s",
         503: "it is starting, overloaded, or took too long for the query",
-    }.get(status, "look into its log")
+    }.get(status, "see its log")
     kind = PrometheusError if status in {400, 422} else PrometheusUnavailable
-    return kind(f"Prometheus at {site.shown}: {_short(message)}; {fix}. Asked: {_short(query)}")
+    return kind(f"Prometheus at {site.shown}: {_short(message)}; {fix}. Query: {_short(query)}")
 
 
 def _cause(error: BaseException) -> str:

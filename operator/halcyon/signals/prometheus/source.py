@@ -135,7 +135,7 @@ class PrometheusSource:
             # The operator's replicas, in many clusters, must not retry all at once.
             return min(growing_s, self._intervals.max_pause_s) * random.uniform(0.75, 1.25)  # noqa: S311  # no secret
         if self._failure is not None:
-            _log.info("Prometheus at %s answers again", self._site.shown)
+            _log.info("Prometheus at %s responds again", self._site.shown)
         self._failure, self._failures = None, 0
         # Aged from the time of sending: the exact evaluation time isn't known, and older is the safer side.
         self._pods = {
@@ -166,12 +166,14 @@ class PrometheusSource:
         """Describe the state of this source, in a sentence without secrets."""
         source = f"Prometheus at {self._site.shown}"
         if self._answered_at is None:
-            return f"{self._failure}; nothing is known from it yet" if self._failure else f"{source}: not asked yet"
+            return (
+                f"{self._failure}; there are no values from it yet" if self._failure else f"{source}: not queried yet"
+            )
         ago_s = self._monotonic() - self._answered_at
         if self._failure is not None:
-            return f"{self._failure}; its last answer is {ago_s:.0f} s old, and values count until they are {MAX_AGE_S:.0f} s old"
+            return f"{self._failure}; its last response is {ago_s:.0f} s old, and values count until they are {MAX_AGE_S:.0f} s old"
         ignored = f", {self._left_out} samples left out (NaN, out of range or stale)" if self._left_out else ""
-        return f"{source}: GPU utilisation of {len(self._pods)} pods, asked {ago_s:.0f} s ago{ignored}"
+        return f"{source}: GPU utilisation of {len(self._pods)} pods, queried {ago_s:.0f} s ago{ignored}"
 
     def _read_gpu(self) -> dcgm.GpuSamples:
         query = dcgm.query(self._site.gpu_matchers)
@@ -201,7 +203,7 @@ class PrometheusSource:
                 if isinstance(error, PrometheusError):
                     raise
                 # A bug of ours. The source continues: its failure must not end the decisions that work without it.
-                _log.exception("an answer of Prometheus at %s was not handled", self._site.shown)
+                _log.exception("a response of Prometheus at %s could not be processed", self._site.shown)
                 raise PrometheusError(
                     f"Prometheus at {self._site.shown}: {type(error).__name__}, see the log"
                 ) from error
@@ -236,5 +238,5 @@ class PrometheusSource:
                 return await done
         except TimeoutError:
             raise PrometheusUnavailable(
-                f"Prometheus at {self._site.shown}: no answer within {self._intervals.timeout_s:g} s; is it overloaded?"
+                f"Prometheus at {self._site.shown}: no response within {self._intervals.timeout_s:g} s; is it overloaded?"
             ) from None

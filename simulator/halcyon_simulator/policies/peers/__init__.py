@@ -1,7 +1,7 @@
-"""The autoscalers that Halcyon is compared with, each as its own project wrote it, as far as it can scale Triton.
+"""The autoscalers that Halcyon is compared with, each with its own project's algorithm, as far as it can scale Triton.
 
-`build` makes one from a name and strings, `sweep` gives the grid on which it is judged fairly, `PEERS` lists them. Every peer
-sees a `View` and nothing else; a missing metric is treated as that peer treats it, which its docstring says.
+`build` creates one from a name and strings, `sweep` returns the grid for a fair comparison, `PEERS` lists them. Every peer
+sees only a `PolicyView`. A missing metric is treated as that peer treats it; its docstring describes how.
 """
 
 from __future__ import annotations

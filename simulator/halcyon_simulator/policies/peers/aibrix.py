@@ -1,7 +1,7 @@
-"""AIBrix's APA: a per-pod mean of three minutes times the present count. Source: facts 3.6 (aibrix e3e10f9e).
+"""AIBrix's APA: a per-pod mean of three minutes times the present replicas. Source: facts 3.6 (aibrix e3e10f9e).
 
-Our reading of its source, not a run of it: the mean is old, the count is new, so that a step makes it swing between one
-replica and the most. Its `stabiliser` takes the most in the window going up and the least going down, as written there.
+This is our reading of its source, not a run of it. The mean is old and the replicas are new, so a step makes it swing between one replica
+and the maximum. Its `stabiliser` takes the maximum in the window going up and the minimum going down, as in the source.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ class AibrixKnobs:
     """A PodAutoscaler with strategy APA; minReplicas and maxReplicas are the case's limits, with at least 1."""
 
     target: Positive | None = None
-    """`targetValue`: requests in flight per pod. Left out: max_batch x instances."""
+    """`targetValue`: requests in flight per pod. Default: max_batch x instances."""
     sync_s: Positive = 10.0
     """Time between two syncs."""
     stable_window_s: Positive = 180.0
-    """Of the mean."""
+    """Window of the mean."""
     up_fluctuation_tolerance: NotNegative = 0.1
     """`up-fluctuation-tolerance`, a share."""
     down_fluctuation_tolerance: NotNegative = 0.1
@@ -35,15 +35,15 @@ class AibrixKnobs:
     max_scale_down_rate: Positive = 2.0
     """`max-scale-down-rate`: largest divisor per sync."""
     scale_up_cooldown_s: NotNegative = 0.0
-    """Window whose largest recommendation counts on the way up."""
+    """Window whose largest recommendation is used on the way up."""
     scale_down_cooldown_s: NotNegative = 300.0
-    """Window whose smallest recommendation counts on the way down."""
+    """Window whose smallest recommendation is used on the way down."""
 
 
 class Aibrix:
-    """One PodAutoscaler. It begins with a window full of the load of before.
+    """One PodAutoscaler. It starts with a window full of the earlier load.
 
-    A missing metric, or no ready pod to ask, gives no sample; a window without samples gives no change.
+    A missing metric, or a lack of ready pods, gives no sample; a window without samples gives no change.
     """
 
     def __init__(self, knobs: AibrixKnobs, case: Case) -> None:
@@ -56,7 +56,7 @@ class Aibrix:
         self._begun = False
 
     def desired(self, view: PolicyView) -> int:
-        """The count after a sync."""
+        """Return the replicas after a sync."""
         self._sample(view)
         if not self._samples:
             return view.replicas

@@ -1,6 +1,6 @@
-"""Baselines, nobody's product: a fixed count, the rate alone, and the thirty lines of the first sketch.
+"""Baselines, which no product uses: fixed replicas, the rate alone, and the thirty lines of the first sketch.
 
-Source: facts 7.5. They are told the capacity of a replica and the start time, which no peer is. A missing metric: no change.
+Source: facts 7.5. They know the capacity of a replica and the start time, which no peer does. A missing metric: no change.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from halcyon_simulator.policies.peers.parameters import Count, NotNegative, Posi
 
 @dataclass(frozen=True)
 class StaticKnobs:
-    """A fixed count."""
+    """Fixed replicas."""
 
     n: Count | None = None
-    """Replicas. Left out: what the busiest minute of the case needs at 85 % of a replica's full batches (foresight)."""
+    """Replicas. Default: those that the busiest minute of the case needs at 85 % of a replica's full batches (foresight)."""
 
 
 class Static:
-    """Never moves."""
+    """A policy that never changes the replicas."""
 
     def __init__(self, knobs: StaticKnobs, case: Case) -> None:
         self.knobs = knobs
@@ -34,7 +34,7 @@ class Static:
         self._count = peak_count(case, utilisation=0.85) if knobs.n is None else knobs.n
 
     def desired(self, view: PolicyView) -> int:  # noqa: ARG002 -- the protocol's
-        """The count that it was built with."""
+        """Return the fixed replicas."""
         return self._count
 
 
@@ -43,17 +43,17 @@ class RateKnobs:
     """The arrival rate over a replica's capacity."""
 
     window_s: Positive = 30.0
-    """Of the rate."""
+    """Window of the rate."""
     utilisation: Positive = 0.85
     """Share of the capacity that is used."""
     capacity_rps: Positive | None = None
-    """Requests per second of a replica. Left out: with full batches."""
+    """Requests per second of a replica. Default: with full batches."""
     tick_s: Positive = 2.0
-    """Time between two looks."""
+    """Time between two decisions."""
 
 
 class Rate:
-    """Sized on the rate and nothing else; blind for a backlog."""
+    """Replicas from the rate alone, without the backlog."""
 
     def __init__(self, knobs: RateKnobs, case: Case) -> None:
         self.knobs = knobs
@@ -61,31 +61,31 @@ class Rate:
         self._per_replica = knobs.utilisation * (knobs.capacity_rps or case.service.peak_rps)
 
     def desired(self, view: PolicyView) -> int:
-        """The count for the rate of the window."""
+        """Return the replicas for the rate of the window."""
         rate = usable(view.rate(SampleColumn.ARRIVED, self.knobs.window_s))
         return view.replicas if rate is None else math.ceil(round(rate / self._per_replica, 9))
 
 
 @dataclass(frozen=True)
 class SketchKnobs:
-    """Rate, backlog and trend, held on the way down."""
+    """Rate, backlog and trend, with a hold on the way down."""
 
     window_s: Positive = 30.0
-    """Of the rate."""
+    """Window of the rate."""
     utilisation: Positive = 0.85
     """Share of the capacity that is used for the rate."""
     capacity_rps: Positive | None = None
-    """Requests per second of a replica. Left out: with full batches."""
+    """Requests per second of a replica. Default: with full batches."""
     start_s: NotNegative | None = None
-    """A pod's start time; the backlog is drained in half of it, and the trend goes on for it. Left out: the case's."""
+    """A pod's start time. The backlog is drained in half of it, and the trend is extrapolated over it. Default: the case's."""
     hold_s: NotNegative | None = None
-    """How long the largest count is held. Left out: max(60, start_s)."""
+    """Time for which the largest result is held. Default: max(60, start_s)."""
     tick_s: Positive = 2.0
-    """Time between two looks."""
+    """Time between two decisions."""
 
 
 class Sketch:
-    """ceil(rate / (0.85 mu)) + ceil(backlog / (mu x start / 2)), the rate with its trend where that is beyond chance."""
+    """ceil(rate / (0.85 mu)) + ceil(backlog / (mu x start / 2)); the rate includes its trend if that is significant."""
 
     def __init__(self, knobs: SketchKnobs, case: Case) -> None:
         self.knobs = knobs
@@ -96,7 +96,7 @@ class Sketch:
         self._asked: deque[tuple[float, int]] = deque()
 
     def desired(self, view: PolicyView) -> int:
-        """The largest count of the hold."""
+        """Return the largest result within the hold."""
         window_s = self.knobs.window_s
         rate, longer = (usable(view.rate(SampleColumn.ARRIVED, w)) for w in (window_s, 2 * window_s))
         backlog = usable(view.value(SampleColumn.WAITING))
@@ -116,7 +116,7 @@ class Sketch:
 
 
 def peak_count(case: Case, *, utilisation: float) -> int:
-    """Replicas for the busiest minute of the case at this share of a replica's full batches."""
+    """Return the replicas for the busiest minute of the case at this share of a replica's full batches."""
     minutes = max(1, math.ceil(case.duration_s / 60))
     counts, _ = np.histogram(case.arrivals, bins=minutes, range=(0, 60 * minutes))
     return max(case.low, 1, math.ceil(round(float(counts.max()) / 60 / (utilisation * case.service.peak_rps), 9)))

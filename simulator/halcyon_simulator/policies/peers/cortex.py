@@ -18,13 +18,13 @@ class CortexKnobs:
     """An API's `autoscaling` section; min_replicas and max_replicas are the case's limits, with at least 1."""
 
     target: Positive | None = None
-    """`target_in_flight` per replica; its own is max_concurrency, 1. Left out: max_batch x instances."""
+    """`target_in_flight` per replica; its own default is max_concurrency, 1. Default here: max_batch x instances."""
     window_s: Positive = 60.0
-    """`window`: of the mean."""
+    """`window` of the mean."""
     upscale_stabilization_period_s: NotNegative = 60.0
-    """`upscale_stabilization_period`: the smallest recommendation of it counts on the way up."""
+    """`upscale_stabilization_period`: its smallest recommendation is used on the way up."""
     downscale_stabilization_period_s: NotNegative = 300.0
-    """`downscale_stabilization_period`: the largest recommendation of it counts on the way down."""
+    """`downscale_stabilization_period`: its largest recommendation is used on the way down."""
     max_downscale_factor: Annotated[float, Range(0)] = 0.75
     """`max_downscale_factor`: smallest factor per recommendation."""
     max_upscale_factor: Annotated[float, Range(1)] = 1.5
@@ -34,11 +34,11 @@ class CortexKnobs:
     upscale_tolerance: NotNegative = 0.05
     """`upscale_tolerance`, a share."""
     tick_s: Positive = 10.0
-    """Time between two looks."""
+    """Time between two decisions."""
 
 
 class Cortex:
-    """One API. A missing metric gives no recommendation and no change; nothing moves until its windows have passed once."""
+    """One API. A missing metric gives no recommendation and no change; nothing changes before its windows have passed once."""
 
     def __init__(self, knobs: CortexKnobs, case: Case) -> None:
         self.knobs = knobs
@@ -49,7 +49,7 @@ class Cortex:
         self._begun_s: float | None = None
 
     def desired(self, view: PolicyView) -> int:
-        """The count after a look."""
+        """Return the replicas after a decision."""
         now, current, knobs = view.now, view.replicas, self.knobs
         if self._begun_s is None:
             self._begun_s = now

@@ -1,6 +1,6 @@
-"""Peers that are a HorizontalPodAutoscaler and nothing else, each with the metric and the `behavior` that its project ships.
+"""Peers that consist of a HorizontalPodAutoscaler only, each with the metric and the `behavior` that its project ships.
 
-The algorithm is in `autoscaler`. A missing metric means for all of them: no change, so never down.
+The algorithm is in `hpa_controller`. For all of them, a missing metric means no change, so never a decrease.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from halcyon_simulator.policies.peers.metrics import (
 from halcyon_simulator.policies.peers.parameters import Count, NotNegative, Positive, Range, Window
 
 UTILISATION = 85.0
-"""Percent. What a user would set for a GPU; Triton's GKE sample does."""
+"""Percent that a user would set for a GPU, as Triton's GKE sample does."""
 
 
 @dataclass(frozen=True)
@@ -33,21 +33,21 @@ class HpaKnobs:
     """A HorizontalPodAutoscaler on one External metric with an AverageValue target; facts 1.1 to 1.5."""
 
     metric: Metric = "inflight"
-    """What is served to it."""
+    """Metric that it gets."""
     target: Positive | None = None
-    """`averageValue`, per replica: requests, or percent for `utilisation`. Left out: max_batch x instances, or 85 percent."""
+    """`averageValue`, per replica: requests, or percent for `utilisation`. Default: max_batch x instances, or 85 percent."""
     behavior: Pace = "none"
     """`spec.behavior`: none, or `{}`."""
     up_window_s: Window | None = None
-    """`scaleUp.stabilizationWindowSeconds`; left out: 0. Needs `behavior={}`."""
+    """`scaleUp.stabilizationWindowSeconds`. Default: 0. Needs `behavior={}`."""
     down_window_s: Window | None = None
-    """`scaleDown.stabilizationWindowSeconds`; left out: 300. Needs `behavior={}`."""
+    """`scaleDown.stabilizationWindowSeconds`. Default: 300. Needs `behavior={}`."""
     tolerance: NotNegative = TOLERANCE
     """`--horizontal-pod-autoscaler-tolerance`, a share."""
     sync_s: Positive = SYNC_INTERVAL_S
     """`--horizontal-pod-autoscaler-sync-period`."""
     window_s: Positive = 15.0
-    """Over which `utilisation` is measured; a usual scrape interval."""
+    """Window over which `utilisation` is measured; a common scrape interval."""
 
 
 class Hpa:
@@ -62,7 +62,7 @@ class Hpa:
         self._autoscaler = HpaController(case, pace)
 
     def desired(self, view: PolicyView) -> int:
-        """The count after a sync."""
+        """Return the replicas after a sync."""
         value = total(self.knobs.metric, view, self._service, window_s=self.knobs.window_s)
         pods = living_pods(view)
         proposal = average_value(value, self._target, pods=pods, tolerance=self.knobs.tolerance)
@@ -73,16 +73,16 @@ class Hpa:
 class WvaKnobs:
     """The HPA of the chart of llm-d's workload-variant-autoscaler; facts 3.4.
 
-    The autoscaler itself does not apply to Triton: it reads KV-cache use and vLLM's queue, which Triton does not have. What
-    can be had is its chart's pace, here on requests in flight.
+    The autoscaler itself does not apply to Triton: it reads KV-cache use and vLLM's queue, which Triton does not have. Only its chart's pace
+    can be simulated, here on requests in flight.
     """
 
     target: Positive | None = None
-    """Requests in flight per replica. Left out: max_batch x instances. (WVA serves a count with a target of 1.)"""
+    """Requests in flight per replica. Default: max_batch x instances. (WVA serves desired replicas with a target of 1.)"""
     stabilization_window_s: Window = 240
-    """`stabilizationWindowSeconds`, both ways."""
+    """`stabilizationWindowSeconds`, in both directions."""
     pods: Annotated[int, Range(1, 100000)] = 10
-    """`policies[0].value`, type Pods, both ways."""
+    """`policies[0].value`, type Pods, in both directions."""
     pods_period_s: Annotated[int, Range(1, 1800)] = 150
     """`policies[0].periodSeconds`."""
     tolerance: NotNegative = TOLERANCE
@@ -92,7 +92,7 @@ class WvaKnobs:
 
 
 class Wva:
-    """An HPA that waits four minutes before it moves."""
+    """An HPA that waits four minutes before each change."""
 
     def __init__(self, knobs: WvaKnobs, case: Case) -> None:
         self.knobs = knobs
@@ -106,7 +106,7 @@ class Wva:
         self._autoscaler = HpaController(case, Behavior(scale_up=rules, scale_down=rules))
 
     def desired(self, view: PolicyView) -> int:
-        """The count after a sync."""
+        """Return the replicas after a sync."""
         value = total("inflight", view, self._service, window_s=self.period_s)
         proposal = average_value(value, self._target, pods=living_pods(view), tolerance=self.knobs.tolerance)
         return self._autoscaler.synced(view, proposal)
@@ -116,23 +116,23 @@ class Wva:
 class KserveKnobs:
     """KServe's class `hpa`: a Resource metric in whole percent and `behavior: {}`; facts 3.3.
 
-    KServe's metric is CPU, which tells nothing of a GPU server. The GPU's utilisation stands in, which is kind to it.
+    KServe's metric is CPU, which is unrelated to the load of a GPU server. The GPU's utilisation is used instead, which favours KServe.
     """
 
     target: Positive = 80.0
     """`scaleTarget`, percent of a replica."""
     down_window_s: Window | None = None
-    """`scaleDown.stabilizationWindowSeconds`; left out: 300."""
+    """`scaleDown.stabilizationWindowSeconds`. Default: 300."""
     tolerance: NotNegative = TOLERANCE
     """`--horizontal-pod-autoscaler-tolerance`, a share."""
     sync_s: Positive = SYNC_INTERVAL_S
     """`--horizontal-pod-autoscaler-sync-period`."""
     window_s: Positive = 15.0
-    """Over which it is measured; metrics-server's resolution."""
+    """Window over which it is measured; metrics-server's resolution."""
 
 
 class Kserve:
-    """An HPA on utilisation; pods that start count as 0 percent on the way up and not at all on the way down."""
+    """An HPA on utilisation; starting pods count as 0 percent on the way up and are ignored on the way down."""
 
     def __init__(self, knobs: KserveKnobs, case: Case) -> None:
         self.knobs = knobs
@@ -142,11 +142,11 @@ class Kserve:
         self._autoscaler = HpaController(case, pace)
 
     def desired(self, view: PolicyView) -> int:
-        """The count after a sync."""
+        """Return the replicas after a sync."""
         ready = ready_pods(view)
         busy = busy_percent(view, self._service, window_s=self.knobs.window_s)
         proposal = pods_mean(
-            # The controller counts in whole percent and cuts the rest off.
+            # The controller uses whole percent, rounded down.
             None if busy is None or ready == 0 else float(int(busy / ready)),
             self.knobs.target,
             ready=ready,
@@ -165,13 +165,13 @@ class TritonGkeKnobs:
     target: Positive = UTILISATION
     """`targetAverageValue`, percent of a GPU."""
     cap: Count | None = None
-    """maxReplicas; the sample's own is 3. Left out: the case's."""
+    """maxReplicas; the sample's own is 3. Default: the case's."""
     tolerance: NotNegative = TOLERANCE
     """`--horizontal-pod-autoscaler-tolerance`, a share."""
     sync_s: Positive = SYNC_INTERVAL_S
     """`--horizontal-pod-autoscaler-sync-period`."""
     window_s: Positive = 15.0
-    """Over which it is measured. Cloud Monitoring's own delay is left out, in its favour."""
+    """Window over which it is measured. Cloud Monitoring's own delay is not simulated, which favours the sample."""
 
 
 class TritonGke:
@@ -184,7 +184,7 @@ class TritonGke:
         self._autoscaler = HpaController(case, None, high=knobs.cap)
 
     def desired(self, view: PolicyView) -> int:
-        """The count after a sync."""
+        """Return the replicas after a sync."""
         busy = busy_percent(view, self._service, window_s=self.knobs.window_s)
         proposal = average_value(busy, self.knobs.target, pods=living_pods(view), tolerance=self.knobs.tolerance)
         return self._autoscaler.synced(view, proposal)
@@ -197,17 +197,17 @@ class TritonOnpremKnobs:
     target_us: Positive = 50.0
     """`averageValue`: microseconds that a request waits in Triton's own queue."""
     cap: Count | None = None
-    """maxReplicas; the sample's own is 3. Left out: the case's."""
+    """maxReplicas; the sample's own is 3. Default: the case's."""
     tolerance: NotNegative = TOLERANCE
     """`--horizontal-pod-autoscaler-tolerance`, a share."""
     sync_s: Positive = SYNC_INTERVAL_S
     """`--horizontal-pod-autoscaler-sync-period`."""
     window_s: Positive = 30.0
-    """Of the Prometheus query."""
+    """Window of the Prometheus query."""
 
 
 class TritonOnprem:
-    """An HPA on queue time without `behavior`; a pod that starts has no sample, one that is not scheduled is not asked."""
+    """An HPA on queue time without `behavior`; a starting pod has no sample, and an unscheduled one is ignored."""
 
     def __init__(self, knobs: TritonOnpremKnobs, case: Case) -> None:
         self.knobs = knobs
@@ -215,7 +215,7 @@ class TritonOnprem:
         self._autoscaler = HpaController(case, None, high=knobs.cap)
 
     def desired(self, view: PolicyView) -> int:
-        """The count after a sync."""
+        """Return the replicas after a sync."""
         ready = ready_pods(view)
         proposal = pods_mean(
             queue_us(view, window_s=self.knobs.window_s, ready=ready),

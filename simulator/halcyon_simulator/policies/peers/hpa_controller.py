@@ -1,7 +1,7 @@
-"""The HPA's controller, for every peer that is one or sits behind one: count from one metric, then its pace.
+"""The HPA controller, for every peer that is an HPA or uses one: replicas from one metric, then its pace.
 
-Source: facts, autoscaling 1.2 to 1.5; the pace is `halcyon.scaling.hpa.behavior`, which is checked against the real controller.
-Not here: which metric a peer serves, and zero (an HPA has at least one replica).
+Source: facts, autoscaling 1.2 to 1.5. The pace is `halcyon.scaling.hpa.behavior`, which is checked against the real controller.
+Out of scope: the metric of each peer, and zero (an HPA has at least one replica).
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from halcyon_simulator.engine.policy_view import PolicyView
 from halcyon_simulator.policies.peers.parameters import PolicyError
 
 Pace = Literal["none", "{}"]
-"""`spec.behavior`: left out, or given and empty."""
+"""`spec.behavior`: omitted, or present and empty."""
 
 
 def behavior(policy: str, pace: Pace, *, up_window_s: int | None, down_window_s: int | None) -> Behavior | None:
-    """The `behavior` that these knobs make.
+    """Return the `behavior` for these knobs.
 
     Raises:
-        PolicyError: where a window is given without `behavior`: there it is a flag of the controller.
+        PolicyError: a window is given without `behavior`, where it is a flag of the controller.
     """
     if pace == "none":
         for name, value in (("up_window_s", up_window_s), ("down_window_s", down_window_s)):
@@ -41,17 +41,17 @@ def behavior(policy: str, pace: Pace, *, up_window_s: int | None, down_window_s:
 
 
 class HpaController:
-    """One HPA with one metric: its memory between syncs."""
+    """One HPA with one metric, and its memory between syncs."""
 
     def __init__(self, case: Case, behavior: Behavior | None, *, high: int | None = None) -> None:
-        """`high` is maxReplicas; left out, and never above, the case's."""
+        """Take the tolerance and limits. `high` is maxReplicas; at most, and by default, the case's."""
         self.low = max(1, case.low)
         self.high = max(self.low, case.high if high is None else min(high, case.high))
         self._behavior = behavior
         self._memory = HpaMemory()
 
     def synced(self, view: PolicyView, proposal: int | None) -> int:
-        """The count after a sync. A proposal of None is a metric that failed: no change, and nothing is remembered."""
+        """Return the replicas after a sync. A proposal of None is a failed metric: no change, and nothing is recorded."""
         current = view.replicas
         self._memory = first_seen(self._memory, now=view.now, current=current)
         if not self.low <= current <= self.high:
@@ -73,9 +73,9 @@ class HpaController:
 
 
 def average_value(total: float | None, target: float, *, pods: int, tolerance: float) -> int | None:
-    """Count from an External metric with an AverageValue target.
+    """Return the replicas from an External metric with an AverageValue target.
 
-    `total` over all replicas; `pods` is status.replicas, ready or not: the tolerance is around target x pods.
+    `total` is the sum over all replicas; `pods` is status.replicas, ready or not: the tolerance applies to target x pods.
     """
     if total is None:
         return None
@@ -95,16 +95,16 @@ def pods_mean(
     current: int,
     tolerance: float,
 ) -> int | None:
-    """Count from a Pods or Resource metric.
+    """Return the replicas from a Pods or Resource metric.
 
     Args:
         mean: over the `ready` pods, in the target's unit.
-        target: the same of one pod.
+        target: value for one pod.
         ready: pods with a sample.
-        missing: running pods without one. They count as the target on the way down, as 0 on the way up.
-        unready: pods that are not asked yet: left out on the way down, 0 on the way up.
+        missing: running pods without one. They count as the target on the way down, and as 0 on the way up.
+        unready: pods that are not measured yet: ignored on the way down, 0 on the way up.
         current: spec.replicas.
-        tolerance: share by which the mean may miss the target.
+        tolerance: share by which the mean may differ from the target.
     """
     if mean is None or ready == 0:
         return None
@@ -123,5 +123,5 @@ def pods_mean(
 
 
 def within(ratio: float, tolerance: float) -> bool:
-    """Whether a ratio is so close to 1 that nothing changes."""
+    """Return whether a ratio is so close to 1 that nothing changes."""
     return 1.0 - tolerance <= ratio <= 1.0 + tolerance

@@ -2,11 +2,11 @@
 
 Source: facts 2.1 to 2.3.
 
-| count | active              | then                                             |
-| ----- | ------------------- | ------------------------------------------------ |
-| 0     | yes                 | max(1, minReplicaCount)                          |
-| > 0   | no, for a cooldown  | 0, where minReplicaCount is 0                    |
-| > 0   | otherwise           | what the HPA says, at its syncs                  |
+| replicas | active              | result                                           |
+| -------- | ------------------- | ------------------------------------------------ |
+| 0        | yes                 | max(1, minReplicaCount)                          |
+| > 0      | no, for a cooldown  | 0, if minReplicaCount is 0                       |
+| > 0      | otherwise           | the HPA's result, at its syncs                   |
 """
 
 from __future__ import annotations
@@ -30,31 +30,31 @@ class KedaKnobs:
     """A ScaledObject with one Prometheus trigger; minReplicaCount and maxReplicaCount are the case's limits."""
 
     metric: Metric = "inflight"
-    """What the query gives."""
+    """Result of the query."""
     target: Positive | None = None
-    """`threshold`, per replica. Left out: max_batch x instances, or 85 percent for `utilisation`."""
+    """`threshold`, per replica. Default: max_batch x instances, or 85 percent for `utilisation`."""
     polling_interval_s: Count = 30
-    """`pollingInterval`: of the loop between 0 and 1."""
+    """`pollingInterval` of the loop between 0 and 1."""
     cooldown_period_s: NotNegative = 300.0
-    """`cooldownPeriod`: from the last poll that was active until 0."""
+    """`cooldownPeriod`: from the last active poll until 0."""
     activation_threshold: NotNegative = 0.0
-    """`activationThreshold`: active where the metric is above it."""
+    """`activationThreshold`: active if the metric is above it."""
     use_cached_metrics: bool = False
     """`useCachedMetrics`: whether the HPA gets the last poll's value instead of a query of its own."""
     ignore_null_values: bool = True
-    """`ignoreNullValues`: whether a missing metric is 0. Where not, it is an error: no change."""
+    """`ignoreNullValues`: whether a missing metric is 0. If false, it is an error: no change."""
     behavior: Pace = "none"
     """`advanced.horizontalPodAutoscalerConfig.behavior`: none, or `{}`."""
     up_window_s: Window | None = None
-    """`scaleUp.stabilizationWindowSeconds`; left out: 0. Needs `behavior={}`."""
+    """`scaleUp.stabilizationWindowSeconds`. Default: 0. Needs `behavior={}`."""
     down_window_s: Window | None = None
-    """`scaleDown.stabilizationWindowSeconds`; left out: 300. Needs `behavior={}`."""
+    """`scaleDown.stabilizationWindowSeconds`. Default: 300. Needs `behavior={}`."""
     tolerance: NotNegative = TOLERANCE
     """`--horizontal-pod-autoscaler-tolerance`, a share."""
     sync_s: Count = int(SYNC_INTERVAL_S)
     """`--horizontal-pod-autoscaler-sync-period`."""
     window_s: Positive = 15.0
-    """Over which `utilisation` is measured."""
+    """Window over which `utilisation` is measured."""
 
 
 @dataclass(frozen=True)
@@ -64,14 +64,14 @@ class KedaHttpKnobs:
     metric: Literal["concurrency", "rate"] = "concurrency"
     """`scalingMetric`: pending requests, or requests per second."""
     target: Positive | None = None
-    """`targetValue`, per replica; its own default of 100 knows no batches. Left out: max_batch x instances requests, or the
+    """`targetValue`, per replica; its own default of 100 ignores batches. Default here: max_batch x instances requests, or the
     requests per second of a replica with full batches."""
     window_s: Positive = 60.0
     """`requestRate.window`."""
     scaledown_period_s: NotNegative = 300.0
-    """`scaledownPeriod`: from the last poll that was active until 0."""
+    """`scaledownPeriod`: from the last active poll until 0."""
     polling_interval_s: Count = 30
-    """KEDA's `pollingInterval`: looks for idleness. Upwards from 0 its stream of activity is at once, here within 1 s."""
+    """KEDA's `pollingInterval`, which detects idleness. Upwards from 0 its activity stream is immediate, here within 1 s."""
     tolerance: NotNegative = TOLERANCE
     """`--horizontal-pod-autoscaler-tolerance`, a share."""
     sync_s: Count = int(SYNC_INTERVAL_S)
@@ -79,7 +79,7 @@ class KedaHttpKnobs:
 
 
 class _ScaledObject:
-    """KEDA's operator and the HPA that it makes, on one metric."""
+    """KEDA's operator and the HPA that it creates, on one metric."""
 
     def __init__(
         self,
@@ -108,7 +108,7 @@ class _ScaledObject:
         self._active_s: float | None = None
 
     def desired(self, view: PolicyView) -> int:
-        """The count after the operator's poll and the HPA's sync, whichever is due."""
+        """Return the replicas after the operator's poll or the HPA's sync, whichever is due."""
         value = self._read(view)
         active = value is not None and value > self._activation
         poll = view.now % self._poll_s == 0
@@ -130,7 +130,7 @@ class _ScaledObject:
         return self._autoscaler.synced(view, proposal)
 
     def _cooled(self, now: float) -> bool:
-        """Whether the cooldown is over; where nothing was ever active there is none."""
+        """Return whether the cooldown is over; there is none if nothing was ever active."""
         return self._active_s is None or now - self._active_s > self._cooldown_s
 
 

@@ -1,8 +1,8 @@
 """Knative's pod autoscaler (KPA) on concurrency.
 
-Source: facts 3.1 (knative/serving 98e5ef90). It knows ready pods only: those under way are not seen, so a slow start keeps
-it in panic. The run begins in the middle of its life, so it is not in panic as it is after a restart of its own. Left out,
-because they move requests and not counts: the activator's place in the path and target-burst-capacity.
+Source: facts 3.1 (knative/serving 98e5ef90). It counts only ready pods and not starting ones, so a slow start keeps it in panic. The run
+starts with the autoscaler already running, so it is not in panic as after a restart of its own. The activator's place in the path and
+target-burst-capacity are not simulated, because they change the path of requests and not the replicas.
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ from halcyon_simulator.policies.peers.parameters import NotNegative, Positive
 
 @dataclass(frozen=True)
 class KpaKnobs:
-    """Keys of ConfigMap config-autoscaler, seconds and percent."""
+    """Keys of the ConfigMap config-autoscaler, in seconds and percent."""
 
     target: Positive | None = None
-    """`container-concurrency-target-default`: requests in flight that a replica can hold; its own 100 knows no batches. Left
-    out: max_batch x instances."""
+    """`container-concurrency-target-default`: maximum requests in flight of a replica; its own 100 ignores batches. Default here:
+    max_batch x instances."""
     target_percentage: Positive = 70.0
-    """`container-concurrency-target-percentage`: share of `target` that is aimed at."""
+    """`container-concurrency-target-percentage`: the targeted share of `target`."""
     stable_window_s: Positive = 60.0
     """`stable-window`."""
     panic_window_percentage: Positive = 10.0
     """`panic-window-percentage`, of the stable window."""
     panic_threshold_percentage: Positive = 200.0
-    """`panic-threshold-percentage`: what the panic window asks for, over ready pods, from which it panics."""
+    """`panic-threshold-percentage`: ratio of the panic window's result to the ready pods at which panic starts."""
     max_scale_up_rate: Positive = 1000.0
     """`max-scale-up-rate`: largest factor on ready pods per tick."""
     max_scale_down_rate: Positive = 2.0
     """`max-scale-down-rate`: largest divisor of ready pods per tick."""
     scale_down_delay_s: NotNegative = 0.0
-    """`scale-down-delay`: a lower count must have been asked for this long."""
+    """`scale-down-delay`: time for which a lower result must have lasted."""
     scale_to_zero_grace_period_s: NotNegative = 30.0
-    """`scale-to-zero-grace-period`: after the stable window without a request, until 0; only where the case's low is 0."""
+    """`scale-to-zero-grace-period`: time after the stable window without a request until 0; only if the case's low is 0."""
     tick_s: Positive = 2.0
     """The autoscaler's tick."""
 
@@ -46,13 +46,13 @@ class KpaKnobs:
 class Kpa:
     """One revision's autoscaler.
 
-    | panicking | over the threshold | then                                                               |
-    | --------- | ------------------ | ------------------------------------------------------------------ |
-    | no        | no                 | the stable window's count                                          |
-    | any       | yes                | panic begins anew: the larger of both counts, never lower in panic |
-    | yes       | not for a window   | panic ends                                                         |
+    | panicking | over the threshold | result                                                           |
+    | --------- | ------------------ | ---------------------------------------------------------------- |
+    | no        | no                 | the stable window's result                                       |
+    | any       | yes                | panic restarts: the larger of both results, never lower in panic |
+    | yes       | not for a window   | panic ends                                                       |
 
-    Both windows empty (no samples): no opinion, the count stays. Only the panic window empty: it asks for nothing.
+    If both windows are empty (no samples), the replicas stay. If only the panic window is empty, its result is none.
     """
 
     def __init__(self, knobs: KpaKnobs, case: Case) -> None:
@@ -67,7 +67,7 @@ class Kpa:
         self._idle_since_s: float | None = None
 
     def desired(self, view: PolicyView) -> int:
-        """The count after a tick."""
+        """Return the replicas after a tick."""
         knobs = self.knobs
         stable = usable(view.mean(SampleColumn.INFLIGHT, knobs.stable_window_s))
         panic = usable(
@@ -89,7 +89,7 @@ class Kpa:
         return self._to_zero(self._delayed(count, view.now), view)
 
     def _asks(self, mean: float | None, ready: int) -> int:
-        """Pods for a window's mean, within what one tick may change."""
+        """Return the pods for a window's mean, within the change that one tick allows."""
         least = math.floor(ready / self.knobs.max_scale_down_rate)
         return min(max(_pods(mean, self._target), least), math.ceil(self.knobs.max_scale_up_rate * ready))
 
@@ -99,7 +99,7 @@ class Kpa:
         return max(asked for _, asked in self._asked)
 
     def _to_zero(self, count: int, view: PolicyView) -> int:
-        """The count, 0 only after the grace period."""
+        """Return the replicas; 0 only after the grace period."""
         if count > 0 or self._low > 0 or view.replicas == 0:
             self._idle_since_s = None
             return count
@@ -110,5 +110,5 @@ class Kpa:
 
 
 def _pods(mean: float | None, target: float) -> int:
-    # Knative rounds its averages to 6 digits, so that noise of the last bit is no pod.
+    # Knative rounds its averages to 6 digits, so that noise in the last bit adds no pod.
     return 0 if mean is None else math.ceil(round(mean, 6) / target)

@@ -14,20 +14,20 @@ from halcyon_simulator.policies.peers.parameters import NotNegative, Positive
 
 @dataclass(frozen=True)
 class KubeaiKnobs:
-    """Of the Model and of KubeAI's `modelAutoscaling`; minReplicas and maxReplicas are the case's limits."""
+    """Fields of the Model and of KubeAI's `modelAutoscaling`; minReplicas and maxReplicas are the case's limits."""
 
     target: Positive | None = None
-    """`targetRequests`: requests in flight per replica; its own 100 knows no batches. Left out: max_batch x instances."""
+    """`targetRequests`: requests in flight per replica; its own 100 ignores batches. Default here: max_batch x instances."""
     interval_s: Positive = 10.0
-    """`interval`: time between two looks."""
+    """`interval`: time between two decisions."""
     time_window_s: Positive = 600.0
-    """`timeWindow`: of the mean; 60 samples."""
+    """`timeWindow` of the mean; 60 samples."""
     scale_down_delay_s: NotNegative = 30.0
-    """`scaleDownDelaySeconds`: lower results in a row for this long before it goes down."""
+    """`scaleDownDelaySeconds`: time for which lower results must follow each other before it scales down."""
 
 
 class Kubeai:
-    """One model. It begins with the state that it would have saved: a window full of the load of before.
+    """One model. It starts with its saved state: a window full of the earlier load.
 
     A missing metric gives no sample and no change. From 0 it goes to 1 as soon as a request waits.
     """
@@ -35,7 +35,7 @@ class Kubeai:
     def __init__(self, knobs: KubeaiKnobs, case: Case) -> None:
         self.knobs = knobs
         self.period_s = knobs.interval_s
-        # From 0, KubeAI's proxy asks at once; only then is it worth looking more often.
+        # From 0, KubeAI's proxy scales at once, so a shorter interval is needed only then.
         if case.low == 0 and knobs.interval_s.is_integer():
             self.period_s = 1.0
         self._target = knobs.target or float(at_once(case.service))
@@ -44,7 +44,7 @@ class Kubeai:
         self._lower = 0
 
     def desired(self, view: PolicyView) -> int:
-        """The count after a look."""
+        """Return the replicas after a decision."""
         value = usable(view.value(SampleColumn.INFLIGHT))
         current = view.replicas
         if view.now % self.knobs.interval_s != 0:

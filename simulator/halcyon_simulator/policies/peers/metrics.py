@@ -1,7 +1,7 @@
-"""What peers measure, from the view's signals: requests, utilisation, queue time, and what a replica can hold.
+"""Metrics of the peers from the view's signals: requests, utilisation, queue time, and the concurrency of a replica.
 
-A reading that is missing is None; each peer says what it then does. A frozen signal is taken as fresh, as every peer does.
-Not here: targets and counts.
+A missing value is None; each peer describes its own reaction. A frozen signal is treated as fresh, as every peer does.
+Out of scope: targets and replicas.
 """
 
 from __future__ import annotations
@@ -13,39 +13,39 @@ from halcyon_simulator.engine.case import ServiceLaw
 from halcyon_simulator.engine.policy_view import PolicyView, SampleColumn
 
 Metric = Literal["inflight", "queue", "utilisation"]
-"""`inflight`: requests in the system, those that wait included. `queue`: requests that wait. `utilisation`: percent of the
-GPU's time, summed over replicas."""
+"""`inflight`: requests in the system, including waiting ones. `queue`: waiting requests. `utilisation`: percent of the GPU's time, summed over
+replicas."""
 
 
 def at_once(service: ServiceLaw) -> int:
-    """Requests that one replica computes at once: full batches on every instance.
+    """Return the requests that one replica computes at once: full batches on every instance.
 
-    The default target of every peer that counts requests. The peers' own absolute numbers (100 for KubeAI, Knative and the
-    HTTP add-on, 2 for Ray Serve, 1 for Cortex) know nothing of Triton's batches; a user who installs one sets this first.
+    This is the default target of every peer that counts requests. The peers' own absolute defaults (100 for KubeAI, Knative and the
+    HTTP add-on, 2 for Ray Serve, 1 for Cortex) ignore Triton's batches; a user who installs one sets this first.
     """
     return service.max_batch * service.instances
 
 
 def total(metric: Metric, view: PolicyView, service: ServiceLaw, *, window_s: float) -> float | None:
-    """The metric now, over all replicas; a gauge's newest sample, or utilisation over `window_s`."""
+    """Return the current metric over all replicas; a gauge's newest sample, or utilisation over `window_s`."""
     if metric == "utilisation":
         return busy_percent(view, service, window_s=window_s)
     return usable(view.value(SampleColumn.INFLIGHT if metric == "inflight" else SampleColumn.WAITING))
 
 
 def busy_percent(view: PolicyView, service: ServiceLaw, *, window_s: float) -> float | None:
-    """Percent of the window in which an instance computed, summed over replicas.
+    """Return the percent of the window in which an instance computed, summed over replicas.
 
-    With several instances it is their mean, which is a little kinder than a GPU's own gauge: that one is full when any is busy.
+    With several instances it is their mean. This favours the peers slightly over a GPU's own gauge, which is full when any instance is busy.
     """
     busy = usable(view.rate(SampleColumn.BUSY_S, window_s))
     return None if busy is None else 100 * busy / service.instances
 
 
 def queue_us(view: PolicyView, *, window_s: float, ready: int) -> float | None:
-    """Mean over ready replicas of (increase of queue time in us) / (1 + increase of answers) in the window.
+    """Return the mean over ready replicas of (increase of queue time in us) / (1 + increase of responses) in the window.
 
-    Source: Triton's k8s-onprem sample (`avg_time_queue_us`), facts 3.9. Replicas are taken as equally loaded, since the view has
+    Source: Triton's k8s-onprem sample (`avg_time_queue_us`), facts 3.9. Replicas are treated as equally loaded, because the view has
     totals only.
     """
     queued, answered = (usable(view.rate(signal, window_s)) for signal in (SampleColumn.QUEUE_S, SampleColumn.ANSWERED))
@@ -55,15 +55,15 @@ def queue_us(view: PolicyView, *, window_s: float, ready: int) -> float | None:
 
 
 def usable(value: float | None) -> float | None:
-    """The value as a peer can use it: None for NaN and infinities, 0 for what noise made negative."""
+    """Return a value that a peer can use: None for NaN and infinities, 0 for a value that noise made negative."""
     return None if value is None or not math.isfinite(value) else max(0.0, value)
 
 
 def ready_pods(view: PolicyView) -> int:
-    """Ready pods, as the API server tells: at once, whatever the signals' lag."""
+    """Return the ready pods from the API server: at once, independent of the signals' lag."""
     return sum(pod.phase == "ready" for pod in view.pods)
 
 
 def living_pods(view: PolicyView) -> int:
-    """A Deployment's status.replicas: pods that exist and are not being deleted."""
+    """Return a Deployment's status.replicas: pods that exist and are not being deleted."""
     return sum(pod.phase != "draining" for pod in view.pods)

@@ -1,6 +1,6 @@
-"""A policy's knobs from `key=value` strings: types, limits, and errors that say what would have been right.
+"""Parsing of a policy's knobs from `key=value` strings: types, limits, and errors with a valid example.
 
-Not here: which policies there are (`registry`) and what a knob does (the dataclass that holds it).
+Out of scope: the list of policies (`registry`), and the meaning of a knob (the dataclass that holds it).
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ K = TypeVar("K")
 
 
 class PolicyError(ValueError):
-    """A policy that can't be built: its name, a knob's name or a knob's value is wrong."""
+    """A policy can't be built: its name, a knob's name or a knob's value is invalid."""
 
 
 @dataclass(frozen=True)
 class Range:
-    """The values that a number may have."""
+    """The allowed values of a number."""
 
     low: float
     high: float = math.inf
     above: bool = False
-    """Whether `low` itself is too little."""
+    """Whether `low` itself is excluded."""
 
     def refuses(self, value: float) -> bool:
-        """Whether the value lies outside."""
+        """Return whether the value is outside."""
         below = value <= self.low if self.above else value < self.low
         return not math.isfinite(value) or below or value > self.high
 
     def say(self) -> str:
-        """For example `above 0`."""
+        """Return the range as text, for example `above 0`."""
         if self.high < math.inf:
             return f"from {self.low:g} to {self.high:g}"
         return f"above {self.low:g}" if self.above else f"{self.low:g} or more"
@@ -44,20 +44,20 @@ Positive = Annotated[float, Range(0, above=True)]
 NotNegative = Annotated[float, Range(0)]
 Count = Annotated[int, Range(1)]
 Window = Annotated[int, Range(0, 3600)]
-"""Seconds; what the HPA allows as a stabilisation window."""
+"""Seconds that the HPA allows as a stabilisation window."""
 
 
 def parsed(policy: str, knobs: type[K], params: Mapping[str, str], *, example: str) -> K:
-    """The knobs, those that are not given at their defaults.
+    """Return the knobs; those that are not given have their defaults.
 
     Args:
         policy: its name, for the messages.
         knobs: a frozen dataclass whose fields all have defaults; fields are str Literals, bool, int or float, perhaps None.
         params: strings by knob.
-        example: good parameters, for example `target=8`.
+        example: valid parameters, for example `target=8`.
 
     Raises:
-        PolicyError: where a knob is unknown or its value can't be.
+        PolicyError: a knob is unknown, or its value is invalid.
     """
     kinds = get_type_hints(knobs, include_extras=True)
     for name in params:
@@ -70,14 +70,14 @@ def parsed(policy: str, knobs: type[K], params: Mapping[str, str], *, example: s
 
 
 def spoken(value: object) -> str:
-    """A knob's value as `parsed` reads it."""
+    """Return a knob's value in the form that `parsed` reads."""
     if isinstance(value, bool):
         return str(value).lower()
     return f"{value:.12g}" if isinstance(value, float) else str(value)
 
 
 def names(knobs: type) -> tuple[str, ...]:
-    """The knobs' names in their order."""
+    """Return the knobs' names in their order."""
     return tuple(field.name for field in dataclasses.fields(knobs))
 
 

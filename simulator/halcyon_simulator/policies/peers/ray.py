@@ -1,4 +1,4 @@
-"""Ray Serve's autoscaler: a mean of 30 s, and a count of decisions in the same direction. Source: facts 3.5."""
+"""Ray Serve's autoscaler: a mean of 30 s, and a number of consecutive decisions in the same direction. Source: facts 3.5."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ class RayKnobs:
     """`autoscaling_config`; min_replicas and max_replicas are the case's limits."""
 
     target: Positive | None = None
-    """`target_ongoing_requests` per replica, running and queued; its own 2 knows no batches. Left out: max_batch x
+    """`target_ongoing_requests` per replica, running and queued; its own 2 ignores batches. Default here: max_batch x
     instances."""
     look_back_period_s: Positive = 30.0
-    """`look_back_period_s`: of the mean."""
+    """`look_back_period_s` of the mean."""
     upscale_delay_s: NotNegative = 30.0
-    """`upscale_delay_s`: how long it must have wanted more."""
+    """`upscale_delay_s`: time for which the result must have been higher."""
     downscale_delay_s: NotNegative = 600.0
-    """`downscale_delay_s`: how long it must have wanted less."""
+    """`downscale_delay_s`: time for which the result must have been lower."""
     downscale_to_zero_delay_s: NotNegative | None = None
-    """`downscale_to_zero_delay_s`: from 1 to 0. Left out: `downscale_delay_s`."""
+    """`downscale_to_zero_delay_s`: from 1 to 0. Default: `downscale_delay_s`."""
     upscaling_factor: Positive = 1.0
-    """`upscaling_factor`: share of the way up that is gone at once."""
+    """`upscaling_factor`: share of an increase that is made at once."""
     downscaling_factor: Positive = 1.0
-    """`downscaling_factor`: the same down."""
+    """`downscaling_factor`: the same for a decrease."""
     loop_s: Positive = 1.0
-    """The control loop. Ray's is 0.1 s; samples come once a second, and delays are counted in loops, so that 1 s decides at the
-    same times. That its replicas report every 10 s is left out, in its favour."""
+    """Interval of the control loop. Ray's is 0.1 s. Samples come once a second and delays are counted in loops, so 1 s decides at the
+    same times. The reporting interval of its replicas, 10 s, is not simulated, which favours Ray."""
 
 
 class Ray:
-    """One deployment. A missing metric is no decision: neither the count nor the delays move."""
+    """One deployment. With a missing metric there is no decision: neither the replicas nor the delays change."""
 
     def __init__(self, knobs: RayKnobs, case: Case) -> None:
         self.knobs = knobs
@@ -44,10 +44,10 @@ class Ray:
         self._low, self._high = case.low, case.high
         self._target = knobs.target or float(at_once(case.service))
         self._streak = 0
-        """Decisions in a row: above 0 upwards, below 0 downwards."""
+        """Consecutive decisions: above 0 upwards, below 0 downwards."""
 
     def desired(self, view: PolicyView) -> int:
-        """The count after one loop."""
+        """Return the replicas after one loop."""
         ongoing = usable(view.mean(SampleColumn.INFLIGHT, self.knobs.look_back_period_s))
         current = view.replicas
         if ongoing is None:

@@ -1,6 +1,6 @@
-"""Every peer by its name: how it is built from `key=value` strings, and the grid of the fairness sweep.
+"""Every peer by its name: its construction from `key=value` strings, and the grid of the fairness sweep.
 
-Not here: Halcyon's own planner, which is no peer. Dynamo's planner and WVA's own signals are not here either: they read
+Out of scope: Halcyon's own planner, which is no peer. Dynamo's planner and WVA's own signals are also not included, because they read
 KV-cache use, which Triton does not have (facts 3.4, 3.7).
 """
 
@@ -44,30 +44,30 @@ from halcyon_simulator.policies.peers.ray import Ray, RayKnobs
 
 K = TypeVar("K")
 Params = dict[str, str]
-"""Knobs as strings, as `build` takes them."""
+"""Knobs as strings, in the form that `build` takes."""
 
 SHARES = (0.3, 0.5, 0.7, 0.85, 1.0)
-"""Of a replica's capacity: the targets of every sweep (facts 7.2)."""
+"""Shares of a replica's capacity: the targets of every sweep (facts 7.2)."""
 
 
 @dataclass(frozen=True)
 class Peer(Generic[K]):
-    """One policy that can be asked to scale."""
+    """One peer policy."""
 
     about: str
-    """One line for a list of policies."""
+    """Description in one line, for a list of policies."""
     knobs: type[K]
     make: Callable[[K, Case], Policy]
     grid: Callable[[Case], Iterable[Mapping[str, object]]]
     example: str
-    """Good parameters, for messages."""
+    """Valid parameters, for messages."""
 
 
 def build(name: str, params: Mapping[str, str], case: Case) -> Policy:
-    """A new policy for one run of the case.
+    """Return a new policy for one run of the case.
 
     Raises:
-        PolicyError: where there is no such policy or knob, or a value can't be.
+        PolicyError: the policy or a knob doesn't exist, or a value is invalid.
     """
     peer = _peer(name)
     policy: Policy = peer.make(parsed(name, peer.knobs, params, example=peer.example), case)
@@ -75,12 +75,12 @@ def build(name: str, params: Mapping[str, str], case: Case) -> Policy:
 
 
 def sweep(name: str, case: Case) -> list[Params]:
-    """The fairness grid: the peer's own target at `SHARES` of a replica's capacity, by two or three of its windows.
+    """Return the grid of the fairness sweep: the peer's own target at `SHARES` of a replica's capacity, by two or three of its windows.
 
-    At most 15 points, each of them parameters for `build`. The peer's defaults may lie beside it; run them as well.
+    It has at most 15 points, each of them parameters for `build`. The peer's defaults may not be among them; run them as well.
 
     Raises:
-        PolicyError: where there is no such policy.
+        PolicyError: the policy doesn't exist.
     """
     points = [tuple((key, spoken(value)) for key, value in point.items()) for point in _peer(name).grid(case)]
     return [dict(point) for point in dict.fromkeys(points)]
@@ -93,7 +93,7 @@ def _peer(name: str) -> Peer[Any]:
 
 
 def _by_windows(*windows: Mapping[str, object]) -> Callable[[Case], list[Mapping[str, object]]]:
-    """Targets in requests in flight, each with each of the windows."""
+    """Return a grid of targets in requests in flight, each with each of the windows."""
 
     def grid(case: Case) -> list[Mapping[str, object]]:
         return _product("target", [share * at_once(case.service) for share in SHARES], windows)
@@ -102,7 +102,7 @@ def _by_windows(*windows: Mapping[str, object]) -> Callable[[Case], list[Mapping
 
 
 def _fixed(knob: str, values: Iterable[float], *windows: Mapping[str, object]) -> Callable[[Case], Any]:
-    """Targets that are the same for every case, each with each of the windows."""
+    """Return a grid of targets that are the same for every case, each with each of the windows."""
     return lambda _: _product(knob, values, windows)
 
 
@@ -117,7 +117,7 @@ def _keda_http(case: Case) -> list[Mapping[str, object]]:
 
 
 def _onprem(case: Case) -> list[Mapping[str, object]]:
-    # A time has no share of the capacity: from the sample's own 50 us up to half of the objective.
+    # A time is no share of the capacity, so the targets go from the sample's own 50 us up to half of the objective.
     targets = [50.0, *(share * case.slo_s * 1e6 for share in (0.05, 0.15, 0.3, 0.5))]
     return _product("target_us", targets, ({}, {"window_s": 60.0}))
 
@@ -243,4 +243,4 @@ PEERS: Mapping[str, Peer[Any]] = {
         example="utilisation=0.7,hold_s=300",
     ),
 }
-"""In the order of facts 7.3, then the baselines."""
+"""Peers in the order of facts 7.3, then the baselines."""

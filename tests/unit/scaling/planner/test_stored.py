@@ -166,7 +166,7 @@ def test_a_part_that_cannot_be_read_begins_anew_and_says_so_and_the_others_stay(
         assert getattr(restored.memory, part) == getattr(PlannerMemory(), part)
         assert len(restored.problems) == 1
         assert restored.problems[0].startswith(part)
-        assert restored.problems[0].endswith(f"{part} begins anew")
+        assert restored.problems[0].endswith(f"{part} starts from scratch")
         for other in fields(PlannerMemory):
             if other.name != part:
                 assert getattr(restored.memory, other.name) == getattr(again(memory), other.name)
@@ -191,7 +191,7 @@ def test_an_older_memory_without_a_field_and_a_later_one_with_one_more_are_read(
     del document["damping"], document["zero"]
     assert unpacked(document).problems == ()
     del document["spikes"]
-    assert unpacked(document).problems == ("spikes is missing; it begins anew",)
+    assert unpacked(document).problems == ("spikes is missing; it starts from scratch",)
 
 
 def test_for_new_counters_the_old_ones_are_forgotten_and_nothing_else() -> None:

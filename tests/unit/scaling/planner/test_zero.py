@@ -84,7 +84,7 @@ def test_a_model_that_is_created_at_zero_stays_there_until_somebody_asks(learnt:
 
     made = model.quiet(20)
     assert (made.count, limits(made)) == (0, ["idle"])
-    assert made.describe().endswith("no request has come")
+    assert made.describe().endswith("no request has arrived")
     assert model.look(inflight=1, waiting=1).count == 1
 
 
@@ -106,7 +106,7 @@ def test_a_wake_up_without_known_capacity_says_why_and_asks_for_one() -> None:
     made = model.look(arrived=500, inflight=500, waiting=500)
 
     assert (made.count, limits(made)) == (1, ["learning"])
-    assert "requests have come, and no replica runs" in made.describe()
+    assert "requests have arrived, and no replica runs" in made.describe()
 
 
 def test_a_model_without_known_capacity_keeps_its_count_under_load() -> None:
@@ -231,7 +231,7 @@ def test_while_it_waits_longer_the_plan_says_why() -> None:
     made = model.quiet(80)
     assert made.count >= 1
     assert limits(made) == ["hold"]
-    assert "idleAfter is 60 s; the last start took more than zero had saved" in made.describe()
+    assert "idleAfter is 60 s; the last start cost more GPU time than zero replicas had saved" in made.describe()
 
 
 def test_who_comes_back_late_changes_nothing() -> None:

@@ -42,7 +42,7 @@ _FINE_S = _LONG_S + 10.0
 """Age up to which fine samples are kept: a lost report must not shorten the long window."""
 _COARSE_S = 900.0
 """Age up to which coarse samples are kept: four times the start time of the slowest usual pod, for its trend."""
-_COARSE_STEP_S = 5.0
+_COARSE_INTERVAL_S = 5.0
 """Grid of coarse samples: the first sample after each whole multiple is kept, because an agent is silent for no longer. The
 grid follows the clock and not the previous sample. Otherwise models with the same load would detect a trend at times up to one
 interval apart."""
@@ -114,7 +114,7 @@ class ArrivalRate:
         total = self.counts[-1] + increase
         first = bisect_right(self.times, at - _FINE_S)
         coarse_times, coarse_counts = self.coarse_times, self.coarse_counts
-        if at // _COARSE_STEP_S > coarse_times[-1] // _COARSE_STEP_S:
+        if at // _COARSE_INTERVAL_S > coarse_times[-1] // _COARSE_INTERVAL_S:
             keep = bisect_right(coarse_times, at - _COARSE_S)
             coarse_times, coarse_counts = (*coarse_times[keep:], at), (*coarse_counts[keep:], total)
         result = ArrivalRate(
@@ -295,7 +295,7 @@ class ArrivalRate:
         """Return `_ends` for this horizon."""
         if self._ends is not None and self._ends[0] == horizon_s:
             return self._ends[1]
-        spans = {min(max(horizon_s * times, _MIN_TREND_S), _COARSE_S - _COARSE_STEP_S) for times in _TREND_SPANS}
+        spans = {min(max(horizon_s * times, _MIN_TREND_S), _COARSE_S - _COARSE_INTERVAL_S) for times in _TREND_SPANS}
         now, total = self.coarse_times[-1], self.coarse_counts[-1]
         known = []
         for span in spans:

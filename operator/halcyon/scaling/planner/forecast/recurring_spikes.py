@@ -58,7 +58,7 @@ AGREE_S = 15.0
 """Difference within which intervals always agree, whatever their length."""
 MAX_AGREE_S = 600.0
 """Maximum difference within which intervals agree: being ten minutes early costs 15 minutes of unused pods."""
-MARGIN_S = 8.0
+MIN_MARGIN_S = 8.0
 """Minimum margin on both sides of a due time: detection takes a few seconds, and jobs start a few seconds apart."""
 ROW = 3
 """Number of spikes in a row: two can be alike by chance."""
@@ -364,7 +364,7 @@ def _bet(spikes: tuple[Spike, ...], wrong_at: float | None) -> Bet | None:
     heights, lengths = sorted(spike.height for spike in behind), sorted(spike.length_s for spike in behind)
     return Bet(
         due=last + period,
-        margin_s=min(max(margin, MARGIN_S), _tolerance(period)),
+        margin_s=min(max(margin, MIN_MARGIN_S), _tolerance(period)),
         period_s=period,
         height=heights[-1],
         length_s=lengths[len(lengths) // 2],

@@ -76,8 +76,8 @@ model was used in 21 synthetic runs of ten days without a season)."""
 SOURCES: tuple[Source, ...] = ("day", "week", "holt-winters")
 
 Row = tuple[float | None, ...]
-"""Forecasts made at the end of one bin: the `RIVALS` unseasonal values, then `AHEAD` values of each model."""
-RIVALS = 3
+"""Forecasts made at the end of one bin: the `BASELINES` unseasonal values, then `AHEAD` values of each model."""
+BASELINES = 3
 """Number of unseasonal forecasts: last bin, smooth mean, median of the last hour. The last is for bursts, where any median
 beats a mean."""
 Score = tuple[float, float, float, float, float]
@@ -223,11 +223,11 @@ class History:
         rows = tuple(tuple(row) for row in packed["rows"])
         shapes = (len(day), len(week), len(scores), *(len(row) for row in rows))
         if (
-            shapes != (_USUAL, _USUAL, 12, *(RIVALS + 12 for _ in rows))
+            shapes != (_USUAL, _USUAL, 12, *(BASELINES + 12 for _ in rows))
             or len(season) not in {0, DAY}
             or len(rows) > AHEAD
         ):
-            raise ValueError(f"a packed history has parts of other lengths than this version's: {shapes}")
+            raise ValueError(f"a packed history has parts of unexpected lengths: {shapes}")
         fit = Fit(scale, calm, level, trend, spread, season, day, week, rows, scores)
         fit = replace(fit, choices=_choices(rows[0], scores) if rows else fit.choices)
         bins = tuple(None if mean is None else _shared(float(mean)) for mean in packed["bins"][-MAX_BINS:])
@@ -300,7 +300,7 @@ def _scored(fit: Fit, mean: float) -> tuple[Score, ...]:
             continue
         by_last, by_calm, by_hour = abs(last - mean), abs(calm - mean), abs(hour - mean)
         for index in range(lead, len(scores), AHEAD):
-            expected = row[RIVALS + index]
+            expected = row[BASELINES + index]
             if expected is not None:
                 weight, error, last_error, calm_error, hour_error = scores[index]
                 scores[index] = (
@@ -320,7 +320,7 @@ def _choices(row: Row, scores: Sequence[Score]) -> tuple[Choice, ...]:
         best: Choice = None
         least = MARGIN
         for source in range(len(SOURCES)):
-            expected = row[RIVALS + source * AHEAD + lead]
+            expected = row[BASELINES + source * AHEAD + lead]
             weight, error, *rivals = scores[source * AHEAD + lead]
             rival = min(rivals)
             if expected is not None and weight >= JUDGED and error < least * rival:
