@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import hmac
 import json
 from functools import cache
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
 from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -130,3 +132,19 @@ def test_a_token_with_another_character_is_nobodys(data: st.DataObject) -> None:
     at = data.draw(st.sampled_from(places))
     other = data.draw(st.sampled_from("abcXYZ019-_").filter(lambda c: c != token[at]))
     assert whose(token[:at] + other + token[at + 1 :]) is None
+
+
+def test_keys_are_read_as_the_api_server_publishes_them() -> None:
+    numbers = private()[0].public_key().public_numbers()
+    entry = {"use": "sig", "kty": "RSA", "kid": "rsa", "alg": "RS256", "n": number(numbers.n), "e": number(numbers.e)}
+    published = Issuer.of(NAME, {"keys": [entry, {"kty": "oct", "kid": "shared", "k": text(b"secret")}]})
+    assert set(published.keys) == {"rsa"}
+    found = service_account_tokens.account(signed(GOOD), published, audience=AUDIENCE, now_s=NOW)
+    assert found == Account(AGENT, "team")
+
+
+def test_a_public_key_is_no_shared_secret() -> None:
+    pem = private()[0].public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+    head = json.dumps({"alg": "HS256", "kid": "rsa"}).encode()
+    body = f"{text(head)}.{text(json.dumps(GOOD).encode())}"
+    assert whose(f"{body}.{text(hmac.digest(pem, body.encode(), 'sha256'))}") is None
