@@ -101,7 +101,7 @@ def test_no_count_falls_sooner_than_ten_seconds_after_it_rose_and_the_loads_part
         if up > 0 > down:
             assert fell - rose >= OBJECTIVES.drain_s
     held = [made.memory.hold.held or 0 for made in driven.plans[:HOUR_S]]
-    assert turns(held) <= 2 * 16, "tests/unit/scaling/planner/test_hold.py"
+    assert turns(held) <= 2 * 16, "tests/unit/scaling/planner/test_scale_down_hold.py"
 
 
 def noisy(rate: float, seed: int) -> list[float]:

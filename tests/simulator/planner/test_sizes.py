@@ -8,7 +8,7 @@ import pytest
 from halcyon.scaling.planner.capacity.queueing import LATE_SHARE, Replica, ServiceLine, rate_within, replicas_within
 from halcyon.simulate.engine.case import Case, ServiceLaw
 from halcyon.simulate.engine.run import simulate
-from tests.simulator.builders import Plan, poisson
+from tests.simulator.case_builders import Plan, poisson
 
 DURATION_S = 60.0
 

@@ -12,7 +12,7 @@ from halcyon.fetch import config_pbtxt, model_config_proto
 from halcyon.fetch.errors import ConflictError
 from halcyon.fetch.merge import changes, merge
 from halcyon.fetch.model_config_proto import ModelConfig
-from tests.unit.fetch.strategies import OVERLAYS
+from tests.unit.fetch.overlay_strategies import OVERLAYS
 
 IO = 'input { name: "X" data_type: TYPE_FP32 dims: [ -1, 4 ] } output { name: "Y" data_type: TYPE_FP32 dims: 4 }'
 PAIR = (

@@ -11,7 +11,7 @@ from halcyon.cli.commands.app import COMMANDS
 from halcyon.monitoring import reference
 from halcyon.monitoring.alerts import ALERTS, Alert
 from halcyon.monitoring.dashboards import BOARDS
-from tests.unit.monitoring.test_lists import NAMES, WORDS
+from tests.unit.monitoring.test_metric_lists import NAMES, WORDS
 
 DOCS = Path(__file__).parents[3] / "docs"
 PAGES = DOCS / "runbooks"

@@ -1,0 +1,204 @@
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import pytest
+
+from halcyon.api.documents.balancer_plan import CollectorAddress
+from halcyon.api.documents.observation_report import BalancerSample, PodSample, Record
+from halcyon.api.documents.pod_notice import Notice
+from halcyon.balancer.telemetry.report_stream import ReportStream, SendInterval
+from tests.integration.waiting import PATIENCE
+from tests.unit.balancer.stand_in_api import StandIn, certificate
+from tests.unit.kube.virtual_time import VirtualTime, run
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable
+    from pathlib import Path
+
+NAME = "halcyon.halcyon-system.svc"
+ARRIVES_S = 0.02
+"""Real time that what is sent may take."""
+FAST = SendInterval(least_s=0.2, most_s=1.0, first_pause_s=0.02, longest_pause_s=0.1)
+RECORD = Record("default", "m", "m-balancer-x", 1.0, BalancerSample(0, 0, 0, 0, 0), (PodSample("p", "ready", 1.0),))
+
+
+def with_requests(count: int, at: float = 1.0) -> Record:
+    return replace(RECORD, at=at, balancer=BalancerSample(0, 0, count, 0, 0))
+
+
+def unsent(record: Record) -> Record:
+    """As it was offered: without the time at which it was sent, which every one has."""
+    assert record.sent is not None
+    return replace(record, sent=None)
+
+
+async def until(true: Callable[[], bool], limit_s: float = 5) -> None:
+    async with asyncio.timeout(limit_s * PATIENCE):
+        while not true():  # noqa: ASYNC110 - what it waits for is in another process's hands
+            await asyncio.sleep(0.005)
+
+
+@asynccontextmanager
+async def two(folder: Path) -> AsyncIterator[tuple[ReportStream, list[StandIn], Path]]:
+    """An agent, and two operator replicas on two addresses and one port, of which the second is away."""
+    tls, pem = certificate(folder, name=NAME)
+    token = folder / "token"
+    token.write_text("one\n")
+    first = await StandIn().start(tls=tls, host="127.0.0.1")
+    second = StandIn()
+    collector = CollectorAddress("halcyon-agents", first.port, NAME, pem)
+    addresses = ["127.0.0.1", "127.0.0.2"]
+
+    async def resolve(_host: str, _port: int) -> list[str]:
+        return addresses
+
+    uplink = ReportStream(collector, token, pace=FAST, resolve=resolve)
+    task = asyncio.ensure_future(uplink.run())
+    try:
+        yield uplink, [first, second], token
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await first.stop()
+
+
+@pytest.fixture
+async def both(tmp_path: Path) -> AsyncIterator[tuple[ReportStream, list[StandIn], Path]]:
+    async with two(tmp_path) as made:
+        yield made
+
+
+def paced(folder: Path, scenario: Callable[[ReportStream, StandIn], Awaitable[None]]) -> None:
+    """In virtual time, where no busy machine moves a moment: the sockets and TLS are real."""
+
+    async def main(_time: VirtualTime) -> None:
+        async with two(folder) as (uplink, [first, _], _):
+            await scenario(uplink, first)
+
+    run(main, sockets_s=ARRIVES_S)
+
+
+def test_a_change_is_sent_no_change_is_repeated_rarely_and_times_alone_are_no_change(tmp_path: Path) -> None:
+    async def scenario(uplink: ReportStream, first: StandIn) -> None:
+        uplink.offer(RECORD)
+        await until(lambda: len(first.records) == 1)
+        for at in range(2, 30):
+            uplink.offer(replace(RECORD, at=float(at), pods=(PodSample("p", "ready", float(at)),)))
+            await asyncio.sleep(0.01)
+        assert len(first.records) == 1
+        await until(lambda: len(first.records) == 2)
+        times = [at for at, _ in first.records]
+        assert times[1] - times[0] == pytest.approx(FAST.most_s, abs=0.05)
+        assert first.records[1][1].at == 29.0, "the newest, not the first that differed"
+
+    paced(tmp_path, scenario)
+
+
+def test_changes_are_sent_at_a_bounded_rate_and_the_newest_wins(tmp_path: Path) -> None:
+    async def scenario(uplink: ReportStream, first: StandIn) -> None:
+        for count in range(1, 100):
+            uplink.offer(with_requests(count))
+            await asyncio.sleep(0.01)
+        await until(lambda: bool(first.records) and unsent(first.records[-1][1]) == with_requests(99))
+        times = [at for at, _ in first.records]
+        assert all(after - before > FAST.least_s - 0.02 for before, after in pairwise(times))
+        assert len(times) > 4
+
+    paced(tmp_path, scenario)
+
+
+def test_what_is_urgent_does_not_wait(tmp_path: Path) -> None:
+    async def scenario(uplink: ReportStream, first: StandIn) -> None:
+        uplink.offer(RECORD)
+        await until(lambda: len(first.records) == 1)
+        uplink.offer(with_requests(1), urgent=True)
+        await until(lambda: len(first.records) == 2)
+        assert first.records[1][0] - first.records[0][0] < 0.05
+
+    paced(tmp_path, scenario)
+
+
+def test_what_was_not_sent_yet_goes_before_what_is_urgent_and_the_pace_goes_on(tmp_path: Path) -> None:
+    async def scenario(uplink: ReportStream, first: StandIn) -> None:
+        uplink.offer(RECORD)
+        await until(lambda: len(first.records) == 1)
+        uplink.offer(with_requests(1))
+        uplink.offer(with_requests(2), urgent=True)
+        await until(lambda: len(first.records) == 3)
+        assert [unsent(record) for _, record in first.records] == [RECORD, with_requests(1), with_requests(2)]
+        uplink.offer(with_requests(3))
+        await until(lambda: len(first.records) == 4)
+        # After the last that was in turn, not after the urgent one.
+        assert first.records[3][0] - first.records[0][0] == pytest.approx(FAST.least_s, abs=0.05)
+
+    paced(tmp_path, scenario)
+
+
+async def test_a_replica_that_is_away_disturbs_nobody_and_hears_the_newest_when_it_is_back(
+    both: tuple[ReportStream, list[StandIn], Path],
+) -> None:
+    uplink, [first, _], token = both
+    uplink.offer(RECORD)
+    await until(lambda: len(first.records) == 1)
+    assert uplink.connected == 1, "the other address refuses"
+    token.write_text("two\n")
+    for ws in list(first.sockets):
+        await ws.close()
+    uplink.offer(with_requests(5))
+    await until(lambda: len(first.tokens) == 2)
+    await until(lambda: unsent(first.records[-1][1]) == with_requests(5))
+    assert first.tokens == ["Bearer one", "Bearer two"]
+
+
+async def test_a_collector_with_another_name_or_authority_hears_nothing(tmp_path: Path) -> None:
+    tls, pem = certificate(tmp_path, name="impostor")
+    _, other_pem = certificate(tmp_path, name=NAME)
+    impostor = await StandIn().start(tls=tls)
+    (tmp_path / "token").write_text("secret")
+
+    async def resolve(_host: str, _port: int) -> list[str]:
+        return ["127.0.0.1"]
+
+    for ca in (pem, other_pem):
+        uplink = ReportStream(
+            CollectorAddress("x", impostor.port, NAME, ca), tmp_path / "token", pace=FAST, resolve=resolve
+        )
+        uplink.offer(RECORD)
+        task = asyncio.ensure_future(uplink.run())
+        await asyncio.sleep(0.3)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+    assert impostor.tokens == []
+    await impostor.stop()
+
+
+async def test_notices_of_every_replica_are_handed_on_and_what_is_none_is_left(tmp_path: Path) -> None:
+    tls, pem = certificate(tmp_path, name=NAME)
+    token = tmp_path / "token"
+    token.write_text("one\n")
+    stand_in = await StandIn().start(tls=tls)
+    heard: list[Notice] = []
+    uplink = ReportStream(
+        CollectorAddress("127.0.0.1", stand_in.port, NAME, pem), token, pace=FAST, on_notice=heard.append
+    )
+    task = asyncio.ensure_future(uplink.run())
+    try:
+        uplink.offer(RECORD)
+        await until(lambda: len(stand_in.records) == 1)
+        notice = Notice("p", "a", "10.0.0.7", "leaving")
+        await stand_in.sockets[0].send_str("no notice")
+        await stand_in.sockets[0].send_bytes(b"neither")
+        await stand_in.sockets[0].send_str(notice.to_json())
+        await until(lambda: bool(heard))
+        assert heard == [notice]
+        uplink.offer(with_requests(7))
+        await until(lambda: len(stand_in.records) == 2)
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await stand_in.stop()

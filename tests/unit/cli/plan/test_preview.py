@@ -1,0 +1,158 @@
+"""`halcyon plan -f FILE`: which objects there would be, and what would change in those that are there."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from halcyon.cli.arguments.options import Output
+from halcyon.cli.commands.main import main
+from halcyon.cli.plan import preview
+from halcyon.cli.plan.child_diff import Child, children, overlaid, restarts
+from halcyon.cli.plan.cluster_scope import PlannedScope
+from halcyon.control.desired.plan import make
+from halcyon.control.state.scope import Scope
+from halcyon.kube import kinds
+from tests.unit.cli.explain.test_report import compared
+from tests.unit.cli.plan.test_observations_file import MODEL
+from tests.unit.control.scope_builders import pod, view, world
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+
+
+def nobody(*_: Any) -> None:
+    """Nobody can be asked."""
+
+
+def applied(spec: dict[str, Any] | None = None, now: dict[str, Any] | None = None) -> Scope:
+    """A model that was applied, and is asked for something else now."""
+    before = view(spec)
+    target = make(before).target
+    assert target is not None
+    pods = tuple(pod(f"digits-a-{n}", ready=True, revision=target.key) for n in range(2))
+    return replace(view(now), children=world(before), revisions=(target,), pods=pods)
+
+
+def found(now: Scope) -> dict[tuple[str, str], Child]:
+    return {(c.kind, c.name): c for c in children(now, make(now), nobody)}
+
+
+def page(now: Scope, *notes: str, color: bool = False) -> str:
+    planned = make(now)
+    listed = children(now, planned, nobody)
+    return "\n".join(preview._page(PlannedScope(now, notes), planned, listed, Output("table", color=color))) + "\n"
+
+
+def test_what_was_applied_stays_as_it_is() -> None:
+    now = applied({"replicas": 2}, {"replicas": 2})
+
+    assert {c.change for c in found(now).values()} == {"same"}
+    assert restarts(now, make(now)) == "no server would restart: the revision stays"
+
+
+def test_another_count_changes_counts_and_restarts_nothing() -> None:
+    now = applied({"replicas": 2}, {"replicas": 5})
+    changed = {where: c.diff for where, c in found(now).items() if c.change == "change"}
+
+    assert ("Deployment", "digits-a") in changed
+    assert "-  replicas: 2" in changed["Deployment", "digits-a"]
+    assert "+  replicas: 5" in changed["Deployment", "digits-a"]
+    assert restarts(now, make(now)) == "no server would restart: the revision stays"
+
+
+def test_another_batch_size_is_a_new_revision_that_replaces_every_server() -> None:
+    now = applied(now={"batching": {"maxBatchSize": 8}})
+    made = found(now)
+
+    assert (
+        restarts(now, make(now)) == "2 servers would be replaced, by rollout.strategy Auto: the revision is a new one"
+    )
+    assert "create" in [c.change for (kind, _), c in made.items() if kind == "ControllerRevision"]
+    assert made["Deployment", "digits-a"].change == "change"
+
+
+def test_what_is_not_needed_any_more_is_deleted() -> None:
+    scaled = {"scaling": {"maxReplicas": 4, "actuator": "HPA"}}
+    now = applied(scaled, {"scaling": {"maxReplicas": 4, "actuator": "Direct"}})
+
+    assert found(now)["HorizontalPodAutoscaler", "digits"].change == "delete"
+
+
+def test_fields_of_others_are_no_difference() -> None:
+    now = applied()
+    there = dict(now.children)
+    deployment = there[kinds.DEPLOYMENT, "digits-a"]
+    there[kinds.DEPLOYMENT, "digits-a"] = {**deployment, "spec": {**deployment["spec"], "paused": False}}
+
+    assert {c.change for c in found(replace(now, children=there)).values()} == {"same"}
+
+
+@pytest.mark.parametrize(
+    ("live", "wanted", "after"),
+    [
+        ({"a": 1, "b": {"c": 2}}, {"b": {"d": 3}}, {"a": 1, "b": {"c": 2, "d": 3}}),
+        ([{"name": "x", "more": 1}], [{"name": "y"}], [{"name": "y", "more": 1}]),
+        ([1, 2], [1], [1]),
+        ({"cpu": "1000m"}, {"cpu": "1"}, {"cpu": "1000m"}),
+    ],
+)
+def test_applying_leaves_what_it_does_not_name(live: Any, wanted: Any, after: Any) -> None:
+    assert overlaid(live, wanted) == after
+
+
+@pytest.mark.parametrize("color", [False, True])
+def test_the_page(color: bool) -> None:
+    now = applied({"replicas": 2}, {"replicas": 3, "traffic": {"queueLimit": 77}})
+
+    compared(
+        GOLDEN / f"plan-change{'-color' if color else ''}.txt", page(now, "roles may not be read by you", color=color)
+    )
+
+
+def test_the_page_of_a_refused_spec() -> None:
+    now = applied(now={"batching": {"maxBatchSize": 0}})
+
+    assert "! not accepted (Invalid): spec.batching.maxBatchSize is 0" in page(now)
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    status = main(["plan", *arguments])
+    captured = capsys.readouterr()
+    return status, captured.out, captured.err
+
+
+def test_off_line_the_objects_of_a_new_model_are_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "m.yaml"
+    file.write_text(MODEL)
+    status, out, err = run(capsys, "-f", str(file), "--offline", "--no-color")
+
+    assert (status, err) == (0, "")
+    compared(GOLDEN / "plan-offline.txt", out)
+    status, out, _ = run(capsys, "-f", str(file), "--offline", "-o", "json")
+    told = json.loads(out)
+    assert told["accepted"] is True
+    assert {child["change"] for child in told["children"]} == {"create"}
+    assert ("Deployment", "m-a") in {(child["kind"], child["object"]["metadata"]["name"]) for child in told["children"]}
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--offline", "--memory", "x.json"], "--memory is of the planner, which decides on --observations"),
+        (["--observations", "x.json", "-o", "yaml"], "decisions are printed as a table or as JSON"),
+        (["-n", "b"], "m is of namespace a, and -n says b; leave -n out"),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused(
+    options: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "m.yaml"
+    file.write_text(MODEL.replace("{name: m}", "{name: m, namespace: a}"))
+    status, _, err = run(capsys, "-f", str(file), *options)
+
+    assert status == 2
+    assert said in err

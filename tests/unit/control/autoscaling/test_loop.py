@@ -1,0 +1,264 @@
+"""Who is decided for and when, by a leader and by a standby, and what is forgotten."""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import pairwise
+
+import pytest
+
+from halcyon.control.autoscaling.loop import SLICE_S, TICK_S
+from halcyon.control.autoscaling.scale_writer import PUBLISHED_WITHIN_S
+from halcyon.control.objects.actuator import Actuator
+from halcyon.kube.kinds import Key
+from halcyon.scaling.observations import FRESH_S
+from halcyon.scaling.policy.decision import REST_S, SPACING_S
+from halcyon.signals.store_state import CONFIRMS_INTERVAL_S
+from tests.unit.control.autoscaling.autoscaler_simulation import DIGITS, Running, World, holds, live, plan_of, served
+from tests.unit.kube.virtual_time import VirtualTime, run
+
+HPA, DIRECT = Actuator.HPA, Actuator.DIRECT
+
+
+def test_a_model_whose_decision_fails_stops_nobody_and_its_own_count_grows_stale() -> None:
+    async def scenario(world: World) -> None:
+        dictated = world.dictate()
+        dictated.wanted |= {DIGITS: 3, Key("team", "other"): 3}
+        world.model(replicas=2)
+        other = world.model("other", replicas=2)
+        async with Running(world.scaler):
+            await asyncio.sleep(1)
+            decided = world.scaler.decisions
+            dictated.wanted |= {DIGITS: ValueError("a surprise"), other: 4}
+            await asyncio.sleep(FRESH_S - 2)
+            assert await served(world) == 3
+            await asyncio.sleep(REST_S)
+            assert "s old; the limit is 10 s" in str(await served(world))
+            assert await served(world, other) == 4
+            dictated.wanted[DIGITS] = 5
+            await asyncio.sleep(REST_S + 1)
+            assert await served(world) == 5
+            assert world.scaler.decisions > decided + 2
+
+    world = live(scenario)
+
+    assert world.counts() == [3, 5]
+    assert world.counts(Key("team", "other")) == [3, 4]
+
+
+def test_a_model_whose_decision_fails_is_tried_no_more_often_than_others() -> None:
+    async def scenario(world: World) -> None:
+        dictated = world.dictate()
+        dictated.wanted[DIGITS] = ValueError("a surprise")
+        world.model()
+        async with Running(world.scaler):
+            for _ in range(400):
+                world.speak()
+                await asyncio.sleep(0.05)
+        times = [at for at, _ in dictated.asked]
+        assert len(times) >= 4
+        assert min(later - sooner for sooner, later in pairwise(times)) >= CONFIRMS_INTERVAL_S - TICK_S
+
+    live(scenario)
+
+
+def test_a_standby_decides_and_writes_nothing() -> None:
+    async def scenario(world: World) -> None:
+        dictated = world.dictate()
+        dictated.wanted[DIGITS] = 7
+        world.model(replicas=2, actuator=None, told={"desired": 4})
+        async with Running(world.scaler):
+            await asyncio.sleep(3)
+            assert dictated.asked
+            assert await served(world) == 4
+            world.led = False
+            assert await served(world) == 7
+
+    world = live(scenario, leads=False)
+
+    assert (world.writes, world.queued) == ([], [])
+
+
+def test_a_standby_serves_nothing_before_the_leader_has_said_something() -> None:
+    async def scenario(world: World) -> None:
+        world.dictate()
+        world.model(actuator=None)
+        async with Running(world.scaler):
+            await asyncio.sleep(3)
+            assert await served(world) == "the leader has decided nothing yet"
+
+    live(scenario, leads=False)
+
+
+def test_a_new_leader_writes_nothing_for_a_model_before_a_reconcile_has_told_what_writes_its_count() -> None:
+    async def scenario(world: World) -> None:
+        world.dictate().wanted[DIGITS] = 5
+        key = world.model(replicas=2, actuator=None)
+        async with Running(world.scaler):
+            await asyncio.sleep(3)
+            world.leads = True
+            await asyncio.sleep(3 * REST_S)
+            # It may be an autoscaler of somebody else's that scales it.
+            assert world.counts() == []
+            world.scaler.planned(key, plan_of(world.specs[key]))
+            await asyncio.sleep(REST_S + 1)
+            assert world.counts() == [5]
+
+    live(scenario, leads=False)
+
+
+@pytest.mark.parametrize("how", ["forget", "gone", "planned"])
+def test_nothing_is_kept_of_a_model_that_is_not_decided_for_any_more(how: str) -> None:
+    async def scenario(world: World) -> None:
+        key = world.model(
+            replicas=1, schedules=[{"name": "s", "start": "0 8 * * *", "duration": "1h", "minReplicas": 2}]
+        )
+        async with Running(world.scaler):
+            await world.load(400, 20)
+            assert world.counts()
+            world.scale(key, 1, by="argocd")
+            await world.load(400, 5)
+            kept = holds(world.scaler, key)
+            assert "_models" in kept
+            assert {"deciding._models", "rivals._seen", "sensing._models"} <= set(kept)
+            if how == "planned":
+                world.scaler.planned(key, plan_of(None, Actuator.NONE))
+            else:
+                getattr(world.scaler, how)(key)
+            await asyncio.sleep(PUBLISHED_WITHIN_S + TICK_S)
+            about_facts = {"sensing._models", "_telling._batches"} if how != "gone" else set()
+            assert set(holds(world.scaler, key)) <= about_facts
+
+    live(scenario)
+
+
+@pytest.mark.parametrize("leads", [True, False])
+def test_nothing_is_kept_of_a_model_that_was_deleted_although_its_last_balancer_still_speaks(leads: bool) -> None:
+    async def scenario(world: World) -> None:
+        key = world.model(replicas=2, actuator=HPA if leads else None)
+        async with Running(world.scaler):
+            await world.load(80, 15)
+            world.delete(key)
+            if leads:
+                world.scaler.gone(key)  # only who leads is told of it
+                world.hub.forget(*key)
+            await world.load(0, 15)
+            assert holds(world.scaler, key) == []
+
+    live(scenario, leads=leads)
+
+
+def test_a_model_is_decided_for_no_more_often_than_agents_may_confirm_however_often_they_speak() -> None:
+    async def scenario(world: World) -> None:
+        dictated = world.dictate()
+        world.model()
+        async with Running(world.scaler):
+            for _ in range(600):
+                world.speak()
+                await asyncio.sleep(1 / 30)
+        times = [at for at, _ in dictated.asked]
+        assert 18 <= len(times) <= 20 / CONFIRMS_INTERVAL_S + 1
+        assert min(later - sooner for sooner, later in pairwise(times)) >= CONFIRMS_INTERVAL_S - TICK_S
+
+    live(scenario)
+
+
+def test_a_model_whose_agents_speak_out_of_turn_but_confirm_nothing_is_decided_for_once_a_second() -> None:
+    async def scenario(world: World) -> None:
+        dictated = world.dictate()
+        world.model()
+        async with Running(world.scaler):
+            for _ in range(20):
+                world.speak()
+                await asyncio.sleep(0.6)
+                world.speak()
+                await asyncio.sleep(0.6)
+        times = [at for at, _ in dictated.asked]
+        assert min(later - sooner for sooner, later in pairwise(times)) >= SPACING_S
+
+    live(scenario)
+
+
+def test_a_record_that_confirms_another_is_decided_on_at_once() -> None:
+    async def scenario(world: World) -> None:
+        dictated = world.dictate()
+        world.model()
+        async with Running(world.scaler):
+            for _ in range(3):
+                world.speak()
+                await asyncio.sleep(1.0)
+            world.speak()
+            await asyncio.sleep(0.2)
+            world.speak()
+            spoke = world.time()
+            await asyncio.sleep(2 * TICK_S)
+            late = [at for at, _ in dictated.asked if at >= spoke]
+            assert late
+            assert late[0] - spoke <= TICK_S + 0.01
+
+    live(scenario)
+
+
+def test_at_zero_what_agents_say_is_looked_at_at_once() -> None:
+    async def scenario(world: World) -> None:
+        dictated = world.dictate()
+        dictated.wanted[DIGITS] = 0
+        world.model(replicas=0, minReplicas=0)
+        async with Running(world.scaler):
+            await asyncio.sleep(REST_S)
+            world.speak()
+            await asyncio.sleep(SPACING_S / 2)
+            decided = len(dictated.asked)
+            world.speak()
+            dictated.wanted[DIGITS] = 1
+            await asyncio.sleep(2 * TICK_S)
+            assert len(dictated.asked) > decided
+            assert world.counts() == [1]
+
+    live(scenario)
+
+
+def test_a_model_whose_agents_are_silent_is_decided_for_all_the_same() -> None:
+    async def scenario(world: World) -> None:
+        dictated = world.dictate()
+        world.model()
+        async with Running(world.scaler):
+            await asyncio.sleep(30)
+        times = [at for at, _ in dictated.asked]
+        assert max(later - sooner for sooner, later in pairwise(times)) <= REST_S + 2 * TICK_S
+
+    live(scenario)
+
+
+def test_a_thousand_models_in_one_round_let_others_have_their_turn() -> None:
+    async def scenario(time: VirtualTime) -> None:
+        spent = 0.0
+
+        def clock() -> float:
+            return time() + spent
+
+        world = World(clock)
+        dictated = world.dictate()
+
+        def think() -> None:
+            nonlocal spent
+            spent += 0.001
+
+        dictated.thinks = think
+        for number in range(1000):
+            world.model(f"m{number:04}")
+        turns: list[float] = []
+
+        async def others() -> None:
+            while True:
+                turns.append(clock())
+                await asyncio.sleep(0)
+
+        task = asyncio.create_task(others())
+        await asyncio.sleep(0)
+        await world.scaler._round()
+        task.cancel()
+        assert world.scaler.decisions == 1000
+        assert max(later - sooner for sooner, later in pairwise(turns)) <= SLICE_S + 0.002
+
+    run(scenario)

@@ -1,0 +1,98 @@
+"""Which NetworkPolicies a model has: each row of the table in `halcyon.control.desired.network_policies`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from halcyon.control.desired.plan import make
+from halcyon.control.state.scope import Scope
+from halcyon.kube import kinds
+from tests.unit.control.scope_builders import stranger, view, world
+from tests.unit.render.rendered import WALLED
+
+DIRECT = {"traffic": {"balancer": "Service"}}
+AROUND_BALANCERS = (kinds.NETWORK_POLICY, "digits-balancer")
+
+
+def policies(seen: Scope) -> dict[str, Any]:
+    return {o["metadata"]["name"]: o["spec"] for o in make(seen).then if o["kind"] == "NetworkPolicy"}
+
+
+def let_in(seen: Scope) -> list[str]:
+    """Who is let in to the servers, in the order of the rules."""
+    found = []
+    for rule in policies(seen)["digits-server"]["ingress"]:
+        labels = [peer["podSelector"]["matchLabels"] for peer in rule.get("from", ())]
+        found.append(labels[0].get("app") or labels[0]["app.kubernetes.io/component"] if labels else "anybody")
+    return found
+
+
+def after(before: Scope, spec: dict[str, Any] | None, *, balancers: int) -> Scope:
+    """What is there once the plan of `before` was applied."""
+    planned = make(before)
+    assert planned.target is not None
+    children = {**dict(before.children), **world(before, planned)}
+    for where in planned.delete:
+        children.pop(where)
+    return view(spec, site=WALLED, children=children, revisions=(planned.target,), balancers=balancers)
+
+
+def test_none_unless_the_site_asks() -> None:
+    assert policies(view()) == {}
+    assert policies(view(DIRECT)) == {}
+
+
+@pytest.mark.parametrize(
+    ("spec", "balancers", "who", "both"),
+    [
+        (None, 0, ["halcyon", "balancer"], True),
+        (None, 2, ["halcyon", "balancer"], True),
+        (DIRECT, 0, ["halcyon", "anybody"], False),
+        (DIRECT, 2, ["halcyon", "balancer", "anybody"], True),
+    ],
+    ids=["balanced, none yet", "balanced", "direct", "direct, they linger"],
+)
+def test_they_follow_the_way_that_requests_take(
+    spec: dict[str, Any] | None, balancers: int, who: list[str], both: bool
+) -> None:
+    seen = view(spec, site=WALLED, balancers=balancers)
+
+    assert let_in(seen) == who
+    assert ("digits-balancer" in policies(seen)) == both
+
+
+def test_a_change_of_the_way_shuts_nobody_out_on_it() -> None:
+    direct = after(view(site=WALLED), DIRECT, balancers=2)
+    assert let_in(direct) == ["halcyon", "balancer", "anybody"]
+    assert AROUND_BALANCERS not in make(direct).delete, "they still drain"
+    alone = after(direct, DIRECT, balancers=0)
+    assert AROUND_BALANCERS in make(alone).delete
+    assert let_in(alone) == ["halcyon", "anybody"]
+
+    back = after(alone, None, balancers=0)
+    assert let_in(back) == ["halcyon", "balancer", "anybody"], (
+        "the Service leads to servers until a balancer is available"
+    )
+    available = after(back, None, balancers=2)
+    deployment = available.children[kinds.DEPLOYMENT, "digits-balancer"]
+    deployment["status"] = {"availableReplicas": 2}
+    assert let_in(available) == ["halcyon", "balancer", "anybody"], "in the same moment the Service is led elsewhere"
+    assert let_in(after(available, None, balancers=2)) == ["halcyon", "balancer"]
+
+
+def test_agents_are_let_out_to_the_operators_port() -> None:
+    ports = {
+        port["port"] for rule in policies(view(site=WALLED))["digits-balancer"]["egress"] for port in rule["ports"]
+    }
+    assert WALLED.port in ports
+
+
+def test_one_of_somebody_else_is_left_alone_and_named() -> None:
+    planned = make(view(site=WALLED, children={AROUND_BALANCERS: stranger(*AROUND_BALANCERS)}))
+
+    assert not planned.acceptance.accepted
+    assert (
+        "NetworkPolicy digits-balancer exists and doesn't belong to this ModelDeployment" in planned.acceptance.message
+    )

@@ -1,0 +1,190 @@
+"""The ledger of a namespace's GPUs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from halcyon.api.conditions import Reason
+from halcyon.api.spec.parse import parse
+from halcyon.control.acceptance.accepted_specs import AcceptedSpecs
+from halcyon.control.desired.plan import Acceptance, ConflictingObject, ReconcilePlan, make
+from halcyon.control.reconcile.gpu_reservations import GpuReservations
+from halcyon.control.state.cluster_state import ClusterState
+from halcyon.control.state.scope import Gpus
+from halcyon.kube import kinds
+from halcyon.kube.kinds import Key
+from halcyon.render import names
+from tests.unit.control.scope_builders import PVC, resource, view, world
+from tests.unit.kube.memory_kube import MemoryKube
+
+ONE, TWO, THREE = (Key("team", name) for name in ("one", "two", "three"))
+ELSEWHERE = Key("other", "one")
+
+
+def plan(key: Key, replicas: int, *, gpus: int = 1, reason: Reason = Reason.ACCEPTED) -> ReconcilePlan:
+    spec = parse(key.name, {"replicas": replicas, "model": {"source": PVC}, "runtime": {"gpu": {"count": gpus}}})
+    return ReconcilePlan(Acceptance(accepted=reason is Reason.ACCEPTED, reason=reason, message=""), spec=spec)
+
+
+class Ledger:
+    def __init__(self, *, limited: bool = True) -> None:
+        self.again: list[Key] = []
+        self.caches = ClusterState(MemoryKube(), enqueue=lambda _: None)
+        self.gpus = GpuReservations(self.caches, AcceptedSpecs(self.caches), self.again.append, limited=limited)
+
+    def accept(self, key: Key, planned: ReconcilePlan) -> None:
+        """A plan that is made and written."""
+        self.gpus.planned(key, planned)
+        self.gpus.sent(key)
+        self.gpus.written(key)
+
+    def store(self, spec: dict[str, Any], *, count: int | None = None, tampered: bool = False) -> None:
+        """A model `digits` as an earlier process has left it."""
+        before = view(spec)
+        children = world(before, make(before))
+        self.caches.resources._store(Key("team", "digits"), resource(spec))
+        for (kind, name), obj in children.items():
+            stored = obj | {"metadata": obj["metadata"] | {"resourceVersion": "1"}}
+            if tampered and name == names.balancer("digits") and kind is kinds.CONFIG_MAP:
+                text = stored["data"]["accepted.json"].replace('"maxReplicas":3', '"maxReplicas":900')
+                stored = stored | {"data": stored["data"] | {"accepted.json": text}}
+            if count is not None and name == "digits-a" and kind is kinds.DEPLOYMENT:
+                stored = stored | {"spec": stored["spec"] | {"replicas": count}}
+            self.caches.children[kind]._store(Key("team", name), stored)
+
+
+def test_what_is_planned_counts_for_all_others_of_the_namespace() -> None:
+    ledger = Ledger()
+    ledger.gpus.planned(ONE, plan(ONE, 2, gpus=4))
+    ledger.accept(TWO, plan(TWO, 3))
+    ledger.gpus.planned(ELSEWHERE, plan(ELSEWHERE, 100))
+
+    assert ledger.gpus(TWO) == Gpus(3, 8)
+    assert ledger.gpus(THREE) == Gpus(0, 11)
+
+
+def test_what_is_only_reserved_is_no_right() -> None:
+    ledger = Ledger()
+    ledger.gpus.planned(ONE, plan(ONE, 8))
+    assert ledger.gpus(ONE) == Gpus(0, 0)
+    ledger.gpus.sent(ONE)
+    assert ledger.gpus(ONE) == Gpus(0, 0)
+    ledger.gpus.written(ONE)
+    assert ledger.gpus(ONE) == Gpus(8, 0)
+
+
+def test_a_reservation_of_which_nothing_was_written_is_given_back() -> None:
+    ledger = Ledger()
+    ledger.accept(ONE, plan(ONE, 2))
+    ledger.gpus.planned(TWO, replace(plan(TWO, 0, reason=Reason.POLICY_DENIED), spec=None))
+    ledger.gpus.planned(ONE, plan(ONE, 8))
+    assert ledger.gpus(TWO) == Gpus(0, 8)
+    ledger.gpus.withdrawn(ONE)
+    assert (ledger.gpus(TWO), ledger.gpus(ONE), ledger.again) == (Gpus(0, 2), Gpus(2, 0), [TWO])
+
+
+def test_servers_that_may_have_been_written_count_until_a_plan_is_written_in_full() -> None:
+    ledger = Ledger()
+    ledger.gpus.planned(ONE, plan(ONE, 8))
+    ledger.gpus.sent(ONE)
+    ledger.gpus.withdrawn(ONE)
+    ledger.gpus.planned(ONE, plan(ONE, 2))
+    ledger.gpus.sent(ONE)
+    assert (ledger.gpus(TWO), ledger.gpus(ONE)) == (Gpus(0, 8), Gpus(0, 0))
+    ledger.gpus.written(ONE)
+    assert ledger.gpus(TWO) == Gpus(0, 2)
+
+
+def test_what_a_model_gives_up_is_free_once_that_is_written() -> None:
+    ledger = Ledger()
+    ledger.accept(ONE, plan(ONE, 8))
+    ledger.gpus.planned(ONE, plan(ONE, 1))
+    assert ledger.gpus(TWO) == Gpus(0, 8)
+    ledger.gpus.written(ONE)
+    assert ledger.gpus(TWO) == Gpus(0, 1)
+
+
+def test_a_plan_that_makes_nothing_changes_nothing() -> None:
+    ledger = Ledger()
+    ledger.accept(ONE, plan(ONE, 8))
+    ledger.accept(ONE, replace(plan(ONE, 0, reason=Reason.INVALID), spec=None))
+    assert ledger.gpus(ONE) == Gpus(8, 0)
+
+
+def test_who_waits_for_a_stranger_to_go_holds_nothing() -> None:
+    ledger = Ledger()
+    waiting = replace(
+        plan(ONE, 8, reason=Reason.CONFLICT), strangers=(ConflictingObject("Service", "one", leaving=False),)
+    )
+    ledger.accept(ONE, waiting)
+    assert ledger.gpus(TWO) == Gpus(0, 0)
+
+
+def test_servers_of_the_revision_before_count_while_they_are_kept() -> None:
+    """A revision with fewer GPUs failed, so the servers are of the one before it."""
+    large = make(view({"runtime": {"gpu": {"count": 4}}}))
+    small = make(view({"runtime": {"gpu": {"count": 1}}}))
+    assert small.rollout is not None
+    assert large.rollout is not None
+    ledger = Ledger()
+    ledger.accept(ONE, replace(small, rollout=replace(small.rollout, slots=large.rollout.slots)))
+    assert ledger.gpus(TWO) == Gpus(0, 4)
+
+
+def test_a_deleted_model_counts_until_its_deployment_is_gone() -> None:
+    digits, ledger = Key("team", "digits"), Ledger()
+    ledger.store({"scaling": {"maxReplicas": 8}, "runtime": {"gpu": {"count": 2}}}, count=3)
+    assert ledger.gpus(ONE) == Gpus(0, 16)
+    ledger.gpus.gone(digits)
+    assert (ledger.gpus(ONE), ledger.gpus(digits)) == (Gpus(0, 6), Gpus(0, 0))
+    ledger.caches.children[kinds.DEPLOYMENT]._store(Key("team", "digits-a"), None)
+    ledger.gpus.gone(digits)
+    assert ledger.gpus(ONE) == Gpus(0, 0)
+
+
+def test_whom_the_policy_has_refused_is_asked_again_when_another_holds_less() -> None:
+    ledger = Ledger()
+    ledger.accept(ONE, plan(ONE, 8))
+    ledger.accept(TWO, replace(plan(TWO, 0, reason=Reason.POLICY_DENIED), spec=None))
+    assert ledger.again == []
+    ledger.accept(ONE, plan(ONE, 4))
+    assert ledger.again == [TWO]
+    ledger.gpus.gone(ONE)
+    assert ledger.again == [TWO, TWO]
+    ledger.accept(TWO, plan(TWO, 8))
+    ledger.accept(TWO, plan(TWO, 2))
+    assert ledger.again == [TWO, TWO]
+
+
+def test_a_new_process_begins_with_what_was_accepted() -> None:
+    ledger = Ledger()
+    ledger.store({"scaling": {"maxReplicas": 3}, "runtime": {"gpu": {"count": 2}}})
+    assert ledger.gpus(ONE) == Gpus(0, 6)
+
+
+def test_of_a_model_without_scaling_the_count_that_is_in_force_counts() -> None:
+    ledger = Ledger()
+    ledger.store({"runtime": {"gpu": {"count": 2}}}, count=5)
+    assert ledger.gpus(ONE) == Gpus(0, 10)
+
+
+def test_a_new_process_counts_the_deployment_that_an_earlier_one_has_written_last() -> None:
+    """It was killed before it wrote the accepted spec."""
+    ledger = Ledger()
+    ledger.store({"runtime": {"gpu": {"count": 2}}}, count=5)
+    ledger.caches.children[kinds.CONFIG_MAP]._store(Key("team", names.balancer("digits")), None)
+    assert ledger.gpus(ONE) == Gpus(0, 10)
+
+
+def test_what_somebody_has_written_into_the_accepted_spec_counts_for_nothing() -> None:
+    ledger = Ledger()
+    ledger.store({"scaling": {"maxReplicas": 3}}, tampered=True)
+    assert ledger.gpus(Key("team", "digits")) == Gpus(1, 0)
+
+
+def test_without_a_limit_nothing_is_counted() -> None:
+    ledger = Ledger(limited=False)
+    ledger.gpus.planned(ONE, plan(ONE, 2))
+    ledger.gpus.gone(ONE)
+    assert ledger.gpus(TWO) == Gpus()

@@ -1,0 +1,143 @@
+"""What a reconcile does where writes fail; what it writes when all goes well is for the integration tests."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable
+
+import pytest
+from typing_extensions import override
+
+from halcyon.control.reconcile.gpu_reservations import GpuReservations
+from halcyon.control.reconcile.reconciler import COUNTS_INTERVAL_S, STATES_INTERVAL_S, STATUS_INTERVAL_S, Reconciler
+from halcyon.control.state.cluster_state import ClusterState
+from halcyon.kube import errors
+from halcyon.kube.client import FIELD_MANAGER, Object
+from halcyon.kube.event_recorder import EventRecorder
+from halcyon.kube.kinds import Key, Kind
+from halcyon.render import names
+from tests.unit.control.scope_builders import pod, resource
+from tests.unit.kube.memory_kube import MemoryKube
+from tests.unit.render.rendered import SITE
+
+DIGITS = Key("team", "digits")
+
+
+class Applying(MemoryKube):
+    """Takes every status; children are for `fate` to decide."""
+
+    def __init__(self, fate: Callable[[], None]) -> None:
+        super().__init__()
+        self.fate = fate
+        self.tried = asyncio.Event()
+        self.statuses: list[Object] = []
+
+    @override
+    async def apply(
+        self, kind: Kind, obj: Object, *, force: bool = True, subresource: str = "", manager: str = FIELD_MANAGER
+    ) -> Object:
+        if subresource == "status":
+            self.statuses.append(obj["status"])
+            return {**obj, "metadata": {**obj["metadata"], "resourceVersion": "1"}}
+        self.tried.set()
+        await asyncio.sleep(0)
+        self.fate()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+
+def reconciler(kube: Applying, clock: Callable[[], float] = lambda: 1000.0) -> Reconciler:
+    caches = ClusterState(kube, enqueue=lambda _: None)
+    made = resource()
+    made["metadata"]["resourceVersion"] = "1"
+    caches.resources._seen = 1
+    caches.resources._store(DIGITS, made)
+    claim = {"metadata": {"namespace": "team", "name": "models", "resourceVersion": "1"}}
+    caches.claims._store(Key("team", "models"), claim)
+
+    recorder = EventRecorder(kube, instance="op", clock=clock)
+    return Reconciler(
+        kube,
+        caches,
+        recorder,
+        lambda: SITE,
+        clock,
+        on_plan=lambda *_: None,
+        on_gone=lambda _: None,
+        shares=GpuReservations(caches, lambda _: None, lambda _: None, limited=False),
+    )
+
+
+async def test_a_refusal_is_looked_at_again_at_once_when_it_is_new_and_not_when_only_its_words_are() -> None:
+    number = itertools.count()
+
+    def refuse() -> None:
+        raise errors.Refused(403, f"denied; request {next(number)}")
+
+    subject = reconciler(Applying(refuse))
+
+    assert (await subject.reconcile(DIGITS)).again_s == 0.0
+    for _ in range(3):
+        assert (await subject.reconcile(DIGITS)).again_s == STATUS_INTERVAL_S
+
+
+async def test_a_write_that_fails_leaves_a_status_behind_and_is_an_error() -> None:
+    def fail() -> None:
+        raise errors.Unreachable("reset")
+
+    kube = Applying(fail)
+    with pytest.raises(errors.Unreachable):
+        await reconciler(kube).reconcile(DIGITS)
+
+    assert len(kube.statuses) == 1
+
+
+async def test_a_reconcile_that_is_cancelled_writes_nothing_more() -> None:
+    kube = Applying(lambda: None)
+    working = asyncio.create_task(reconciler(kube).reconcile(DIGITS))
+    async with asyncio.timeout(5):
+        await kube.tried.wait()
+    working.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await working
+
+    assert kube.statuses == []
+
+
+async def test_pods_that_come_one_by_one_are_told_of_once_a_second_and_what_is_news_twice(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # Revisions are refused too, so the rollout's beginning is kept nowhere, and each look finds it a second later.
+    monkeypatch.setattr("halcyon.control.state.cluster_state.time.time", itertools.count(1_800_000_000.0).__next__)
+
+    def refuse() -> None:
+        raise errors.Refused(403, "denied")
+
+    kube = Applying(refuse)
+    time = 1000.0
+    subject = reconciler(kube, lambda: time)
+    caches = subject.caches
+
+    async def reconciled(version: int) -> float | None:
+        """With the last status in the cache."""
+        seen = resource(status=kube.statuses[-1] if kube.statuses else None)
+        seen["metadata"]["resourceVersion"] = str(version)
+        caches.resources._store(DIGITS, seen)
+        return (await subject.reconcile(DIGITS)).again_s
+
+    def have(number: int) -> None:
+        made = pod(f"digits-a-{number}", ready=False)
+        made["metadata"]["labels"] |= {names.OWNER_LABEL: "digits", names.COMPONENT_LABEL: names.SERVER}
+        caches.pods._store(Key("team", made["metadata"]["name"]), made)
+
+    await reconciled(2)
+    assert await reconciled(3) == STATES_INTERVAL_S
+    assert len(kube.statuses) == 1
+    time += STATES_INTERVAL_S
+    await reconciled(4)
+    assert len(kube.statuses) == 2
+    for number in range(3):
+        have(number)
+        assert await reconciled(5 + number) == COUNTS_INTERVAL_S
+    assert len(kube.statuses) == 2
