@@ -199,7 +199,7 @@ ROWS: tuple[Row, ...] = (
         both(CLAIM, {"uri": {"url": "http://10.0.0.1/a.tar"}}, "over http:// anybody on the way may change what comes"),
         _url("s3://models/a", endpoint="http://[::1]:6443"),
     ), beside=(
-        "tests/integration/fetch/test_egress_proxy.py::test_where_no_model_may_be_taken_from",
+        "tests/integration/fetch/test_egress_proxy.py::test_forbidden_download_addresses_are_refused",
         "tests/integration/fetch/test_egress_proxy.py::test_a_name_that_leads_inside_is_refused_when_it_is_connected_to",
         "tests/integration/fetch/test_download.py::test_a_redirect_to_another_host_is_not_followed",
     ), why="a name says nothing of its address: the download looks at what it connects to"),
@@ -276,7 +276,7 @@ ROWS: tuple[Row, ...] = (
         bad("batching", {"maxQueueDelay": "2m"}, "must lie between 0us and 1m", "spec.batching.maxQueueDelay"),
         bad("traffic.requestTimeout", "2h", "must lie between 10ms and 1h"),
     ), beside=(
-        "tests/unit/control/status/test_status.py::test_a_batch_that_is_waited_for_longer_than_its_requests_live_is_warned_of",
+        "tests/unit/control/status/test_status.py::test_a_batch_delay_beyond_the_request_timeout_causes_a_warning",
     ), why="a wait that is allowed and longer than requests live is taken with a warning"),
     Row(38, "a GPU's target without a GPU", (
         both("scaling", {"maxReplicas": 2, "targets": {"gpuUtilization": 80}}, "spec.scaling.targets.gpuUtilization is set and spec.runtime.gpu.count is 0"),
@@ -302,13 +302,13 @@ ROWS: tuple[Row, ...] = (
     ), deed="annotations_without_end"),
     Row(44, "documents that grow when they are read", deed="yaml_bombs", beside=(
         "tests/unit/cli/lint/test_checks.py::test_aliases_are_gone_through_once",
-        "tests/unit/cli/lint/test_checks.py::test_any_text_is_either_read_or_named",
+        "tests/unit/cli/lint/test_checks.py::test_a_text_is_either_read_or_named",
     ), why="files on a user's machine are read by `halcyon lint`, which no API server stands before"),
     Row(45, "another kind of source or GPU under the same name", deed="another_source", beside=(
-        "tests/unit/render/test_children.py::test_a_change_of_what_a_server_pod_is_made_of_is_a_new_revision",
+        "tests/unit/render/test_children.py::test_a_changed_ingredient_of_a_server_pod_is_a_new_revision",
     ), why="of a GPU that is another one: what makes a revision new is the builders' alone"),
     Row(46, "a name that is somebody else's", deed="somebody_s_name", beside=(
-        "tests/integration/operator/test_conflicting_objects.py::test_an_object_that_is_not_ours_is_left_untouched_and_nothing_else_is_made",
+        "tests/integration/operator/test_conflicting_objects.py::test_a_conflicting_object_is_left_untouched_and_no_other_is_made",
     ), why="each way to be a stranger, and what becomes of children that are there"),
     Row(47, "an object that claims to be ours", deed="spoofed_owner"),
     Row(48, "finalizers, and a deletion that is raced", deed="finalizers"),
@@ -343,9 +343,9 @@ ROWS: tuple[Row, ...] = (
         bad("traffic.tls", {"secretName": "other/x"}, _MATCH, "spec.traffic.tls.secretName is"),
         bad("traffic.tls", {"secretName": "x", "namespace": "other"}, "unknown field", "spec.traffic.tls.namespace is not a field"),
     ), beside=(
-        "tests/integration/balancer/test_tls.py::test_without_a_certificate_nobody_can_come_until_there_is_one",
-        "tests/integration/balancer/test_tls.py::test_one_that_has_expired_takes_no_good_ones_place_and_the_days_that_are_left_are_told",
-        "tests/unit/balancer/config/test_haproxy_cfg.py::test_a_port_with_tls_never_takes_plain_text_and_without_a_certificate_nothing",
+        "tests/integration/balancer/test_tls.py::test_clients_are_rejected_until_the_first_certificate_is_there",
+        "tests/integration/balancer/test_tls.py::test_an_expired_certificate_replaces_no_good_one_and_the_expiry_is_reported",
+        "tests/unit/balancer/config/test_haproxy_cfg.py::test_a_tls_port_never_takes_plain_text_and_is_closed_without_certificate",
     ), why="a certificate that lacks, or has expired, is read by the agent, in a pod"),
     Row(56, "where metrics are asked, and what", (
         bad("scaling", {"maxReplicas": 2, "serverAddress": "http://evil/"}, "unknown field", "spec.scaling.serverAddress is not a field"),
@@ -379,7 +379,7 @@ ROWS: tuple[Row, ...] = (
     Row(63, "a route that another model has", (
         both("traffic.gateway", _gateway(http={"hostnames": ["a.victim.models.example.com"]}), "reached by the hostnames a.victim.models.example.com"),
     ), beside=(
-        "tests/integration/operator/test_gateway_routes.py::test_of_two_models_that_ask_for_the_same_requests_the_younger_is_told_until_they_differ",
+        "tests/integration/operator/test_gateway_routes.py::test_the_younger_of_two_conflicting_models_says_so_until_they_differ",
     ), why="two models of names that both may have: nothing is refused, and the younger is told"),
     Row(64, "shares of a canary that don't add up", tuple(
         bad("rollout", {"strategy": "Canary", "canary": {"steps": [{"weight": weight} for weight in weights]}}, words, off)
@@ -403,6 +403,6 @@ ROWS: tuple[Row, ...] = (
         unknown("traffic.sharedMemory", True),
         unknown("model.responseCache", {"enable": True}),
     ), beside=(
-        "tests/unit/render/test_children.py::test_what_could_be_used_against_others_is_closed_at_each_server",
+        "tests/unit/render/test_children.py::test_exploitable_features_are_closed_at_each_server",
     ), why="which APIs Triton has is in the arguments of a pod"),
 )  # fmt: skip

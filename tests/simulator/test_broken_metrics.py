@@ -166,7 +166,7 @@ def play(breaker: Breaker) -> tuple[list[int], list[RulesReading]]:
     return counts, readings
 
 
-def test_all_well_holds_and_is_known() -> None:
+def test_sound_metrics_hold_the_replicas_and_are_known() -> None:
     counts, readings = play(lambda d, _second, _agent: d)
     assert counts == [REPLICAS] * 7
     assert all(not isinstance(reading.queue_depth, Missing) for reading in readings)
@@ -190,5 +190,5 @@ def test_a_broken_metric_moves_nothing_and_leaves_nothing_behind(kind: str) -> N
     assert gpu.value == pytest.approx(320)
 
 
-def test_there_are_enough_kinds() -> None:
+def test_the_number_of_broken_kinds_is_sufficient() -> None:
     assert len(CASES) >= 30

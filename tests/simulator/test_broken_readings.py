@@ -78,7 +78,7 @@ def play(breaker: Breaker) -> tuple[list[Plan], list[Gathered]]:
     return plans, readings
 
 
-def test_all_well_is_known_and_holds() -> None:
+def test_sound_readings_are_known_and_hold_the_replicas() -> None:
     plans, readings = play(lambda d, _second, _agent: d)
     assert {made.count for made in plans} == {REPLICAS}
     assert all(not gathered.unknown for gathered in readings[1:])

@@ -123,7 +123,7 @@ async def working(proxy: Proxy, place: Place, tmp_path: Path) -> AsyncIterator[W
         yield Working(door, process, balanced)
 
 
-async def test_what_the_role_grants_is_what_the_agent_asks(proxy: Proxy, place: Place, tmp_path: Path) -> None:
+async def test_the_role_grants_exactly_the_requests_of_the_agent(proxy: Proxy, place: Place, tmp_path: Path) -> None:
     async with working(proxy, place, tmp_path) as run:
         await run.begin()
         await until(lambda: is_(lambda: called(run.door, "", set()) >= GRANTED), 20)
@@ -138,7 +138,7 @@ async def test_what_the_role_grants_is_what_the_agent_asks(proxy: Proxy, place: 
 
 
 @pytest.mark.parametrize("resource", ["configmaps", "endpointslices"])
-async def test_a_right_that_goes_is_told_until_it_is_back_and_what_is_known_serves_on(
+async def test_a_missing_right_is_reported_until_it_returns_and_serving_goes_on(
     proxy: Proxy, place: Place, tmp_path: Path, resource: str
 ) -> None:
     async with working(proxy, place, tmp_path) as run:
@@ -164,7 +164,7 @@ FIRST = {"configmaps": ("/healthz", "no plan yet"), "endpointslices": ("/readyz"
 
 
 @pytest.mark.parametrize("resource", FIRST)
-async def test_who_may_read_nothing_to_begin_with_says_so_and_ends(
+async def test_an_agent_without_rights_at_its_start_reports_that_and_ends(
     proxy: Proxy, place: Place, tmp_path: Path, resource: str
 ) -> None:
     page, says = FIRST[resource]

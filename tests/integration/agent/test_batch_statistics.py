@@ -17,7 +17,7 @@ def pods(count: int) -> list[Endpoint]:
     return [Endpoint("a", f"p-{n}", "127.76.2.1", serving=True, terminating=False) for n in range(count)]
 
 
-async def test_a_pods_statistics_are_read_every_five_seconds_and_told_meanwhile() -> None:
+async def test_statistics_of_a_pod_are_read_every_five_seconds_and_repeated_meanwhile() -> None:
     http, grpc, metrics = free_ports(3)
     pod = await Pod("127.76.2.1", http, grpc, metrics, page="", stats=stats(version(size(4, 10, 90_000_000)))).start(
         with_grpc=False
@@ -49,7 +49,7 @@ async def test_a_pods_statistics_are_read_every_five_seconds_and_told_meanwhile(
     await pod.stop()
 
 
-async def test_where_there_are_many_pods_they_take_turns() -> None:
+async def test_many_pods_are_read_in_turns() -> None:
     http, grpc, metrics = free_ports(3)
     pod = await Pod("127.76.2.1", http, grpc, metrics, page="", stats=stats(version(size(4, 10, 9)))).start(
         with_grpc=False

@@ -100,7 +100,7 @@ async def test_a_bookmark_moves_the_version_from_which_a_new_watch_goes_on(follo
 
 
 @pytest.mark.parametrize("how", ["event", "status", "garbage"])
-async def test_a_version_that_is_too_old_brings_a_new_list_that_replaces_all(followed: Followed, how: str) -> None:
+async def test_an_expired_version_leads_to_a_new_list_that_replaces_every_object(followed: Followed, how: str) -> None:
     api = followed.api
     api.objects[CONFIG_MAPS] = {}
     if how == "event":
@@ -124,7 +124,7 @@ async def test_a_silent_stream_is_opened_again_and_nothing_is_lost(tmp_path: Pat
         assert followed.lists() == 1
 
 
-async def test_an_api_server_that_fails_leaves_what_is_known_and_a_new_token_is_used(followed: Followed) -> None:
+async def test_a_failing_api_server_leaves_the_cache_and_new_tokens_are_used(followed: Followed) -> None:
     followed.token.write_text("second\n")
     followed.api.fail_with = [500, 401]
     followed.api.end_watches()

@@ -104,7 +104,7 @@ def test_an_answer_that_is_not_haproxys_is_an_error(answers: list[str]) -> None:
         parse(answers, at=5.0)
 
 
-async def test_a_command_that_haproxy_refuses_is_an_error_and_both_protocols_are_told(tmp_path: Path) -> None:
+async def test_a_command_that_haproxy_refuses_is_an_error_on_both_protocols(tmp_path: Path) -> None:
     asked: list[str] = []
     said = [b"IP changed from '127.0.0.1' to '10.0.0.1' by 'stats socket command'\n\n", b"No such server.\n\n"]
 

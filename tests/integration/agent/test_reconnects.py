@@ -137,7 +137,7 @@ async def fleet(folder: Path, *, agents: int, hosts: list[str]) -> AsyncIterator
             await replica.stop()
 
 
-async def test_a_replica_that_is_back_has_all_its_agents_within_a_second_each_once_and_the_other_notices_nothing(
+async def test_a_returning_replica_has_each_agent_once_within_a_second(
     tmp_path: Path,
 ) -> None:
     async with fleet(tmp_path, agents=AGENTS, hosts=["127.0.0.1", "127.0.0.2"]) as made:
@@ -167,7 +167,7 @@ async def test_a_replica_that_is_back_has_all_its_agents_within_a_second_each_on
         )
 
 
-async def test_an_agent_whose_stream_is_closed_each_time_it_is_open_comes_more_and_more_seldom(tmp_path: Path) -> None:
+async def test_an_agent_whose_streams_close_at_once_reconnects_less_and_less_often(tmp_path: Path) -> None:
     async with fleet(tmp_path, agents=1, hosts=["127.0.0.1"]) as made:
         [replica], [uplink] = made.replicas, made.uplinks
         replica.came.clear()
@@ -180,7 +180,7 @@ async def test_an_agent_whose_stream_is_closed_each_time_it_is_open_comes_more_a
         assert 2 <= len(replica.came) <= 12
 
 
-async def test_agents_that_lose_a_replica_together_look_for_a_successor_at_moments_of_their_own(tmp_path: Path) -> None:
+async def test_agents_that_lose_a_replica_together_resolve_its_successor_at_different_moments(tmp_path: Path) -> None:
     async def looked(folder: Path) -> list[float]:
         """When each looked first. Of agents that have searched once the usual looks lie apart: each round has its own."""
         async with fleet(folder, agents=AGENTS, hosts=["127.0.0.1"]) as made:
@@ -239,7 +239,7 @@ def came(made: Fleet) -> int:
     return len({token for _, token in made.replicas[1].came})
 
 
-async def test_when_the_successor_is_found_the_name_is_left_in_peace(tmp_path: Path) -> None:
+async def test_name_lookups_end_when_the_successor_is_found(tmp_path: Path) -> None:
     async with fleet(tmp_path, agents=20, hosts=["127.0.0.1"]) as made:
         await replace_replica(made)
         lost_at = time.monotonic()

@@ -53,7 +53,7 @@ def longest_pause_s(times: list[float]) -> float:
     return max(after - before for before, after in itertools.pairwise([0.0, *times, LIVED_S]))
 
 
-def test_an_idle_agent_speaks_at_least_every_five_seconds_and_hardly_more_often(tmp_path: Path) -> None:
+def test_an_idle_agent_reports_every_five_seconds_and_hardly_more_often(tmp_path: Path) -> None:
     times = heard(tmp_path, looks_per_s=1, requests_per_look=0)
 
     assert longest_pause_s(times) <= 5

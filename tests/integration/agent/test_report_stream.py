@@ -83,7 +83,7 @@ def paced(folder: Path, scenario: Callable[[ReportStream, StandIn], Awaitable[No
     run(main, sockets_s=ARRIVES_S)
 
 
-def test_a_change_is_sent_no_change_is_repeated_rarely_and_times_alone_are_no_change(tmp_path: Path) -> None:
+def test_a_change_is_sent_and_an_unchanged_report_is_repeated_rarely(tmp_path: Path) -> None:
     async def scenario(uplink: ReportStream, first: StandIn) -> None:
         uplink.offer(RECORD)
         await until(lambda: len(first.records) == 1)
@@ -112,7 +112,7 @@ def test_changes_are_sent_at_a_bounded_rate_and_the_newest_wins(tmp_path: Path) 
     paced(tmp_path, scenario)
 
 
-def test_what_is_urgent_does_not_wait(tmp_path: Path) -> None:
+def test_an_urgent_report_does_not_wait(tmp_path: Path) -> None:
     async def scenario(uplink: ReportStream, first: StandIn) -> None:
         uplink.offer(RECORD)
         await until(lambda: len(first.records) == 1)
@@ -123,7 +123,7 @@ def test_what_is_urgent_does_not_wait(tmp_path: Path) -> None:
     paced(tmp_path, scenario)
 
 
-def test_what_was_not_sent_yet_goes_before_what_is_urgent_and_the_pace_goes_on(tmp_path: Path) -> None:
+def test_a_pending_report_goes_before_an_urgent_one_at_the_same_interval(tmp_path: Path) -> None:
     async def scenario(uplink: ReportStream, first: StandIn) -> None:
         uplink.offer(RECORD)
         await until(lambda: len(first.records) == 1)
@@ -139,7 +139,7 @@ def test_what_was_not_sent_yet_goes_before_what_is_urgent_and_the_pace_goes_on(t
     paced(tmp_path, scenario)
 
 
-async def test_a_replica_that_is_away_disturbs_nobody_and_hears_the_newest_when_it_is_back(
+async def test_a_returning_replica_receives_the_newest_report_and_disturbs_no_other(
     both: tuple[ReportStream, list[StandIn], Path],
 ) -> None:
     uplink, [first, _], token = both
@@ -155,7 +155,7 @@ async def test_a_replica_that_is_away_disturbs_nobody_and_hears_the_newest_when_
     assert first.tokens == ["Bearer one", "Bearer two"]
 
 
-async def test_a_collector_with_another_name_or_authority_hears_nothing(tmp_path: Path) -> None:
+async def test_a_collector_with_another_name_or_authority_receives_no_report(tmp_path: Path) -> None:
     tls, pem = certificate(tmp_path, name="impostor")
     _, other_pem = certificate(tmp_path, name=NAME)
     impostor = await StandIn().start(tls=tls)
@@ -177,7 +177,7 @@ async def test_a_collector_with_another_name_or_authority_hears_nothing(tmp_path
     await impostor.stop()
 
 
-async def test_notices_of_every_replica_are_handed_on_and_what_is_none_is_left(tmp_path: Path) -> None:
+async def test_notices_of_every_replica_are_passed_on_and_other_messages_are_dropped(tmp_path: Path) -> None:
     tls, pem = certificate(tmp_path, name=NAME)
     token = tmp_path / "token"
     token.write_text("one\n")

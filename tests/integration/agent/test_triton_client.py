@@ -48,7 +48,7 @@ nv_cpu_utilization 0.5
 """
 
 
-def test_a_page_is_summed_over_versions_of_the_model_and_averaged_over_gpus() -> None:
+def test_a_metrics_page_is_summed_over_versions_and_averaged_over_gpus() -> None:
     assert parse_metrics(PAGE, "digits") == Metrics(
         pending=7,
         succeeded=1234,
@@ -62,7 +62,7 @@ def test_a_page_is_summed_over_versions_of_the_model_and_averaged_over_gpus() ->
     )
 
 
-def test_what_a_page_lacks_is_not_known_and_never_zero() -> None:
+def test_metrics_missing_from_a_page_are_unknown_and_never_zero() -> None:
     assert parse_metrics("", "digits") == Metrics()
     assert parse_metrics(PAGE, "unknown") == Metrics(gpu=0.5)
     assert parse_metrics('nv_inference_request_failure{model="m",reason="OTHER"} 1', "m").backend_failed == 0
@@ -86,9 +86,7 @@ def test_what_a_page_lacks_is_not_known_and_never_zero() -> None:
         ("nv_inference_count 5", None),
     ],
 )
-def test_the_text_format_is_read_as_it_is_defined_and_what_is_not_a_number_is_not_known(
-    line: str, value: int | None
-) -> None:
+def test_the_text_format_is_parsed_as_defined_and_non_numbers_are_unknown(line: str, value: int | None) -> None:
     assert parse_metrics(line, "m").rows == value
 
 
@@ -137,7 +135,7 @@ def test_a_row_without_a_state_is_a_configuration_that_triton_refused(row: dict[
     ],
     ids=["one", "idle", "several", "one of two unknown", "unknown", "infinite", "MIG: absent"],
 )
-def test_gpu_utilization_is_the_mean_of_the_gpus_that_tell_theirs(lines: list[str], gpu: float | None) -> None:
+def test_gpu_utilization_is_the_mean_of_the_gpus_that_report_it(lines: list[str], gpu: float | None) -> None:
     assert parse_metrics("\n".join(f"nv_gpu_utilization{line}" for line in lines), "m").gpu == gpu
 
 
@@ -145,7 +143,7 @@ def endpoint(address: str, *, serving: bool = True, terminating: bool = False) -
     return Endpoint("a", "pod-" + address, address, serving=serving, terminating=terminating)
 
 
-async def test_pods_are_looked_at_together_and_one_that_hangs_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_pods_are_polled_together_and_a_hanging_pod_delays_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     # The pods are in this process, and a busy machine holds them up.
     monkeypatch.setattr(triton_client, "TIMEOUT_S", triton_client.TIMEOUT_S * PATIENCE)
     http, grpc, metrics = free_ports(3)
@@ -238,7 +236,7 @@ def test_states_follow_the_endpoint_first() -> None:
     assert [pod.state for pod in made.pods] == ["draining", "maintenance", "ready"]
 
 
-def test_a_slice_tells_pods_by_what_the_kubelet_finds_and_not_by_what_is_published() -> None:
+def test_readiness_in_a_slice_is_the_kubelets_and_not_the_published_one() -> None:
     told = slice_of("m-server-a", {"p": "10.0.0.1"}, ready=True, serving=False)
     assert of_slice({"metadata": {"labels": told["labels"]}, **told}, slots={"m-server-a": "a"}) == (
         Endpoint("a", "p", "10.0.0.1", serving=False, terminating=False),
@@ -258,13 +256,13 @@ def test_a_slice_tells_pods_by_what_the_kubelet_finds_and_not_by_what_is_publish
         {"metadata": {}},
     ],
 )
-def test_what_is_no_pod_of_a_slot_is_left_out(change: dict[str, object]) -> None:
+def test_endpoints_that_belong_to_no_slot_are_left_out(change: dict[str, object]) -> None:
     told = slice_of("m-server-a", {"p": "10.0.0.1"})
     document = {"metadata": {"labels": told["labels"]}, **told, **change}
     assert of_slice(document, slots={"m-server-a": "a"}) == ()
 
 
-def test_a_pod_in_two_slices_counts_once_and_what_takes_it_out_wins() -> None:
+def test_a_pod_in_two_slices_counts_once_and_the_graver_state_wins() -> None:
     four = Endpoint("a", "p", "10.0.0.1", serving=True, terminating=False)
     six = Endpoint("a", "p", "fd00::1", serving=True, terminating=True)
     assert merge([[six], [four]]) == (Endpoint("a", "p", "10.0.0.1", serving=True, terminating=True),)

@@ -86,7 +86,7 @@ def test_a_field_is_explained(kubectl: Kubectl) -> None:
 
 
 @pytest.mark.usefixtures("api")
-def test_columns_tell_the_state_at_a_glance(kubectl: Kubectl) -> None:
+def test_printer_columns_show_the_state_at_a_glance(kubectl: Kubectl) -> None:
     kubectl.apply(_without_namespace(resource()))
 
     head = ["NAME", "READY", "REASON", "REPLICAS", "MAX", "QUEUE", "GPU%", "BATCH", "URL", "AGE"]
@@ -187,7 +187,7 @@ def test_a_manager_of_one_list_entry_leaves_the_others(api: Connection, kubectl:
 
 
 @pytest.mark.parametrize(("path", "value"), GOOD)
-def test_what_the_reference_allows_is_accepted(api: Connection, path: str, value: Any) -> None:
+def test_values_that_the_reference_allows_are_accepted(api: Connection, path: str, value: Any) -> None:
     answer = api.try_spec(document(path, value))
 
     assert answer.status == 201, answer.message
@@ -203,7 +203,7 @@ def test_a_rule_over_several_fields_says_the_same_sentence_as_ours(
     assert sentence in answer.message
 
 
-def test_a_target_for_gpus_without_a_gpu_says_the_same_sentence_as_ours(api: Connection) -> None:
+def test_a_gpu_target_without_a_gpu_gives_the_same_sentence_as_ours(api: Connection) -> None:
     spec = document("scaling", {"maxReplicas": 2, "targets": {"gpuUtilization": 80}}) | {
         "runtime": {"gpu": {"count": 0}}
     }
@@ -252,7 +252,7 @@ def test_an_unknown_field_is_refused_under_strict_validation_and_else_dropped(ap
     parse("digits", lenient.body["spec"])
 
 
-def test_nulls_and_whole_numbers_written_as_fractions_are_stored_as_our_models_take_them(api: Connection) -> None:
+def test_nulls_and_whole_fractions_are_stored_as_our_models_read_them(api: Connection) -> None:
     spec = document("batching.maxBatchSize", 8.0) | {"runtime": None, "scaling": None, "traffic": {"drain": None}}
     stored = api.try_spec(spec).body["spec"]
 
@@ -278,7 +278,7 @@ def test_the_api_server_and_our_models_agree_on_what_is_valid(api: Connection) -
     assert min(seen["refused"], seen["accepted"]) > 80, seen
 
 
-def test_what_is_rendered_from_any_spec_is_accepted_by_the_api_server(
+def test_children_rendered_from_any_spec_are_accepted_by_the_api_server(
     api: Connection, cluster: Cluster, namespace: str
 ) -> None:
     gateway_api.install(cluster)
@@ -313,7 +313,9 @@ def test_what_is_rendered_from_any_spec_is_accepted_by_the_api_server(
     accepted()
 
 
-def test_what_is_applied_twice_holds_the_second_time(api: Connection, cluster: Cluster, namespace: str) -> None:
+def test_an_object_applied_twice_is_unchanged_the_second_time(
+    api: Connection, cluster: Cluster, namespace: str
+) -> None:
     gateway_api.install(cluster)
     tolerance, images = declares_tolerance(cluster), has_image_volumes(cluster)
     subject = Subject(namespace, "digits", "0c8a9a4e-0000-4000-8000-000000000001")

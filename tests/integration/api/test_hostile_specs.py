@@ -253,7 +253,7 @@ def test_every_deed_of_the_table_is_there() -> None:
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.number}-{row.tried}")
-def test_nothing_escapes(phase: Phase, row: Row, figures: Counter[str]) -> None:
+def test_no_hostile_spec_escapes(phase: Phase, row: Row, figures: Counter[str]) -> None:
     figures[f"{phase.name}_rows"] += 1
     for name, attempt in attempts(row):
         refused_or_stored(phase, phase.created[name], attempt)
@@ -289,7 +289,7 @@ def outcome(phase: Phase, answer: Answer) -> str:
     return f"{phase.name}_specs_held_by_{holder}"
 
 
-def test_nothing_is_made_but_for_the_models_that_are_right(phase: Phase) -> None:
+def test_objects_are_made_for_valid_models_alone(phase: Phase) -> None:
     """Of those all is found, so that what the looks of the test above don't find isn't there."""
     there = everything(phase.space)
     right = [made_for(f"served-{number}", there) for number in range(SERVED)]

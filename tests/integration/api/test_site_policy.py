@@ -209,9 +209,7 @@ def merge(api: Connection, namespace: str, body: Any, subresource: str = "") -> 
     return api.send("PATCH", path, body, content="application/merge-patch+json").status
 
 
-def test_what_was_stored_before_a_limit_may_be_labelled_scaled_and_given_up_but_not_changed(
-    api: Connection, older: Site
-) -> None:
+def test_objects_older_than_a_limit_may_be_relabelled_scaled_and_deleted(api: Connection, older: Site) -> None:
     where = older.namespace
     assert merge(api, where, {"metadata": {"labels": {"a": "b"}}}) == 200
     assert merge(api, where, {"spec": {"replicas": 39}}, "scale") == 200

@@ -127,7 +127,7 @@ async def test_a_queue_that_agents_report_is_scaled_for_and_silence_holds(operat
     always(space.replicas, lambda n: n == 5, what="the count holds", for_s=HOLD_S)
 
 
-async def test_what_a_balancer_cannot_do_is_told_in_the_status_until_it_can(operator: Operator, space: Space) -> None:
+async def test_a_limitation_of_a_balancer_is_in_the_status_until_it_ends(operator: Operator, space: Space) -> None:
     async with Agent(operator, space, token(space, "m-balancer", AUDIENCE)) as stream:
         for trouble, reason in (("Secret digits-tls: there is no tls.crt", "BalancerTrouble"), ("", "BalancerReady")):
             end = time.monotonic() + 25 * PATIENCE

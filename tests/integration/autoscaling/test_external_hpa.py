@@ -64,7 +64,7 @@ def generation(space: Space) -> int:
     [({"scaling": STEADY}, (3, 3)), ({"replicas": 1}, (1, 3))],
     ids=["scaled by Halcyon", "a fixed count"],
 )
-def test_it_is_named_and_left_the_count(
+def test_an_external_hpa_is_named_and_keeps_the_replicas(
     operator: Operator, space: Space, spec: dict[str, object], counts: tuple[int, int]
 ) -> None:
     operator.wait_ready()

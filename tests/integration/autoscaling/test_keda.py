@@ -112,7 +112,7 @@ def theirs(space: Space, queue: Queue, beside: Keda) -> Iterator[Theirs]:
     made.end()
 
 
-async def test_while_it_has_the_metrics_api_models_are_scaled_directly(
+async def test_models_are_scaled_directly_while_keda_owns_the_metrics_api(
     operator: Operator,
     space: Space,
     beside: Keda,  # noqa: ARG001  # it runs
@@ -132,9 +132,7 @@ async def test_while_it_has_the_metrics_api_models_are_scaled_directly(
     assert space.get(kinds.HPA, "m") is None
 
 
-def test_it_scales_a_model_whose_count_is_left_to_it_also_to_zero_and_back(
-    operator: Operator, space: Space, theirs: Theirs
-) -> None:
+def test_keda_scales_a_model_left_to_it_to_zero_and_back(operator: Operator, space: Space, theirs: Theirs) -> None:
     operator.wait_ready()
     space.serve()
     theirs.queue.waiting = 48
@@ -167,7 +165,7 @@ def test_it_scales_a_model_whose_count_is_left_to_it_also_to_zero_and_back(
     ],
     ids=["the ModelDeployment", "the Deployment"],
 )
-async def test_where_both_would_scale_it_is_named_and_left_the_count_until_it_goes(
+async def test_a_competing_scaled_object_is_named_and_left_alone_until_it_goes(
     operator: Operator, space: Space, theirs: Theirs, target: Kind, scales: str
 ) -> None:
     operator.wait_ready()

@@ -121,7 +121,7 @@ async def is_so(read: Callable[[], Awaitable[Any]], wanted: Any) -> None:
     raise AssertionError(f"it is {found!r}; {wanted!r} was waited for {LIMIT_S:.0f} s")
 
 
-async def test_a_hand_over_between_a_live_hpa_and_the_operator_never_moves_the_count(there: Plane) -> None:
+async def test_a_hand_over_between_live_hpa_and_operator_changes_no_replicas(there: Plane) -> None:
     async with loaded(there, "handed-over", actuator="HPA") as subject:
         held, began_s = subject.count, time.monotonic()
         await is_so(subject.hpa_reads, "1")  # the desired count over the present one
@@ -151,7 +151,7 @@ async def test_a_persons_count_stands_although_a_live_hpa_asks_every_second(ther
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL], ids=["ends", "is killed"])
-async def test_an_operator_that_starts_anew_under_load_moves_nothing(there: Plane, number: signal.Signals) -> None:
+async def test_an_operator_that_restarts_under_load_changes_no_replicas(there: Plane, number: signal.Signals) -> None:
     async with loaded(there, f"restarted-{number}", actuator="HPA") as subject:
         held, began_s = subject.count, time.monotonic()
         there.operator.signal(number)

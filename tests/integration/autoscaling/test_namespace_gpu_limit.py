@@ -140,7 +140,7 @@ def test_models_created_at_once_stay_within_the_namespace_s_gpus(space: Space) -
         until(gpus.now, lambda n: n == LIMIT, what="two others are made")
 
 
-def test_models_that_ask_for_more_at_once_stay_within_the_namespace_s_gpus(space: Space) -> None:
+def test_models_that_grow_at_once_stay_within_the_namespaces_gpus(space: Space) -> None:
     three = MODELS[:3]
     with counted(space) as gpus:
         at_once(lambda name: space.apply(model(name, 1)), three)

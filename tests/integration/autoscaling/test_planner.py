@@ -113,7 +113,7 @@ def newest(space: Space) -> dict[str, Any] | None:
     return next(iter(scaling_of(space).get("decisions") or ()), None)
 
 
-async def test_a_load_is_planned_for_and_the_status_and_an_event_say_why(operator: Operator, space: Space) -> None:
+async def test_a_load_is_planned_for_and_explained_in_status_and_event(operator: Operator, space: Space) -> None:
     space.serve(scaling=DIRECT, traffic={"balancerReplicas": 1})
     async with Load(operator, space) as load:
         load.rate = 20
@@ -156,7 +156,7 @@ async def test_recommend_says_what_it_would_do_and_leaves_the_count_to_people(op
         await asyncio.to_thread(always, lambda: count(space), lambda n: n == 2, what="a person's count stands", for_s=3)
 
 
-async def test_nobody_asks_and_none_is_left_somebody_asks_and_one_comes(operator: Operator, space: Space) -> None:
+async def test_an_idle_model_goes_to_zero_and_a_request_wakes_it(operator: Operator, space: Space) -> None:
     idle = {"minReplicas": 0, "maxReplicas": 3, "idleAfter": "10s", "actuator": "Direct"}
     space.serve(scaling=idle, traffic={"balancerReplicas": 1})
     async with Load(operator, space) as load:
@@ -221,7 +221,7 @@ async def test_a_writer_that_comes_again_and_again_is_named_and_left_alone(
         await asyncio.to_thread(always, lambda: count(space), lambda n: n == now, what="Halcyon steps back", for_s=3)
 
 
-async def test_an_hpa_follows_the_planner_and_the_fast_path_does_not_wait_for_it(
+async def test_an_hpa_follows_the_planner_and_the_fast_path_does_not_wait(
     cluster: Cluster, operator: Operator, space: Space
 ) -> None:
     space.serve(scaling=DIRECT | {"actuator": "HPA"}, traffic={"balancerReplicas": 1})
@@ -239,7 +239,7 @@ async def test_an_hpa_follows_the_planner_and_the_fast_path_does_not_wait_for_it
         await reached(lambda: count(space), lambda n: n >= 4, what="the fast path writes at once")
 
 
-async def test_a_hand_over_from_one_writer_to_the_other_never_moves_the_count(operator: Operator, space: Space) -> None:
+async def test_a_hand_over_between_writers_changes_no_replicas(operator: Operator, space: Space) -> None:
     space.serve(scaling=DIRECT, traffic={"balancerReplicas": 1})
     async with Load(operator, space) as load:
         load.rate = 20
@@ -268,7 +268,7 @@ async def hand_over(space: Space, actuator: str) -> None:
     )
 
 
-async def test_a_full_quota_limits_the_count_instead_of_pods_that_are_never_made(
+async def test_a_full_quota_limits_the_replicas_instead_of_leaving_pods_uncreated(
     operator: Operator, space: Space
 ) -> None:
     space.serve(scaling=DIRECT, traffic={"balancerReplicas": 1})

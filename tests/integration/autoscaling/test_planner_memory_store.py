@@ -120,9 +120,7 @@ async def after_a_restart(client: Kube, namespace: str) -> dict[Key, Saved]:
     return dict(await PlannerMemoryStore(client, namespace, time.monotonic, time.time).load())
 
 
-async def test_the_memories_of_300_models_are_there_after_a_restart_as_they_were(
-    client: KubeClient, space: Space
-) -> None:
+async def test_memories_of_300_models_survive_a_restart(client: KubeClient, space: Space) -> None:
     first = PlannerMemoryStore(client, space.namespace, time.monotonic, time.time)
     assert await first.load() == {}
     for n in range(300):
@@ -205,7 +203,7 @@ async def test_two_releases_in_one_namespace_drop_nothing_of_each_other(client: 
         assert [(key.namespace, one.uid) for key, one in found.items()] == [(f"team-{n}", f"uid-{n}")]
 
 
-async def test_entries_of_models_that_are_gone_go_and_with_the_last_of_them_the_shards(
+async def test_entries_of_deleted_models_go_and_the_last_takes_its_shard_along(
     client: KubeClient, space: Space
 ) -> None:
     keeping = Shards(client, space.namespace)

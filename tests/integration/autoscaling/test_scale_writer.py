@@ -8,7 +8,7 @@ from halcyon.kube.client import connect
 from tests.integration.operator_space import Space, deployment
 
 
-async def test_a_count_is_written_where_it_is_still_the_one_that_was_seen(cluster: Cluster, space: Space) -> None:
+async def test_replicas_are_written_only_if_they_are_those_that_were_seen(cluster: Cluster, space: Space) -> None:
     space.apply(deployment())
     space.scale(1)
     seen = space.must(kinds.MODEL_DEPLOYMENT, "m")

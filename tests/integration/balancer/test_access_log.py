@@ -89,7 +89,7 @@ async def told(channel: grpc.aio.Channel, method: str = "ModelInfer", size: int 
     return code, metadata.get("x-request-id", "")
 
 
-async def test_a_line_tells_the_way_of_a_request_and_its_id_goes_all_of_it(balanced: Balanced) -> None:
+async def test_an_access_log_line_has_a_requests_route_and_its_id(balanced: Balanced) -> None:
     pod = await with_pod(balanced)
     await balanced.begin(LOGGED)
     port = balanced.haproxy.ports.http
@@ -133,7 +133,7 @@ async def test_a_line_tells_the_way_of_a_request_and_its_id_goes_all_of_it(balan
     assert [stream["path"], stream["pod"]] == [SERVICE + "ModelStreamInfer", pod.address]
 
 
-async def test_one_that_waited_for_the_first_pod_says_where_it_came_and_how_long_it_waited(balanced: Balanced) -> None:
+async def test_a_held_requests_line_has_its_arrival_and_its_wait(balanced: Balanced) -> None:
     await balanced.begin(LOGGED)
     port = balanced.haproxy.ports.http
     async with balanced.channel as channel:
@@ -154,7 +154,7 @@ async def test_one_that_waited_for_the_first_pod_says_where_it_came_and_how_long
     assert pod.ids == ("a",)
 
 
-async def test_of_errors_there_are_lines_for_what_failed_and_no_others(balanced: Balanced) -> None:
+async def test_an_error_log_has_lines_for_failed_requests_alone(balanced: Balanced) -> None:
     await with_pod(balanced)
     await balanced.begin(replace(LOGGED, access_log="Errors", request_timeout_ms=3000))
     port = balanced.haproxy.ports.http

@@ -83,7 +83,7 @@ async def by_grpc(balanced: Balanced, *metadata: tuple[str, str], method: str = 
         return str(code)
 
 
-async def test_who_shows_a_key_may_come_and_the_pod_is_not_shown_it(balanced: Balanced, tmp_path: Path) -> None:
+async def test_a_client_with_a_key_is_admitted_and_pods_never_see_it(balanced: Balanced, tmp_path: Path) -> None:
     put(tmp_path / "keys", alice=ALICE + "\n", bob=BOB)
     await begin(balanced, tmp_path)
     assert balanced.pilot.trouble == ""
@@ -121,9 +121,7 @@ async def test_who_shows_a_key_may_come_and_the_pod_is_not_shown_it(balanced: Ba
     assert (await balanced.haproxy.runtime.read()).refused == 0
 
 
-async def test_a_key_that_is_taken_away_ends_and_without_any_nobody_may_come(
-    balanced: Balanced, tmp_path: Path
-) -> None:
+async def test_a_removed_key_is_rejected_and_without_keys_every_client_is(balanced: Balanced, tmp_path: Path) -> None:
     folder = tmp_path / "keys"
     alice, bob = f"X-Api-Key: {ALICE}", f"X-Api-Key: {BOB}"
     await begin(balanced, tmp_path)

@@ -61,9 +61,7 @@ UNSAID = f"a body of {MAX_BYTES} bytes or more needs Content-Length"
 
 
 @pytest.mark.parametrize("sequences", [False, True])
-async def test_what_says_that_it_is_too_large_is_refused_before_its_body_comes(
-    balanced: Balanced, *, sequences: bool
-) -> None:
+async def test_a_body_declared_too_large_is_rejected_before_it_arrives(balanced: Balanced, *, sequences: bool) -> None:
     await balanced.begin(replace(BOUNDED, sequences=sequences))
     assert await post(balanced, f"Content-Length: {MOST}", b"x" * MOST) == (200, "")
     # Nothing of these bodies is ever sent.
@@ -84,9 +82,7 @@ async def test_what_says_that_it_is_too_large_is_refused_before_its_body_comes(
 
 
 @pytest.mark.parametrize("sequences", [False, True])
-async def test_a_body_that_does_not_say_its_size_may_be_as_large_as_is_seen_at_once(
-    balanced: Balanced, *, sequences: bool
-) -> None:
+async def test_a_body_without_a_length_may_fill_the_first_buffer(balanced: Balanced, *, sequences: bool) -> None:
     await balanced.begin(replace(BOUNDED, sequences=sequences))
     plain = "Transfer-Encoding: chunked"
     assert await post(balanced, plain, chunked(MAX_BYTES + 10_000)) == (411, UNSAID)

@@ -120,7 +120,7 @@ async def watched(balanced: Balanced) -> AsyncIterator[Watch]:
     ],
     ids=["asked once", "silent", "half a head", "channels", "half a call", "metrics"],
 )
-async def test_one_clients_8500_connections_leave_others_a_second(
+async def test_8500_connections_of_one_client_leave_others_a_second(
     balanced: Balanced, port: str, says: bytes, record_testsuite_property: Callable[[str, object], None]
 ) -> None:
     await balanced.begin()
@@ -156,7 +156,7 @@ def channel_full(body: bytes, *, whole: bool = False, window: int = 65535) -> by
     [(NEVER_ENDS, 65535), (crowd.message(4000), 0)],
     ids=["bodies that never end", "answers that are never read"],
 )
-async def test_one_clients_flood_of_calls_leaves_others_a_second(
+async def test_a_flood_of_calls_by_one_client_leaves_others_a_second(
     balanced: Balanced, body: bytes, window: int, record_testsuite_property: Callable[[str, object], None]
 ) -> None:
     await balanced.begin(ROOMY)
@@ -193,7 +193,7 @@ async def test_a_flood_from_many_sources_keeps_memory_below_the_limit(balanced: 
     assert balanced.haproxy.worker_exits() == 0
 
 
-async def test_all_256_calls_of_one_channel_are_under_way_at_once_and_answered(balanced: Balanced) -> None:
+async def test_256_calls_of_one_channel_are_answered_at_once(balanced: Balanced) -> None:
     [pod] = balanced.pods
     pod.hold = asyncio.Event()
     await balanced.begin(ROOMY)
@@ -204,7 +204,7 @@ async def test_all_256_calls_of_one_channel_are_under_way_at_once_and_answered(b
         assert len(await asyncio.gather(*calls)) == memory_budget.STREAMS_PER_CHANNEL
 
 
-async def test_who_asks_while_connections_get_short_keeps_none(balanced: Balanced) -> None:
+async def test_a_source_that_opens_connections_under_pressure_keeps_none(balanced: Balanced) -> None:
     await balanced.begin()
     http = balanced.haproxy.ports.http
     assert "connection" not in (await ask(http, "POST", "/v2/models/m/infer"))[1]

@@ -56,7 +56,7 @@ class Crowd:
         return "time is over" if error.startswith(TIME_IS_OVER) else error
 
 
-async def test_whoever_stays_is_served_or_told_that_its_time_is_over_and_nothing_is_left_over() -> None:
+async def test_flapping_servers_lose_no_patient_request_and_leave_no_leftovers() -> None:
     chance = random.Random(1)
     async with one() as balanced:
         pods = await balanced.start(2, delay_s=0.005)

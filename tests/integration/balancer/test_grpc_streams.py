@@ -89,7 +89,7 @@ async def test_a_stream_that_ends_by_itself_is_ok_whatever_its_size(balanced: Ba
     assert (reading.broken, reading.errors, reading.requests) == (0, 0, 3)
 
 
-async def test_many_streams_of_one_channel_are_spread_and_each_stays_where_it_is(balanced: Balanced) -> None:
+async def test_streams_of_one_channel_are_spread_and_each_stays_at_its_server(balanced: Balanced) -> None:
     pods = await balanced.start(3)
     await balanced.begin(replace(BRIEF, max_connections=16))
     with balanced.threaded_channel() as channel:
@@ -106,7 +106,7 @@ async def test_many_streams_of_one_channel_are_spread_and_each_stays_where_it_is
     assert counts == [4, 4, 4]
 
 
-async def test_a_drain_lets_streams_go_on_for_its_time_and_then_ends_them_as_unavailable(balanced: Balanced) -> None:
+async def test_a_drain_gives_streams_its_time_and_ends_them_as_unavailable(balanced: Balanced) -> None:
     [pod] = await balanced.start()
     await balanced.begin(replace(BRIEF, drain_ms=3000))
     [other] = await balanced.start()
@@ -178,7 +178,7 @@ async def test_a_client_that_goes_is_not_counted(balanced: Balanced) -> None:
     assert pod.grpc_count >= 3
 
 
-async def test_a_stream_outlives_a_reload_and_new_ones_go_by_the_new_weights(balanced: Balanced) -> None:
+async def test_a_stream_outlives_a_reload_and_new_streams_follow_the_new_weights(balanced: Balanced) -> None:
     a, b = await balanced.start(2)
     slots = (Slot("a", "m-server-a", 100, 4), Slot("b", "m-server-b", 0, 4))
     both = (endpoint(a), endpoint(b, "b"))

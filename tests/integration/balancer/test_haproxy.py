@@ -115,7 +115,7 @@ CLOSED = [
 ]
 
 
-async def test_only_inference_and_what_can_be_read_of_the_one_model_are_open_over_http(balanced: Balanced) -> None:
+async def test_http_exposes_inference_and_read_only_endpoints_of_the_one_model(balanced: Balanced) -> None:
     [pod] = await balanced.start()
     await balanced.begin()
     port = balanced.haproxy.ports.http
@@ -133,7 +133,7 @@ async def test_only_inference_and_what_can_be_read_of_the_one_model_are_open_ove
     assert pod.seen == [], "nothing closed reached the pod"
 
 
-async def test_a_pod_sees_the_path_without_query_host_or_offers_of_another_protocol(balanced: Balanced) -> None:
+async def test_a_pod_receives_the_path_without_query_host_or_upgrade_offers(balanced: Balanced) -> None:
     [pod] = await balanced.start()
     await balanced.begin()
     port = balanced.haproxy.ports.http
@@ -233,7 +233,7 @@ async def test_the_queue_is_bounded_over_both_protocols_together_and_refusals_ar
     assert await balanced.counters() == (38, 10, 0)
 
 
-async def test_waiting_too_long_and_having_no_server_are_refusals_but_probes_are_not(balanced: Balanced) -> None:
+async def test_queue_timeouts_and_missing_servers_are_rejections_but_probes_are_not(balanced: Balanced) -> None:
     [pod] = await balanced.start(hold=asyncio.Event())
     await balanced.begin(replace(PLAN, request_timeout_ms=400, max_connections=1))
     port = balanced.haproxy.ports.http
@@ -383,7 +383,7 @@ async def test_no_request_fails_when_a_pod_is_killed_while_others_serve(balanced
         await process.kill()
 
 
-async def test_a_pod_drains_without_an_error_under_load_and_gives_its_line_back(balanced: Balanced) -> None:
+async def test_a_pod_drains_without_an_error_under_load_and_frees_its_server(balanced: Balanced) -> None:
     first, second = await balanced.start(2, delay_s=0.01)
     await balanced.begin()
     async with Load(balanced) as load:
@@ -411,7 +411,7 @@ async def test_a_pod_drains_without_an_error_under_load_and_gives_its_line_back(
     assert load.failures == []
 
 
-async def test_a_stream_that_does_not_end_is_cut_when_the_drain_is_over_and_the_line_is_free_after_it(
+async def test_an_endless_stream_is_cut_after_the_drain_and_frees_its_server(
     balanced: Balanced,
 ) -> None:
     [pod] = await balanced.start(hold=asyncio.Event())
@@ -464,7 +464,7 @@ async def test_five_hundred_replacements_under_load_end_no_worker_and_fail_no_re
     assert "exited" not in balanced.haproxy.said()
 
 
-async def test_a_restarted_haproxy_serves_at_once_from_its_file_and_is_brought_up_to_date(balanced: Balanced) -> None:
+async def test_a_restarted_haproxy_serves_from_its_file_and_is_then_updated(balanced: Balanced) -> None:
     first, second = await balanced.start(2)
     await balanced.begin()
     old = (await balanced.haproxy.runtime.read()).process
@@ -712,7 +712,7 @@ def check_times(records: Sequence[tuple[float, Record]]) -> None:
     assert all(record.sent is not None and record.at <= record.sent for _, record in records)
 
 
-async def test_the_agent_as_a_process_serves_reports_takes_out_a_dead_backend_and_stays_small(
+async def test_the_agent_process_serves_reports_evicts_a_dead_backend_and_stays_small(
     balanced: Balanced, tmp_path: Path, record_testsuite_property: Callable[[str, object], None]
 ) -> None:
     [metrics_port] = free_ports(1)
@@ -787,7 +787,7 @@ async def test_the_agent_as_a_process_serves_reports_takes_out_a_dead_backend_an
         assert await asyncio.wait_for(running.process.wait(), 5 * PATIENCE) == 0
 
 
-async def test_the_operators_notice_takes_a_pod_out_and_puts_one_in_before_the_slices_do(
+async def test_a_notice_of_the_operator_changes_servers_before_the_slices_do(
     balanced: Balanced, tmp_path: Path
 ) -> None:
     first, second, third = await balanced.start(3)

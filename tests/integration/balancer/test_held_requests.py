@@ -88,7 +88,7 @@ async def held_is(balanced: Balanced, count: int) -> bool:
     return (await balanced.haproxy.runtime.knocks()).held == count
 
 
-async def test_a_hundred_requests_wait_for_the_first_server_and_go_out_as_soon_as_it_is_up(balanced: Balanced) -> None:
+async def test_a_hundred_held_requests_are_released_when_the_first_server_is_up(balanced: Balanced) -> None:
     await balanced.begin(LONG)
     async with Clients(balanced) as clients:
         await clients.begin(50, 50)
@@ -105,7 +105,7 @@ async def test_a_hundred_requests_wait_for_the_first_server_and_go_out_as_soon_a
     assert await held_is(balanced, 0)
 
 
-async def test_one_that_waits_is_let_out_within_a_tenth_of_a_second(balanced: Balanced) -> None:
+async def test_a_held_request_is_released_within_a_tenth_of_a_second(balanced: Balanced) -> None:
     await balanced.begin(LONG)
     [pod] = await balanced.start()
     took = []
@@ -123,7 +123,7 @@ async def test_one_that_waits_is_let_out_within_a_tenth_of_a_second(balanced: Ba
     assert min(took) < 0.1
 
 
-async def test_past_the_deadline_it_is_503_or_unavailable_and_a_refusal(balanced: Balanced) -> None:
+async def test_a_request_past_its_deadline_gets_503_or_unavailable_as_a_rejection(balanced: Balanced) -> None:
     await balanced.begin(replace(LONG, request_timeout_ms=400))
     async with Clients(balanced) as clients:
         began = time.monotonic()
@@ -143,7 +143,7 @@ async def test_a_grpc_deadline_that_comes_sooner_counts(balanced: Balanced) -> N
         await until(lambda: held_is(balanced, 0), 3)
 
 
-async def test_the_bound_counts_both_protocols_and_what_is_above_it_is_refused_at_once(balanced: Balanced) -> None:
+async def test_the_limit_of_held_requests_counts_both_protocols_and_rejects_at_once(balanced: Balanced) -> None:
     await balanced.begin(replace(LONG, queue_limit=20))
     async with Clients(balanced) as clients:
         await clients.begin(10, 10)
@@ -204,7 +204,7 @@ async def test_readiness_and_metadata_do_not_wait(balanced: Balanced) -> None:
     assert (await balanced.haproxy.runtime.knocks()).came == 0
 
 
-async def test_those_who_wait_survive_reloads_and_go_to_the_server_that_the_new_process_knows(
+async def test_held_requests_survive_reloads_and_reach_the_new_processs_server(
     balanced: Balanced,
 ) -> None:
     await balanced.begin(LONG)
@@ -252,7 +252,7 @@ async def test_clients_that_go_away_after_a_reload_are_forgotten(balanced: Balan
         await until(lambda: held_is(balanced, 0), 3)
 
 
-async def test_a_process_that_ends_without_a_successor_sends_them_away_to_come_again(balanced: Balanced) -> None:
+async def test_a_process_that_ends_without_a_successor_asks_clients_to_retry(balanced: Balanced) -> None:
     await balanced.begin(LONG)
     async with Clients(balanced) as clients:
         await clients.begin(5, 5)
@@ -283,9 +283,7 @@ async def test_a_slot_without_a_server_leaves_its_share_to_the_other(balanced: B
             assert set(told) == {pod.address}
 
 
-async def test_the_first_who_finds_no_server_is_told_to_the_collector_at_once(
-    balanced: Balanced, tmp_path: Path
-) -> None:
+async def test_the_first_held_request_is_reported_to_the_collector_at_once(balanced: Balanced, tmp_path: Path) -> None:
     async with agent(balanced, tmp_path, metrics_port=1, plan=LONG) as running, Clients(balanced) as clients:
         await until(lambda: running.is_("/healthz", 200), 10)
         await asyncio.to_thread(balanced.haproxy.start)
@@ -316,7 +314,7 @@ async def test_the_first_who_finds_no_server_is_told_to_the_collector_at_once(
         assert json.loads(record.to_json())["balancer"]["held"] == 0
 
 
-async def test_a_balancer_is_not_stopped_while_requests_wait_for_the_first_server_but_for_its_drain_at_most(
+async def test_a_balancers_stop_waits_for_held_requests_until_the_drain_is_over(
     balanced: Balanced, tmp_path: Path
 ) -> None:
     plan = replace(LONG, drain_ms=1000)

@@ -106,7 +106,7 @@ async def offer(balanced: Balanced, *, rate_rps: float, for_s: float, deadline_s
     return told
 
 
-async def test_at_three_times_the_capacity_goodput_stays_and_what_is_accepted_is_in_time(
+async def test_goodput_stays_at_three_times_the_capacity_and_answers_are_in_time(
     balanced: Balanced, tmp_path: Path
 ) -> None:
     async with overloaded(balanced, tmp_path, BUSY):
@@ -190,7 +190,7 @@ async def _code_of(call: grpc.aio.UnaryUnaryCall) -> str:
     return str((await call.code()).name)
 
 
-async def test_who_can_not_be_answered_in_time_is_refused_at_once_and_others_are_not(crowd: Crowd) -> None:
+async def test_hopeless_requests_are_rejected_at_once_and_others_are_not(crowd: Crowd) -> None:
     runtime = crowd.balanced.haproxy.runtime
     port = crowd.balanced.haproxy.ports.http
     await crowd.grow(9)
@@ -216,7 +216,7 @@ async def test_who_can_not_be_answered_in_time_is_refused_at_once_and_others_are
     assert (requests, refused) == (16, 3)
 
 
-async def test_where_nobody_waits_nobody_is_refused(crowd: Crowd) -> None:
+async def test_an_idle_queue_rejects_no_request(crowd: Crowd) -> None:
     await crowd.balanced.haproxy.runtime.set({queueing.RATE: 1, queueing.SERVICE: 100_000})
     assert await crowd.code(10.0) == "accepted"
 
@@ -230,7 +230,7 @@ async def test_every_unit_of_a_grpc_deadline_is_understood(crowd: Crowd, given: 
     assert await crowd.code(grpc_timeout=larger) == "accepted"
 
 
-async def test_one_source_may_wait_with_its_share_only_where_the_plan_says_so(balanced: Balanced) -> None:
+async def test_one_source_may_queue_its_share_only_if_the_plan_says_so(balanced: Balanced) -> None:
     [pod] = await balanced.start(hold=asyncio.Event())
     await balanced.begin(replace(BUSY, queue_limit=10, source_share=50, max_connections=1))
     made = Crowd(balanced)

@@ -107,7 +107,7 @@ async def call(channel: grpc.aio.Channel) -> str:
     return "OK"
 
 
-async def test_a_request_whose_server_breaks_off_is_answered_by_another_whenever_its_body_came(
+async def test_a_request_is_retried_whenever_its_server_breaks_off(
     balanced: Balanced,
 ) -> None:
     breaking = await begin(balanced)
@@ -132,13 +132,13 @@ async def test_a_body_that_does_not_fit_is_sent_once(balanced: Balanced) -> None
     assert (await balanced.haproxy.runtime.read()).errors == breaking.broken
 
 
-async def test_what_belongs_to_a_sequence_is_sent_once(balanced: Balanced) -> None:
+async def test_requests_of_a_sequence_are_sent_once(balanced: Balanced) -> None:
     breaking = await begin(balanced, replace(ROOMY, sequences=True))
     told = [await post(balanced, b"x" * 100) for _ in range(12)]
     assert told.count(502) == breaking.broken > 0
 
 
-async def test_while_it_is_forbidden_nothing_is_sent_again_but_what_no_server_has_seen(balanced: Balanced) -> None:
+async def test_forbidden_retries_spare_only_requests_that_no_server_has_seen(balanced: Balanced) -> None:
     breaking = await begin(balanced)
     balanced.pilot.variables.want({ONCE: 1})
     await balanced.turn()
@@ -150,7 +150,7 @@ async def test_while_it_is_forbidden_nothing_is_sent_again_but_what_no_server_ha
     assert [await post(balanced, b"x" * 100) for _ in range(6)] == [200] * 6
 
 
-async def test_the_agent_forbids_it_when_more_than_a_tenth_fails_and_allows_it_when_that_is_over(
+async def test_the_agent_forbids_retries_while_more_than_a_tenth_of_requests_fail(
     balanced: Balanced,
 ) -> None:
     breaking = await begin(balanced)

@@ -48,7 +48,7 @@ async def say(balanced: Balanced, *, stopping: bool) -> None:
     await balanced.turn()
 
 
-async def test_every_answer_of_http_is_the_last_of_its_connection_errors_and_held_ones_too(balanced: Balanced) -> None:
+async def test_every_http_answer_of_a_stopping_balancer_closes_its_connection(balanced: Balanced) -> None:
     await balanced.begin(replace(PLAN, queue_limit=1, request_timeout_ms=20000))
     held = asyncio.create_task(ask(balanced.haproxy.ports.http, "POST", "/v2/models/m/infer"))
     await until(lambda: is_(lambda: not held.done()))
@@ -75,7 +75,7 @@ async def test_every_answer_of_http_is_the_last_of_its_connection_errors_and_hel
     assert not await closes(balanced)
 
 
-async def test_a_process_that_has_its_place_taken_hears_of_the_stop_too(balanced: Balanced) -> None:
+async def test_a_replaced_process_receives_the_stop_too(balanced: Balanced) -> None:
     await balanced.start()
     await balanced.begin()
     await say(balanced, stopping=True)
@@ -177,9 +177,7 @@ def show(running: Process, *pods: Pod) -> None:
     running.api.put(SLICES, "m-server-a-x", slice_of("m-server-a", {endpoint(pod).pod: pod.address for pod in pods}))
 
 
-async def test_an_agent_that_is_asked_to_drain_says_so_at_once_and_takes_it_back_if_nobody_stops_it(
-    balanced: Balanced, tmp_path: Path
-) -> None:
+async def test_a_draining_agent_reports_it_at_once_and_can_take_it_back(balanced: Balanced, tmp_path: Path) -> None:
     [pod] = await balanced.start()
     async with agent(balanced, tmp_path, metrics_port=1, stop_within_s=5.0) as running:
         show(running, pod)
@@ -228,7 +226,7 @@ async def test_an_agent_that_is_killed_while_it_drains_leaves_nothing_behind(
         await until(stays, 5)
 
 
-async def test_a_killed_haproxy_is_as_it_was_within_a_second_of_its_start(balanced: Balanced, tmp_path: Path) -> None:
+async def test_a_killed_haproxy_is_restored_within_a_second_of_its_start(balanced: Balanced, tmp_path: Path) -> None:
     pods = await balanced.start(3)
     addresses = {pod.address for pod in pods}
     async with agent(balanced, tmp_path, metrics_port=1) as running:

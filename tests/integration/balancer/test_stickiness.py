@@ -102,7 +102,7 @@ async def test_two_balancers_agree_whatever_lines_the_pods_have(balanced: Balanc
         assert await where(balanced) == await where(other)
 
 
-async def test_a_pod_that_drains_keeps_what_belongs_to_it_until_the_drain_is_over(balanced: Balanced) -> None:
+async def test_a_draining_pod_keeps_its_sticky_values_until_the_drain_is_over(balanced: Balanced) -> None:
     await balanced.start(3)
     await balanced.begin(LEAVING)
     known = await where(balanced)

@@ -171,7 +171,7 @@ async def test_both_protocols_speak_tls_and_nothing_else(secured: Secured) -> No
         assert file.stat().st_mode & 0o777 == 0o600
 
 
-async def test_without_a_certificate_nobody_can_come_until_there_is_one(secured: Secured) -> None:
+async def test_clients_are_rejected_until_the_first_certificate_is_there(secured: Secured) -> None:
     own = pair()
     for crt, key, why in (
         ("", "", "there is no tls.crt"),
@@ -300,7 +300,7 @@ async def test_a_broken_certificate_leaves_the_last_good_one_even_over_restarts(
     assert await secured.served(other) == other.der
 
 
-async def test_one_that_has_expired_takes_no_good_ones_place_and_the_days_that_are_left_are_told(
+async def test_an_expired_certificate_replaces_no_good_one_and_the_expiry_is_reported(
     secured: Secured,
 ) -> None:
     own, late, over = pair(), pair(left=dt.timedelta(hours=30)), pair(left=-dt.timedelta(1))
@@ -333,7 +333,7 @@ async def test_one_that_has_expired_takes_no_good_ones_place_and_the_days_that_a
     assert abs(end - time.time() - 30 * 3600) < 3600
 
 
-async def test_authorities_that_expire_are_told_and_only_all_of_them_are_refused(
+async def test_expired_authorities_are_reported_and_only_a_set_without_others_is_refused(
     balanced: Balanced, tmp_path: Path
 ) -> None:
     secured = Secured(balanced, tmp_path, SecretNames("digits-tls", "digits-clients"))
@@ -355,7 +355,7 @@ async def test_authorities_that_expire_are_told_and_only_all_of_them_are_refused
     assert set(balanced.pilot.expires) == {"tls.crt", "ca.crt"}
 
 
-async def test_what_haproxy_itself_refuses_leaves_the_last_good_one_as_well(
+async def test_a_certificate_that_haproxy_refuses_leaves_the_last_good_one(
     secured: Secured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own, other = pair(), pair()
@@ -414,7 +414,9 @@ async def test_clients_must_show_a_certificate_of_the_authority(balanced: Balanc
         await secured.served(own, client=client)
 
 
-async def test_the_agent_tells_what_lacks_and_is_ready_once_it_is_there(balanced: Balanced, tmp_path: Path) -> None:
+async def test_the_agent_reports_missing_files_and_is_ready_once_they_are_there(
+    balanced: Balanced, tmp_path: Path
+) -> None:
     own = pair()
     secrets = SecretNames("digits-tls")
     ports = balanced.haproxy.ports

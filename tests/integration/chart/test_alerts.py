@@ -28,7 +28,7 @@ def rules(values: dict[str, Any] | None = None) -> list[dict[str, Any]]:
     return [rule for group in groups for rule in group["rules"]]
 
 
-def test_the_chart_has_every_alert_of_the_list_with_nothing_left_to_replace() -> None:
+def test_the_chart_has_every_alert_of_the_list_without_placeholders() -> None:
     made = rules()
     assert [rule["alert"] for rule in made] == [alert.name for alert in ALERTS]
     assert "__" not in json.dumps(made)

@@ -23,7 +23,7 @@ def ports(values: Values) -> set[str]:
     return {port["port"] for rule in policy["spec"]["ingress"] for port in rule["ports"]}
 
 
-def test_by_default_it_is_on_localhost_and_no_network_reaches_it() -> None:
+def test_the_dashboard_is_on_localhost_by_default_and_reached_by_no_network() -> None:
     assert options({}) == {"--dashboard=localhost"}
     objects = render({"networkPolicies": {"operator": {"create": True}}})
     assert [port["name"] for port in pod(objects)["containers"][0]["ports"]] == ["https", "http"]
@@ -31,7 +31,7 @@ def test_by_default_it_is_on_localhost_and_no_network_reaches_it() -> None:
     assert "dashboard" not in ports({"networkPolicies": {"operator": {"create": True}}})
 
 
-def test_served_to_users_it_has_a_port_of_the_pod_the_service_and_the_policy() -> None:
+def test_a_dashboard_for_users_has_a_port_service_and_policy() -> None:
     assert options(SERVED) == {
         "--dashboard=pod",
         "--dashboard-proxy=10.0.12.0/24",
@@ -55,7 +55,7 @@ def test_served_to_users_it_has_a_port_of_the_pod_the_service_and_the_policy() -
 @pytest.mark.parametrize(
     "values", [{"dashboard": {"enabled": False}}, {"hostNetwork": True, "ports": {"https": 10260}}], ids=["off", "host"]
 )
-def test_it_is_not_served_where_it_is_off_or_localhost_is_the_nodes(values: Values) -> None:
+def test_the_dashboard_is_not_served_if_disabled_or_on_the_nodes_localhost(values: Values) -> None:
     assert options(values) == set()
 
 

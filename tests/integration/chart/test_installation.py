@@ -89,7 +89,7 @@ def test_the_api_server_takes_every_object(cluster: Cluster, system: str, name: 
     kubectl("apply", *flags, "--filename=-", stdin=document)
 
 
-def test_beside_another_owner_of_the_metrics_api_it_is_left_alone_and_the_notes_tell(cluster: Cluster, do: Any) -> None:
+def test_another_owners_metrics_api_is_kept_and_the_notes_say_so(cluster: Cluster, do: Any) -> None:
     cluster.api.create(kinds.API_SERVICE.path(), FOREIGN)
     try:
         before = body(cluster, API_SERVICE_PATH)["metadata"]["uid"]
@@ -144,7 +144,7 @@ def test_upgrades_and_uninstalls_leave_what_is_not_the_charts(cluster: Cluster, 
     assert cluster_roles(cluster) == []
 
 
-def test_the_crds_may_come_from_their_own_chart_and_then_the_operators_leaves_them(cluster: Cluster, do: Any) -> None:
+def test_crds_of_a_chart_of_their_own_are_left_by_the_operators(cluster: Cluster, do: Any) -> None:
     succeeded(do("install", "crds", str(CRDS_CHART), "--take-ownership"))
     try:
         both = do("install", "halcyon", str(CHART), values=LOCAL)

@@ -58,12 +58,12 @@ def test_the_api_server_takes_an_overlay(cluster: Cluster, mode: str) -> None:
     kubectl("apply", *flags, f"--kustomize={MANIFESTS / 'overlays' / mode}")
 
 
-def test_what_is_written_is_what_the_script_writes() -> None:
+def test_the_manifests_are_those_that_the_script_writes() -> None:
     environment = {**os.environ, "HALCYON_HELM": helm()}
     subprocess.run(["scripts/generate", "--check", "manifests"], cwd=ROOT, env=environment, check=True)
 
 
-def test_there_are_ten_examples_and_the_operator_accepts_each(space: Space, cluster: Cluster) -> None:
+def test_ten_examples_exist_and_the_operator_accepts_each(space: Space, cluster: Cluster) -> None:
     assert len(EXAMPLES) >= 10
     documents = [d for path in EXAMPLES for d in yaml.safe_load_all(path.read_text()) if d]
     space.apply(CLAIM, *documents)

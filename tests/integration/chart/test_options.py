@@ -51,7 +51,7 @@ def notes(values: Values) -> str:
     return helm(*args, values=laid_over(LOCAL, values)).stdout.partition("NOTES:")[2]
 
 
-def test_notes_tell_the_next_step_who_scales_and_what_is_missing() -> None:
+def test_notes_say_the_next_step_the_scaler_and_missing_parts() -> None:
     told = notes({})
     assert "kubectl -n ml rollout status deployment/halcyon" in told
     assert "helm -n ml test halcyon" in told
@@ -77,7 +77,7 @@ def test_without_a_registry_the_chart_says_how_to_get_one() -> None:
     assert "--set images.registry=localhost" in done.stderr
 
 
-def test_the_test_of_a_release_needs_no_rights_and_goes_when_it_succeeds() -> None:
+def test_the_test_of_a_release_needs_no_rights_and_goes_on_success() -> None:
     for values, namespace in (({}, "halcyon-system"), (NAMESPACED, "team-a")):
         hooks = [o for o in render(values, flags=()) if "helm.sh/hook" in (o["metadata"].get("annotations") or {})]
         assert {(o["kind"], o["metadata"]["name"], o["metadata"]["namespace"]) for o in hooks} == {
@@ -147,7 +147,7 @@ def test_pod_monitors_pick_the_pods_that_the_operator_makes(values: Values) -> N
         )
 
 
-def test_network_policies_are_off_by_default_and_the_operators_covers_what_it_needs() -> None:
+def test_network_policies_are_off_by_default_and_cover_the_operators_needs() -> None:
     assert names(render(), "NetworkPolicy") == set()
     assert "--network-policies" not in str(pod(render())["containers"][0]["args"])
     objects = render(NAMESPACED)
@@ -164,7 +164,7 @@ def peers_of_models(values: Values) -> SiteNetwork:
     return SiteNetwork.model_validate_json(given.partition("=")[2].replace("$$", "$"))
 
 
-def test_the_operator_is_told_whom_policies_of_models_know() -> None:
+def test_the_operator_receives_the_peers_of_models_network_policies() -> None:
     alone = peers_of_models({"networkPolicies": {"models": {"create": True}}})
     (operator,) = alone.operator
     labels = find(render(), "Deployment")["spec"]["template"]["metadata"]["labels"]

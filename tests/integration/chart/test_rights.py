@@ -23,7 +23,7 @@ def test_no_role_holds_a_wildcard_or_a_dangerous_right(values: Values) -> None:
             assert not {"clusterroles", "clusterrolebindings", "customresourcedefinitions"} & set(rule["resources"])
 
 
-def test_for_listed_namespaces_there_is_nothing_that_is_of_the_whole_cluster() -> None:
+def test_listed_namespaces_bring_no_cluster_scoped_object() -> None:
     objects = render(NAMESPACED, flags=("--skip-tests", "--api-versions", MONITORING))
     cluster_wide = {"ClusterRole", "ClusterRoleBinding", "APIService", "CustomResourceDefinition"}
     assert not cluster_wide & {o["kind"] for o in objects}
@@ -82,14 +82,14 @@ def test_the_operator_may_write_what_its_calls_write_and_nothing_else() -> None:
     }
 
 
-def test_no_right_to_network_policies_is_asked_for_unless_they_are_wanted() -> None:
+def test_rights_to_network_policies_are_granted_only_if_these_are_enabled() -> None:
     """Whoever may change them may open what others have closed."""
     assert not any("networkpolicies" in rule["resources"] for _, rule in rules(render()))
     assert not any("networkpolicies" in r["resources"] for _, r in rules(render({"watchNamespaces": ["team-a"]})))
 
 
 @pytest.mark.parametrize("values", [{}, NAMESPACED], ids=["cluster", "namespaced"])
-def test_of_all_secrets_only_the_operators_own_can_be_read(values: Values) -> None:
+def test_the_operators_own_secret_is_the_only_readable_one(values: Values) -> None:
     granted = [(where, r) for where, r in rules(render(values)) if "secrets" in r["resources"]]
     assert granted == [
         (

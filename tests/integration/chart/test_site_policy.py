@@ -36,7 +36,7 @@ def by_name(objects: list[Object]) -> dict[tuple[str, str], Object]:
     return {(o["kind"], o["metadata"]["name"]): o for o in objects}
 
 
-def test_without_limits_nothing_is_rendered() -> None:
+def test_an_empty_policy_renders_no_object() -> None:
     objects = render()
     assert not KINDS & {o["kind"] for o in objects}
     assert not [o for o in objects if o["kind"] == "ConfigMap"]
@@ -92,9 +92,7 @@ def test_the_file_is_an_option_of_the_operator(tmp_path: Any) -> None:
 @pytest.mark.parametrize(
     ("create", "rendered"), [("auto", False), (True, True), (False, False)], ids=["auto", "true", "false"]
 )
-def test_with_listed_namespaces_what_is_of_the_whole_cluster_is_made_only_when_asked_for(
-    create: Any, *, rendered: bool
-) -> None:
+def test_cluster_scoped_objects_for_listed_namespaces_are_made_only_on_request(create: Any, *, rendered: bool) -> None:
     values = laid_over(laid_over(NAMESPACED, EVERYTHING), {"admissionPolicy": {"create": create}})
     objects = render(values)
     assert handed(objects) == EVERY

@@ -86,7 +86,7 @@ def test_defaults_render_exactly_these_objects() -> None:
     ]
 
 
-def test_what_is_switched_off_is_not_rendered() -> None:
+def test_objects_of_disabled_parts_are_not_rendered() -> None:
     kinds = {o["kind"] for o in render(LITTLE)}
     assert kinds == {"Deployment", "Secret", "Service"}
     assert pod(render(LITTLE))["serviceAccountName"] == "given"
@@ -343,7 +343,7 @@ def test_a_gpu_budget_reaches_the_operator_and_0_is_one() -> None:
         assert arguments(pod(render({"gpuBudget": budget}))).gpu_budget == budget
 
 
-def test_where_balancers_run_reaches_the_operator_and_nothing_is_said_by_default() -> None:
+def test_the_placement_of_balancers_reaches_the_operator_and_is_empty_by_default() -> None:
     assert "--balancer-placement" not in str(pod(render())["containers"][0]["args"])
     assert arguments(pod(render(EVERYTHING))).balancers.to_dict() == EVERYTHING["balancers"]
     one = arguments(pod(render({"balancers": {"nodeSelector": {"pool": "edge"}}}))).balancers
@@ -423,7 +423,7 @@ def test_every_value_reaches_the_pod() -> None:
 
 
 @pytest.mark.parametrize("register", ["auto", True, False])
-def test_the_metrics_api_is_registered_as_told(register: object) -> None:
+def test_the_metrics_api_is_registered_as_configured(register: object) -> None:
     objects = render({"metricsAPI": {"register": register}})
     registers = register is not False
     assert (API_SERVICE in names(objects, "APIService")) == registers

@@ -62,7 +62,7 @@ def operators(cluster: Cluster, system: Space, spaces: tuple[Space, ...], tmp_pa
         yield made
 
 
-async def test_both_lead_and_each_keeps_what_it_has_learnt(
+async def test_two_releases_both_lead_and_keep_their_own_memories(
     operators: list[Operator], system: Space, spaces: tuple[Space, ...]
 ) -> None:
     for operator in operators:

@@ -202,7 +202,7 @@ def test_only_maps_of_the_users_own_names_are_open() -> None:
     }
 
 
-def test_what_is_generated_from_values_yaml_is_as_it_would_be_written() -> None:
+def test_generated_output_equals_values_yaml_as_written_by_hand() -> None:
     subprocess.run(["scripts/generate", "--check", "chart"], cwd=ROOT, check=True)
 
 

@@ -32,9 +32,7 @@ def completed(capsys: pytest.CaptureFixture[str], *words: str) -> list[str]:
     return [line.partition("\t")[0] for line in capsys.readouterr().out.splitlines()]
 
 
-def test_the_context_that_is_named_counts_and_another_is_told(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_named_context_counts_and_another_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with serving() as api:
         desk = Desk(tmp_path, capsys, api)
         desk.holds("digits")

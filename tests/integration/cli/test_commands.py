@@ -91,7 +91,7 @@ def test_the_reason_of_a_fixed_count_is_in_the_condition(space: Space, halcyon: 
     )
 
 
-def test_what_keeps_a_model_from_being_served_is_named_and_bundled(space: Space, halcyon: Run, tmp_path: Path) -> None:
+def test_the_reason_why_a_model_is_not_served_is_named_and_bundled(space: Space, halcyon: Run, tmp_path: Path) -> None:
     secret = {"name": "DB_PASSWORD", "value": "hunter2"}
     runtime = {"gpu": {"count": 16}, "env": [secret, {"name": "MODE", "value": "fast"}]}
     space.apply(files(), deployment(runtime=runtime))
@@ -118,7 +118,7 @@ def test_what_keeps_a_model_from_being_served_is_named_and_bundled(space: Space,
     assert "is there already" in halcyon("diagnose", "m", "--bundle", str(bundle), "--timeout", f"{3 * PATIENCE:g}s")[2]
 
 
-def test_who_looks_on_sees_every_change_until_the_model_is_gone(space: Space, kubectl: Kubectl, tmp_path: Path) -> None:
+def test_a_watch_shows_every_change_until_the_model_is_gone(space: Space, kubectl: Kubectl, tmp_path: Path) -> None:
     space.serve(replicas=1)
     seen = tmp_path / "seen"
     command = [

@@ -86,14 +86,14 @@ def test_a_model_is_explained_in_the_namespace_of_the_context(desk: Desk) -> Non
     assert "free on" not in out  # what answers here knows no nodes
 
 
-def test_where_all_pods_have_a_node_one_object_is_read(desk: Desk) -> None:
+def test_one_object_is_read_if_all_pods_have_a_node(desk: Desk) -> None:
     desk.holds("digits", situation="fixed")
 
     assert desk.run("digits")[0] == 0
     assert desk.api.asked == [("GET", MODELS.format("team") + "/digits")]
 
 
-def test_what_the_nodes_have_of_what_pods_lack_is_told_with_who_holds_it(desk: Desk) -> None:
+def test_missing_resources_are_shown_with_the_nodes_capacity_and_its_holders(desk: Desk) -> None:
     desk.holds("digits")
     ready = {"conditions": [{"type": "Ready", "status": "True"}], "allocatable": {"nvidia.com/gpu": "4"}}
     node = {"metadata": {"name": "gpu-1"}, "status": ready}
@@ -109,7 +109,7 @@ def test_what_the_nodes_have_of_what_pods_lack_is_told_with_who_holds_it(desk: D
     assert "nodeName" in asked  # pods that have none hold nothing
 
 
-def test_who_may_not_see_nodes_is_told_the_rest(desk: Desk) -> None:
+def test_a_user_without_rights_to_nodes_gets_the_rest(desk: Desk) -> None:
     desk.holds("digits")
     desk.api.answers["/api/v1/nodes"] = failure(403, 'nodes is forbidden: User "bob" cannot list resource "nodes"')
     status, out, err = desk.run("digits")
@@ -141,7 +141,7 @@ def test_json_and_yaml_hold_the_same(desk: Desk) -> None:
     assert yaml.safe_load(desk.run("digits", "-o", "yaml")[1]) == as_json
 
 
-def test_a_name_that_does_not_exist_is_answered_with_those_that_do_the_nearest_first(desk: Desk) -> None:
+def test_an_unknown_name_is_answered_with_existing_names_the_nearest_first(desk: Desk) -> None:
     desk.holds("bert", "digits", "digits-large", "whisper")
     desk.api.answers[MODELS.format("team") + "/digit"] = failure(
         404, 'modeldeployments.serving.halcyon.dev "digit" not found'
@@ -191,7 +191,7 @@ def test_a_refusal_is_one_line_with_what_to_do(desk: Desk, answer: tuple[int, An
     assert said in desk.wrong("digits")
 
 
-def test_a_cluster_that_nobody_answers_for_is_one_line(desk: Desk) -> None:
+def test_an_unreachable_cluster_is_one_line(desk: Desk) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # bound and not listening: refused
         server = f"http://127.0.0.1:{taken.getsockname()[1]}"
@@ -211,7 +211,9 @@ def test_a_kubeconfig_that_cannot_be_used_is_named(desk: Desk, content: str) -> 
     assert desk.wrong("digits").startswith(f"no cluster: kubeconfig {desk.kubeconfig} can't be used: ")
 
 
-def test_no_kubeconfig_at_all_says_which_was_looked_for(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_kubeconfig_is_reported_with_the_path_that_was_tried(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     monkeypatch.setenv("KUBECONFIG", f"{desk.folder}/one:{desk.folder}/two")
 

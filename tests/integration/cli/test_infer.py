@@ -104,7 +104,7 @@ def test_one_request_is_answered_and_every_phase_has_its_time(model: tuple[str, 
         ("strange", InferenceError, "no inference of KServe's v2 protocol"),
     ],
 )
-def test_an_error_is_told_in_the_model_s_words(
+def test_an_error_is_shown_in_the_models_words(
     mood: str, kind: type[Exception], said: str, model: tuple[str, type[Model]]
 ) -> None:
     model[1].mood = mood
@@ -115,7 +115,7 @@ def test_an_error_is_told_in_the_model_s_words(
     assert said in str(caught.value)
 
 
-def test_a_model_at_zero_is_woken_by_an_inference_for_what_it_takes_is_told_by_its_pods(
+def test_a_model_at_zero_is_woken_by_inference_and_shows_its_phases(
     model: tuple[str, type[Model]],
 ) -> None:
     model[1].mood = "asleep"
@@ -126,12 +126,12 @@ def test_a_model_at_zero_is_woken_by_an_inference_for_what_it_takes_is_told_by_i
     assert told["outputs"][0]["data"] == [64.0, 128.0]
 
 
-def test_a_model_that_is_not_there_is_told(model: tuple[str, type[Model]]) -> None:
+def test_a_missing_model_is_reported(model: tuple[str, type[Model]]) -> None:
     wire = Wire.to_url(model[0], timeout_s=30)
     with wire.closing(), pytest.raises(InferenceError, match="answers 404"):
         ask(wire, "other", "3", ROWS)
 
 
-def test_an_address_that_nobody_answers_for_is_named() -> None:
+def test_an_address_that_does_not_answer_is_named() -> None:
     with pytest.raises(ClusterError, match="can't be reached"):
         Wire.to_url("http://127.0.0.1:1", timeout_s=30)

@@ -40,7 +40,7 @@ def told(found: dict[str, Any]) -> dict[tuple[str, str], str]:
     return {(child["kind"], child["name"]): child["change"] for child in found["children"]}
 
 
-def test_what_is_told_is_what_is_made(space: Space, plan: Run) -> None:
+def test_the_plan_is_what_the_operator_then_makes(space: Space, plan: Run) -> None:
     space.apply(files())
     before = space.versions()
     status, found, err = plan(deployment(replicas=2))
@@ -78,7 +78,7 @@ def test_a_change_is_shown_as_the_api_server_would_have_it(space: Space, plan: R
     assert set(told(plan(changed)[1]).values()) == {"same"}
 
 
-def test_whoever_scales_keeps_the_count(space: Space, plan: Run) -> None:
+def test_the_writer_of_the_replicas_keeps_them(space: Space, plan: Run) -> None:
     asked = deployment(scaling={"minReplicas": 1, "maxReplicas": 5, "actuator": "Direct"})
     space.apply(files(), asked)
     space.wait_settled()
@@ -89,7 +89,7 @@ def test_whoever_scales_keeps_the_count(space: Space, plan: Run) -> None:
     assert told(found)["Deployment", "m-a"] == "same"
 
 
-def test_what_the_api_server_refuses_is_refused(space: Space, plan: Run) -> None:
+def test_objects_that_the_api_server_refuses_are_refused(space: Space, plan: Run) -> None:
     space.apply(files())
     asked = deployment(name="m", replicas=1)
     asked["spec"]["scaling"] = {"minReplicas": 5, "maxReplicas": 2}

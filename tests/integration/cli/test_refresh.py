@@ -63,7 +63,7 @@ def written(space: Space, name: str = "m") -> dict[tuple[str, str], str]:
     return {where: v for where, v in space.versions().items() if where[0] in kept and where[1].startswith(f"{name}-")}
 
 
-def test_a_newer_operator_restarts_no_server_and_says_who_is_rendered_by_the_older(
+def test_a_newer_operator_restarts_no_server_and_names_older_renderings(
     space: Space, operator: Operator, refresh: Run
 ) -> None:
     space.serve(replicas=2)
@@ -113,7 +113,9 @@ def test_a_refresh_rolls_over_by_the_models_own_strategy_once(space: Space, oper
     assert servers(space).items() >= after.items()
 
 
-def test_all_are_taken_in_turn_and_who_is_up_to_date_is_left(space: Space, operator: Operator, refresh: Run) -> None:
+def test_outdated_models_are_refreshed_in_turn_and_current_ones_are_left(
+    space: Space, operator: Operator, refresh: Run
+) -> None:
     space.serve("m", replicas=1)
     space.serve("n", replicas=1)
     upgrade(operator)

@@ -71,7 +71,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
     return Installed(tmp_path_factory.mktemp("environment"), source)
 
 
-def test_pip_installs_a_plain_clone_and_is_told_what_lacks(installed: Installed) -> None:
+def test_pip_installs_a_plain_clone_and_names_the_missing_parts(installed: Installed) -> None:
     assert installed.said.returncode == 0, installed.said.stderr
     assert "uPlot.esm.js is not there: the command line is complete" in installed.said.stdout + installed.said.stderr
 
@@ -87,7 +87,7 @@ def test_the_command_line_of_a_plain_clone_checks_and_plans(installed: Installed
         assert done.stdout
 
 
-def test_its_dashboard_says_what_lacks_in_place_of_pages(installed: Installed) -> None:
+def test_the_dashboard_of_a_plain_clone_names_what_is_missing(installed: Installed) -> None:
     done = installed.run("python", "-c", ASK)
     page, file = done.stdout.splitlines()[0], done.stdout.splitlines()[1]
     assert page.startswith("503 ")

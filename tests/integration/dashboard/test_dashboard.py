@@ -96,7 +96,7 @@ def seen(reader: Reader, **headers: str) -> set[str]:
     return {row["namespace"] for row in answer.body["rows"]}
 
 
-def test_who_has_no_token_gets_the_page_and_nothing_else(reader: Reader) -> None:
+def test_a_client_without_a_token_gets_the_page_and_no_data(reader: Reader) -> None:
     page = reader.ask("/")
     assert page.status == 200
     assert "<main" in page.text
@@ -152,7 +152,7 @@ def test_a_user_without_rights_sees_no_model(reader: Reader, space: Space) -> No
     assert answer.body["total"] == 0
 
 
-def test_a_session_is_a_cookie_that_scripts_cannot_read_and_ends_with_a_sign_out(reader: Reader, space: Space) -> None:
+def test_a_session_is_a_cookie_closed_to_scripts_until_sign_out(reader: Reader, space: Space) -> None:
     space.serve()
     token = account(space, "person", "get", "list")
     signed_in = reader.ask("/api/session", method="POST", body={"token": token})
@@ -186,9 +186,7 @@ def test_a_proxy_is_believed_from_its_address_only(reader: Reader, space: Space)
     assert Reader(reader.port, tls=True, source=PROXY, headers=root).ask("/api/models").status == 401
 
 
-def test_a_standby_on_localhost_shows_everything_to_whoever_reaches_it_by_that_name(
-    standby: Operator, space: Space
-) -> None:
+def test_a_standby_on_localhost_shows_every_model_to_requests_of_that_name(standby: Operator, space: Space) -> None:
     space.serve()
     reader = Reader(port_of(standby))
     until(lambda: seen(reader), lambda spaces: space.namespace in spaces, what="the standby shows the model")
@@ -198,7 +196,7 @@ def test_a_standby_on_localhost_shows_everything_to_whoever_reaches_it_by_that_n
     assert standby.metrics()["halcyon_leading"] == 0
 
 
-def test_a_page_hears_of_a_scale_up_while_it_is_open(standby: Operator, space: Space) -> None:
+def test_an_open_page_receives_a_scale_up(standby: Operator, space: Space) -> None:
     space.apply(files(), deployment())
     space.wait_settled()
     reader = Reader(port_of(standby))
@@ -234,7 +232,7 @@ def test_head_of_a_stream_is_its_headers_alone(standby: Operator) -> None:
         assert connection.getresponse().status == 200
 
 
-def test_a_page_of_a_model_has_its_spec_its_configuration_and_its_hour(standby: Operator, space: Space) -> None:
+def test_a_models_page_has_its_spec_configuration_and_last_hour(standby: Operator, space: Space) -> None:
     env = [{"name": "MODE", "value": "secret"}]
     space.serve(batching={"maxBatchSize": 8}, runtime={"gpu": {"count": 0}, "env": env})
     reader, path = Reader(port_of(standby)), f"/api/models/{space.namespace}/m"

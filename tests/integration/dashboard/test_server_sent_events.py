@@ -49,9 +49,7 @@ class _Reviews:
 
 
 @pytest.mark.parametrize("gone", [False, True], ids=["open", "gone"])
-async def test_a_stream_that_ends_by_an_error_is_no_fault_if_its_client_has_gone(
-    gone: bool, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_streams_error_is_no_fault_if_its_client_has_gone(gone: bool, caplog: pytest.LogCaptureFixture) -> None:
     source: Any = _NoModels()
     reviews, now = _Reviews(), 0.0
     access = Authorizer(reviews, clock=lambda: now, namespaces=list)

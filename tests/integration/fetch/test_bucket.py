@@ -114,7 +114,7 @@ def test_a_file_and_a_folder_of_one_name_are_refused_by_name(other: str, tmp_pat
     )
 
 
-def test_a_name_longer_than_a_file_s_may_be_is_refused_by_name(tmp_path: Path) -> None:
+def test_a_name_longer_than_a_file_name_may_be_is_refused(tmp_path: Path) -> None:
     with pytest.raises(
         SourceError, match=r"1/n{78}\.\.\. in the model's source can't be written: a name may have 255 bytes"
     ):
@@ -126,7 +126,7 @@ def test_a_folder_of_markers_alone_holds_nothing(tmp_path: Path) -> None:
         brought({"m/": b"", "m/1/": b""}, tmp_path)
 
 
-def test_what_the_kernel_can_run_gets_its_execute_bit(tmp_path: Path) -> None:
+def test_an_executable_format_gets_its_execute_bit(tmp_path: Path) -> None:
     large = b"#!/bin/sh\n" + b" " * (9 * 2**20)
     files = {
         "triton_python_backend_stub": b"\x7fELF\x02",

@@ -123,16 +123,14 @@ def test_a_larger_model_than_the_limit_is_refused_before_a_byte_comes(
     assert "sizeLimit is 0.0 GiB; raise it" in refusal(remote, to, SourceError)
 
 
-def test_what_isnt_there_is_told_by_its_url(store: s3.Store, to: Path, credentials: Path) -> None:
+def test_a_missing_object_is_reported_by_its_url(store: s3.Store, to: Path, credentials: Path) -> None:
     there = Remote("s3://models/vision/digit", endpoint=store.url, credentials=credentials)
     assert "s3://models/vision/digit holds nothing; a model's folder has for example" in refusal(there, to, SourceError)
     bucket = Remote("s3://nobodys/vision", endpoint=store.url, credentials=credentials)
     assert "s3://nobodys/vision" in refusal(bucket, to, FetchError)
 
 
-def test_without_the_right_key_the_store_says_no_and_no_secret_is_told(
-    store: s3.Store, to: Path, tmp_path: Path
-) -> None:
+def test_the_store_refuses_a_wrong_key_and_the_error_has_no_secret(store: s3.Store, to: Path, tmp_path: Path) -> None:
     url = "s3://models/vision/digits"
     unsigned = refusal(Remote(url, endpoint=store.url), to, StoreError)
     wrong = secret(tmp_path, AWS_ACCESS_KEY_ID=s3.ACCESS_KEY, AWS_SECRET_ACCESS_KEY="wrong-secret-canary")
@@ -159,7 +157,7 @@ def test_a_model_that_changes_meanwhile_is_not_put_together_from_two(
     assert "was changed while it was downloaded" in refusal(remote, to, StoreError)
 
 
-def test_a_store_that_nobody_answers_at_and_one_on_this_machine(to: Path) -> None:
+def test_an_unreachable_store_and_one_on_this_machine_are_reported(to: Path) -> None:
     (port,) = free_ports(1)
     nobody = Remote("s3://models/a", endpoint=f"http://127.0.0.1:{port}")
     assert f"127.0.0.1:{port} can't be reached" in refusal(nobody, to, StoreError)
@@ -264,7 +262,7 @@ def test_an_archive_comes_over_tls_with_the_header_of_the_secret(tmp_path: Path,
     assert set(files(to)) == {"digits/config.pbtxt", "digits/1/model.py"}
 
 
-def test_another_archive_than_the_digest_names_leaves_nothing(tmp_path: Path, to: Path) -> None:
+def test_an_archive_of_another_digest_leaves_no_file(tmp_path: Path, to: Path) -> None:
     with serving("", tmp_path) as web:
         web.pages["digits.tgz"] = archive()
         said = refusal(Remote(f"{web.url}/digits.tgz", sha256="0" * 64), to, SourceError)
@@ -272,7 +270,7 @@ def test_another_archive_than_the_digest_names_leaves_nothing(tmp_path: Path, to
     assert list(to.iterdir()) == []
 
 
-def test_a_page_that_isnt_there_is_told(tmp_path: Path, to: Path) -> None:
+def test_a_missing_page_is_reported(tmp_path: Path, to: Path) -> None:
     with serving("", tmp_path) as web:
         assert refusal(Remote(f"{web.url}/a.tar"), to, SourceError) == f"{web.url}/a.tar isn't there"
 

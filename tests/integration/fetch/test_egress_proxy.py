@@ -20,7 +20,7 @@ from halcyon.fetch.egress_proxy import Address, EgressProxy, is_open
         "::ffff:127.0.0.1", "64:ff9b::a9fe:a9fe", "2002:a9fe:a9fe::1", "2002:7f00:1::",
     ],
 )  # fmt: skip
-def test_where_no_model_may_be_taken_from(address: str) -> None:
+def test_forbidden_download_addresses_are_refused(address: str) -> None:
     found = ipaddress.ip_address(address)
     assert not is_open(found, private=False)
     assert not is_open(found, private=True)
@@ -122,7 +122,7 @@ def test_a_name_that_leads_inside_is_refused_when_it_is_connected_to(
     assert "models.example.com is 127.0.0.1, and no model is taken from" in door.refused
 
 
-def test_what_nobody_answers_is_told(server: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_address_that_does_not_answer_is_reported(server: int, monkeypatch: pytest.MonkeyPatch) -> None:
     def unknown(*_: object, **__: object) -> list[tuple[object, ...]]:
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
@@ -136,7 +136,7 @@ def test_what_nobody_answers_is_told(server: int, monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize(
     "noise", [b"\r\n\r\n", b"GET / HTTP/1.1\r\n\r\n", b"CONNECT [ HTTP/1.1\r\n\r\n", b"\xff\xff \xff\r\n\r\n"]
 )
-def test_what_is_no_request_for_a_proxy_ends_the_connection_and_nothing_else(server: int, noise: bytes) -> None:
+def test_a_request_that_is_none_for_a_proxy_ends_its_connection_alone(server: int, noise: bytes) -> None:
     with EgressProxy(f"https://127.0.0.1:{server}/a.tar", anywhere).opened() as proxy:
         assert b"said" not in ask(proxy, noise)
         assert b"said: x" in ask(proxy, f"CONNECT 127.0.0.1:{server} HTTP/1.1\r\n\r\n".encode(), b"x")

@@ -172,7 +172,7 @@ async def test_the_hpa_gets_one_value_with_its_time_and_window(tmp_path: Path) -
         assert site.reviewed == []
 
 
-async def test_a_metric_is_found_in_lower_case_as_kubernetes_clients_ask_for_it(tmp_path: Path) -> None:
+async def test_a_metric_is_found_in_lower_case_as_clients_request_it(tmp_path: Path) -> None:
     async with served() as site:
         status, answer = await as_hpa(site, tmp_path, f"{ROOT}/namespaces/ns/queuedepth")
         assert (status, answer["items"][0]["metricName"]) == (200, "queueDepth")
@@ -262,7 +262,7 @@ async def test_anything_but_one_model_is_a_bad_request(tmp_path: Path, params: d
 
 
 @pytest.mark.parametrize("path", [f"{ROOT}/namespaces/ns/other", f"{ROOT}/nodes", "/apis/apps/v1"])
-async def test_what_is_not_there_is_a_status_too(tmp_path: Path, path: str) -> None:
+async def test_a_missing_resource_is_answered_with_a_status(tmp_path: Path, path: str) -> None:
     async with served() as site:
         status, answer = await as_hpa(site, tmp_path, path)
         assert (status, answer["kind"]) == (404, "Status")
@@ -300,20 +300,20 @@ async def test_a_certificate_that_is_not_valid_for_clients_is_refused(tmp_path: 
             await ask(site, client, headers=REMOTE)
 
 
-async def test_a_certificate_of_the_right_ca_and_the_wrong_name_is_nobody(tmp_path: Path) -> None:
+async def test_a_certificate_with_the_wrong_name_authenticates_no_client(tmp_path: Path) -> None:
     async with served() as site, session(tmp_path, client_certificate(PROXY_CA, "kubelet")) as client:
         assert (await ask(site, client, headers=REMOTE))[0] == 401
         site.gate.front_proxy = RequestHeaderConfig(PROXY_CA.cert_pem)
         assert (await ask(site, client, headers=REMOTE))[0] == 200
 
 
-async def test_the_front_proxy_without_a_user_is_nobody(tmp_path: Path) -> None:
+async def test_the_front_proxy_without_a_user_authenticates_no_client(tmp_path: Path) -> None:
     async with served() as site, session(tmp_path, PROXY) as client:
         assert (await ask(site, client))[0] == 401
         assert (await ask(site, client, headers={"X-Remote-User": ""}))[0] == 401
 
 
-async def test_a_front_proxy_ca_that_was_replaced_ends_its_certificates_on_open_connections_too(tmp_path: Path) -> None:
+async def test_a_replaced_front_proxy_ca_ends_its_certificates_on_open_connections_too(tmp_path: Path) -> None:
     async with served() as site, session(tmp_path, PROXY) as client:
         assert (await ask(site, client, headers=REMOTE))[0] == 200
         new_ca = make_ca(NOW)
@@ -368,14 +368,14 @@ async def test_no_credentials_are_a_401(tmp_path: Path, header: dict[str, str]) 
         assert (status, answer["kind"], answer["reason"]) == (401, "Status", "Unauthorized")
 
 
-async def test_reviews_that_fail_let_nobody_in(tmp_path: Path) -> None:
+async def test_failing_reviews_admit_no_caller(tmp_path: Path) -> None:
     async with served() as site, session(tmp_path) as client:
         site.reviews_fail = True
         status, answer = await ask(site, client, headers={"Authorization": "Bearer alices"})
         assert (status, answer["reason"]) == (503, "ServiceUnavailable")
 
 
-async def test_who_comes_directly_may_ask_so_often_and_nobody_is_asked_about_the_rest(tmp_path: Path) -> None:
+async def test_direct_callers_are_rate_limited_and_the_rest_cause_no_reviews(tmp_path: Path) -> None:
     async with served() as site, session(tmp_path) as client:
         bob = {"Authorization": "Bearer bobs"}
         answers = [(await ask(site, client, headers=bob))[0] for _ in range(int(BURST) + 5)]
@@ -390,7 +390,7 @@ async def test_who_comes_directly_may_ask_so_often_and_nobody_is_asked_about_the
 
 
 @pytest.mark.parametrize("header", ["X-Remote-User", "X-Remote-Group", "X-Remote-Extra-Scopes", "Impersonate-User"])
-async def test_no_header_makes_a_token_into_somebody_else(tmp_path: Path, header: str) -> None:
+async def test_a_header_changes_no_token_into_another_user(tmp_path: Path, header: str) -> None:
     async with served() as site, session(tmp_path) as client:
         spoofed = {"Authorization": "Bearer bobs", header: "alice"}
         assert (await ask(site, client, headers=spoofed))[0] == 403

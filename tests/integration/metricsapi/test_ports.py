@@ -235,7 +235,7 @@ async def answer_once(host: str, port: int, source: str | None = None) -> bytes:
         writer.transport.abort()
 
 
-async def test_one_source_too_many_is_closed_before_tls(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_source_over_its_limit_is_closed_before_tls(caplog: pytest.LogCaptureFixture) -> None:
     async with listening(tls=True) as (listener, port, registry):
         idle = [await connect(port, "127.0.9.1") for _ in range(4)]
         await until(lambda: listener.connections.unidentified == 4)
@@ -280,7 +280,7 @@ async def test_agents_behind_one_address_all_get_their_streams() -> None:
         await asyncio.gather(*(one.close() for one in streams))
 
 
-async def test_one_caller_too_many_is_answered_and_then_closed() -> None:
+async def test_a_caller_over_the_limit_is_answered_and_then_closed() -> None:
     async with listening() as (_, port, _):
         opened = [await connect(port, "127.0.0.1") for _ in range(4)]
         heads = [await answer(*one, name="one") for one in opened]
@@ -291,7 +291,7 @@ async def test_one_caller_too_many_is_answered_and_then_closed() -> None:
             writer.transport.abort()
 
 
-async def test_with_no_host_ipv4_and_ipv6_are_served() -> None:
+async def test_ipv4_and_ipv6_are_served_if_no_host_is_given() -> None:
     async with listening(host=None) as (listener, port, _):
         assert [address[1] for address in listener.addresses] == [port, port]
         for host in ("127.0.0.1", "::1"):

@@ -119,7 +119,7 @@ def versions(space: Space, name: str) -> Versions:
     }
 
 
-def test_what_was_stored_before_a_rule_existed_is_not_accepted_and_keeps_serving(
+def test_a_stored_spec_breaking_a_new_rule_is_rejected_and_keeps_serving(
     space: Space, stored: dict[str, Versions], operator: Operator
 ) -> None:
     for name, before in stored.items():
@@ -157,7 +157,7 @@ def test_what_was_stored_before_a_rule_existed_is_not_accepted_and_keeps_serving
     assert operator.complaints() == []
 
 
-def test_a_config_map_that_lacks_is_named_and_its_creation_goes_on_by_itself(space: Space) -> None:
+def test_a_missing_config_map_is_named_and_creation_resumes_by_itself(space: Space) -> None:
     space.apply(deployment())
     message = space.wait_condition("Accepted", "False", "SourceNotFound")
     assert f"ConfigMap {space.namespace}/{FILES} doesn't exist" in message
@@ -177,7 +177,7 @@ def test_a_key_that_lacks_is_named_with_those_that_are_there(space: Space) -> No
     space.wait_settled(limit_s=10)
 
 
-def test_a_claim_that_lacks_is_named_and_its_creation_goes_on_by_itself(space: Space) -> None:
+def test_a_missing_claim_is_named_and_creation_resumes_by_itself(space: Space) -> None:
     space.apply(deployment(model={"source": {"persistentVolumeClaim": {"claimName": "models"}}}))
     message = space.wait_condition("Accepted", "False", "SourceNotFound")
     assert f"PersistentVolumeClaim {space.namespace}/models doesn't exist" in message

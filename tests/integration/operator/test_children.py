@@ -61,7 +61,7 @@ def test_every_child_is_made_with_an_owner_and_with_labels(space: Space) -> None
     assert space.must(kinds.CONFIG_MAP, snapshot)["data"] == files()["data"]
 
 
-def test_the_status_tells_what_is(space: Space) -> None:
+def test_the_status_shows_the_actual_state(space: Space) -> None:
     space.serve(replicas=2)
     status = space.status()
     conditions = {c["type"]: (c["status"], c["reason"]) for c in status["conditions"]}
@@ -77,7 +77,7 @@ def test_the_status_tells_what_is(space: Space) -> None:
     assert status["endpoints"]["http"] == f"http://m.{space.namespace}.svc:8000"
 
 
-def test_kubectl_get_mdep_tells_the_state_at_a_glance(space: Space, kubectl: Kubectl) -> None:
+def test_kubectl_get_mdep_shows_the_state_at_a_glance(space: Space, kubectl: Kubectl) -> None:
     space.serve(replicas=2)
     head, row = kubectl("get", "mdep").splitlines()
     columns = dict(zip(head.split(), row.split(), strict=False))
@@ -107,7 +107,7 @@ def test_client_side_applies_leave_the_count_as_well(space: Space, kubectl: Kube
     assert space.must(kinds.MODEL_DEPLOYMENT, "m")["spec"]["replicas"] == 3
 
 
-def test_a_change_of_the_count_alone_is_no_new_revision_and_no_reconciling(space: Space) -> None:
+def test_a_change_of_the_replicas_alone_causes_no_revision_and_no_reconciling(space: Space) -> None:
     space.serve()
     before = records(space)
     seen: set[str] = set()
@@ -154,7 +154,7 @@ def test_a_change_of_the_spec_and_back_uses_its_record_again(space: Space) -> No
     assert numbers[first] == 3
 
 
-def test_of_twelve_changes_ten_records_stay_with_their_config_maps(space: Space) -> None:
+def test_ten_records_of_twelve_changes_stay_with_their_config_maps(space: Space) -> None:
     space.serve(batching={"maxBatchSize": 1})
     names = [revision(space)]
     for size in range(2, 14):
@@ -174,7 +174,7 @@ def test_of_twelve_changes_ten_records_stay_with_their_config_maps(space: Space)
     assert len(maps(space, "model")) == 1
 
 
-def test_what_pods_use_is_not_pruned(space: Space) -> None:
+def test_objects_that_pods_use_are_not_pruned(space: Space) -> None:
     # The second revision can't start: its pods ask for more GPUs than the node has. The first one's stay.
     space.serve()
     first = revision(space)

@@ -45,7 +45,7 @@ def reasons(space: Space, owner: str) -> Callable[[], list[str]]:
 
 
 @pytest.mark.parametrize("labelled", [False, True], ids=["not-labelled", "labelled-as-ours"])
-def test_an_object_that_is_not_ours_is_left_untouched_and_nothing_else_is_made(space: Space, labelled: bool) -> None:
+def test_a_conflicting_object_is_left_untouched_and_no_other_is_made(space: Space, labelled: bool) -> None:
     theirs: dict[str, tuple[Kind, Object]] = {}
     for number, (word, obj) in enumerate(THEIRS.items()):
         owner = f"m{number}"
@@ -182,7 +182,7 @@ def test_labels_annotations_and_fields_of_others_stay(space: Space) -> None:
     assert found["spec"]["sessionAffinity"] == "ClientIP"
 
 
-def test_a_port_that_somebody_adds_stays_and_is_not_fought_over(space: Space, operator: Operator) -> None:
+def test_a_port_added_by_another_writer_stays(space: Space, operator: Operator) -> None:
     # Ports are a map for server-side apply: an item of another manager is not ours to remove.
     space.serve()
     space.apply({**THEIRS["Service"], "spec": {"ports": [{"name": "admin", "port": 9999}]}}, manager="somebody")

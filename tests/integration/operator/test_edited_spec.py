@@ -105,7 +105,7 @@ def tenant(space: Space) -> Iterator[Tenant]:
 
 
 @pytest.mark.parametrize("is_refused", [False, True], ids=["accepted", "refused"])
-async def test_no_ceiling_gives_way_while_a_tenant_writes_over_the_spec(
+async def test_every_limit_holds_while_a_tenant_overwrites_the_spec(
     operator: Operator, space: Space, is_refused: bool
 ) -> None:
     before = accepted(space)

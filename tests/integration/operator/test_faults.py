@@ -192,7 +192,7 @@ def crash_everywhere(field: Field, number: int, wanted: State, spaces: list[Spac
     assert killed >= len(cases) - 4  # the last status writes come together at times
 
 
-def test_an_operator_killed_at_any_write_of_a_creation_leaves_what_an_undisturbed_one_does(field: Field) -> None:
+def test_an_operator_killed_at_any_write_of_a_creation_converges(field: Field) -> None:
     wanted, number = undisturbed(field, create)
     spaces = [field.space() for _ in range(2 * len(sample(number, 3)))]
     for space in spaces:
@@ -200,7 +200,7 @@ def test_an_operator_killed_at_any_write_of_a_creation_leaves_what_an_undisturbe
     crash_everywhere(field, number, wanted, spaces, 3)
 
 
-def test_an_operator_killed_at_any_write_of_a_change_leaves_what_an_undisturbed_one_does(field: Field) -> None:
+def test_an_operator_killed_at_any_write_of_a_change_converges(field: Field) -> None:
     wanted, number = undisturbed(field, create, change)
     spaces = [field.space() for _ in range(2 * len(sample(number, 3)))]
     for space in spaces:
@@ -303,7 +303,7 @@ def test_an_operator_whose_every_read_fails_the_first_time_comes_to_work(field: 
     assert not complaints, complaints
 
 
-def test_no_write_is_tried_more_often_than_once_a_second_while_it_fails(field: Field) -> None:
+def test_a_failing_write_is_retried_at_most_once_a_second(field: Field) -> None:
     last_s = 10.0
     faults: dict[str, Fault] = {
         "deployments/m-a": Answer(500),

@@ -81,9 +81,7 @@ def say(space: Space, kind: Kind, **conditions: tuple[str, str]) -> None:
     assert answer.status == 200, answer
 
 
-def test_routes_are_written_once_the_cluster_knows_them_and_its_gateway_is_heard(
-    cluster: Cluster, space: Space
-) -> None:
+def test_routes_are_written_once_the_cluster_knows_them_and_its_gateway_reports(cluster: Cluster, space: Space) -> None:
     space.serve(**BALANCED)
     message = space.wait_condition("RoutesAccepted", "False", "GatewayApiMissing")
     assert "install the Gateway API's definitions" in message
@@ -113,9 +111,7 @@ def test_routes_are_written_once_the_cluster_knows_them_and_its_gateway_is_heard
     until(lambda: [space.get(kind, "m") for kind in kinds.ROUTES], lambda found: not any(found), what="they are gone")
 
 
-def test_of_two_models_that_ask_for_the_same_requests_the_younger_is_told_until_they_differ(
-    cluster: Cluster, space: Space
-) -> None:
+def test_the_younger_of_two_conflicting_models_says_so_until_they_differ(cluster: Cluster, space: Space) -> None:
     gateway_api.install(cluster)
     model = {**deployment()["spec"]["model"], "name": "resnet"}
     asked = {"name": "edge", "namespace": "infra", "http": {"hostnames": [f"{space.namespace}.example.com"]}}
@@ -133,7 +129,7 @@ def test_of_two_models_that_ask_for_the_same_requests_the_younger_is_told_until_
     space.wait_condition("RoutesAccepted", "Unknown", "RoutesPending")
 
 
-def test_what_is_written_is_what_the_definitions_know(cluster: Cluster, space: Space) -> None:
+def test_written_routes_have_only_fields_that_the_definitions_know(cluster: Cluster, space: Space) -> None:
     gateway_api.install(cluster)
     spec = parse("m", {**deployment()["spec"], **DIRECT})
     gateway = spec.traffic.gateway

@@ -39,7 +39,7 @@ def memory_mib(operator: Operator, field: str) -> float:
     return next(int(line.split()[1]) for line in lines if line.startswith(f"{field}:")) / 1024
 
 
-def test_twenty_at_rest_are_not_written_to_not_after_a_restart_either_and_fit_into_150_mib(
+def test_twenty_idle_models_cause_no_writes_and_fit_into_150_mib(
     cluster: Cluster, namespace: str, operator: Operator
 ) -> None:
     space = Space(cluster.api, namespace)

@@ -36,7 +36,7 @@ def in_image(**image: Any) -> Object:
 
 
 @pytest.mark.usefixtures("operator")
-def test_what_a_cluster_makes_of_a_model_in_an_image(cluster: Cluster, space: Space) -> None:
+def test_a_cluster_serves_a_model_from_an_image(cluster: Cluster, space: Space) -> None:
     space.serve()
     before = space.must(kinds.DEPLOYMENT, "m-a")["spec"]["template"]
     space.apply(in_image())
@@ -61,7 +61,7 @@ def test_what_a_cluster_makes_of_a_model_in_an_image(cluster: Cluster, space: Sp
     until(lambda: space.settled() and space.status()["revision"]["current"] != first, bool, what="another image rolls")
 
 
-async def test_it_is_asked_once_and_where_there_are_none_now_and_then(
+async def test_image_volume_support_is_checked_once_and_rechecked_while_missing(
     cluster: Cluster, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now, asked = 0.0, 0
@@ -88,7 +88,7 @@ async def test_it_is_asked_once_and_where_there_are_none_now_and_then(
     assert Space(cluster.api, namespace).every(kinds.DEPLOYMENT) == [], "the question has left something"
 
 
-async def test_where_nobody_can_tell_the_pods_will(cluster: Cluster, namespace: str) -> None:
+async def test_pods_show_image_volume_support_if_no_other_source_does(cluster: Cluster, namespace: str) -> None:
     client = await connect(str(cluster.kubeconfig))
     try:
         # In a namespace that isn't there nothing can be tried: 404.

@@ -84,9 +84,7 @@ def test_a_leader_that_is_killed_is_followed_within_15_s(pair: tuple[Operator, O
     until(space.replicas, lambda n: n == 3, what="the new leader works", limit_s=5)
 
 
-def test_a_leader_that_was_paused_past_its_lease_writes_nothing_more_and_ends(
-    pair: tuple[Operator, Operator], space: Space
-) -> None:
+def test_a_leader_paused_past_its_lease_writes_no_more_and_ends(pair: tuple[Operator, Operator], space: Space) -> None:
     leader, standby = pair
     space.serve()
     # An Event is written after the status that it tells of. A request that was under way when it fell asleep can't be called back.
@@ -107,7 +105,7 @@ def test_a_leader_that_was_paused_past_its_lease_writes_nothing_more_and_ends(
     assert not standby.complaints(), standby.complaints()
 
 
-def test_both_replicas_answer_the_metrics_api_and_only_to_those_who_may(
+def test_both_replicas_answer_the_metrics_api_for_authorized_callers_alone(
     pair: tuple[Operator, Operator], space: Space, cluster: Cluster
 ) -> None:
     space.serve(scaling={"maxReplicas": 3})

@@ -181,7 +181,7 @@ async def _has(lacking: Lacking, rule: Rule, again: Cause, limit_s: float = 20.0
         await asyncio.sleep(0.1)
 
 
-async def test_each_rule_is_needed_and_what_lacks_is_named_until_it_is_back(lacking: Lacking) -> None:
+async def test_each_rule_of_the_roles_is_needed_and_named_while_missing(lacking: Lacking) -> None:
     began = time.monotonic()
     seen: list[Rule] = []
     await _starts_without(lacking, seen)

@@ -39,7 +39,7 @@ def policies(space: Space) -> dict[str, Any]:
     return {obj["metadata"]["name"]: obj for obj in space.every(kinds.NETWORK_POLICY)}
 
 
-def test_they_follow_the_way_that_requests_take_and_go_with_the_model(space: Space, operator: Operator) -> None:
+def test_network_policies_follow_the_routing_mode_and_go_with_the_model(space: Space, operator: Operator) -> None:
     space.serve()
     made = policies(space)
     assert made.keys() == {"m-server", "m-balancer"}
@@ -87,7 +87,7 @@ def test_an_edit_is_set_right_and_nothing_is_written_without_one(space: Space) -
     until(lambda: policies(space).keys(), lambda names: "m-balancer" in names, what="what was deleted is made again")
 
 
-def test_one_of_somebody_elses_is_left_alone_and_named(space: Space) -> None:
+def test_a_conflicting_network_policy_is_left_alone_and_named(space: Space) -> None:
     theirs = {
         "apiVersion": kinds.NETWORK_POLICY.api_version,
         "kind": kinds.NETWORK_POLICY.kind,

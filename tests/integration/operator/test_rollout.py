@@ -178,7 +178,7 @@ def test_a_quota_is_room_too(space: Space, pool: Pool) -> None:
     assert applied(space) == second
 
 
-def test_surge_never_goes_below_says_that_it_is_blocked_and_goes_on_by_itself(space: Space, pool: Pool) -> None:
+def test_surge_never_goes_below_the_replicas_reports_blocking_and_resumes(space: Space, pool: Pool) -> None:
     start(space, pool.model(1))
     with fewest(space) as seen:
         second = change(space, pool.model(2, strategy="Surge", surgeWait="1s"))
@@ -193,9 +193,7 @@ def test_surge_never_goes_below_says_that_it_is_blocked_and_goes_on_by_itself(sp
     assert applied(space) == second
 
 
-def test_one_that_was_blocked_for_longer_than_the_deadline_has_all_of_it_once_there_is_room(
-    space: Space, pool: Pool
-) -> None:
+def test_a_rollout_blocked_past_the_deadline_has_all_of_it_once_unblocked(space: Space, pool: Pool) -> None:
     start(space, pool.model(1))
     second = change(space, pool.model(2, strategy="Surge", surgeWait="1s", held=True))
     space.wait_condition("Stalled", "True", "RolloutBlocked", limit_s=100)
@@ -254,7 +252,7 @@ def test_a_replaced_revision_that_cannot_load_comes_back_after_one_pod(space: Sp
     assert space.must(kinds.MODEL_DEPLOYMENT, "m")["spec"]["batching"]["maxBatchSize"] == 2
 
 
-def test_what_failed_is_not_tried_again_until_the_spec_changes(space: Space, pool: Pool, operator: Operator) -> None:
+def test_a_failed_revision_is_not_retried_until_the_spec_changes(space: Space, pool: Pool, operator: Operator) -> None:
     first = start(space, pool.model(1, strategy="Replace"))
     bad = change(space, pool.model(2, strategy="Replace", held=True))
     refuse(space, bad, "no")
@@ -304,7 +302,7 @@ def test_room_that_one_pod_can_not_make_is_given_back(space: Space, pool: Pool) 
     assert applied(space) == first
 
 
-def test_an_earlier_version_s_records_restart_no_pod_and_are_known_as_good(
+def test_records_of_an_earlier_version_restart_no_pod_and_count_as_good(
     space: Space, pool: Pool, operator: Operator
 ) -> None:
     first = start(space, pool.model(1))
@@ -318,7 +316,7 @@ def test_an_earlier_version_s_records_restart_no_pod_and_are_known_as_good(
     assert space.settled()
 
 
-def test_past_the_deadline_the_last_good_one_comes_back_though_the_operator_was_killed(
+def test_the_last_good_revision_returns_past_the_deadline_after_an_operator_kill(
     space: Space, pool: Pool, operator: Operator
 ) -> None:
     first = start(space, pool.model(1))
@@ -425,9 +423,7 @@ def test_a_canary_takes_its_share_and_promotion_restarts_no_pod_of_it(
     assert said(kubectl, space, "promote") == (2, told)
 
 
-def test_a_canary_goes_by_time_alone_where_analysis_is_off_and_the_next_uses_the_free_slot(
-    space: Space, pool: Pool
-) -> None:
+def test_a_canary_goes_by_time_without_analysis_and_frees_its_slot(space: Space, pool: Pool) -> None:
     pool.resize(5)
     canary: dict[str, Any] = {"strategy": "Canary", "canary": {"steps": STEPS, "analysis": "Off"}}
     space.serve(**pool.model(1, replicas=4, **canary)["spec"])
@@ -503,9 +499,7 @@ def half(space: Space, pool: Pool) -> str:
     return canary
 
 
-def test_a_canary_that_the_spec_leaves_goes_pod_by_pod_though_no_gpu_is_free(
-    space: Space, pool: Pool, operator: Operator
-) -> None:
+def test_a_superseded_canary_goes_pod_by_pod_while_no_gpu_is_free(space: Space, pool: Pool, operator: Operator) -> None:
     half(space, pool)
     with fewest(space, of=("m-a-", "m-b-")) as seen:
         third = change(space, pool.model(3, replicas=4, strategy="Auto", **HALF))
@@ -526,7 +520,7 @@ def test_a_canary_that_the_spec_leaves_goes_pod_by_pod_though_no_gpu_is_free(
     assert min(seen) >= 3
 
 
-def test_a_canary_that_was_left_and_waits_for_room_is_aborted_by_its_command(
+def test_a_superseded_canary_that_waits_for_capacity_is_aborted_by_its_command(
     space: Space, pool: Pool, kubectl: Kubectl
 ) -> None:
     second = half(space, pool)

@@ -28,7 +28,7 @@ def of_balancers(space: Space) -> set[str]:
     return {kind for kind, name in space.children() if name == "m-balancer"}
 
 
-def test_a_model_without_balancers_is_served_and_has_a_name_for_clients_that_balance(space: Space) -> None:
+def test_a_model_without_balancers_has_a_name_for_balancing_clients(space: Space) -> None:
     space.serve(replicas=2, **SERVICE)
 
     assert led_to(space) == SERVERS
@@ -40,7 +40,7 @@ def test_a_model_without_balancers_is_served_and_has_a_name_for_clients_that_bal
     assert space.condition("Ready")[:2] == ("True", "Ready")
 
 
-def test_one_way_becomes_the_other_and_back(space: Space) -> None:
+def test_one_routing_mode_becomes_the_other_and_back(space: Space) -> None:
     space.serve()
     assert led_to(space) == BALANCERS
     everything = of_balancers(space)
@@ -60,7 +60,7 @@ def test_one_way_becomes_the_other_and_back(space: Space) -> None:
     assert space.get(kinds.SERVICE, "m-headless") is None
 
 
-def test_what_needs_a_balancer_is_refused_by_the_api_server(space: Space) -> None:
+def test_fields_that_need_a_balancer_are_refused_by_the_api_server(space: Space) -> None:
     wake = deployment(scaling={"minReplicas": 0, "maxReplicas": 2}, **SERVICE)
     share = deployment(rollout={"strategy": "Canary"}, **SERVICE)
     for document, said in ((wake, "nobody holds the requests that wake a model"), (share, "write strategy: Auto")):
@@ -69,7 +69,7 @@ def test_what_needs_a_balancer_is_refused_by_the_api_server(space: Space) -> Non
         assert said in str(answer.body), answer.body
 
 
-def test_a_model_that_keeps_a_state_needs_a_header_for_more_than_one_replica(space: Space) -> None:
+def test_a_stateful_model_needs_a_header_for_more_than_one_replica(space: Space) -> None:
     sticky = {"traffic": {"stickiness": {"header": "X-Sequence-ID"}}}
     space.apply(files("max_batch_size: 8\nsequence_batching { direct {} }"), deployment(replicas=2))
     message = space.wait_condition("Accepted", "False", "Invalid")

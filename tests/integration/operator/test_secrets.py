@@ -101,7 +101,7 @@ def left(operator: Operator, space: Space) -> dict[str, str]:
     }
 
 
-def test_nothing_of_a_secret_is_left_anywhere(watched: Operator, served: Space) -> None:
+def test_no_output_contains_a_part_of_a_secret(watched: Operator, served: Space) -> None:
     key = Space(served.api, watched.namespace).must(kinds.SECRET, "halcyon-tls")["data"]
     own = [base64.b64decode(text).decode() for name, text in key.items() if "key" in name]
     assert own

@@ -96,7 +96,7 @@ def leading(cluster: Cluster, directory: Path, *more: str) -> Iterator[Operator]
         cluster.api.call("DELETE", f"/api/v1/namespaces/{operator.namespace}")
 
 
-async def test_a_model_s_way_is_told_in_spans(cluster: Cluster, namespace: str, tmp_path: Path) -> None:
+async def test_a_models_reconcile_is_recorded_in_spans(cluster: Cluster, namespace: str, tmp_path: Path) -> None:
     [port] = free_ports(1)
     space = Space(cluster.api, namespace)
     with collector(tmp_path, port) as log:

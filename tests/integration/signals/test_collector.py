@@ -122,7 +122,7 @@ async def test_a_record_of_the_tokens_model_reaches_the_hub() -> None:
 @pytest.mark.parametrize(
     ("token", "status"), [(None, 401), ("", 401), ("unknown", 401), ("other", 403), ("person", 403)]
 )
-async def test_who_is_not_a_balancer_is_refused(token: str | None, status: int) -> None:
+async def test_a_caller_that_is_not_a_balancer_is_refused(token: str | None, status: int) -> None:
     async with served() as scene:
         assert await scene.refused(token) == status
 
@@ -311,7 +311,7 @@ def test_an_account_speaks_for_its_own_model_alone(username: str, model: tuple[s
     assert speaks_for(username) == model
 
 
-async def test_an_agent_that_gives_up_and_comes_again_waits_for_the_same_answer() -> None:
+async def test_an_agent_that_retries_waits_for_the_same_answer() -> None:
     async with served() as scene:
         answered = scene.accounts.answers = asyncio.Event()
         first = asyncio.create_task(scene.connect())
@@ -325,7 +325,7 @@ async def test_an_agent_that_gives_up_and_comes_again_waits_for_the_same_answer(
         assert scene.accounts.asked == 1
 
 
-async def test_a_model_s_agents_are_told_and_no_others() -> None:
+async def test_notices_reach_a_models_agents_and_no_others() -> None:
     async with served() as scene:
         scene.accounts.known["theirs"] = "system:serviceaccount:ns:other-balancer"
         both = [await scene.connect(), await scene.connect()]
@@ -338,7 +338,7 @@ async def test_a_model_s_agents_are_told_and_no_others() -> None:
         assert await theirs.receive_str(timeout=5) == "news of another"
 
 
-async def test_one_that_has_gone_or_does_not_read_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_agent_that_has_gone_or_does_not_read_delays_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "TELL_WITHIN_S", 0.1)
     async with served() as scene:
         reads, sleeps, gone = [await scene.connect() for _ in range(3)]

@@ -152,7 +152,7 @@ def serve_several(space: Space) -> None:
     space.wait_condition("Ready", "False", name="broken")
 
 
-async def test_every_query_of_dashboards_and_alerts_has_data_and_series_go_with_their_model(
+async def test_queries_of_dashboards_and_alerts_have_data_and_series_go_with_models(
     operator: Operator, space: Space, tmp_path: Path, record_testsuite_property: Callable[[str, object], None]
 ) -> None:
     of = {"namespace": space.namespace, "model_deployment": "m"}

@@ -161,7 +161,7 @@ def lived(prepare: Callable[[World], list[str]], seconds: float = LIVED_S) -> tu
     return run(scenario, sockets_s=ARRIVES_S)
 
 
-def test_of_many_models_that_hang_so_many_are_read_at_once_and_the_others_stay_fresh() -> None:
+def test_a_bounded_number_of_hanging_models_is_read_at_once() -> None:
     def prepare(world: World) -> list[str]:
         world.models("hangs", 200, hang=True)
         return world.models("well", 20)
@@ -176,7 +176,7 @@ def test_of_many_models_that_hang_so_many_are_read_at_once_and_the_others_stay_f
     assert all(world.states[name] == {"unreachable"} for name in hang)
 
 
-def test_while_fewer_hang_nobody_waits_for_them() -> None:
+def test_a_few_hanging_models_delay_no_other() -> None:
     def prepare(world: World) -> list[str]:
         world.models("hangs", MAX_AT_ONCE - 4, hang=True)
         return world.models("well", 4)
@@ -188,7 +188,7 @@ def test_while_fewer_hang_nobody_waits_for_them() -> None:
     assert all(world.states[name] == {"ready"} for name in well)
 
 
-def test_however_many_pods_of_a_model_hang_the_others_are_found_ready() -> None:
+def test_any_number_of_hanging_pods_leaves_the_others_ready() -> None:
     def prepare(world: World) -> list[str]:
         world.models("hangs", 40, pods_each=16, hang=True)
         return world.models("well", 20)
@@ -198,7 +198,7 @@ def test_however_many_pods_of_a_model_hang_the_others_are_found_ready() -> None:
     assert all(world.states[name] == {"ready"} for name in well)
 
 
-def test_a_model_that_surprises_is_told_in_the_log_and_the_others_are_read(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_unexpected_failure_of_a_model_is_logged_and_others_are_read(caplog: pytest.LogCaptureFixture) -> None:
     def prepare(world: World) -> list[str]:
         [odd] = world.models("odd", 1)
         world.caches.pods.find("team", odd)[0]["status"] = None

@@ -118,7 +118,7 @@ def percent(source: PrometheusSource, pod: str) -> float | None:
     return None if found is None else found.value
 
 
-async def test_what_the_exporter_says_is_known_by_pod_in_percent_and_nonsense_is_not_known(
+async def test_the_exporters_values_are_percentages_by_pod_and_nonsense_is_unknown(
     scene: Scene, source: PrometheusSource
 ) -> None:
     late_at, old_at = time.time() - 8, time.time() - STALE_S - 5
@@ -198,7 +198,7 @@ class Clock:
         return time.monotonic() + self.ahead_s
 
 
-async def test_while_prometheus_is_away_values_hold_until_they_are_stale_and_come_back_with_it(scene: Scene) -> None:
+async def test_values_hold_until_stale_while_prometheus_is_away_and_then_return(scene: Scene) -> None:
     clock = Clock()
     source = PrometheusSource(PrometheusSite(f"http://{scene.prometheus.address}"), monotonic=clock)
     scene.exporter.pages["/ending"] = gpu(UTIL, "held", "50")
@@ -220,7 +220,7 @@ async def test_while_prometheus_is_away_values_hold_until_they_are_stale_and_com
     assert "Connection refused" not in source.status()
 
 
-async def test_it_polls_by_itself_until_it_is_cancelled(scene: Scene) -> None:
+async def test_the_source_polls_by_itself_until_it_is_cancelled(scene: Scene) -> None:
     source = PrometheusSource(PrometheusSite(f"http://{scene.prometheus.address}"), pace=PollInterval(poll_s=0.1))
     running = asyncio.create_task(source.run())
     for value in (50.0, 60.0):
@@ -266,7 +266,7 @@ async def test_a_sites_own_query_for_arrivals_is_asked_with_namespace_and_name(s
         await several.history("ns", "m")
 
 
-async def test_a_query_that_prometheus_refuses_is_named_with_what_to_do_and_leaves_the_rest_alone(scene: Scene) -> None:
+async def test_a_query_that_prometheus_refuses_is_named_and_stops_no_other(scene: Scene) -> None:
     wrong = PrometheusSite(f"http://{scene.prometheus.address}", gpu_matchers="job=dcgm", arrivals="sum(")
     source = PrometheusSource(wrong, wall=lambda: PAST_END)
     await source.poll()
@@ -276,7 +276,7 @@ async def test_a_query_that_prometheus_refuses_is_named_with_what_to_do_and_leav
         await source.history("ns", "m")
 
 
-async def test_a_token_is_sent_is_read_again_when_it_rotates_and_is_never_shown(scene: Scene, tmp_path: Path) -> None:
+async def test_a_token_is_reread_when_it_rotates_and_is_never_shown(scene: Scene, tmp_path: Path) -> None:
     gate, file = TokenGate(scene.prometheus.address, "first-token"), tmp_path / "token"
     file.write_text("first-token\n")
     with served(gate) as address:
@@ -311,7 +311,7 @@ async def guarded(tmp_path: Path) -> AsyncIterator[tuple[str, Path]]:
         yield running.address, tmp_path / "ca.crt"
 
 
-async def test_tls_needs_the_sites_ca_and_a_password_in_the_url_is_never_shown(guarded: tuple[str, Path]) -> None:
+async def test_tls_needs_the_sites_ca_and_passwords_in_urls_stay_hidden(guarded: tuple[str, Path]) -> None:
     address, ca_file = guarded
     good = PrometheusSource(PrometheusSite(f"https://ml:secret@{address}", ca_file=ca_file))
     await good.poll()

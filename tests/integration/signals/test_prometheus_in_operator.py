@@ -61,7 +61,7 @@ def operator(cluster: Cluster, exporter: Exporter, tmp_path_factory: pytest.Temp
                 yield started
 
 
-async def test_what_prometheus_says_of_a_models_gpus_is_scaled_for_and_told_with_its_source_and_time(
+async def test_gpu_utilization_of_prometheus_is_scaled_for_and_shown_with_its_source(
     operator: Operator, space: Space, exporter: Exporter
 ) -> None:
     space.serve(runtime={"gpu": {"count": 1}}, scaling=SCALING)

@@ -43,7 +43,7 @@ def _rate(times: np.ndarray, begin: float, end: float) -> float:
     return float(np.searchsorted(times, end) - np.searchsorted(times, begin)) / (end - begin)
 
 
-def test_the_step_is_twenty_to_two_hundred_for_a_quarter_of_an_hour() -> None:
+def test_the_step_goes_from_twenty_to_two_hundred_for_fifteen_minutes() -> None:
     times = scenario("S1", law=_L1, start_s=60, seed=1).arrivals
     assert _rate(times, 0, 300) == pytest.approx(20, abs=4 * math.sqrt(20 / 300))
     assert _rate(times, 300, 1200) == pytest.approx(200, abs=4 * math.sqrt(200 / 900))
@@ -78,7 +78,7 @@ def test_the_flash_crowd_is_a_fifth_of_the_record() -> None:
     assert len(case.arrivals) / case.duration_s == pytest.approx(262, rel=0.01)
 
 
-def test_two_weeks_of_days_have_one_to_learn_from_and_one_that_is_scored() -> None:
+def test_two_weeks_of_days_have_a_learning_and_a_scored_week() -> None:
     case = scenario("S5", law=_L1, start_s=60, seed=1)
     assert (case.duration_s, case.score_from_s) == (14 * _DAY_S, 7 * _DAY_S)
     assert 9.4 <= _rate(case.arrivals, 0, case.duration_s) <= 10.1
@@ -118,7 +118,7 @@ def test_bad_pods_and_missing_capacity_are_scenarios_of_their_own() -> None:
     assert [end - begin for begin, end in capacity.no_capacity] == [600]
 
 
-def test_there_are_thirty_cases_of_bad_signals_and_more() -> None:
+def test_at_least_thirty_cases_have_bad_signals() -> None:
     cases = [scenario(name, law=_L1, start_s=60, seed=1) for name in members("S9")]
     assert len(cases) >= 30
     assert len({case.name for case in cases}) == len(cases)
@@ -134,7 +134,7 @@ def test_twenty_models_share_seventy_percent_of_their_peaks() -> None:
     assert budget(cases) == int(0.7 * peaks)
 
 
-def test_a_lower_count_is_wrong_while_nothing_is_known_or_where_it_is_too_small() -> None:
+def test_fewer_replicas_are_wrong_if_unknown_or_too_few() -> None:
     case = scenario("S9-frozen-steady", law=_L1, start_s=60, seed=1)
     assert wrong_scalings(case, (Write(100.0, 12, 8), Write(1210.0, 8, 7))) == 0
     assert wrong_scalings(case, (Write(1000.0, 12, 11),)) == 1

@@ -75,7 +75,7 @@ def test_a_table_that_was_interrupted_goes_on_where_it_was(tmp_path: Path) -> No
         assert sorted(path.read_bytes().splitlines()) == sorted(content.splitlines())
 
 
-def test_no_verdict_is_by_fewer_seeds_than_the_planner_has(tmp_path: Path) -> None:
+def test_verdicts_use_at_least_the_seeds_of_the_planner(tmp_path: Path) -> None:
     """Two settings are the same on the grid's seed; the front has one of them, and the other one would decide by that seed alone."""
     store = Store(tmp_path)
     figures = {
@@ -98,7 +98,7 @@ def test_no_verdict_is_by_fewer_seeds_than_the_planner_has(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(("told", "seeds"), [(Effort(1, 2), [1, 2]), (Effort(1, 2, defaults=False), [1])], ids=str)
-def test_defaults_that_decide_nothing_have_the_seeds_of_the_grid_where_told_so(
+def test_inert_defaults_have_the_seeds_of_the_grid_if_configured(
     tmp_path: Path, told: Effort, seeds: list[int]
 ) -> None:
     table = Table(Store(tmp_path), jobs=1, names=("hpa", "triton-gke"), seeds=lambda _: told)
@@ -227,7 +227,9 @@ def test_the_balancer_refuses_who_cant_be_served_in_time() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40)), min_size=1, max_size=8), st.integers(0, 200))
-def test_a_shared_budget_is_kept_and_nobody_is_shrunk_for_another(models: list[tuple[int, int]], free: int) -> None:
+def test_a_shared_budget_is_kept_without_shrinking_a_model_for_another(
+    models: list[tuple[int, int]], free: int
+) -> None:
     wanted, present = [want for want, _ in models], [have for _, have in models]
     budget = sum(present) + free
     granted = by_need(wanted, present, budget, 0)
@@ -235,7 +237,7 @@ def test_a_shared_budget_is_kept_and_nobody_is_shrunk_for_another(models: list[t
     assert all(min(want, have) <= got <= want for want, have, got in zip(wanted, present, granted, strict=True))
 
 
-def test_a_win_is_one_figure_no_worse_and_the_other_better_for_sure() -> None:
+def test_a_win_is_no_worse_in_one_figure_and_better_in_another() -> None:
     peer = _point("kpa", (5.0, 1.5), (5.2, 1.6), (4.8, 1.55))
     better = _point("halcyon", (4.9, 1.2), (5.2, 1.31), (4.8, 1.22))
     assert statistics.beats(better, peer)
@@ -244,7 +246,7 @@ def test_a_win_is_one_figure_no_worse_and_the_other_better_for_sure() -> None:
     assert statistics.verdict(peer, [better]) == "behind"
 
 
-def test_what_may_be_chance_is_no_win() -> None:
+def test_a_difference_that_may_be_chance_is_no_win() -> None:
     peer = _point("kpa", (5.0, 1.5), (5.0, 1.5), (5.0, 1.5))
     mixed = _point("halcyon", (5.0, 1.2), (5.0, 1.7), (5.0, 1.45))
     assert not statistics.beats(mixed, peer)
@@ -263,7 +265,7 @@ def test_the_front_has_the_cheapest_and_the_best() -> None:
     assert [point.policy for point in statistics.front(points)] == ["a", "b"]
 
 
-def test_a_setting_is_judged_over_all_cells_on_the_seed_that_all_have() -> None:
+def test_a_setting_is_judged_over_all_cells_on_the_common_seed() -> None:
     everywhere = {
         Cell("S1", "L1", 60.0): [_point("hpa:target=2", (4.0, 1.0), (90.0, 9.0)), _point("kpa", (1.0, 1.0))],
         Cell("S2", "L1", 60.0): [_point("hpa:target=2", (8.0, 4.0)), PolicyPoint("kpa", ())],
@@ -289,7 +291,7 @@ def test_only_what_may_become_the_nearest_or_better_has_a_say() -> None:
     assert statistics.rivals(own, [], 1.0) == []
 
 
-def test_points_of_the_front_far_from_ours_stay_on_the_seeds_of_the_grid(tmp_path: Path) -> None:
+def test_distant_points_of_the_front_stay_on_the_seeds_of_the_grid(tmp_path: Path) -> None:
     cell = replace(_CELL, scenario="S7-3m")
 
     def seeds(names: tuple[str, ...], folder: str) -> dict[str, int]:
@@ -308,7 +310,7 @@ def test_points_of_the_front_far_from_ours_stay_on_the_seeds_of_the_grid(tmp_pat
     assert {policy for policy in alone if ":" in policy and beside[policy] == 3}
 
 
-def test_what_is_lent_runs_on_one_seed_and_its_best_on_all(tmp_path: Path) -> None:
+def test_borrowed_settings_run_on_one_seed_and_the_best_on_all(tmp_path: Path) -> None:
     efforts = {"S7": Effort(0, 2)}
     table = Table(
         Store(tmp_path),

@@ -26,7 +26,7 @@ def _even(pieces: list[tuple[float, float]], **fields: object) -> Case:
     return replace(plain, **fields)  # type: ignore[arg-type]  # the fields' names are checked at run time
 
 
-def test_a_replica_is_on_while_it_is_needed_and_starts_just_in_time() -> None:
+def test_a_replica_is_on_while_needed_and_starts_just_in_time() -> None:
     found = bounds(_even([(200, 5), (100, 25), (200, 5)]))
     # 25 requests per second need 3; windows of 2.4 s reach into the step 2 s before it.
     begin, end = 198 - 60, 300
@@ -65,7 +65,7 @@ def test_work_takes_longer_under_a_drift() -> None:
     assert bounds(drifting).need.max() >= bounds(still).need.max()
 
 
-def test_the_reactive_floor_of_a_step_is_what_exceeds_the_present_pods_during_one_start() -> None:
+def test_a_steps_reactive_floor_is_its_excess_over_present_pods_during_start() -> None:
     found = bounds(_even([(300, 5), (600, 100)], first=1))
     lost = (100 - MU) * 60
     assert found.reactive_floor_pct == pytest.approx(100 * lost / (1500 + 60_000), rel=0.05)

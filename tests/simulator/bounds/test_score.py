@@ -71,7 +71,7 @@ def test_overshoot_is_the_largest_count_over_that_of_who_knows_the_load() -> Non
         assert score(of, run(of, counts), policy="", params={}).overshoot == pytest.approx(largest / most)
 
 
-def test_a_pod_released_before_it_served_as_long_as_it_took_to_start_was_in_vain() -> None:
+def test_a_pod_released_sooner_than_its_start_took_was_in_vain() -> None:
     of = case([], duration_s=40.0)
     # Ready at 7: released at 11 in vain, at 12 not; never ready at 6.
     vain = [score(of, run(of, {2.0: 2, at: 1}), policy="", params={}).pods_in_vain for at in (6.0, 11.0, 12.0)]
@@ -83,13 +83,13 @@ def _stepped() -> Case:
     return Case("test", arrivals, 900.0, L1, slo_s=2.4, start_s=60.0, first=3)
 
 
-def test_the_last_step_of_a_load_is_found_and_a_ramp_is_none() -> None:
+def test_a_loads_last_step_is_found_and_a_ramp_is_none() -> None:
     assert last_step_s(_stepped()) == pytest.approx(600, abs=2)
     ramp = np.sqrt(np.linspace(0, 1, 50_000)) * 900
     assert last_step_s(replace(_stepped(), arrivals=ramp, score_from_s=200.0)) is None
 
 
-def test_settling_counts_from_the_last_step_until_the_count_stays_near_its_last() -> None:
+def test_settling_ends_when_the_replicas_stay_near_their_last() -> None:
     of = _stepped()
     assert score(of, run(of, {330.0: 9, 640.0: 5, 700.0: 3}), policy="", params={}).settling_s == pytest.approx(
         100, abs=2
@@ -97,7 +97,7 @@ def test_settling_counts_from_the_last_step_until_the_count_stays_near_its_last(
     assert score(of, run(of, {330.0: 9, 870.0: 3}), policy="", params={}).settling_s is None
 
 
-def test_a_count_is_settled_within_a_tenth_of_its_last_and_never_without_a_step() -> None:
+def test_replicas_are_settled_within_a_tenth_of_their_last_after_a_step() -> None:
     of = _stepped()
     near, far = ({330.0: 45, 640.0: at, 700.0: 30} for at in (33, 34))
     settled = [score(of, run(of, counts), policy="", params={}).settling_s for counts in (near, far)]
@@ -106,7 +106,7 @@ def test_a_count_is_settled_within_a_tenth_of_its_last_and_never_without_a_step(
     assert score(even, run(even, far), policy="", params={}).settling_s is None
 
 
-def test_nothing_to_score_gives_no_ratio_and_no_violation() -> None:
+def test_an_empty_score_has_no_ratio_and_no_violation() -> None:
     of = case([], SECOND, low=0, first=0)
     outcome = score(of, run(of), policy="", params={})
     assert outcome.violations_pct == 0

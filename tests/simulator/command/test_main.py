@@ -53,7 +53,7 @@ def test_the_same_seed_gives_the_same_result(capsysbinary: pytest.CaptureFixture
     assert _json(capsysbinary, *_FAST) == _json(capsysbinary, *_FAST)
 
 
-def test_the_planners_runs_are_the_same_to_the_byte_for_a_seed_and_others_for_another() -> None:
+def test_the_planners_runs_are_identical_for_a_seed_and_differ_between_seeds() -> None:
     command = [sys.executable, "-m", "halcyon.simulate.command.main", *_FAST[:2], "--policy", "halcyon", "--seeds", "2"]
     # Processes of their own, whose sets have other orders.
     environments = ({**os.environ, "PYTHONHASHSEED": order} for order in ("1", "2"))

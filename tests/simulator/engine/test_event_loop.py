@@ -73,7 +73,7 @@ def test_the_service_slows_down_by_the_drift_at_the_batchs_begin() -> None:
     assert done.latency_s == pytest.approx([1.0, 1.5, 2.0])
 
 
-def test_counters_tell_queue_time_busy_time_and_batches() -> None:
+def test_counters_have_queue_time_busy_time_and_batches() -> None:
     seen: list[tuple[object, object, object]] = []
 
     def look(view: PolicyView) -> None:
@@ -86,7 +86,7 @@ def test_counters_tell_queue_time_busy_time_and_batches() -> None:
     assert seen[4][2] == {1: (1, pytest.approx(1.5)), 2: (1, pytest.approx(2.0))}
 
 
-def test_what_arrives_is_answered_refused_or_in_the_system_at_each_second() -> None:
+def test_arrivals_are_answered_rejected_or_in_the_system_at_each_second() -> None:
     arrivals = poisson(60, 200, seed=3)
     done = run(
         case(arrivals, LINEAR, duration_s=200.0, queue_limit=50, first=3, start_s=7.0),
@@ -111,7 +111,7 @@ def test_single_requests_wait_as_in_md1(utilisation: float) -> None:
     assert wait == pytest.approx(utilisation / (2 * (1 - utilisation)), rel=0.03)
 
 
-def test_many_servers_wait_about_half_as_long_as_erlang_c_says_for_random_service() -> None:
+def test_waits_of_many_servers_are_about_half_of_erlang_c() -> None:
     # M/D/c against M/M/c: (1 + CV^2) / 2 by Lee and Longton, a few percent below it for deterministic service.
     wait = latencies(ServiceLaw(1.0, 0.0, 1, instances=4), poisson(3.2, 100_000)).mean() - 1
     random = _erlang_c(4, 3.2) / (4 - 3.2)

@@ -26,14 +26,14 @@ def test_a_ramp_has_the_counts_of_its_integral() -> None:
         assert abs(count - expected) < 4 * math.sqrt(expected)
 
 
-def test_a_ramp_and_a_step_of_the_same_rates_are_the_same_change_of_time() -> None:
+def test_a_ramp_and_a_step_of_equal_rates_are_one_time_change() -> None:
     expected = np.linspace(0.0, 2999.0, 1000)
     flat = Profile.steps((100, 10), (100, 20))
     nearly = Profile(((100, 10, 10), (100, 20, 20.000001)))
     assert np.allclose(flat.times(expected), nearly.times(expected), atol=1e-4)
 
 
-def test_nothing_arrives_where_the_rate_is_zero() -> None:
+def test_arrivals_are_none_at_a_rate_of_zero() -> None:
     times = arrivals(Profile(((10, 50, 50), (100, 0, 0), (10, 0, 100))), rng=_rng())
     assert _counts(times, 10, 110) == [0]
     assert times[-1] < 120
@@ -88,7 +88,7 @@ def test_a_piece_that_makes_no_sense_is_refused(piece: tuple[float, float, float
         Profile((piece,))
 
 
-def test_other_values_that_make_no_sense_are_refused() -> None:
+def test_other_senseless_values_are_refused() -> None:
     with pytest.raises(ValueError, match="superposed 0 times"):
         superposed(np.zeros(1), copies=0, spread_s=1, rng=_rng())
     with pytest.raises(ValueError, match=r"share of 1\.5"):

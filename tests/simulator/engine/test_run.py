@@ -13,7 +13,7 @@ from halcyon.simulate.engine.run import Write, first_count, simulate
 from tests.simulator.case_builders import LINEAR, Plan, case, poisson, run
 
 
-def test_a_new_pod_is_ready_after_its_start_and_billed_from_its_creation() -> None:
+def test_a_new_pod_is_ready_after_its_start_and_billed_from_creation() -> None:
     done = run(case([]), {2.0: 2})
     assert list(done.ready[5:9]) == [1, 1, 2, 2]
     assert done.writes == (Write(2.0, 1, 2),)
@@ -89,7 +89,7 @@ def test_many_short_lived_pods_find_slots() -> None:
     assert done.existing.max() > 4 * 40 + 64
 
 
-def test_the_first_count_is_what_the_load_of_the_first_minute_needs_at_70_percent() -> None:
+def test_the_first_replicas_are_the_first_minutes_need_at_70_percent() -> None:
     of = case(poisson(20, 120), replace(LINEAR, t0_s=0.4, a_s=0.0), first=None, duration_s=120.0)
     assert first_count(of) == math.ceil(np.sum(of.arrivals < 60) / 60 / 7)
 
@@ -124,7 +124,7 @@ def test_the_same_seed_gives_the_same_run() -> None:
 
 
 @pytest.mark.parametrize("fields", [{"low": 3, "high": 2}, {"slots": 0}, {"duration_s": 0.0}])
-def test_what_cannot_be_run_is_said(fields: dict[str, Any]) -> None:
+def test_a_case_that_cannot_run_is_an_error(fields: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"case test.* for example"):
         run(case([], **fields))
     with pytest.raises(ValueError, match=r"arrivals have to ascend .* for example"):
@@ -160,7 +160,7 @@ def test_samples_are_late_by_the_observation_lag() -> None:
     }
 
 
-def test_before_time_0_the_first_load_had_always_been_there() -> None:
+def test_the_first_load_precedes_time_0() -> None:
     assert _looked(0.0) == {"arrived": 0, "rate": 10, "ready": 20, "inflight": 10, "sampled": 0}
     assert _looked(3.0, observation_lag_s=7.0)["rate"] == 10
 

@@ -42,7 +42,7 @@ def test_times_are_read_sorted_and_begin_at_zero(tmp_path: Path) -> None:
         ("", "its columns: none"),
     ],
 )
-def test_a_file_that_is_no_trace_is_named_with_the_line_and_an_example(tmp_path: Path, text: str, message: str) -> None:
+def test_a_file_that_is_no_trace_is_named_with_line_and_example(tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / "load.csv"
     path.write_text(text)
     with pytest.raises(TraceError, match=f"(?s)load.csv.*{message}"):
@@ -115,7 +115,7 @@ def test_a_replayed_client_keeps_its_rate_in_every_window_and_its_bursts(weibull
     assert abs(first_seconds - windows * 10) < 4 * spread * math.sqrt(windows)
 
 
-def test_a_replay_of_some_clients_has_their_mean_rate_and_is_the_same_for_a_seed() -> None:
+def test_a_replay_of_some_clients_has_their_mean_rate_and_is_reproducible() -> None:
     trace = traces.clients()
     days = trace.rows((trace.window < 36) & (trace.client < 60))
     times = traces.replayed(days, rng=_rng())

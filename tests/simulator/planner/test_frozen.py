@@ -51,7 +51,7 @@ def test_frozen_signals_are_said_within_two_looks_and_the_count_stays(rate: floa
 
 
 @pytest.mark.parametrize("rate", [0.2, 1.0])
-def test_a_load_that_rests_for_seconds_while_one_is_served_is_not_frozen(rate: float) -> None:
+def test_a_load_that_pauses_while_a_request_is_served_is_not_frozen(rate: float) -> None:
     driven = Driven()
     served = np.random.Generator(np.random.PCG64(5)).poisson(rate, 1200).astype(float).tolist()
     driven.run(served, lambda reading: replace(reading, inflight=1.0))

@@ -43,7 +43,7 @@ def late(
         (ServiceLine(0.01, 0.004), 8, 0.06, 600.0),  # 1.4 to 0.7
     ],
 )
-def test_the_count_for_a_tight_objective_holds_and_a_fifth_less_does_not(
+def test_replicas_for_a_tight_objective_suffice_and_a_fifth_fewer_do_not(
     line: ServiceLine, max_batch: int, latency_s: float, rate: float, slower: float
 ) -> None:
     line = ServiceLine(line.t0_s * slower, line.row_s * slower)

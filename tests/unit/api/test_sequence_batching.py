@@ -32,5 +32,5 @@ def test_a_sequence_batcher_is_found_however_it_is_written(text: str) -> None:
         "my_sequence_batching {}",
     ],
 )
-def test_what_only_looks_like_one_is_none(text: str) -> None:
+def test_a_text_that_only_resembles_a_sequence_batcher_is_none(text: str) -> None:
     assert not in_config(text)

@@ -45,7 +45,7 @@ async def test_a_bearer_token_and_a_cookie_are_the_same_user() -> None:
 @pytest.mark.parametrize(
     "headers", [{}, {"Authorization": "Bearer eve"}, {"Authorization": "Basic ada"}, {"X_User": "ada"}]
 )
-async def test_others_are_nobody(headers: dict[str, str]) -> None:
+async def test_other_credentials_are_anonymous(headers: dict[str, str]) -> None:
     with pytest.raises(Unauthenticated, match="kubectl create token"):
         await Cluster({"ada": {"a"}}).access(PROXY).user(request(**headers))
 
@@ -68,13 +68,13 @@ async def test_answers_count_for_a_while_good_ones_longer() -> None:
     assert (await access.owner("ada")).name == "ada"
 
 
-async def test_who_may_list_all_is_asked_about_once() -> None:
+async def test_users_that_may_list_all_cause_one_review() -> None:
     cluster = Cluster({"ada": {"*"}})
     assert await cluster.access().sees(User("ada")) is None
     assert cluster.asked == [("ada", "", "")]
 
 
-async def test_others_see_the_namespaces_that_they_may_list() -> None:
+async def test_other_users_see_the_namespaces_that_they_may_list() -> None:
     cluster = Cluster({"ada": {"a", "c"}})
     access = cluster.access()
     assert await access.sees(User("ada")) == {"a", "c"}
@@ -83,13 +83,13 @@ async def test_others_see_the_namespaces_that_they_may_list() -> None:
     assert len(cluster.asked) == before
 
 
-async def test_where_all_cannot_be_asked_about_each_is() -> None:
+async def test_each_model_is_reviewed_if_all_cannot_be() -> None:
     cluster = Cluster({"ada": {"*"}}, knows_all=False)
     assert await cluster.access().sees(User("ada")) == {"a", "b", "c"}
     assert ("ada", "", "") not in cluster.asked
 
 
-async def test_a_right_of_one_user_is_not_that_of_another_with_the_same_name_and_other_groups() -> None:
+async def test_a_right_does_not_extend_to_the_same_name_in_other_groups() -> None:
     cluster = Cluster({"ada": {"a"}})
     access = cluster.access()
     await access.sees(User("ada", ("team",)))
@@ -122,13 +122,13 @@ async def test_a_proxy_is_known_by_its_address(remote: str, trusted: bool) -> No
 @pytest.mark.parametrize(
     "headers", [{"X_User": "system:admin"}, {"X_User": "ada", "X_Groups": "system:masters"}, {"X_User": " "}]
 )
-async def test_a_proxy_makes_nobody_a_system(headers: dict[str, str]) -> None:
+async def test_a_proxy_makes_no_user_a_system_user(headers: dict[str, str]) -> None:
     with pytest.raises(Unauthenticated):
         await Cluster({}).access(PROXY).user(request("10.0.0.7", **headers))
 
 
 @pytest.mark.parametrize("host", ["localhost:8090", "127.0.0.1:8090", "[::1]:8090", "LOCALHOST"])
-async def test_without_sign_in_localhost_sees_all(host: str) -> None:
+async def test_localhost_sees_all_without_sign_in(host: str) -> None:
     access = Authorizer(None, clock=float, namespaces=list)
     user = await access.user(request(Host=host))
     assert await access.sees(user) is None
@@ -136,6 +136,6 @@ async def test_without_sign_in_localhost_sees_all(host: str) -> None:
 
 
 @pytest.mark.parametrize("host", ["evil.example", "localhost.evil.example:8090", "127.0.0.1.evil.example", "[::1"])
-async def test_without_sign_in_another_host_is_refused(host: str) -> None:
+async def test_another_host_is_refused_without_sign_in(host: str) -> None:
     with pytest.raises(Forbidden, match="on localhost only"):
         await Authorizer(None, clock=float, namespaces=list).user(request(Host=host))

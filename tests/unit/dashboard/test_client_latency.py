@@ -17,14 +17,14 @@ def counted(*counts: int, bounds_ms: tuple[int, ...] = BOUNDS) -> ReportedHistog
     return ReportedHistogram(bounds_ms, counts)
 
 
-def test_what_was_answered_between_two_looks_counts_and_nothing_before() -> None:
+def test_answers_between_two_samples_count_and_earlier_ones_do_not() -> None:
     answered = Answered()
     assert answered.look(ONE, {"p": counted(0, 0, 900, 0)}) == NOBODY_ANSWERED
     # 100 more within 10 ms to 100 ms, and no more of the slow ones.
     assert answered.look(ONE, {"p": counted(0, 100, 900, 0)}) == pytest.approx((55.0, 95.5, 99.1))
 
 
-def test_nobody_was_answered_is_not_known_and_not_0() -> None:
+def test_the_quantile_of_no_answers_is_unknown_and_not_0() -> None:
     answered = Answered()
     for _ in range(3):
         assert answered.look(ONE, {"p": counted(5, 0, 0, 0)}) == Quantiles(None, None, None)
@@ -47,13 +47,13 @@ def test_a_balancer_that_is_new_counts_from_the_second_look_on() -> None:
     assert found.p50 == pytest.approx(550.0)
 
 
-def test_a_haproxy_that_began_anew_counts_from_there() -> None:
+def test_a_restarted_haproxy_is_counted_from_its_restart() -> None:
     answered = Answered()
     answered.look(ONE, {"p": counted(0, 500, 0, 0)})
     assert answered.look(ONE, {"p": counted(10, 0, 0, 0)}).p50 == pytest.approx(5.0)
 
 
-def test_of_two_schemes_the_one_with_more_answers_tells() -> None:
+def test_the_scheme_with_more_answers_of_two_counts() -> None:
     answered = Answered()
     finer = (1, 2)
     answered.look(ONE, {"old": counted(0, 0, 0, 0), "new": counted(0, 0, 0, bounds_ms=finer)})
@@ -63,7 +63,7 @@ def test_of_two_schemes_the_one_with_more_answers_tells() -> None:
     assert answered.look(ONE, {"old": counted(0, 8, 0, bounds_ms=finer)}).p50 == pytest.approx(1.5)
 
 
-def test_what_was_counted_while_nobody_spoke_belongs_to_no_step() -> None:
+def test_answers_counted_during_a_silence_belong_to_no_step() -> None:
     answered = Answered()
     answered.look(ONE, {"p": counted(0, 0, 0, 0)})
     answered.lose(ONE)
@@ -86,7 +86,7 @@ def test_above_the_highest_bound_only_the_bound_is_known() -> None:
 
 
 @given(st.lists(st.floats(0, 999), min_size=1, max_size=200), st.floats(0.01, 1.0))
-def test_it_lies_in_the_bucket_of_the_true_quantile(took_ms: list[float], share: float) -> None:
+def test_the_quantile_lies_in_the_bucket_of_the_true_one(took_ms: list[float], share: float) -> None:
     bounds_ms = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
     counts, _ = np.histogram(took_ms, bins=(0, *bounds_ms))
     # The answer in whose place it lies, which is what a histogram can know of it.

@@ -22,7 +22,7 @@ def test_conditions_that_need_a_person_come_first() -> None:
     assert [c["type"] for c in page["conditions"]] == ["Accepted", "ModelLoaded", "Ready", "BalancerReady"]
 
 
-def test_decisions_are_told_by_themselves() -> None:
+def test_decisions_are_documents_of_their_own() -> None:
     decision = {"time": "2026-01-01T12:00:00Z", "before": 1, "after": 3, "why": "queue 96"}
     page = model_page.page(
         model(status={"scaling": {"mode": "Active", "decisions": [decision]}}),
@@ -36,7 +36,7 @@ def test_decisions_are_told_by_themselves() -> None:
     assert page["now"]["errors"] == 0.1
 
 
-def test_values_of_the_environment_are_not_shown_and_the_object_stays_as_it_is() -> None:
+def test_environment_values_are_hidden_and_the_object_stays_unchanged() -> None:
     env = [{"name": "KEY", "value": "s3cret"}, {"name": "FROM", "secretKey": {"name": "s", "key": "k"}}]
     asked = model(spec={"runtime": {"env": env}})
     made = model_page.spec(asked, '{"max_batch_size":8}')
@@ -46,7 +46,7 @@ def test_values_of_the_environment_are_not_shown_and_the_object_stays_as_it_is()
     assert model_page.spec(asked, "")["overlay"] == ""
 
 
-def test_a_series_is_told_by_field() -> None:
+def test_a_series_is_shown_by_field() -> None:
     history = ChartHistory()
     for step in range(2):
         history.add(name(), step * 10.0, ReplicaCounts(replicas=step, ready=None, desired=None), UNKNOWN)
@@ -54,6 +54,6 @@ def test_a_series_is_told_by_field() -> None:
     assert (told["end"], told["step"], told["replicas"], told["ready"]) == (10.0, 10, [0, 1], [None, None])
 
 
-def test_what_the_planner_remembers_is_told_where_there_is_a_planner() -> None:
+def test_the_planners_memory_is_shown_if_there_is_a_planner() -> None:
     assert model_page.past(None) is None
     assert model_page.past(Past(300.0, 900.0, (1.0, None))) == {"end": 900.0, "step": 300.0, "rate": [1.0, None]}

@@ -53,11 +53,13 @@ class Site:
         ((READY,), {}, {}, "ready"),
     ],
 )
-def test_states(conditions: tuple[Any, ...], spec: dict[str, Any], scaling: dict[str, Any], state: str) -> None:
+def test_a_state_follows_from_conditions_spec_and_scaling(
+    conditions: tuple[Any, ...], spec: dict[str, Any], scaling: dict[str, Any], state: str
+) -> None:
     assert row(model(conditions=conditions, spec=spec, status={"scaling": scaling})).state == state
 
 
-def test_a_row_tells_what_the_object_tells() -> None:
+def test_a_row_shows_what_the_object_has() -> None:
     found = row(
         model(
             spec={"replicas": 3, "scaling": {"maxReplicas": 8}, "runtime": {"gpu": {"count": 2}}},
@@ -75,7 +77,7 @@ def test_a_row_tells_what_the_object_tells() -> None:
     assert (found.queue_target, found.policy, found.why) == (48.0, "Planner", "because")
 
 
-def test_a_model_that_the_operator_has_said_nothing_of_has_a_row_without_guesses() -> None:
+def test_a_model_without_a_status_has_a_row_without_guesses() -> None:
     bare = model()
     del bare["status"]
     found = row(bare)
@@ -127,7 +129,7 @@ def test_the_worst_come_first_by_default() -> None:
     assert Site(model(1), stalled, model(2)).names() == ["model-0009", "model-0001", "model-0002"]
 
 
-def test_what_is_known_now_goes_before_what_the_status_tells() -> None:
+def test_live_numbers_go_before_the_status() -> None:
     told = {"summary": {"queue": "12/48", "gpu": "?"}}
     site = Site(model(1, status=told), model(2, status=told))
     site.now[name(1)] = ModelNumbers(waiting=3.0, gpu=50.0)
@@ -137,7 +139,7 @@ def test_what_is_known_now_goes_before_what_the_status_tells() -> None:
     assert site.names(sort="queue") == ["model-0001", "model-0002"]
 
 
-def test_what_is_not_known_is_last_either_way() -> None:
+def test_unknown_values_are_last_either_way() -> None:
     site = Site(*(model(n) for n in range(3)))
     counts = ReplicaCounts(replicas=1, ready=1, desired=1)
     site.history.add(name(0), 0.0, counts, ModelNumbers(rate=1.0))
@@ -175,6 +177,6 @@ def test_a_model_that_changes_or_goes_changes_the_page() -> None:
         ({"text": "x" * 201}, "text has 201 characters; the limit is 200"),
     ],
 )
-def test_what_cannot_be_asked_is_named(query: dict[str, str], said: str) -> None:
+def test_an_invalid_query_is_named(query: dict[str, str], said: str) -> None:
     with pytest.raises(BadQuestion, match=said.replace("(", r"\(")):
         Question.of(query)

@@ -29,7 +29,7 @@ def took(made: dict[str, Any]) -> list[tuple[str, float | None]]:
     return [(p.name, None if p.end is None else p.end - p.begin) for p in pod_start_phases.phases(made)]
 
 
-def test_a_start_is_told_from_its_creation_until_it_is_ready() -> None:
+def test_a_start_is_shown_from_its_creation_until_it_is_ready() -> None:
     made = pod(conditions=(BOUND, since("Ready", "True", 17)), fetch=FETCHED, server=RUNS, phase="Running")
     assert took(made) == [("pending", 1), ("pulling", 4), ("fetching", 4), ("starting", 1), ("loading", 7)]
     told = pod_start_phases.told(DashboardPod(made, "ready"))
@@ -56,7 +56,7 @@ def test_a_pod_on_its_way_is_in_the_phase_that_lasts(made: dict[str, Any], lasts
     assert len(found) == known
 
 
-def test_one_that_restarts_tells_no_times_of_its_first_start() -> None:
+def test_a_restarted_pod_shows_no_times_of_its_first_start() -> None:
     crashed = {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}
     waits = {"waiting": {"reason": "CrashLoopBackOff"}}
     made = pod(conditions=(BOUND,), fetch=FETCHED, server=waits, restarts=3, last=crashed)

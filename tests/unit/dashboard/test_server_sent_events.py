@@ -34,7 +34,7 @@ async def test_a_stream_that_says_nothing_shows_that_it_lives() -> None:
     assert sent[1:] == [b"event: model\ndata: 1\n\n", b": still here\n\n", b": still here\n\n"]
 
 
-async def test_what_the_look_raises_ends_the_stream() -> None:
+async def test_an_exception_of_the_document_ends_the_stream() -> None:
     async def render() -> bytes:
         raise PermissionError("no more")
 
@@ -44,7 +44,7 @@ async def test_what_the_look_raises_ends_the_stream() -> None:
         await anext(found)
 
 
-def test_there_are_so_many_seats_and_one_that_is_left_is_free() -> None:
+def test_a_connection_limit_counts_seats_and_frees_those_left() -> None:
     seats = ConnectionLimit(most=1)
     with seats.seat():
         with pytest.raises(Full, match="1 pages are open at this replica; the limit is 1"), seats.seat():
@@ -55,7 +55,7 @@ def test_there_are_so_many_seats_and_one_that_is_left_is_free() -> None:
     assert seats.taken == 0
 
 
-async def test_all_go_at_once_when_it_is_said_and_nobody_comes() -> None:
+async def test_a_closing_limit_ends_all_streams_and_admits_none() -> None:
     seats = ConnectionLimit()
     waiting = asyncio.create_task(seats.ended(3600))
     await asyncio.sleep(0)

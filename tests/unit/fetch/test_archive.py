@@ -68,7 +68,7 @@ def test_a_name_that_leads_out_is_refused(tmp_path: Path, name: str) -> None:
 
 
 @given(st.text(min_size=1))
-def test_whatever_the_name_it_stays_inside(name: str) -> None:
+def test_a_path_stays_inside_whatever_the_name(name: str) -> None:
     try:
         path = inside(name)
     except SourceError:
@@ -113,7 +113,7 @@ def test_a_file_of_endless_names_is_refused(tmp_path: Path, monkeypatch: pytest.
     ],
     ids=["empty", "a page", "cut", "damaged"],
 )
-def test_what_is_no_whole_archive_is_told(tmp_path: Path, broken: Callable[[bytes], bytes]) -> None:
+def test_a_broken_archive_is_reported(tmp_path: Path, broken: Callable[[bytes], bytes]) -> None:
     content = bytes(range(256)) * 64
     whole = packed(("1/model.onnx", content)).getvalue()
     assert "no whole tar archive" in refusal(io.BytesIO(broken(whole)), tmp_path)
@@ -147,5 +147,5 @@ def test_a_file_and_a_folder_of_one_name_are_refused_by_name(tmp_path: Path, nam
     assert f"{names[1].rstrip('/')} in the model's source can't be written: a file and a folder have one name" in said
 
 
-def test_a_name_longer_than_a_file_s_may_be_is_refused_by_name(tmp_path: Path) -> None:
+def test_a_name_longer_than_a_file_name_may_be_is_refused(tmp_path: Path) -> None:
     assert "a name may have 255 bytes" in refusal(packed(("1/" + "n" * 300, b"x")), tmp_path)

@@ -101,7 +101,7 @@ def test_each_version_counts(tmp_path: Path) -> None:
     assert not is_complete(tmp_path / "b", CONFIG, PLAIN, PLAIN.replace("TritonPythonModel", "Model"))
 
 
-def test_what_is_no_file_is_not_waited_for(tmp_path: Path) -> None:
+def test_a_source_that_is_no_file_is_not_waited_for(tmp_path: Path) -> None:
     folder = tmp_path / "source" / "1"
     folder.mkdir(parents=True)
     assert not auto_complete.is_complete(CONFIG.encode(), mounted_source.read(tmp_path / "source"))
@@ -109,7 +109,7 @@ def test_what_is_no_file_is_not_waited_for(tmp_path: Path) -> None:
     assert not auto_complete.is_complete(CONFIG.encode(), mounted_source.read(tmp_path / "source"))
 
 
-def test_the_server_is_told_and_a_later_attempt_takes_it_back(
+def test_the_server_is_notified_and_a_later_attempt_revokes_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     model = tmp_path / "source" / "1" / "model.py"

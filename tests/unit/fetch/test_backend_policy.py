@@ -78,7 +78,7 @@ def fetcher(site: Site) -> list[str]:
     return [argument for argument in args if argument.startswith("--backends")]
 
 
-def test_the_fetcher_is_told_the_list_where_there_is_one_and_the_namespace_is_not_exempt() -> None:
+def test_the_fetcher_gets_the_list_unless_the_namespace_is_exempt() -> None:
     listed = policy({"models.backends": ["onnxruntime", "tensorrt"]})
     assert fetcher(SITE) == []
     assert fetcher(replace(SITE, policy=listed)) == [ALLOWED]

@@ -80,7 +80,7 @@ GOLDEN = [
 
 
 @pytest.mark.parametrize(("text", "message"), GOLDEN)
-def test_a_broken_file_is_told_by_line_column_text_and_what_was_expected(text: str, message: str) -> None:
+def test_a_broken_file_is_reported_by_line_column_text_and_expectation(text: str, message: str) -> None:
     with pytest.raises(ModelConfigError) as caught:
         config_pbtxt.parse(text.encode())
     assert not isinstance(caught.value, UnknownFieldError)
@@ -98,7 +98,7 @@ UNKNOWN = [
 
 
 @pytest.mark.parametrize(("text", "part"), UNKNOWN)
-def test_what_may_belong_to_a_newer_triton_is_told_apart(text: str, part: str) -> None:
+def test_fields_of_a_newer_triton_are_distinguished(text: str, part: str) -> None:
     with pytest.raises(UnknownFieldError) as caught:
         config_pbtxt.parse(text.encode())
     assert part in str(caught.value)
@@ -169,7 +169,7 @@ PIECES = st.sampled_from(
 
 
 @given(st.lists(PIECES, max_size=30).map("".join).map(str.encode) | st.binary(max_size=60))
-def test_any_bytes_are_read_or_refused_and_nothing_else(content: bytes) -> None:
+def test_bytes_are_read_or_refused(content: bytes) -> None:
     for read in (config_pbtxt.parse, config_pbtxt.declared_name):
         try:
             read(content)

@@ -145,7 +145,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("own", "overlay", "merged"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
-def test_merge(own: str, overlay: Overlay, merged: str) -> None:
+def test_an_overlay_merges_into_the_configuration_as_tabled(own: str, overlay: Overlay, merged: str) -> None:
     assert shown(merge(read(own), overlay)) == shown(read(merged))
 
 
@@ -194,7 +194,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("own", "overlay", "parts"), REFUSED)
-def test_what_excludes_each_other_is_refused_by_name(own: str, overlay: Overlay, parts: tuple[str, ...]) -> None:
+def test_mutually_exclusive_settings_are_refused_by_name(own: str, overlay: Overlay, parts: tuple[str, ...]) -> None:
     with pytest.raises(ConflictError) as caught:
         merge(read(own), overlay)
     assert [part for part in parts if part not in str(caught.value)] == []

@@ -32,7 +32,7 @@ DEPLOYMENT: dict[str, Any] = {"kind": "Deployment", "metadata": {"name": "a"}, "
         ("163490668m", "163490.66730"),
     ],
 )
-def test_what_the_api_server_adds_or_writes_otherwise_is_no_difference(live: Any, wanted: Any) -> None:
+def test_defaults_and_formats_of_the_api_server_are_no_difference(live: Any, wanted: Any) -> None:
     assert holds(live, wanted)
 
 
@@ -60,12 +60,12 @@ def test_what_the_api_server_adds_or_writes_otherwise_is_no_difference(live: Any
         (1, "1"),
     ],
 )
-def test_anything_else_is_one(live: Any, wanted: Any) -> None:
+def test_a_real_change_is_a_difference(live: Any, wanted: Any) -> None:
     assert not holds(live, wanted)
 
 
 @given(JSON)
-def test_everything_holds_itself(value: Any) -> None:
+def test_an_object_always_holds_itself(value: Any) -> None:
     assert holds(value, value)
 
 

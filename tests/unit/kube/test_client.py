@@ -72,7 +72,7 @@ async def _nothing() -> bytes:
     return b"{}"
 
 
-def test_a_lease_that_is_late_has_no_more_applies_put_in_front_of_it() -> None:
+def test_a_late_lease_has_no_more_applies_put_in_front_of_it() -> None:
     async def scenario(_: VirtualTime) -> list[str]:
         server = Server()
         client = KubeClient(cast("Any", server))
@@ -92,7 +92,7 @@ def test_a_lease_that_is_late_has_no_more_applies_put_in_front_of_it() -> None:
     assert run(scenario) == ["PATCH lease", "PATCH early", "GET read", "PATCH late"]
 
 
-def test_an_apply_that_waits_for_a_turn_while_the_lease_becomes_late_waits_for_the_lease() -> None:
+def test_a_queued_apply_waits_for_a_lease_that_becomes_late() -> None:
     async def scenario(_: VirtualTime) -> list[str]:
         server = Server()
         client = KubeClient(cast("Any", server))
@@ -113,7 +113,7 @@ def test_an_apply_that_waits_for_a_turn_while_the_lease_becomes_late_waits_for_t
     assert run(scenario) == ["PATCH lease", "GET read", "PATCH late"]
 
 
-def test_who_is_fenced_reads_and_renews_and_writes_nothing() -> None:
+def test_a_fenced_client_reads_and_renews_and_writes_nothing() -> None:
     def fenced() -> None:
         raise errors.LeaseLost("another may lead")
 

@@ -111,7 +111,7 @@ def test_a_list_fills_the_cache_and_says_that_it_is_synced() -> None:
     assert script.asked == ["list a=b", "watch 5"]
 
 
-def test_nothing_is_synced_before_the_first_list() -> None:
+def test_the_cache_is_not_synced_before_the_first_list() -> None:
     informer, changes = follow(Script(errors.Unreachable("x"), errors.Unreachable("x")), limit_s=0.1)
 
     assert not informer.synced.is_set()
@@ -146,7 +146,7 @@ def test_a_bookmark_is_no_object() -> None:
 
 
 @pytest.mark.parametrize("error", [errors.Gone(410, "too old"), errors.Unreachable("reset"), errors.Busy(500, "x")])
-def test_what_vanished_while_nobody_watched_is_told_after_the_next_list(error: Exception) -> None:
+def test_objects_that_vanish_during_an_outage_are_reported_after_the_list(error: Exception) -> None:
     script = Script(([obj("a", 1), obj("b", 2)], 5), [error], ([obj("b", 7)], 9))
     informer, changes = follow(script)
 
@@ -155,17 +155,17 @@ def test_what_vanished_while_nobody_watched_is_told_after_the_next_list(error: E
     assert script.asked == ["list a=b", "watch 5", "list a=b", "watch 9"]
 
 
-def test_a_list_that_brings_nothing_new_tells_nothing() -> None:
+def test_a_list_without_news_calls_no_listener() -> None:
     _, changes = follow(Script(([obj("a", 1)], 5), [errors.Gone(410, "x")], ([obj("a", 1)], 9)))
 
     assert changes == [("a", None, "1")]
 
 
-def test_the_deletion_of_what_was_never_there_tells_nothing() -> None:
+def test_the_deletion_of_an_unknown_object_calls_no_listener() -> None:
     assert follow(Script(([], 5), [event("DELETED", obj("a", 6))]))[1] == []
 
 
-def test_an_object_is_found_by_its_words_as_long_as_it_has_them() -> None:
+def test_an_object_is_found_by_its_index_words_while_it_has_them() -> None:
     informer, _ = follow(
         Script(
             ([obj("b", 1, owner="x"), obj("a", 2, owner="x"), obj("c", 3), obj("d", 4, owner="y")], 5),
@@ -179,7 +179,7 @@ def test_an_object_is_found_by_its_words_as_long_as_it_has_them() -> None:
     assert set(informer._index) == {("team", "x"), ("team", "y")}
 
 
-def test_a_word_that_nobody_has_any_more_is_forgotten() -> None:
+def test_an_unused_index_word_is_forgotten() -> None:
     informer, _ = follow(Script(([obj("a", 1, owner="x")], 5), [event("DELETED", obj("a", 6, owner="x"))]))
 
     assert informer._index == {}
@@ -215,21 +215,21 @@ EMPTY_WATCHES: list[Any] = [([], 5), []] * 1000
     [FAILING_LISTS, FAILING_WATCHES, GONE_LISTS, GONE_WATCHES, EMPTY_WATCHES],
     ids=["lists fail", "watches fail", "lists are too old", "watches are too old", "watches end at once"],
 )
-def test_an_api_server_that_fails_again_and_again_is_asked_less_and_less(steps: list[Any]) -> None:
+def test_a_failing_api_server_receives_fewer_and_fewer_requests(steps: list[Any]) -> None:
     script = Script(*steps)
     follow(script, limit_s=120.0)
 
     assert 10 < len(script.asked) < 60
 
 
-def test_a_watch_that_is_too_old_is_followed_by_a_list_at_once() -> None:
+def test_an_expired_watch_is_followed_by_a_list_at_once() -> None:
     script = Script(([], 5), [GONE], ([obj("a", 6)], 7))
     _, changes = follow(script, limit_s=0.01)
 
     assert changes == [("a", None, "6")]
 
 
-def test_a_connection_that_is_cut_once_a_minute_is_no_reason_to_wait_longer_each_time() -> None:
+def test_a_connection_cut_once_a_minute_does_not_lengthen_the_waits() -> None:
     cut: list[Any] = [60.0, errors.Unreachable("reset")]
     script = Script(*[([], 5), cut] * 1000)
     follow(script, limit_s=3600.0)
@@ -237,7 +237,7 @@ def test_a_connection_that_is_cut_once_a_minute_is_no_reason_to_wait_longer_each
     assert len(script.asked) > 2 * 58
 
 
-def test_after_a_good_watch_the_next_failure_is_retried_soon() -> None:
+def test_the_failure_after_a_good_watch_is_retried_soon() -> None:
     failing: list[Any] = [errors.Unreachable("x")] * 6
     steps = [*failing, ([], 5), [event("ADDED", obj("a", 6))], [errors.Unreachable("x")], ([obj("a", 6)], 7)]
     script = Script(*steps)
@@ -246,7 +246,7 @@ def test_after_a_good_watch_the_next_failure_is_retried_soon() -> None:
     assert script.steps == []
 
 
-def test_listeners_hear_of_every_change_in_order() -> None:
+def test_listeners_receive_every_change_in_order() -> None:
     heard: list[str] = []
     listeners: list[Callable[..., None]] = [
         lambda key, *_: heard.append(f"1 {key.name}"),

@@ -24,7 +24,7 @@ from halcyon.kube.kinds import CHILDREN, Key, kind_of
         (kinds.POD.path("a/b", "../c"), "/api/v1/namespaces/a%2Fb/pods/..%2Fc"),
     ],
 )
-def test_a_path_holds_what_it_is_given_and_nothing_gets_out_of_its_place(path: str, expected: str) -> None:
+def test_a_path_holds_its_names_and_keeps_them_in_place(path: str, expected: str) -> None:
     assert path == expected
 
 

@@ -142,7 +142,7 @@ def test_a_leader_that_ends_hands_over_in_less_than_two_seconds() -> None:
     assert run(scenario) < 2
 
 
-def test_a_leader_that_crashed_is_replaced_within_fifteen_seconds_and_not_before_its_lease_ends() -> None:
+def test_a_crashed_leader_is_replaced_within_fifteen_seconds_after_its_lease_ends() -> None:
     async def scenario(time: VirtualTime) -> float:
         kube = MemoryKube()
         one, two = replica(kube, "one", time), replica(kube, "two", time)
@@ -243,7 +243,7 @@ def test_a_restarted_replica_of_the_same_name_goes_on_at_once() -> None:
     assert run(scenario) == 0
 
 
-def test_a_lease_whose_holder_is_nobody_is_taken() -> None:
+def test_a_lease_without_a_holder_is_taken() -> None:
     async def scenario(time: VirtualTime) -> str:
         kube = MemoryKube()
         await kube.create(LEASE, {"metadata": {"name": "halcyon"}}, namespace="halcyon-system")
@@ -316,7 +316,7 @@ def knows(standby: Replica) -> bool:
     return standby.elector.led
 
 
-def test_a_standby_knows_that_somebody_leads_until_the_lease_has_run_out() -> None:
+def test_a_standby_knows_of_a_leader_until_the_lease_has_run_out() -> None:
     async def scenario(time: VirtualTime) -> None:
         kube = MemoryKube()
         one, two = replica(kube, "one", time), replica(kube, "two", time)
@@ -340,7 +340,7 @@ def test_a_standby_knows_that_somebody_leads_until_the_lease_has_run_out() -> No
     run(scenario)
 
 
-def test_a_standby_that_cannot_reach_the_lease_believes_in_the_leader_for_as_long_as_a_lease_lasts() -> None:
+def test_a_standby_cut_off_from_the_lease_trusts_the_leader_meanwhile() -> None:
     async def scenario(time: VirtualTime) -> float:
         kube = MemoryKube()
         cut = asyncio.Event()
@@ -365,7 +365,7 @@ def test_a_standby_that_cannot_reach_the_lease_believes_in_the_leader_for_as_lon
     assert DURATION_S - RENEW_INTERVAL_S <= run(scenario) <= DURATION_S + 0.1
 
 
-def test_a_leader_that_slept_past_its_deadline_may_not_write_and_one_that_renews_may() -> None:
+def test_a_leader_past_its_deadline_may_not_write_until_it_renews() -> None:
     async def scenario(time: VirtualTime) -> None:
         broken = asyncio.Event()
         one = replica(MemoryKube(), "one", time, lambda _: "hang" if broken.is_set() else "ok")

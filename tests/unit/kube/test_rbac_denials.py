@@ -74,7 +74,7 @@ def page(rights: RbacDenials) -> list[str]:
     return [line for line in generate_latest(registry).decode().splitlines() if not line.startswith("#")]
 
 
-def test_a_right_is_missing_from_its_refusal_until_an_answer_and_each_is_logged_once(
+def test_a_right_is_missing_until_an_answer_and_is_logged_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO, logger="halcyon.kube.rbac_denials")
@@ -100,7 +100,7 @@ def test_a_right_is_missing_from_its_refusal_until_an_answer_and_each_is_logged_
     assert caplog.records[-1].getMessage() == "a right that was missing is there"
 
 
-def test_one_that_nobody_asks_for_any_more_is_forgotten() -> None:
+def test_an_unused_right_is_forgotten() -> None:
     now = 0.0
     rights = RbacDenials(lambda: now)
     rights.refused("GET", "/api/v1/pods", PODS)
@@ -110,7 +110,7 @@ def test_one_that_nobody_asks_for_any_more_is_forgotten() -> None:
     assert not rights.missing
 
 
-def test_what_admission_refuses_is_no_missing_right() -> None:
+def test_a_refusal_by_admission_is_no_missing_right() -> None:
     rights = RbacDenials(lambda: 0.0)
     rights.refused("PATCH", "/apis/apps/v1/namespaces/t/deployments/d", "admission webhook denied the request")
     assert not rights.missing

@@ -144,7 +144,7 @@ def test_a_key_is_in_it_once() -> None:
     assert drain(work) == [A]
 
 
-def test_what_a_count_waits_for_goes_first() -> None:
+def test_keys_that_scaling_waits_for_go_first() -> None:
     work = queue()
     work.add(A)
     work.add(B)
@@ -154,7 +154,7 @@ def test_what_a_count_waits_for_goes_first() -> None:
     assert drain(work) == [C, B, A]
 
 
-def test_what_could_not_be_done_yet_is_as_urgent_as_it_was() -> None:
+def test_postponed_keys_are_as_urgent_as_before() -> None:
     clock = Clock()
     work = queue(clock)
     for key, priority in ((A, Priority.CHANGE), (B, Priority.COUNT), (C, Priority.RESYNC)):
@@ -186,7 +186,7 @@ def test_a_resync_becomes_a_change_and_never_the_other_way() -> None:
     assert drain(work) == [B, A]
 
 
-def test_a_key_added_while_it_is_worked_on_comes_again_after_that_with_its_best_priority() -> None:
+def test_a_key_added_during_its_work_returns_with_its_best_priority() -> None:
     work = queue()
     work.add(A)
     assert work.take() == A
@@ -216,7 +216,7 @@ def test_a_delayed_key_comes_at_the_earliest_of_its_times_and_once() -> None:
     assert work.take() is None
 
 
-def test_the_backoff_grows_to_its_most_and_begins_anew_after_a_success() -> None:
+def test_the_backoff_grows_to_its_maximum_and_resets_after_a_success() -> None:
     work = queue()
     delays = [work.fail(A) for _ in range(15)]
 

@@ -69,7 +69,7 @@ class Refusing(MemoryKube):
     ],
     ids=["kept", "dropped", "kept down alone", "kept up alone", "no behavior at all"],
 )
-async def test_it_is_kept_where_it_is_kept_both_ways_and_nothing_is_written(change: Change, keeps: bool) -> None:
+async def test_the_tolerance_is_supported_if_kept_both_ways_and_nothing_is_written(change: Change, keeps: bool) -> None:
     kube = Keeping(change)
 
     assert await keeps_tolerance(kube, namespace="halcyon") is keeps
@@ -81,6 +81,6 @@ async def test_it_is_kept_where_it_is_kept_both_ways_and_nothing_is_written(chan
     [Refusing(), MemoryKube().seen_by(lambda _: "refuse"), MemoryKube().seen_by(lambda _: "lose")],
     ids=["refused", "not asked", "answer lost"],
 )
-async def test_where_nobody_says_so_it_is_not_known(kube: MemoryKube) -> None:
+async def test_the_tolerance_is_unknown_without_an_answer(kube: MemoryKube) -> None:
     assert await keeps_tolerance(kube, namespace="halcyon") is None
     assert kube.objects == {}

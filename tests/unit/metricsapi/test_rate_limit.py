@@ -31,7 +31,7 @@ def test_each_caller_has_a_bucket_of_its_own() -> None:
     assert [limiter.take("a"), limiter.take("b"), limiter.take("a")] == [0, 0, 1]
 
 
-def test_no_more_callers_are_remembered_than_may_be() -> None:
+def test_remembered_callers_are_bounded() -> None:
     limiter = Limiter(Clock(), rate_per_s=1, burst=1, most=2)
     for caller in "abcdef":
         assert limiter.take(caller) == 0
@@ -40,7 +40,7 @@ def test_no_more_callers_are_remembered_than_may_be() -> None:
 
 
 @given(st.lists(st.floats(0, 10), max_size=60))
-def test_in_any_time_no_more_are_let_in_than_the_burst_and_the_rate_allow(pauses: list[float]) -> None:
+def test_admitted_requests_never_exceed_burst_and_rate_in_any_time(pauses: list[float]) -> None:
     clock = Clock()
     limiter = Limiter(clock, rate_per_s=2, burst=5)
     let_in = 0
@@ -50,7 +50,7 @@ def test_in_any_time_no_more_are_let_in_than_the_burst_and_the_rate_allow(pauses
     assert let_in <= 5 + 2 * clock.now + 1e-6
 
 
-def test_who_is_told_to_wait_may_ask_after_that() -> None:
+def test_a_delayed_caller_is_admitted_after_its_wait() -> None:
     clock = Clock()
     limiter = Limiter(clock, rate_per_s=3, burst=1)
     limiter.take("a")

@@ -96,7 +96,7 @@ def test_an_audience_may_be_a_single_text() -> None:
     ],
     ids=str,
 )
-def test_what_a_good_signature_says_may_be_no_answer(claims: dict[str, Any]) -> None:
+def test_a_well_signed_token_may_still_be_no_answer(claims: dict[str, Any]) -> None:
     assert whose(signed(GOOD | claims)) is None
 
 
@@ -118,7 +118,7 @@ def test_what_a_good_signature_says_may_be_no_answer(claims: dict[str, Any]) -> 
     ],
     ids=range(12),
 )
-def test_what_is_not_signed_by_the_issuer_is_nobodys(token: str) -> None:
+def test_a_token_without_the_issuers_signature_authenticates_no_account(token: str) -> None:
     assert whose(token) is None
 
 

@@ -46,7 +46,7 @@ def test_names_follow_prometheus_conventions(listed: Metric) -> None:
     assert all(len(values) == len(listed.labels) for values in listed.known)
 
 
-def test_no_family_is_listed_twice_but_those_of_every_process() -> None:
+def test_no_family_is_listed_twice_except_those_of_every_process() -> None:
     names = [
         m.name
         for m in (*per_model_metrics.METRICS, *operator_metrics.METRICS, *agent_metrics.METRICS)
@@ -55,7 +55,7 @@ def test_no_family_is_listed_twice_but_those_of_every_process() -> None:
     assert len(names) == len(set(names))
 
 
-def test_every_series_of_a_query_is_in_a_list_and_its_labels_are_known() -> None:
+def test_every_series_of_a_query_is_listed_with_known_labels() -> None:
     for asked in (*queries.panels(CHOSEN), *queries.watched(PLACES), *queries.raised(PLACES)):
         found = {re.sub("_bucket$", "", name) for name in WORDS.findall(asked.expression)} - {"up"}
         assert found <= NAMES, asked.where
@@ -63,7 +63,7 @@ def test_every_series_of_a_query_is_in_a_list_and_its_labels_are_known() -> None
         assert "__" not in asked.expression, asked.where
 
 
-def test_instruments_tell_what_the_list_says_and_a_rate_has_a_beginning() -> None:
+def test_instruments_match_the_list_and_a_rate_has_a_beginning() -> None:
     registry = CollectorRegistry()
     instruments.counter(operator_metrics.RECONCILES, registry)
     instruments.gauge(operator_metrics.STREAMS, registry).set(3)
@@ -95,7 +95,7 @@ def test_a_value_that_is_not_known_has_no_family() -> None:
     assert told.name == operator_metrics.LEADING.name
 
 
-def test_a_label_with_quotes_backslashes_and_lines_is_read_as_it_was_written() -> None:
+def test_a_label_with_quotes_backslashes_and_lines_is_read_back() -> None:
     listed = Metric("halcyon_x", "gauge", "A thing.", ("what",))
     text = 'a "b" \\ c\nd'
     page = metric.family(listed, [((("what", text),), "", 1.5), ((("what", "plain"),), "", 2.0)])

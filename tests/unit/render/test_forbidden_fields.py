@@ -69,7 +69,7 @@ def crossed(one: dict[str, Any], other: dict[str, Any]) -> Iterator[dict[str, An
 
 
 @pytest.mark.parametrize("part", range(PARTS))
-def test_no_child_of_any_spec_has_what_it_must_not(part: int) -> None:
+def test_no_child_of_any_spec_has_forbidden_fields(part: int) -> None:
     seen: Counter[str] = Counter(specs=0, children=0, forbidden=0)
 
     @given(documents(), documents(), NAMES)
@@ -156,5 +156,5 @@ POD = "spec.template.spec"
         (f"{POD}.securityContext.seccompProfile", {"type": "Unconfined"}),
     ],
 )
-def test_what_must_not_be_is_seen_where_it_is(path: str, value: Any) -> None:
+def test_forbidden_fields_are_found_in_their_places(path: str, value: Any) -> None:
     assert spoilt(path, value) != []

@@ -68,7 +68,7 @@ def _fields(schema: dict[str, Any], value: Any, where: str) -> Iterator[tuple[st
             yield from _fields(field, value[name], f"{where}.{name}")
 
 
-def test_the_full_resource_sets_every_field_that_can_be_set_beside_the_others() -> None:
+def test_the_full_resource_sets_every_compatible_field() -> None:
     resource = yaml.safe_load(reference.EXAMPLE)
     found = list(_fields(crd.schema(Spec), resource["spec"], "spec"))
     unset = {where for where, _ in found} - {where for where, is_set in found if is_set}

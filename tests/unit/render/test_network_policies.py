@@ -133,7 +133,7 @@ def test_clients_that_are_named_are_the_only_ones() -> None:
     assert reached(direct, ANYBODY, SERVER) == set()
 
 
-def test_without_a_balancer_clients_reach_servers_and_never_their_metrics() -> None:
+def test_clients_reach_servers_without_a_balancer_and_never_their_metrics() -> None:
     policies = made(SITE, balancers=False, clients=True)
 
     assert reached(policies, ANYBODY, SERVER) == {8000, 8001}

@@ -76,7 +76,7 @@ def one_by_one(demands: Sequence[Demand], budget: Budget) -> list[int]:
 
 
 @given(DEMANDS, st.integers(0, 80), st.booleans(), st.booleans())
-def test_filling_to_a_level_is_the_same_as_handing_out_replica_by_replica(
+def test_filling_to_a_level_equals_allocation_replica_by_replica(
     demands: list[Demand], gpus: int, preempt: bool, fill: bool
 ) -> None:
     budget = Budget(gpus, preempt=preempt, fill=fill)
@@ -84,13 +84,15 @@ def test_filling_to_a_level_is_the_same_as_handing_out_replica_by_replica(
 
 
 @given(DEMANDS, st.integers(0, 80), QUOTAS, st.booleans())
-def test_so_it_is_with_quotas(demands: list[Demand], more: int, quotas: dict[str, int], preempt: bool) -> None:
+def test_quotas_equal_allocation_replica_by_replica(
+    demands: list[Demand], more: int, quotas: dict[str, int], preempt: bool
+) -> None:
     budget = Budget(sum(d.floor * d.gpus_per_replica for d in demands) + more, quotas, preempt=preempt)
     assert counts(demands, budget) == one_by_one(demands, budget)
 
 
 @given(DEMANDS, st.integers(0, 80), QUOTAS, st.booleans(), st.booleans())
-def test_nobody_gets_more_than_wanted_nor_all_together_more_than_there_is(
+def test_grants_never_exceed_demand_budget_or_quota(
     demands: list[Demand], gpus: int, quotas: dict[str, int], preempt: bool, fill: bool
 ) -> None:
     grants = allocate(demands, Budget(gpus, quotas, preempt=preempt, fill=fill))
@@ -104,7 +106,7 @@ def test_nobody_gets_more_than_wanted_nor_all_together_more_than_there_is(
 
 
 @given(DEMANDS, st.integers(0, 60), st.integers(0, 30), QUOTAS, st.booleans())
-def test_a_bigger_budget_that_fits_the_floors_gives_nobody_less(
+def test_a_bigger_budget_that_fits_the_floors_gives_no_model_less(
     demands: list[Demand], spare: int, more: int, quotas: dict[str, int], preempt: bool
 ) -> None:
     gpus = sum(min(d.floor, d.wanted) * d.gpus_per_replica for d in demands) + spare
@@ -139,17 +141,17 @@ def test_within_a_priority_the_share_follows_need() -> None:
     assert counts(demands, Budget(14)) == [9, 3, 2]
 
 
-def test_a_higher_priority_is_served_first_and_shrinks_others_down_to_their_floor() -> None:
+def test_a_higher_priority_is_served_first_and_shrinks_others_to_floors() -> None:
     demands = [Demand("n/low", 8, current=8, floor=2), Demand("n/high", 9, current=1, priority=5)]
     assert counts(demands, Budget(10)) == [2, 8]
 
 
-def test_without_preemption_nobody_is_shrunk_for_another() -> None:
+def test_models_are_not_shrunk_for_another_without_preemption() -> None:
     demands = [Demand("n/low", 8, current=7, floor=2), Demand("n/high", 9, current=1, priority=5)]
     assert counts(demands, Budget(10, preempt=False)) == [7, 3]
 
 
-def test_floors_that_do_not_all_fit_are_given_by_priority_and_what_is_held_first() -> None:
+def test_floors_that_do_not_fit_go_by_priority_and_holdings_first() -> None:
     demands = [Demand("n/a", 4, floor=4, current=4), Demand("n/b", 4, floor=4, priority=1), Demand("n/c", 4, floor=2)]
     assert counts(demands, Budget(6)) == [4, 2, 0]
 
@@ -158,7 +160,7 @@ def test_a_model_without_a_gpu_needs_no_budget() -> None:
     assert counts([Demand("n/cpu", 50, gpus_per_replica=0), Demand("n/gpu", 2)], Budget(1)) == [50, 1]
 
 
-def test_each_says_why_it_got_less() -> None:
+def test_each_grant_says_why_it_got_less() -> None:
     grants = allocate(
         [
             Demand("n/a", 8, gpus_per_replica=2),

@@ -46,14 +46,14 @@ def test_time_is_counted_by_what_the_gpus_do() -> None:
     assert (spent.most, spent.seconds, spent.gpus) == (160, 10, 60)
 
 
-def test_what_nobody_tells_is_unknown_and_not_idle() -> None:
+def test_unreported_time_is_unknown_and_not_idle() -> None:
     spent = counted(look(0), look(10, serving=4)).total
 
     assert (spent.busy, spent.idle, spent.unknown) == (0, 0, 40)
 
 
 @pytest.mark.parametrize("gap", [0.0, -5.0, 61.0])
-def test_time_that_nobody_looked_is_not_counted(gap: float) -> None:
+def test_unsampled_time_is_not_counted(gap: float) -> None:
     assert counted(look(100), look(100 + gap, serving=4, busy=1.0)).total == Spent()
 
 
@@ -72,7 +72,7 @@ def test_a_day_is_kept_by_the_hour() -> None:
     assert ledger.total.busy == pytest.approx(2 * 30.5 * HOUR)
 
 
-def test_what_is_kept_is_read_again() -> None:
+def test_a_kept_ledger_is_read_back() -> None:
     ledger = over(3, serving=2, starting=1, busy=0.3, most=8)
     again = Ledger.from_json(json.loads(json.dumps(ledger.to_json())))
 
@@ -80,7 +80,7 @@ def test_what_is_kept_is_read_again() -> None:
     assert (again.total, again.last) == (Spent(), None)
 
 
-def test_what_is_older_than_a_day_is_left_out_at_the_first_look() -> None:
+def test_entries_older_than_a_day_are_dropped_at_the_first_sample() -> None:
     kept = Ledger.from_json(over(3, serving=2, busy=0.3).to_json())
 
     assert kept.counted(look(10 * HOUR)).day.busy > 0
@@ -90,7 +90,7 @@ def test_what_is_older_than_a_day_is_left_out_at_the_first_look() -> None:
 @pytest.mark.parametrize(
     "stored", [None, "x", {}, [1], [[1, 2]], [["a"] * 8], [[1.0] + [-1.0] * 7], [[1.0] + [float("nan")] * 7]]
 )
-def test_what_another_version_has_kept_is_counted_anew(stored: Any) -> None:
+def test_a_ledger_of_another_version_is_counted_afresh(stored: Any) -> None:
     assert Ledger.from_json(stored) == Ledger()
 
 
@@ -106,14 +106,14 @@ def test_costs_follow_from_the_price() -> None:
     assert found.idle == pytest.approx(0.5)
 
 
-def test_without_a_price_there_is_no_cost_and_it_is_not_zero() -> None:
+def test_the_cost_without_a_price_is_unknown_and_not_zero() -> None:
     found = cost(over(2, serving=2, busy=0.5, most=8), None)
 
     assert (found.per_hour, found.per_thousand) == (None, None)
     assert found.saving == pytest.approx(0.75)
 
 
-def test_what_is_free_of_charge_costs_zero() -> None:
+def test_a_free_gpu_costs_zero() -> None:
     assert cost(over(2, serving=2, busy=0.5), 0.0).per_hour == 0.0
 
 
@@ -123,14 +123,14 @@ def test_a_model_at_zero_costs_nothing_now() -> None:
     assert cost(ledger, 3.0).per_hour == 0.0
 
 
-def test_few_inferences_and_a_short_time_tell_nothing() -> None:
+def test_few_inferences_and_a_short_time_give_no_cost() -> None:
     found = cost(over(0.02, serving=2, busy=0.5, most=8), 3.0)
 
     assert (found.per_thousand, found.saving, found.busy) == (None, None, None)
     assert found.per_hour == 6.0
 
 
-def test_nobody_who_scales_is_nobody_who_saves() -> None:
+def test_a_model_that_never_scaled_has_no_saving() -> None:
     assert cost(over(2, serving=2, busy=0.5), 3.0).saving is None
 
 
@@ -170,7 +170,7 @@ BASE = Cost(2, 6.0, 1.0, 0.5, 0.1, 0.6, 0.3)
         ({"busy": 0.5, "idle": 0.4}, False, True),
     ],
 )
-def test_a_reader_is_told_what_he_would_notice(change: dict[str, Any], news: bool, moved: bool) -> None:
+def test_a_reader_is_shown_noticeable_changes(change: dict[str, Any], news: bool, moved: bool) -> None:
     now = replace(BASE, **change)
 
     assert (is_news(BASE, now), has_moved(BASE, now)) == (news, moved)

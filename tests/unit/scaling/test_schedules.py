@@ -131,7 +131,7 @@ def test_a_start_that_the_clocks_jump_over_opens_right_after_the_jump() -> None:
     assert (opened.low, opened.valid_until) == (4, jump + HOUR_S)
 
 
-def test_a_start_that_the_clocks_show_twice_opens_once_and_lasts_its_elapsed_time() -> None:
+def test_a_start_in_a_repeated_hour_opens_once_for_its_elapsed_time() -> None:
     schedule = office(start="30 2 * * *", duration_s=1.5 * HOUR_S, time_zone="Europe/Berlin")
     first = at("2026-10-25 00:30")
     opened = in_force([schedule], first)
@@ -146,7 +146,7 @@ def test_windows_that_overlap_themselves_for_a_week_are_one() -> None:
     assert opened.open[0].begin == at("2026-11-18 08:00")
 
 
-def test_of_several_windows_the_highest_minimum_and_the_lowest_maximum_are_in_force() -> None:
+def test_the_highest_minimum_and_lowest_maximum_of_windows_are_in_force() -> None:
     rules = [office(), office(name="peak", start="0 11 * * *", duration_s=HOUR_S, low=9, high=30)]
     rules.append(office(name="cap", low=None, high=20))
     now = in_force(rules, at("2026-11-20 11:30"))
@@ -155,13 +155,13 @@ def test_of_several_windows_the_highest_minimum_and_the_lowest_maximum_are_in_fo
     assert [opening.name for opening in now.open] == ["office", "peak", "cap"]
 
 
-def test_where_bounds_contradict_the_maximum_wins_and_it_is_said() -> None:
+def test_the_maximum_wins_over_a_contradicting_minimum_and_is_named() -> None:
     now = in_force([office(), office(name="cap", low=None, high=2)], at("2026-11-20 11:30"))
     assert (now.low, now.high) == (2, 2)
     assert now.conflict == "schedule office wants at least 4 replicas and cap at most 2: the maximum wins"
 
 
-def test_without_schedules_nothing_ever_changes() -> None:
+def test_the_bounds_never_change_without_schedules() -> None:
     now = in_force([], 0.0)
     assert (now.low, now.high, now.valid_until) == (None, None, math.inf)
 
@@ -224,7 +224,7 @@ def test_asking_with_a_bad_rule_says_what_is_wrong() -> None:
 
 
 @given(st.text(alphabet="0123456789*/,-#LWMONSU ", max_size=24))
-def test_whatever_stands_in_a_rule_it_is_either_a_problem_or_can_be_asked(text: str) -> None:
+def test_a_rule_is_either_a_problem_or_can_be_evaluated(text: str) -> None:
     schedule = office(start=text)
     if not problems([schedule]):
         assert in_force([schedule], at("2026-11-20 11:30")).valid_until > at("2026-11-20 11:30")

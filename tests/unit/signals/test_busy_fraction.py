@@ -37,40 +37,40 @@ def percent(memory: BusyMemory, now: float, *, instances: int = 1, pod: str = "m
     return None if found is None else found.value
 
 
-def test_it_is_the_share_of_the_time_that_batches_took() -> None:
+def test_the_busy_fraction_is_the_share_of_time_that_batches_took() -> None:
     memory = after(look(100, 50.0), look(105, 53.0))
 
     assert memory.utilization("m", now=106, instances=1) == Value(pytest.approx(60.0), 105)
 
 
-def test_of_several_instances_it_is_the_mean() -> None:
+def test_the_busy_fraction_of_several_instances_is_the_mean() -> None:
     memory = after(look(100, 0.0), look(105, 5.0))
 
     assert [percent(memory, 105, instances=count) for count in (1, 2, 4)] == [100.0, 50.0, 25.0]
 
 
-def test_it_ends_at_a_hundred_where_more_instances_run_than_were_told() -> None:
+def test_the_busy_fraction_ends_at_a_hundred_for_undeclared_instances() -> None:
     assert percent(after(look(100, 0.0), look(105, 15.0)), 105) == 100.0
 
 
-def test_one_read_tells_nothing_and_nor_do_two_that_lie_too_close() -> None:
+def test_a_single_read_or_two_close_ones_give_no_busy_fraction() -> None:
     assert percent(after(look(100, 50.0)), 100) is None
     assert percent(after(look(100, 50.0), look(101, 51.0)), 101) is None
 
 
-def test_what_is_seen_first_may_have_been_read_a_while_ago_and_counts_as_no_read() -> None:
+def test_a_first_sample_may_be_old_and_counts_as_no_read() -> None:
     memory = BusyMemory().with_observation(look(100, 5.0)).with_observation(look(104, 9.0))
 
     assert percent(memory, 104) is None
     assert percent(memory.with_observation(look(109, 10.0)), 109) == pytest.approx(20.0)
 
 
-def test_a_pod_that_nobody_has_seen_is_not_known() -> None:
+def test_an_unseen_pod_is_unknown() -> None:
     assert percent(BusyMemory(), 100) is None
 
 
 @pytest.mark.parametrize(("age_s", "known"), [(0.0, True), (STALE_S, True), (STALE_S + 0.1, False)])
-def test_it_is_known_for_a_while_after_the_read(age_s: float, *, known: bool) -> None:
+def test_the_busy_fraction_is_known_for_a_while_after_the_read(age_s: float, *, known: bool) -> None:
     assert (percent(after(look(100, 0.0), look(105, 2.0)), 105 + age_s) is not None) is known
 
 
@@ -81,7 +81,7 @@ def test_reads_of_the_window_are_taken_together_and_older_ones_are_not() -> None
     assert WINDOW_S == 10
 
 
-def test_a_counter_that_fell_begins_anew() -> None:
+def test_a_fallen_counter_starts_afresh() -> None:
     fell = after(look(100, 50.0), look(105, 53.0), look(110, 1.0))
 
     assert percent(fell, 110) is None
@@ -92,11 +92,11 @@ def test_a_size_that_was_not_run_before_counts_from_its_first_batch() -> None:
     assert percent(after(look(100, 2.0), look(105, 4.0, rows=(2, 4))), 105) == pytest.approx(40.0)
 
 
-def test_a_size_that_is_gone_is_another_container_even_where_it_took_longer() -> None:
+def test_a_vanished_size_is_another_container_even_if_it_took_longer() -> None:
     assert percent(after(look(100, 2.0, rows=(2, 4)), look(105, 4.0, rows=(4,))), 105) is None
 
 
-def test_sizes_that_come_into_a_full_table_do_not_count_as_work_of_now() -> None:
+def test_sizes_new_in_a_full_table_are_no_present_work() -> None:
     full, other = range(1, MAX_SIZES + 1), range(2, MAX_SIZES + 2)
 
     assert percent(after(look(100, 64.0, rows=full), look(105, 66.0, rows=full)), 105) == pytest.approx(40.0, abs=0.1)
@@ -116,7 +116,7 @@ def test_a_pod_that_never_ran_anything_is_idle_too() -> None:
     assert percent(after(*(look(at, 0.0, executions=0, rows=()) for at in range(100, 120))), 120) == 0
 
 
-def test_a_pod_that_comes_to_rest_is_never_unknown_on_the_way_down() -> None:
+def test_a_pod_that_comes_to_rest_is_never_unknown_on_the_way() -> None:
     """Agents speak every 5 s then, and reads that bring nothing new are not seen."""
     memory = after(look(100, 0.0, executions=0), look(105, 5.0, executions=5))
     found = []
@@ -131,7 +131,7 @@ def test_a_pod_that_comes_to_rest_is_never_unknown_on_the_way_down() -> None:
 
 
 @pytest.mark.parametrize("known", [False, True])
-def test_counters_that_stand_while_executions_grow_or_are_not_known_are_no_idleness(*, known: bool) -> None:
+def test_stalled_counters_with_unknown_or_growing_executions_are_no_idleness(*, known: bool) -> None:
     memory = after(look(100, 0.0), look(105, 5.0))
     for at in range(106, 130):
         memory = memory.with_observation(look(at, 5.0, executions=at if known else None))
@@ -140,11 +140,11 @@ def test_counters_that_stand_while_executions_grow_or_are_not_known_are_no_idlen
     assert percent(memory, 129) is None
 
 
-def test_what_happened_in_a_long_silence_says_nothing_of_now() -> None:
+def test_work_during_a_long_silence_says_nothing_of_now() -> None:
     assert percent(after(look(100, 0.0), look(101 + GAP_S, 50.0)), 101 + GAP_S) is None
 
 
-def test_after_a_long_silence_what_grew_in_it_is_not_taken_for_work_of_the_last_seconds() -> None:
+def test_growth_over_a_long_silence_is_not_work_of_the_last_seconds() -> None:
     memory = after(look(100, 0.0), look(105, 2.0))
     for at in range(106, 180):
         memory = memory.with_observation(look(at, 2.0, executions=at))
@@ -154,7 +154,7 @@ def test_after_a_long_silence_what_grew_in_it_is_not_taken_for_work_of_the_last_
     assert percent(memory.with_observation(look(185, 61.0, executions=185)), 185) == pytest.approx(20.0)
 
 
-def test_pods_that_are_gone_or_tell_no_batches_are_forgotten() -> None:
+def test_pods_that_are_gone_or_report_no_batches_are_forgotten() -> None:
     memory = after(look(100, 0.0), look(105, 5.0))
 
     assert memory.with_observation(Observation(106)).pods == {}
@@ -194,7 +194,7 @@ def test_two_agents_with_rhythms_of_their_own_make_one_value() -> None:
     ),
     st.integers(1, 8),
 )
-def test_it_is_a_percentage_of_a_time_that_has_passed_whatever_is_read(
+def test_the_busy_fraction_is_a_percentage_of_past_time_for_any_reads(
     steps: list[tuple[float, float, int | None]], instances: int
 ) -> None:
     memory, now = BusyMemory(), 100.0

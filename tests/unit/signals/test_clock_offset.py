@@ -35,7 +35,7 @@ def test_the_way_is_taken_off_once_one_record_was_quick(said: list[tuple[float, 
 
 
 @given(st.lists(st.tuples(st.floats(0.0, 40.0), st.floats(-100.0, 100.0)), min_size=1, max_size=30))
-def test_no_record_was_made_after_it_was_heard_or_long_before(said: list[tuple[float, float]]) -> None:
+def test_no_record_was_made_after_its_receipt_or_long_before(said: list[tuple[float, float]]) -> None:
     transit, now = ClockOffset(), 0.0
     for pause_s, clock in said:
         now += pause_s
@@ -43,7 +43,7 @@ def test_no_record_was_made_after_it_was_heard_or_long_before(said: list[tuple[f
 
 
 @given(st.lists(st.tuples(st.floats(0.1, 1.5), st.floats(0.0, 1.5), st.floats(0.0, 1.4)), min_size=1, max_size=30))
-def test_what_a_record_waits_for_before_it_is_sent_is_taken_off_even_of_the_first(
+def test_a_records_wait_before_sending_is_subtracted_even_for_the_first(
     said: list[tuple[float, float, float]],
 ) -> None:
     transit, made, sent, heard = ClockOffset(), 0.0, 0.0, 0.0
@@ -56,7 +56,7 @@ def test_what_a_record_waits_for_before_it_is_sent_is_taken_off_even_of_the_firs
         assert found == pytest.approx(max(made, heard - MAX_LATE_S), abs=0.001)
 
 
-def test_a_clock_that_is_set_forward_is_believed_at_once_and_one_that_is_set_back_within_a_minute() -> None:
+def test_a_clock_set_forward_counts_at_once_and_one_set_back_soon() -> None:
     transit = ClockOffset()
     transit.made_at(EPOCH, 0.0)
     assert transit.made_at(EPOCH + 1 + 60, 1.0) == 1.0

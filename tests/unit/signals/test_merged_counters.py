@@ -18,7 +18,7 @@ def test_growth_of_all_is_added_up() -> None:
     assert merged.total == 4
 
 
-def test_one_that_appears_or_begins_anew_adds_what_it_counts_from_then_on() -> None:
+def test_a_new_or_restarted_counter_adds_its_later_growth() -> None:
     merged = MergedCounter().with_values({"a": 100.0})
     merged = merged.with_values({"a": 101.0, "b": 1e6})
     assert merged.total == 1
@@ -28,7 +28,7 @@ def test_one_that_appears_or_begins_anew_adds_what_it_counts_from_then_on() -> N
     assert merged.total == 4
 
 
-def test_one_that_was_away_adds_nothing_of_that_time() -> None:
+def test_an_absent_counter_adds_nothing_of_that_time() -> None:
     merged = MergedCounter().with_values({"a": 10.0, "b": 10.0}).with_values({"a": 11.0})
     assert merged.with_values({"a": 12.0, "b": 9000.0}).total == 2
 
@@ -37,7 +37,7 @@ VALUES = st.dictionaries(st.sampled_from("abc"), st.floats(0, 1e9), max_size=3)
 
 
 @given(st.lists(VALUES, max_size=12))
-def test_the_merged_counter_never_falls_and_grows_by_no_more_than_its_parts(steps: list[dict[str, float]]) -> None:
+def test_the_merged_counter_never_falls_and_is_bounded_by_its_parts(steps: list[dict[str, float]]) -> None:
     merged = MergedCounter()
     for before, step in pairwise([{}, *steps]):
         grown = sum(max(step[name] - before[name], 0.0) for name in step.keys() & before.keys())
@@ -53,7 +53,7 @@ def merged(*steps: dict[str, Batches], exist: str = "ab") -> MergedBatches:
     return made
 
 
-def test_of_a_size_the_first_pod_to_tell_counts_at_once_and_each_other_with_what_it_does_then() -> None:
+def test_a_sizes_first_pod_counts_at_once_and_others_by_later_growth() -> None:
     first: dict[str, Batches] = {"a": ((1, 3, 89_000), (16, 3, 44_000))}
     then: dict[str, Batches] = {"a": ((1, 3, 89_000), (4, 1, 7_000), (16, 5, 70_000)), "b": ((16, 2, 900_000),)}
     later: dict[str, Batches] = {"b": ((4, 2, 700_000), (16, 4, 926_000))}
@@ -63,14 +63,14 @@ def test_of_a_size_the_first_pod_to_tell_counts_at_once_and_each_other_with_what
     assert merged(first, then, later).table == {1: (3, 89_000), 4: (1, 7_000), 16: (7, 96_000)}
 
 
-def test_a_pod_that_begins_anew_counts_as_a_new_one() -> None:
+def test_a_restarted_pod_counts_as_a_new_one() -> None:
     steps: list[dict[str, Batches]] = [{"a": ((16, 100, 1_000_000),)}, {"a": ((16, 3, 944_000),)}]
     assert merged(*steps).table == {16: (100, 1_000_000)}
     assert merged(*steps, {"a": ((16, 5, 964_000),)}).table == {16: (102, 1_020_000)}
     assert merged({"a": ((1, 3, 90), (16, 9, 99))}, {"a": ((1, 4, 95),)}).table == {1: (3, 90), 16: (9, 99)}
 
 
-def test_a_pod_that_nobody_reads_for_a_while_adds_what_it_did_meanwhile() -> None:
+def test_a_pod_unread_for_a_while_adds_its_work_of_that_time() -> None:
     steps: list[dict[str, Batches]] = [{"a": ((16, 100, 1_000_000),)}, {}, {"a": ((16, 103, 1_039_000),)}]
     assert merged(*steps).table == {16: (103, 1_039_000)}
 

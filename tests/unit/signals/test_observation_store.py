@@ -22,7 +22,7 @@ def seen(hub: ObservationStore, now: float, name: str = "m") -> Observation:
     return observation
 
 
-def test_nobody_has_spoken_is_not_an_empty_picture() -> None:
+def test_an_unreported_model_is_not_an_empty_observation() -> None:
     assert ObservationStore().observe("ns", "m", 0.0) is None
 
 
@@ -61,7 +61,7 @@ def test_a_wrong_clock_of_an_agent_changes_nothing(skew: float) -> None:
     assert seen(hub, 6.0).pods[0].points[-1].pending == 7
 
 
-def test_a_clock_that_was_set_back_is_believed_and_a_late_record_is_not() -> None:
+def test_a_clock_set_back_is_believed_and_a_late_record_is_not() -> None:
     hub = ObservationStore()
     assert hub.receive(record(100, balancer=haproxy(1)), 0.0)
     assert not hub.receive(record(99, balancer=haproxy(2)), 0.5)
@@ -69,7 +69,7 @@ def test_a_clock_that_was_set_back_is_believed_and_a_late_record_is_not() -> Non
     assert seen(hub, 1.0).balancers[0].points[-1].queued == 3
 
 
-def test_what_a_record_waited_for_its_connection_is_part_of_its_age() -> None:
+def test_a_records_wait_for_its_connection_is_part_of_its_age() -> None:
     hub = ObservationStore()
     for made, sent in ((0.0, 0.8), (1.0, 1.0), (2.0, 2.0)):
         hub.receive(
@@ -109,14 +109,14 @@ def test_a_balancer_that_does_not_answer_leaves_no_points() -> None:
     assert balancer.points[-1].at == 0.0
 
 
-def test_a_pod_that_nobody_names_any_more_is_gone() -> None:
+def test_a_pod_that_no_agent_names_any_more_is_gone() -> None:
     hub = ObservationStore()
     hub.receive(record(0, triton("p-0"), triton("p-1")), 0.0)
     hub.receive(record(1, triton("p-1", at=1)), 1.0)
     assert [pod.name for pod in seen(hub, 1.0).pods] == ["p-1"]
 
 
-def test_an_agent_that_knows_nothing_of_a_pod_does_not_cover_what_another_knows() -> None:
+def test_an_agent_ignorant_of_a_pod_does_not_hide_anothers_sample() -> None:
     hub = ObservationStore()
     blank = PodSample("m-a-0", "unreachable", record(0).at + 1)
     for second in range(3):
@@ -176,7 +176,7 @@ def test_more_refusals_than_requests_are_a_bad_sample() -> None:
     assert points[-1].refused - points[0].refused == 40
 
 
-def test_refusals_that_are_more_than_the_requests_are_no_debt_of_later_ones() -> None:
+def test_surplus_rejections_are_no_debt_of_later_requests() -> None:
     hub = ObservationStore()
     for second in range(8):
         refused = 0 if second < 2 else 500_000
@@ -199,18 +199,18 @@ def test_refusals_count_however_long_after_their_requests_they_come(late_s: int)
     assert refused_of(hub, *came, haproxy(requests=1005 + late_s, refused=1000)) == 1000
 
 
-def test_a_balancer_that_begins_anew_refuses_those_that_the_one_before_had_counted() -> None:
+def test_a_restarted_balancer_rejects_requests_that_its_predecessor_counted() -> None:
     before = [haproxy(requests=100), haproxy(40, requests=160, refused=20), haproxy(40, requests=160, refused=20)]
     after = [haproxy(40, requests=1), haproxy(40, requests=2), haproxy(requests=3, refused=40)]
     assert refused_of(ObservationStore(), *before, *after) == 60
 
 
-def test_who_waited_before_the_first_record_is_refused_too() -> None:
+def test_requests_that_waited_before_the_first_record_are_rejected_too() -> None:
     hub = ObservationStore()
     assert refused_of(hub, haproxy(30, requests=900, refused=7), haproxy(requests=901, refused=37)) == 30
 
 
-def test_of_those_that_came_before_no_more_are_refused_than_can_wait() -> None:
+def test_earlier_arrivals_are_rejected_up_to_the_queues_size() -> None:
     hub = ObservationStore()
     served = [haproxy(requests=900_000 * second) for second in range(5)]
     assert refused_of(hub, *served, haproxy(requests=3_600_000, refused=900_000)) == MAX_LATE
@@ -279,7 +279,7 @@ class Told:
         return count
 
 
-def test_the_controller_is_told_of_what_changes_and_of_nothing_else() -> None:
+def test_the_controller_is_notified_of_changes_and_of_nothing_else() -> None:
     told = Told()
     hub = ObservationStore(told)
     hub.receive(record(0, triton(state="starting")), 0.0)
@@ -297,7 +297,7 @@ def test_the_controller_is_told_of_what_changes_and_of_nothing_else() -> None:
 
 
 @pytest.mark.parametrize("waiting", [haproxy(1), haproxy(refused=5, requests=5)], ids=["queued", "refused"])
-def test_the_controller_is_told_once_when_something_waits_and_no_pod_is_ready(waiting: BalancerSample) -> None:
+def test_the_controller_is_notified_once_when_requests_wait_without_ready_pods(waiting: BalancerSample) -> None:
     told = Told()
     hub = ObservationStore(told)
     hub.receive(record(0), 0.0)
@@ -321,7 +321,7 @@ def test_a_queue_before_a_ready_pod_is_no_news() -> None:
     assert told.count() == 0
 
 
-def test_a_model_that_nobody_speaks_for_is_forgotten() -> None:
+def test_a_model_without_reports_is_forgotten() -> None:
     hub = ObservationStore()
     hub.receive(record(0, triton()), 0.0)
     hub.receive(record(0, name="other"), EXPIRE_S + 31)
@@ -380,7 +380,7 @@ steps = st.lists(
 
 
 @given(steps)
-def test_whatever_comes_rates_are_never_negative_and_unknown_never_becomes_zero(
+def test_rates_are_never_negative_and_unknown_never_becomes_zero(
     history: list[tuple[float, str, list[PodSample], int | None, int | None]],
 ) -> None:
     hub, now = ObservationStore(), 0.0
@@ -409,9 +409,7 @@ def test_whatever_comes_rates_are_never_negative_and_unknown_never_becomes_zero(
     st.permutations(range(6)),
     st.lists(st.tuples(st.integers(0, 99), st.floats(0.01, 0.9), st.integers(0, 99)), min_size=6, max_size=6),
 )
-def test_the_order_in_which_agents_are_heard_does_not_matter(
-    order: list[int], said: list[tuple[int, float, int]]
-) -> None:
+def test_the_order_of_the_agents_records_does_not_matter(order: list[int], said: list[tuple[int, float, int]]) -> None:
     records = [
         record(5, triton(at=5 - age, pending=pending), agent=f"a-{n}", balancer=haproxy(queued))
         for n, (queued, age, pending) in enumerate(said)
@@ -427,7 +425,7 @@ def test_the_order_in_which_agents_are_heard_does_not_matter(
     assert pictures[0] == pictures[1]
 
 
-def test_whoever_wants_to_know_hears_of_every_record_that_was_taken_in() -> None:
+def test_listeners_receive_every_accepted_record() -> None:
     heard: list[tuple[str, str]] = []
     hub = ObservationStore(on_record=lambda namespace, name, _: heard.append((namespace, name)))
     hub.receive(record(5), 5.0)
@@ -439,7 +437,7 @@ def test_whoever_wants_to_know_hears_of_every_record_that_was_taken_in() -> None
     assert len(heard) == 3
 
 
-def test_a_record_is_in_the_picture_when_it_is_told_of() -> None:
+def test_a_record_is_in_the_observation_when_it_is_announced() -> None:
     queued: list[float] = []
     hub = ObservationStore(on_record=lambda *_: queued.append(seen(hub, 1.0).balancers[0].points[-1].queued))
     hub.receive(record(1, balancer=haproxy(7)), 1.0)
@@ -447,7 +445,7 @@ def test_a_record_is_in_the_picture_when_it_is_told_of() -> None:
     assert queued == [7]
 
 
-def test_a_record_right_after_another_of_the_same_agent_confirms_it_and_that_not_without_end() -> None:
+def test_a_record_confirms_its_agents_previous_one_a_bounded_number_of_times() -> None:
     confirmed: list[bool] = []
     hub = ObservationStore(on_record=lambda _namespace, _name, confirms: confirmed.append(confirms))
     for at in (0.0, 1.0, 1.2, 2.0, 2.3, 2.4, 2.5):
@@ -456,7 +454,7 @@ def test_a_record_right_after_another_of_the_same_agent_confirms_it_and_that_not
     assert confirmed == [False, False, True, False, True, False, False, False]
 
 
-def test_growth_counts_with_the_record_that_confirms_it_as_of_the_one_before() -> None:
+def test_growth_counts_at_the_record_before_its_confirmation() -> None:
     hub = ObservationStore()
     for at, requests in ((0.0, 30), (1.0, 60), (2.0, 210), (2.2, 250)):
         hub.receive(record(at, balancer=haproxy(requests=requests)), at)
@@ -464,7 +462,7 @@ def test_growth_counts_with_the_record_that_confirms_it_as_of_the_one_before() -
     assert [(point.at, point.requests) for point in points][-2:] == [(2.0, 30.0), (2.2, 180.0)]
 
 
-def test_a_pods_sample_that_is_told_twice_does_not_confirm_itself() -> None:
+def test_a_pod_sample_sent_twice_does_not_confirm_itself() -> None:
     hub = ObservationStore()
     hub.receive(record(0, triton(at=0.0, succeeded=10)), 0.0)
     hub.receive(record(1, triton(at=1.0, succeeded=900)), 1.0)

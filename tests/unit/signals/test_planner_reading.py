@@ -94,7 +94,7 @@ def test_arrivals_grow_with_each_balancer_and_do_not_jump_when_one_appears() -> 
     assert made.reading.arrived == 42
 
 
-def test_refusals_grow_with_each_balancer_and_are_not_known_while_one_is_silent() -> None:
+def test_rejections_grow_with_each_balancer_and_are_unknown_during_a_silence() -> None:
     made = gather(seen(balancer(refused=70.0)))
     assert made.reading.refused == 0, "what was refused before anybody looked is past"
     both = seen(balancer(refused=75.0), balancer("b-1", refused=1e6))
@@ -104,7 +104,7 @@ def test_refusals_grow_with_each_balancer_and_are_not_known_while_one_is_silent(
     assert gather(seen(balancer(refused=80.0), silent=(("b-1", 14.0),)), memory=made.memory).reading.refused is None
 
 
-def test_a_balancer_that_fell_silent_while_its_pod_exists_makes_the_load_unknown() -> None:
+def test_a_silent_balancer_with_an_existing_pod_makes_the_load_unknown() -> None:
     observation = seen(balancer(), triton(), silent=(("b-1", 14.0),))
     for balancers in (None, {"b-0", "b-1"}):
         made = gather(observation, balancers=balancers)
@@ -124,13 +124,13 @@ def test_a_balancer_that_fell_silent_while_its_pod_exists_makes_the_load_unknown
         (seen(silent=tuple((f"b-{n}", 20.0) for n in range(9))), None, "and 6 more"),
     ],
 )
-def test_who_is_not_heard_is_named(observation: Observation, balancers: Any, why: str) -> None:
+def test_a_silent_balancer_is_named(observation: Observation, balancers: Any, why: str) -> None:
     made = gather(observation, balancers=balancers)
     assert made.reading.arrived is None
     assert why in made.unknown[0]
 
 
-def test_what_came_while_a_balancer_was_silent_counts_when_it_is_back() -> None:
+def test_arrivals_during_a_balancers_silence_count_when_it_is_back() -> None:
     made = gather(seen(balancer(requests=100), balancer("b-1", requests=100)))
     made = gather(seen(balancer(requests=150), silent=(("b-1", 11.0),)), memory=made.memory)
     assert made.reading.arrived is None
@@ -159,7 +159,7 @@ def test_the_count_of_a_record_is_that_of_the_record_before() -> None:
     assert (made.reading.at, made.reading.arrived) == (EPOCH.at(NOW - 1), 100.0)
 
 
-def test_the_slowest_busy_balancer_sets_the_time_and_the_others_count_up_to_it() -> None:
+def test_the_slowest_busy_balancer_sets_the_time_and_others_follow() -> None:
     slow, quick = [(NOW - 6, 0.0), (NOW - 3, 300.0)], [(NOW - 3.5, 50.0), (NOW - 2.5, 150.0), (NOW - 1.5, 250.0)]
     made = gather(seen(spoken("slow", *slow), spoken("quick", *quick)))
     assert made.reading.at == EPOCH.at(NOW - 6)
@@ -169,7 +169,7 @@ def test_the_slowest_busy_balancer_sets_the_time_and_the_others_count_up_to_it()
     assert (made.reading.at, made.reading.arrived) == (EPOCH.at(NOW - 3), 300.0 + 50.0)
 
 
-def test_a_balancer_that_counts_nothing_holds_nobody_back() -> None:
+def test_a_balancer_that_counts_nothing_delays_no_other() -> None:
     idle = spoken("idle", (NOW - 9, 5.0), (NOW - 4, 5.0))
     busy = spoken("busy", (NOW - 2, 100.0), (NOW - 1, 200.0), (NOW, 300.0))
     assert told(seen(idle, busy)).at == EPOCH.at(NOW - 1)
@@ -209,7 +209,7 @@ def test_neither_the_time_nor_the_merged_count_ever_falls(records: list[tuple[st
 
 
 @given(st.lists(st.tuples(st.floats(0.1, 1.4), st.floats(0.0, 2.0)), min_size=3, max_size=60))
-def test_a_steady_load_is_steady_however_late_and_however_close_its_records_come(
+def test_a_steady_load_is_steady_for_any_timing_of_its_records(
     said: list[tuple[float, float]],
 ) -> None:
     hub, memory, made, now, begin = ObservationStore(), SignalMemory(), 0.0, 0.0, None
@@ -244,7 +244,7 @@ def test_a_pod_that_is_not_ready_for_kubernetes_stays_what_it_is() -> None:
         assert (made.waiting, made.gpu) == (0.0, None)
 
 
-def test_pods_that_cannot_be_read_count_as_the_others_until_they_are_most() -> None:
+def test_unreadable_pods_count_as_the_others_until_they_are_most() -> None:
     blank = {"pending": None, "gpu": None}
     some = told(
         seen(balancer(), triton(pending=4.0), triton("p-1", pending=6.0), triton("p-2", "unreachable", **blank))
@@ -261,7 +261,7 @@ def test_no_ready_pod_is_no_obstacle_to_knowing_the_load() -> None:
     assert (made.waiting, made.inflight, made.gpu) == (7.0, 7.0, None)
 
 
-def test_a_triton_without_the_gauge_tells_by_the_time_that_requests_wait() -> None:
+def test_a_triton_without_the_gauge_reports_its_queue_by_waiting_time() -> None:
     points = tuple(PodPoint(NOW - age, queue_us=3e6 * (10 - age)) for age in (4.0, 3.0, 2.0, 1.0, 0.0))
     assert told(seen(balancer(), PodObservation("p-0", "ready", points))).waiting == pytest.approx(3.0)
 
@@ -289,7 +289,7 @@ def test_rows_per_request_are_those_of_requests_lately() -> None:
     assert made.reading.rows_per_request == pytest.approx(5.0, rel=0.05)
 
 
-def test_one_pod_that_tells_nonsense_does_not_change_the_rows_of_a_request() -> None:
+def test_a_pod_that_reports_nonsense_does_not_change_the_rows() -> None:
     memory = SignalMemory()
     for n in range(10):
         good = [triton(f"p-{i}", succeeded=100.0 * n, rows=200.0 * n) for i in range(3)]
@@ -298,7 +298,7 @@ def test_one_pod_that_tells_nonsense_does_not_change_the_rows_of_a_request() -> 
         assert made.reading.rows_per_request == (2.0 if n else 1.0)
 
 
-def test_rows_of_a_request_that_change_for_good_are_believed_after_a_few_readings() -> None:
+def test_lasting_changes_of_rows_are_believed_after_a_few_readings() -> None:
     memory, rows, seen_rows = SignalMemory(), 0.0, []
     for n in range(20):
         rows += 200.0 if n < 10 else 1600.0
@@ -309,7 +309,7 @@ def test_rows_of_a_request_that_change_for_good_are_believed_after_a_few_reading
     assert seen_rows[14:] == [16.0] * 6
 
 
-def test_small_changes_of_the_rows_of_a_request_are_not_told() -> None:
+def test_small_changes_of_rows_are_not_reported() -> None:
     made = gather(seen(balancer(), triton()))
     told_rows = set()
     for n in range(1, 50):
@@ -324,7 +324,7 @@ def test_the_same_observation_makes_the_same_reading() -> None:
     assert gather(observation) == gather(observation)
 
 
-def test_times_are_of_the_epoch_and_small_adjustments_of_the_wall_clock_change_none() -> None:
+def test_times_are_of_the_epoch_and_survive_small_clock_adjustments() -> None:
     epoch = WallClock.of(monotonic_s=50.0, wall_s=1_763_700_050.0)
     assert epoch.at(60.0) == 1_763_700_060.0
     assert epoch.checked(monotonic_s=60.0, wall_s=1_763_700_060.9) is epoch

@@ -46,7 +46,7 @@ def sent(*slots: SlotLatency) -> Record:
     return record(0, balancer=replace(haproxy(queued=3), latency=slots))
 
 
-def test_it_is_told_while_there_are_two_slots_and_arrives_as_it_was_counted() -> None:
+def test_latency_is_reported_for_two_slots_and_arrives_as_counted() -> None:
     made = Record.from_json(told("a", "b").to_json())
     hub = ObservationStore()
     hub.receive(vet(made).record, 1.0)
@@ -60,13 +60,13 @@ def test_it_is_told_while_there_are_two_slots_and_arrives_as_it_was_counted() ->
     assert not any(balancer.latency[1].counts)
 
 
-def test_with_one_slot_nobody_has_anything_to_compare() -> None:
+def test_a_single_slot_has_no_latency_to_compare() -> None:
     made = told("a")
     assert made.balancer is not None
     assert made.balancer.latency == ()
 
 
-def test_clients_answers_are_told_always_and_arrive_as_they_were_counted() -> None:
+def test_client_latency_is_always_reported_and_arrives_as_counted() -> None:
     made = Record.from_json(told("a").to_json())
     hub = ObservationStore()
     hub.receive(vet(made).record, 1.0)
@@ -77,7 +77,7 @@ def test_clients_answers_are_told_always_and_arrive_as_they_were_counted() -> No
     assert hub.answers("ns", "nobody", 2.0) == {}
 
 
-def test_an_agent_that_does_not_tell_them_is_heard_nevertheless() -> None:
+def test_an_agent_without_latency_is_still_accepted() -> None:
     older = json.loads(sent().to_json())
     del older["balancer"]["clients"]
     made = Record.from_json(json.dumps(older))
@@ -97,7 +97,7 @@ def test_a_record_stays_small() -> None:
     assert len(record(0, balancer=full).to_json()) < 2000
 
 
-def test_what_can_be_true_passes() -> None:
+def test_plausible_latency_passes() -> None:
     for slots in ((), (GOOD,), (GOOD, replace(GOOD, slot="b"))):
         assert vet(sent(*slots)).record == sent(*slots)
 
@@ -123,7 +123,7 @@ def test_what_can_be_true_passes() -> None:
         {"counts": None},
     ],
 )
-def test_one_that_cannot_be_true_makes_them_unknown_and_nothing_else(wrong: dict[str, Any]) -> None:
+def test_implausible_latency_makes_the_histograms_unknown_alone(wrong: dict[str, Any]) -> None:
     vetted = vet(sent(GOOD, replace(GOOD, **wrong)))
     assert vetted.absurd == 1
     assert vetted.record.balancer == haproxy(queued=3)

@@ -17,7 +17,7 @@ def read(at: float, *sizes: tuple[Any, ...]) -> BatchStats:
     return BatchStats(EPOCH + at, tuple(sizes))  # type: ignore[arg-type]  # some of them are wrong on purpose
 
 
-def test_good_ones_pass() -> None:
+def test_good_tables_pass() -> None:
     for sizes in ([], [(1, 0, 0)], [(1, 3, 5), (65536, 2**53, 2**53)]):
         sent = record(0, triton(batches=read(0, *sizes)))
         assert vet(sent).record == sent
@@ -46,7 +46,7 @@ def test_good_ones_pass() -> None:
         [(1, 1, 1), (2, -1, 1)],
     ],
 )
-def test_one_that_cannot_be_true_makes_the_table_unknown_and_nothing_else(sizes: list[tuple[Any, ...]]) -> None:
+def test_an_impossible_entry_makes_the_table_unknown_alone(sizes: list[tuple[Any, ...]]) -> None:
     vetted = vet(record(0, triton(pending=3, batches=read(0, *sizes))))
     assert vetted.absurd == 1
     assert vetted.record.pods[0].batches is None
@@ -72,7 +72,7 @@ def send(
     hub.receive(sent, at + late_s)
 
 
-def test_never_read_is_not_known() -> None:
+def test_a_table_never_read_is_unknown() -> None:
     hub = ObservationStore()
     send(hub, 0.0, None)
     assert known(hub, 0.0) is None
@@ -80,7 +80,7 @@ def test_never_read_is_not_known() -> None:
     assert known(hub, 1.0) == ()
 
 
-def test_the_last_read_wins_whoever_repeats_an_older_one() -> None:
+def test_the_last_read_wins_whichever_agent_repeats_an_older_one() -> None:
     hub = ObservationStore()
     send(hub, 1.0, read(0.0, (1, 5, 50)))
     send(hub, 1.1, read(1.0, (1, 8, 80)), agent="b")

@@ -46,9 +46,7 @@ from tests.simulator.policies.peers.open_loop import case
         ("hpa", {"behavior": "{}", "down_window_s": "3601"}, "down_window_s is '3601' and must be from 0 to 3600"),
     ],
 )
-def test_an_error_names_the_policy_the_knob_the_value_and_a_good_example(
-    name: str, params: dict[str, str], message: str
-) -> None:
+def test_an_error_names_policy_knob_value_and_a_good_example(name: str, params: dict[str, str], message: str) -> None:
     with pytest.raises(PolicyError) as caught:
         build(name, params, case())
     assert message in str(caught.value)

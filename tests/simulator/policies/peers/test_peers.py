@@ -54,7 +54,7 @@ def test_a_metric_that_ends_never_lowers_the_count(name: str) -> None:
     assert all(after >= before for (_, before), (_, after) in itertools.pairwise([(0.0, 5), *changes]))
 
 
-def test_keda_takes_a_missing_series_for_zero_unless_it_is_told_not_to() -> None:
+def test_keda_takes_a_missing_series_for_zero_unless_configured_otherwise() -> None:
     assert replay(build("keda", {}, case()), _then_absent(90), until_s=800, first=20)[-1] == (390, 1)
 
 
@@ -71,7 +71,7 @@ def test_a_peer_says_the_same_for_the_same_view(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SCALERS)
-def test_noise_that_makes_a_gauge_negative_or_not_a_number_breaks_no_peer(name: str) -> None:
+def test_noise_that_makes_a_gauge_negative_or_nan_breaks_no_peer(name: str) -> None:
     for value in (-3.0, float("nan"), float("inf"), 0.0, 1e12):
         policy = build(name, {}, case())
         assert policy.desired(OpenLoop(dict.fromkeys(SampleColumn, constant(value)), replicas=2)) >= 0
@@ -84,7 +84,7 @@ def test_external_metrics_are_divided_by_all_pods_and_tolerated_within_a_tenth()
     assert average_value(None, 1.0, pods=10, tolerance=0.1) is None
 
 
-def test_pods_under_way_count_as_idle_on_the_way_up_and_as_the_target_on_the_way_down() -> None:
+def test_starting_pods_count_as_idle_upwards_and_at_the_target_downwards() -> None:
     def count(mean: float, target: float, *, ready: int, missing: int = 0, unready: int = 0) -> int | None:
         current = ready + missing + unready
         return pods_mean(mean, target, ready=ready, missing=missing, unready=unready, current=current, tolerance=0.1)
@@ -153,7 +153,7 @@ def test_a_sample_of_triton_keeps_its_own_maximum_only_if_asked() -> None:
         assert changes[-1][1] == most
 
 
-def test_static_needs_the_busiest_minute_or_what_it_is_told() -> None:
+def test_static_needs_the_busiest_minute_or_its_parameter() -> None:
     # 10 requests a second at 10 a second and replica, 85 % full.
     assert build("static", {}, case()).desired(OpenLoop(ABSENT)) == 2
     assert build("static", {"n": "7"}, case()).desired(OpenLoop(ABSENT)) == 7

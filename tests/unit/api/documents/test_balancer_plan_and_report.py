@@ -70,7 +70,7 @@ def test_a_record_is_read_back_as_it_was_written(record: Record) -> None:
     assert "\n" not in record.to_json()
 
 
-def test_the_text_of_a_plan_does_not_depend_on_the_order_of_its_keys() -> None:
+def test_a_plans_text_does_not_depend_on_the_order_of_its_keys() -> None:
     keys = list(json.loads(PLAN.to_json()))
 
     assert keys == sorted(keys)
@@ -89,7 +89,7 @@ BROKEN = [
 
 
 @pytest.mark.parametrize("text", BROKEN)
-def test_what_is_no_document_is_refused(text: str) -> None:
+def test_a_text_that_is_no_document_is_refused(text: str) -> None:
     with pytest.raises(PlanError):
         BalancerPlan.from_json(text)
     with pytest.raises(RecordError):
@@ -102,7 +102,7 @@ def test_bytes_that_are_no_text_are_refused() -> None:
 
 
 @given(ELSE)
-def test_any_other_json_is_refused(value: Any) -> None:
+def test_json_of_any_other_shape_is_refused(value: Any) -> None:
     with pytest.raises(PlanError):
         BalancerPlan.from_json(json.dumps(value))
     with pytest.raises(RecordError):
@@ -115,7 +115,7 @@ def test_a_plan_of_another_shape_is_refused(change: dict[str, Any]) -> None:
         BalancerPlan.from_json(json.dumps(json.loads(PLAN.to_json()) | change))
 
 
-def test_fields_of_a_later_version_are_left_out_of_a_plan_and_of_a_record() -> None:
+def test_fields_of_a_later_version_are_dropped_from_plan_and_report() -> None:
     plan = json.loads(PLAN.to_json()) | {"surplus": 1}
     plan["slots"] = [slot | {"surplus": 1} for slot in plan["slots"]]
     assert BalancerPlan.from_json(json.dumps(plan)) == PLAN

@@ -32,7 +32,7 @@ def test_equal_overlays_are_equal_text_whatever_the_order_of_parameters() -> Non
     assert one.to_json() == other.to_json()
 
 
-def test_what_is_left_out_of_the_document_is_not_said() -> None:
+def test_a_field_missing_from_the_document_is_not_set() -> None:
     assert Overlay.from_json('{"version":1,"model_name":"m"}') == Overlay("m")
 
 
@@ -81,7 +81,7 @@ def test_a_wrong_field_is_named_with_its_value(change: dict[str, Any], complaint
 
 
 @pytest.mark.parametrize("text", ["", "[]", "null", "7", "{", "[" * 100_000, b"\xff\xfe", '{"version":1'])
-def test_what_is_no_document_is_refused(text: str | bytes) -> None:
+def test_a_text_that_is_no_document_is_refused(text: str | bytes) -> None:
     with pytest.raises(OverlayError, match="overlay"):
         Overlay.from_json(text)
 
@@ -91,7 +91,7 @@ def test_what_is_no_document_is_refused(text: str | bytes) -> None:
         st.none() | st.booleans() | st.integers() | st.text(), lambda s: st.lists(s) | st.dictionaries(st.text(), s)
     )
 )
-def test_any_json_is_read_or_refused_and_nothing_else(raw: object) -> None:
+def test_json_of_any_shape_is_read_or_refused(raw: object) -> None:
     with pytest.raises(OverlayError):
         Overlay.from_json(json.dumps(raw))
 

@@ -16,12 +16,12 @@ TEXTS = st.text(min_size=1, max_size=40)
 
 
 @given(TEXTS, TEXTS, st.ip_addresses(), st.sampled_from(["ready", "unready", "leaving"]))
-def test_what_is_written_is_read(pod: str, slot: str, address: Any, news: Any) -> None:
+def test_a_written_notice_is_read_back(pod: str, slot: str, address: Any, news: Any) -> None:
     notice = Notice(pod, slot, str(address), news)
     assert Notice.from_json(notice.to_json()) == notice
 
 
-def test_one_that_leaves_may_have_no_address_and_one_that_is_ready_must() -> None:
+def test_a_leaving_pod_needs_no_address_and_a_ready_pod_does() -> None:
     assert Notice.from_json(json.dumps(GOOD | {"address": ""})).address == ""
     with pytest.raises(NoticeError, match=r"address is ''.*10\.0\.0\.7"):
         Notice.from_json(json.dumps(GOOD | {"address": "", "news": "ready"}))
@@ -50,6 +50,6 @@ def test_a_wrong_value_is_named(changed: dict[str, Any], said: str) -> None:
 @pytest.mark.parametrize(
     "text", ["", "[]", "7", "{}", "[" * 3000, json.dumps(GOOD)[:-1], json.dumps(GOOD | {"pod": "p" * 3000})]
 )
-def test_what_is_no_notice_is_an_error(text: str) -> None:
+def test_a_text_that_is_no_notice_is_an_error(text: str) -> None:
     with pytest.raises(NoticeError):
         Notice.from_json(text)

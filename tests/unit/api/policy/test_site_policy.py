@@ -33,7 +33,7 @@ def asked(spec: Document, limits: Document, namespace: str = "team") -> PolicySu
 
 @given(specs())
 @FEW
-def test_without_a_policy_everything_is_allowed(spec: Any) -> None:
+def test_every_spec_is_allowed_without_a_policy(spec: Any) -> None:
     assert refusals(PolicySubject(spec, "team", ANYTHING)) == warnings(PolicySubject(spec, "team", ANYTHING)) == []
     assert most_replicas(PolicySubject(spec, "team", ANYTHING)) is None
 
@@ -45,7 +45,7 @@ def test_an_exempt_namespace_may_do_what_it_likes(spec: Document, limits: SitePo
     assert refusals(PolicySubject(parse("digits", spec), "team", free)) == []
 
 
-def test_every_limit_has_a_rule_but_for_the_sum_that_only_the_operator_sees() -> None:
+def test_every_limit_has_a_rule_except_the_sum_of_gpus() -> None:
     limits = {
         f"{section.alias or name}.{field.alias or key}"
         for name, section in SitePolicy.model_fields.items()
@@ -62,7 +62,7 @@ def test_a_policy_can_name_every_kind_of_source() -> None:
 
 
 @pytest.mark.parametrize("path", LIMITS)
-def test_a_limit_refuses_one_thing_and_allows_another_and_says_field_value_and_limit(path: str) -> None:
+def test_a_limit_refuses_with_field_value_and_limit_and_allows_the_rest(path: str) -> None:
     limit, bad, words, good = LIMITS[path]
     found = asked(bad, {path: limit})
     said = warnings(found) if path == "triton.warnBelow" else refusals(found)
@@ -132,7 +132,7 @@ def test_a_registry_is_not_what_only_begins_like_it(entry: str, image: str, fits
         ("tritonserver:26.07@sha256:" + "b" * 64, ""),
     ],
 )
-def test_a_release_is_told_by_the_tag_or_by_the_sites_list_of_digests(image: str, version: str) -> None:
+def test_a_release_is_known_by_its_tag_or_the_sites_digests(image: str, version: str) -> None:
     assert triton_version(image, policy({"triton.digests": {DIGEST: "26.05"}})) == version
 
 

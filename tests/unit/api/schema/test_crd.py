@@ -157,7 +157,7 @@ def test_a_rule_says_what_is_wrong() -> None:
             assert "\n" not in rule["rule"] + rule["message"], where
 
 
-def test_the_count_has_a_default_so_that_its_scale_can_always_be_read() -> None:
+def test_replicas_have_a_default_so_that_scale_can_always_be_read() -> None:
     assert VERSION["subresources"]["scale"] == {
         "specReplicasPath": ".spec.replicas",
         "statusReplicasPath": ".status.replicas.total",
@@ -180,7 +180,7 @@ def test_every_column_shows_a_field_that_exists() -> None:
 
 
 @pytest.mark.parametrize("model", [Spec, Status])
-def test_the_schema_of_a_model_is_made_anew_each_time(model: type[BaseModel]) -> None:
+def test_the_schema_of_a_model_is_made_afresh_each_time(model: type[BaseModel]) -> None:
     assert crd.schema(model) == crd.schema(model)
 
 
@@ -209,7 +209,7 @@ class _Odd(ApiModel):
         (_Odd, "_Odd.odd: .* can't be said in a structural schema"),
     ],
 )
-def test_what_no_structural_schema_can_say_is_an_error_here(model: type[ApiModel], message: str) -> None:
+def test_a_schema_that_cannot_be_structural_is_an_error(model: type[ApiModel], message: str) -> None:
     with pytest.raises(SchemaError, match=message):
         crd.schema(model)
 

@@ -47,9 +47,7 @@ def test_targets_left_out_are_resolved(targets: dict[str, int], gpus: int, queue
 
 
 @pytest.mark.parametrize(("balancers", "connections"), [(1, 24), (2, 16), (10, 16)])
-def test_balancers_together_keep_three_batches_at_a_server_and_each_at_least_two(
-    balancers: int, connections: int
-) -> None:
+def test_balancers_keep_three_batches_at_a_server_and_each_at_least_two(balancers: int, connections: int) -> None:
     assert defaults.server_connections(spec(traffic={"balancerReplicas": balancers})) == connections
 
 
@@ -74,6 +72,6 @@ def test_the_count_stays_within_the_limits_of_scaling(
 
 
 @given(specs())
-def test_no_count_in_force_is_above_the_most_that_is_reserved(given_spec: Spec) -> None:
+def test_replicas_in_force_never_exceed_the_reserved_maximum(given_spec: Spec) -> None:
     assert 0 <= defaults.wanted_replicas(given_spec) <= defaults.most_replicas(given_spec) <= 1000
     assert defaults.server_connections(given_spec) >= 2 * defaults.batch_capacity(given_spec)

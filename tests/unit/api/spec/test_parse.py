@@ -31,12 +31,12 @@ def test_the_least_spec_has_every_default() -> None:
 
 
 @pytest.mark.parametrize(("path", "value"), GOOD)
-def test_what_the_reference_allows_is_accepted(path: str, value: Any) -> None:
+def test_values_that_the_reference_allows_are_accepted(path: str, value: Any) -> None:
     parse("digits", document(path, value))
 
 
 @pytest.mark.parametrize(("path", "value", "sentence"), RULES + FIELDS)
-def test_what_breaks_a_rule_is_refused_in_one_sentence(path: str, value: Any, sentence: str) -> None:
+def test_a_spec_that_breaks_a_rule_is_refused_in_one_sentence(path: str, value: Any, sentence: str) -> None:
     assert refusal(path, value) == sentence
 
 
@@ -99,7 +99,7 @@ def test_a_value_of_another_type_is_refused(path: str, value: Any) -> None:
         ("runtime.placement.priorityClassName", "A"),
     ],
 )
-def test_what_would_leave_its_place_or_break_a_child_is_refused(path: str, value: Any) -> None:
+def test_a_path_or_value_that_could_break_a_child_is_refused(path: str, value: Any) -> None:
     assert refusal(path, value).startswith("spec.")
 
 

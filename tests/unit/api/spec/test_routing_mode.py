@@ -41,7 +41,7 @@ def spec(balancer: str, traffic: dict[str, Any] | None = None, **fields: Any) ->
         ),
     ],
 )
-def test_what_only_a_balancer_can_do_is_refused_without_one(fields: dict[str, Any], said: str) -> None:
+def test_features_of_a_balancer_are_refused_without_one(fields: dict[str, Any], said: str) -> None:
     document = spec("Service") | fields
     with pytest.raises(SpecError) as refused:
         parse("digits", document)
@@ -50,7 +50,7 @@ def test_what_only_a_balancer_can_do_is_refused_without_one(fields: dict[str, An
     assert parse("digits", {**document, "traffic": {**document["traffic"], "balancer": "HAProxy"}})
 
 
-def test_what_only_a_balancer_follows_is_told_to_be_without_effect() -> None:
+def test_fields_that_only_a_balancer_follows_are_reported_as_ineffective() -> None:
     said = {"balancerReplicas": 3, "queueLimit": 9, "requestTimeout": "9s", "drain": "9s"}
     ignored = defaults.ignored(parse("digits", spec("Service", said)))
 

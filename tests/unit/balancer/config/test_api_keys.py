@@ -18,7 +18,7 @@ def test_a_key_is_kept_as_its_digest_with_its_clients_name() -> None:
     assert digests({"bob": KEY + b"\n", "alice": KEY}) == (f"{digest} alice\n{digest} bob\n", [])
 
 
-def test_what_is_no_key_is_left_out_and_named_without_being_told() -> None:
+def test_a_malformed_key_is_dropped_and_named_without_its_text() -> None:
     text, wrong = digests(
         {"alice": KEY, "short": KEY[1:], "spaced": b"a b" * 9, "long": b"x" * 513, "odd": b"\xff" * 20}
     )

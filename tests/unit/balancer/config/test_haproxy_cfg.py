@@ -159,20 +159,20 @@ def test_the_weights_of_two_slots_are_shares_of_the_requests() -> None:
         ) in text
 
 
-def test_what_haproxy_loads_beside_its_configuration_counts_in_the_digest(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_that_haproxy_loads_count_in_the_digest(monkeypatch: pytest.MonkeyPatch) -> None:
     known = digest(PLAN, listen=Listen())
     monkeypatch.setattr(haproxy_cfg, "LUA", {**haproxy_cfg.LUA, "hold.lua": "-- newer"})
     assert digest(PLAN, listen=Listen()) != known
 
 
-def test_a_slot_without_weight_holds_nobody_and_gets_nobody() -> None:
+def test_a_slot_without_weight_holds_and_receives_no_request() -> None:
     text = render(replace(TWO, slots=(Slot("a", "x", 0, 3), Slot("b", "y", 100, 2))), listen=Listen())
     assert "  http-request lua.hold http_b\n" in text
     assert "  lua-load /run/halcyon/hold.lua 200 1\n" in text
     assert not re.search(r"(use|default)_backend (http|grpc)_a\b", text)
 
 
-def test_a_plan_without_a_bound_per_source_is_written_as_agents_of_before_read_it() -> None:
+def test_a_plan_without_a_source_limit_is_readable_by_older_agents() -> None:
     assert "source_share" not in PLAN.to_json()
     shared = replace(PLAN, source_share=50)
     assert BalancerPlan.from_json(shared.to_json()) == shared
@@ -181,12 +181,12 @@ def test_a_plan_without_a_bound_per_source_is_written_as_agents_of_before_read_i
 
 
 @pytest.mark.parametrize(("share", "bound"), [(50, 100), (1, 2), (0, 1)])
-def test_the_bound_of_one_source_is_its_share_of_the_queue_and_at_least_one(share: int, bound: int) -> None:
+def test_a_sources_limit_is_its_queue_share_and_at_least_one(share: int, bound: int) -> None:
     text = render(replace(PLAN, source_share=share), listen=Listen())
     assert text.count(f"{{ sc1_conn_cur gt {bound} }}") == 2
 
 
-def test_a_feature_that_is_off_costs_no_rule_and_no_word_in_the_plan() -> None:
+def test_a_disabled_feature_costs_no_rule_and_no_word_in_the_plan() -> None:
     assert not re.search(r"max_request_bytes|access_log", PLAN.to_json())
     assert not re.search(
         r"body_size|41[13]|be2dec|(?<!back)log|x-request-id|halcyon-way", render(PLAN, listen=Listen())
@@ -199,14 +199,14 @@ def test_a_log_that_the_agent_does_not_know_is_refused() -> None:
 
 
 @given(text=st.text(max_size=80))
-def test_a_file_of_tls_with_any_other_name_than_a_plain_one_never_reaches_the_file(text: str) -> None:
+def test_a_tls_file_with_an_odd_name_never_reaches_the_configuration(text: str) -> None:
     for tls in (TlsFiles(text, ""), TlsFiles("certificate-0.pem", text)):
         if text and not re.fullmatch(r"[a-z][a-z0-9.-]{0,63}", text):
             with pytest.raises(ConfigError, match="must match"):
                 render(PLAN, listen=Listen(tls=tls))
 
 
-def test_a_port_with_tls_never_takes_plain_text_and_without_a_certificate_nothing() -> None:
+def test_a_tls_port_never_takes_plain_text_and_is_closed_without_certificate() -> None:
     served = render(PLAN, listen=Listen(tls=TlsFiles("certificate-0.pem", "clients-0.pem")))
     binds = [line for line in served.splitlines() if line.startswith("  bind :800")]
     assert [line.split(" ssl crt ")[0] for line in binds] == ["  bind :8000", "  bind :8001"]

@@ -29,7 +29,7 @@ PROCESS, LINE, HTTP, GRPC, TLS, REQUEST, BUFFER = 19 * 1024, 9, 6, 12, 39, 6, 32
 
 @pytest.mark.parametrize("tls", [False, True])
 @pytest.mark.parametrize("plan", [PLAN, ROLLING], ids=["one slot", "most server lines"])
-def test_all_that_haproxy_may_have_at_once_fits_below_its_limit(plan: BalancerPlan, *, tls: bool) -> None:
+def test_the_maximum_that_haproxy_may_hold_fits_below_its_limit(plan: BalancerPlan, *, tls: bool) -> None:
     most = room(plan, tls=tls)
     lines = sum(slot.capacity for slot in plan.slots)
     kib = 2 * (PROCESS + lines * LINE) + most.http * HTTP + most.grpc * GRPC + (most.http + most.grpc) * TLS * tls

@@ -25,7 +25,7 @@ def endpoint(pod: str) -> dict[str, Any]:
     return {"addresses": ["10.0.0.1"], "targetRef": {"kind": "Pod", "name": pod}}
 
 
-def test_a_slice_that_can_not_be_read_hides_no_other_and_is_logged_once(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unreadable_slice_hides_no_other_and_is_logged_once(capsys: pytest.CaptureFixture[str]) -> None:
     seen: list[Kept] = []
     session: Any = None  # nothing is asked for here
     watch: Watch[tuple[Endpoint, ...]] = Watch(

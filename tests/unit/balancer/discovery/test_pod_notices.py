@@ -58,25 +58,25 @@ def test_slices_that_never_agree_are_right_in_the_end(news: PodNews, listed: End
     assert noticed.amend((listed,), 100.0) == (listed,)
 
 
-def test_one_that_slices_never_list_is_no_endpoint_in_the_end() -> None:
+def test_a_notice_that_slices_never_list_is_no_endpoint_in_the_end() -> None:
     noticed = heard("ready")
     assert noticed.amend((), 100.0) == (READY,)
     assert noticed.amend((), 100.0 + HELD_S) == ()
 
 
 @pytest.mark.parametrize(("news", "agreed", "later"), [("ready", READY, UNREADY), ("unready", UNREADY, READY)])
-def test_once_the_slices_have_said_it_they_alone_count(news: PodNews, agreed: Endpoint, later: Endpoint) -> None:
+def test_slices_alone_count_once_they_list_a_noticed_pod(news: PodNews, agreed: Endpoint, later: Endpoint) -> None:
     noticed = heard(news)
     assert noticed.amend((agreed,), 100.1) == (agreed,)
     assert noticed.amend((later,), 100.2) == (later,)
 
 
-def test_one_that_leaves_is_out_as_long_as_slices_have_it_as_staying() -> None:
+def test_a_leaving_pod_is_out_while_slices_still_have_it_as_staying() -> None:
     noticed = heard("leaving")
     assert noticed.amend((READY,), 100.0 + 100 * HELD_S) == (LEAVES,)
 
 
-def test_where_slices_are_not_known_yet_nothing_is_known() -> None:
+def test_unknown_slices_leave_the_endpoints_unknown() -> None:
     assert heard("ready").amend(None, 100.0) is None
 
 
@@ -104,7 +104,7 @@ NOTICES = st.lists(
 
 
 @given(NOTICES, LISTED)
-def test_no_notice_lasts_beyond_its_time_but_of_pods_that_leave(notices: list[Notice], listed: Any) -> None:
+def test_no_notice_outlasts_its_time_except_for_leaving_pods(notices: list[Notice], listed: Any) -> None:
     noticed = NoticedEndpoints()
     for notice in notices:
         noticed.hear(notice, 100.0)

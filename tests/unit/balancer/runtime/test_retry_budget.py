@@ -24,14 +24,14 @@ def test_a_killed_pod_among_many_requests_is_within_the_budget() -> None:
     assert budget.allows(reading(800, 48), now=1.0)
 
 
-def test_a_few_are_always_allowed() -> None:
+def test_a_few_retries_are_always_allowed() -> None:
     budget = RetryBudget()
     budget.allows(reading(0, 0), now=0.0)
     assert budget.allows(reading(MIN_RETRIES, MIN_RETRIES), now=1.0)
     assert not budget.allows(reading(MIN_RETRIES + 1, MIN_RETRIES + 1), now=2.0)
 
 
-def test_it_stays_shut_while_servers_fail_and_opens_when_that_is_over() -> None:
+def test_retries_stay_forbidden_while_servers_fail_and_are_allowed_afterwards() -> None:
     budget = RetryBudget()
     budget.allows(reading(0, 0), now=0.0)
     assert not budget.allows(reading(100, 50), now=1.0)
@@ -42,7 +42,7 @@ def test_it_stays_shut_while_servers_fail_and_opens_when_that_is_over() -> None:
     assert last[-1]
 
 
-def test_another_process_and_counters_that_begin_again_are_no_failures() -> None:
+def test_a_new_process_and_restarted_counters_are_no_failures() -> None:
     budget = RetryBudget()
     budget.allows(reading(0, 0), now=0.0)
     assert not budget.allows(reading(100, 50), now=1.0)
@@ -51,7 +51,7 @@ def test_another_process_and_counters_that_begin_again_are_no_failures() -> None
 
 
 @given(st.lists(st.tuples(st.floats(0.1, 3), st.integers(0, 500), st.integers(0, 100)), min_size=1, max_size=30))
-def test_what_is_allowed_is_never_more_than_its_share_of_the_window(steps: list[tuple[float, int, int]]) -> None:
+def test_allowed_retries_never_exceed_their_share_of_the_window(steps: list[tuple[float, int, int]]) -> None:
     budget = RetryBudget()
     now, requests, repeated = 0.0, 0, 0
     looks = [(now, requests, repeated)]
@@ -64,7 +64,7 @@ def test_what_is_allowed_is_never_more_than_its_share_of_the_window(steps: list[
         assert allowed == (repeated - first[2] <= max(MIN_RETRIES, MAX_SHARE * (requests - first[1])))
 
 
-def test_sequences_and_streams_are_sent_once_and_nobody_waits_for_their_bodies() -> None:
+def test_sequences_and_streams_are_sent_once_and_their_bodies_are_not_awaited() -> None:
     text = render(PLAN, listen=Listen())
     waits = [line for line in text.splitlines() if "wait-for-body" in line]
     assert len(waits) == 4

@@ -11,7 +11,7 @@ import pytest
 from halcyon.balancer.runtime.runtime_api import HaproxyError, RuntimeSocket
 
 
-async def test_a_master_that_executes_itself_anew_is_waited_for(tmp_path: Path) -> None:
+async def test_a_master_that_executes_itself_again_is_waited_for(tmp_path: Path) -> None:
     path = str(tmp_path / "master.sock")
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -29,7 +29,7 @@ async def test_a_master_that_executes_itself_anew_is_waited_for(tmp_path: Path) 
             await reload
 
 
-async def test_one_that_never_comes_back_is_an_error(tmp_path: Path) -> None:
+async def test_a_master_that_never_returns_is_an_error(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as master:
         master.bind(str(tmp_path / "master.sock"))
         with pytest.raises(HaproxyError, match="does not answer"):

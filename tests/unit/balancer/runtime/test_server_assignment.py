@@ -53,7 +53,7 @@ def in_use(model: Model) -> set[str]:
     return {seen.address for seen in model.lines.values() if seen.admin == "ready"}
 
 
-def test_a_ready_pod_gets_a_free_line_and_a_second_look_changes_nothing() -> None:
+def test_a_ready_pod_gets_a_free_server_and_another_look_changes_nothing() -> None:
     model = Model.fresh(3)
     lines = step(model, resize((), {"a": 3}), [pod("p", "10.0.0.1")], 0)
     assert in_use(model) == {"10.0.0.1"}
@@ -68,7 +68,7 @@ def test_a_pod_that_never_was_ready_gets_no_line() -> None:
     assert in_use(model) == set()
 
 
-def test_a_leaving_pod_that_requests_belong_to_drains_for_all_of_its_time() -> None:
+def test_a_leaving_sticky_pod_drains_for_all_of_its_time() -> None:
     model = Model.fresh(1)
     lines, key = step(model, resize((), {"a": 1}), [pod("p", "10.0.0.1")], 0), LineKey("a", 1)
     for now, admin in ((1.0, "drain"), (1 + DRAIN_S - 0.1, "drain"), (1 + DRAIN_S, "maint")):
@@ -78,7 +78,7 @@ def test_a_leaving_pod_that_requests_belong_to_drains_for_all_of_its_time() -> N
         assert model.lines[key].admin == admin
 
 
-def test_a_leaving_pod_drains_until_its_last_session_and_its_line_is_reused_last() -> None:
+def test_a_leaving_pod_drains_until_its_last_session_and_frees_its_server() -> None:
     model = Model.fresh(2)
     lines = step(model, resize((), {"a": 2}), [pod("p", "10.0.0.1")], 0)
     key = LineKey("a", 1)
@@ -285,7 +285,7 @@ TestReplacements.settings = draws(6, steps=40)
 
 
 @given(st.permutations(range(5)))
-def test_the_order_in_which_endpoints_are_told_does_not_matter(order: list[int]) -> None:
+def test_the_order_of_the_endpoints_does_not_matter(order: list[int]) -> None:
     pods = [pod(f"p{n}", f"10.0.0.{n + 1}") for n in range(5)]
     model = Model.fresh(8)
     first = place(resize((), {"a": 8}), pods, model.lines, now=0, drain_s=DRAIN_S)

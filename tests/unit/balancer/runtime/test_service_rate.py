@@ -26,7 +26,7 @@ def test_answers_while_requests_wait_are_the_pace() -> None:
     assert looks(ServiceRateMeter(), 100, seconds=4) == ServiceRate(100.0, 0.05)
 
 
-def test_answers_while_nobody_waits_tell_nothing() -> None:
+def test_answers_without_a_queue_give_no_rate() -> None:
     assert looks(ServiceRateMeter(), 100, seconds=60, queued=0) is None
 
 
@@ -59,27 +59,27 @@ def test_slow_answers_take_longer_to_be_known() -> None:
     assert paces[-1] == ServiceRate(0.2, 0.05)
 
 
-def test_a_pace_is_forgotten_when_nobody_has_waited_for_a_while() -> None:
+def test_a_service_rate_is_forgotten_when_requests_have_not_waited_for_long() -> None:
     meter = ServiceRateMeter()
     looks(meter, 100, seconds=4)
     assert meter.look(reading(400, queued=0), servers=2, now=4 + KNOWN_FOR_S) is not None
     assert meter.look(reading(400, queued=0), servers=2, now=4.1 + KNOWN_FOR_S) is None
 
 
-def test_without_a_server_there_is_no_pace() -> None:
+def test_the_service_rate_is_unknown_without_a_server() -> None:
     meter = ServiceRateMeter()
     looks(meter, 100, seconds=4)
     assert meter.look(reading(400), servers=0, now=5.0) is None
 
 
-def test_another_process_begins_anew() -> None:
+def test_a_new_process_starts_without_a_service_rate() -> None:
     meter = ServiceRateMeter()
     looks(meter, 100, seconds=4)
     assert meter.look(reading(1000, process=2), servers=2, now=5.0) is None
     assert meter.look(reading(1100, process=2), servers=2, now=6.0) == ServiceRate(100.0, 0.05)
 
 
-def test_a_counter_that_began_anew_is_skipped() -> None:
+def test_a_restarted_counter_is_skipped() -> None:
     meter = ServiceRateMeter()
     looks(meter, 100, seconds=4)
     before = meter.look(reading(500), servers=2, now=5.0)

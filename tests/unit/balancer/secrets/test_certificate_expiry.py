@@ -51,7 +51,7 @@ def lasting(days: float, *, of: float = 90) -> Validity:
         (dt.datetime(2050, 1, 1, tzinfo=dt.UTC), dt.datetime(9999, 12, 31, 23, 59, 59, tzinfo=dt.UTC)),
     ],
 )
-def test_both_times_are_those_that_were_signed(begins: dt.datetime, ends: dt.datetime) -> None:
+def test_both_times_are_those_of_the_signed_certificate(begins: dt.datetime, ends: dt.datetime) -> None:
     assert of_pem(pem(begins, ends)) == (Validity(begins.timestamp(), ends.timestamp()),)
 
 
@@ -69,7 +69,7 @@ DER = ssl.PEM_cert_to_DER_cert(pem(NOW, NOW + dt.timedelta(days=1)))
 
 
 @given(st.binary(max_size=40) | st.integers(0, 200).map(lambda size: DER[:size]))
-def test_what_is_no_certificate_is_refused_whatever_it_is(content: bytes) -> None:
+def test_a_text_that_is_no_certificate_is_refused(content: bytes) -> None:
     text = f"-----BEGIN CERTIFICATE-----\n{base64.b64encode(content).decode()}\n-----END CERTIFICATE-----\n"
     try:
         found = of_pem(text)
@@ -93,12 +93,12 @@ def test_what_is_no_certificate_is_refused_whatever_it_is(content: bytes) -> Non
         (lasting(91), "is not valid before 2026-11-23T10:00:00Z"),
     ],
 )
-def test_the_days_that_are_left_are_told_in_time(certificate: Validity, said: str) -> None:
+def test_the_remaining_days_are_reported_in_time(certificate: Validity, said: str) -> None:
     assert certificate.say(NOW.timestamp()) == said
     assert certificate.is_over(NOW.timestamp()) == said.startswith("expired")
 
 
-def test_what_is_told_names_the_key_and_which_of_several() -> None:
+def test_the_report_names_the_key_and_the_certificate_among_several() -> None:
     now = NOW.timestamp()
     assert say("tls.crt", [lasting(80)], now) == ""
     assert (

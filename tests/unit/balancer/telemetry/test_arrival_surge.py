@@ -26,7 +26,7 @@ def _arrivals(draw: random.Random, rate: float) -> int:
     return count
 
 
-def test_a_step_is_confirmed_in_the_look_in_which_it_began_and_in_the_first_whole_one() -> None:
+def test_a_step_is_confirmed_at_its_beginning_and_in_the_next_sample() -> None:
     found = looks([30.0] * 20 + [60.0] + [180.0] * 40)
     assert [place for place in found if place > 3][:2] == [20, 21]
 
@@ -45,12 +45,12 @@ def test_chance_is_hardly_ever_confirmed(rate: float) -> None:
     assert len(looks([rate] * 3600, seed=7)) < 36
 
 
-def test_a_load_that_bursts_all_the_time_is_looked_at_twice_every_five_seconds_at_most() -> None:
+def test_a_bursting_load_is_confirmed_at_most_twice_every_five_seconds() -> None:
     assert len(looks([10.0, 10.0, 200.0, 400.0, 800.0] * 60)) <= 300 * 3 / 5
     assert len(looks([2.0**k for k in range(40)])) <= 3 + 40 / 5
 
 
-def test_another_process_counts_from_zero_and_what_it_has_by_then_is_no_surge() -> None:
+def test_a_new_process_counts_from_zero_and_causes_no_surge() -> None:
     surge = ArrivalSurge()
     for second in range(60):
         surge.look(1000 * second, process="a", now=second)

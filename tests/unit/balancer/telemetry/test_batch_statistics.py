@@ -25,12 +25,12 @@ def test_time_is_input_inference_and_output_together_and_versions_are_summed() -
     assert parse_batches(document, "digits", pod="p") == ((1, 3, 81_000), (16, 5, 70_000))
 
 
-def test_no_batch_has_run_is_known_and_empty() -> None:
+def test_statistics_without_a_batch_are_known_and_empty() -> None:
     assert parse_batches(stats(version()), "digits", pod="p") == ()
     assert parse_batches(stats(version(size(4, 0, 0))), "digits", pod="p") == ()
 
 
-def test_of_many_sizes_those_that_ran_most_often_are_told() -> None:
+def test_the_most_frequent_of_many_sizes_are_reported() -> None:
     document = stats(version(*(size(rows, rows, 1000 * rows) for rows in range(1, 200))))
     told = parse_batches(document, "digits", pod="p")
     assert [rows for rows, _, _ in told] == list(range(200 - MAX_SIZES, 200))
@@ -50,7 +50,7 @@ JSON = st.recursive(
 
 
 @given(JSON, st.booleans())
-def test_what_is_no_answer_is_an_error_of_the_pod_and_breaks_nothing(inner: Any, deep: bool) -> None:
+def test_a_malformed_answer_is_an_error_of_the_pod_alone(inner: Any, deep: bool) -> None:
     document = {"model_stats": [{"name": "m", "batch_stats": inner}]} if deep else inner
     try:
         told = parse_batches(document, "m", pod="p")

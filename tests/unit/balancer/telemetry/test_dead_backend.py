@@ -44,7 +44,7 @@ def test_a_pod_is_taken_out_only_when_it_does_nothing_but_fail(
     assert (verdict.dead, bool(verdict.suspects)) == ("sick" if dead else None, suspects), case
 
 
-def test_of_several_the_one_with_the_most_failures_goes_first() -> None:
+def test_the_pod_with_the_most_failures_goes_first() -> None:
     before = dict.fromkeys("abc", Outcomes(5, 0))
     after = {"a": Outcomes(5, 2), "b": Outcomes(5, 9), "c": Outcomes(6, 0)}
     verdict = judge(before, after, serving={"a", "b", "c"}, last_s=None, now=0)
@@ -52,7 +52,7 @@ def test_of_several_the_one_with_the_most_failures_goes_first() -> None:
     assert verdict.suspects == {"a", "b"}
 
 
-def test_a_pod_that_does_not_serve_or_was_not_seen_before_is_not_judged() -> None:
+def test_a_pod_not_serving_or_not_seen_before_is_not_judged() -> None:
     after = {"gone": Outcomes(5, 9), "new": Outcomes(0, 9), "well": QUIET}
     verdict = judge({"gone": Outcomes(5, 0), "well": QUIET}, after, serving={"new", "well"}, last_s=None, now=0)
     assert (verdict.dead, verdict.suspects) == (None, frozenset())

@@ -76,7 +76,7 @@ def samples(text: str) -> dict[tuple[str, tuple[str, ...]], float]:
     }
 
 
-def test_every_metric_of_the_list_is_on_the_page_with_its_kind_and_meaning_and_no_other_is() -> None:
+def test_the_page_has_exactly_the_lists_metrics_with_kind_and_meaning() -> None:
     found = {family.name: family for family in text_string_to_metric_families(page(view()))}
     # The parser takes `_total` off, as OpenMetrics has it.
     assert list(found) == [metric.name.removesuffix("_total") for metric in METRICS]
@@ -91,14 +91,14 @@ def test_counters_end_in_total_and_nothing_else_does() -> None:
     assert all((metric.kind == "counter") == metric.name.endswith("_total") for metric in METRICS)
 
 
-def test_what_haproxy_does_not_tell_has_no_sample() -> None:
+def test_values_that_haproxy_does_not_report_have_no_sample() -> None:
     found = samples(page(view(reading=None, endpoints=None)))
     assert found["halcyon_agent_haproxy_up", ()] == 0
     assert found["halcyon_agent_endpoints_known", ()] == 0
     assert not [name for name, _ in found if name.startswith(("halcyon_agent_requests", "halcyon_agent_held"))]
 
 
-def test_each_pod_has_its_state_and_what_it_works_on() -> None:
+def test_each_pod_has_its_state_and_its_requests_in_flight() -> None:
     found = samples(page(view()))
     assert found["halcyon_agent_pod_inflight", ("pod-1", "a")] == 7
     assert found["halcyon_agent_pod_inflight", ("pod-2", "a")] == 0
@@ -139,7 +139,7 @@ def test_bounds_rise_and_the_counters_fit_haproxys_row() -> None:
     assert latency_buckets.COUNTERS <= 100
 
 
-def test_what_clients_met_has_the_wait_in_it() -> None:
+def test_client_latency_includes_the_wait() -> None:
     found = samples(page(view()))
     assert found["halcyon_agent_request_duration_seconds_bucket", ("0.002",)] == 0
     assert found["halcyon_agent_request_duration_seconds_bucket", ("0.005",)] == 10

@@ -58,7 +58,7 @@ def test_every_command_has_help_that_names_its_exit_statuses(name: str, capsys: 
     assert "exit status" in told or name == "completion"
 
 
-def test_without_a_command_the_help_names_every_one(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_help_without_a_command_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 2
     told = capsys.readouterr()
 
@@ -92,7 +92,7 @@ def test_completion_is_printed_for_a_shell(shell: str, capsys: pytest.CaptureFix
     assert "_HALCYON_COMPLETE" in capsys.readouterr().out
 
 
-def test_a_package_of_the_extra_that_lacks_is_named_with_what_brings_it(
+def test_a_missing_package_of_the_extra_is_named_with_its_installation(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "halcyon.cli.commands.get", None)

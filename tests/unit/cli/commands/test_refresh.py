@@ -64,7 +64,7 @@ class Clock:
         ([], "waiting", 5.0),
     ],
 )
-def test_it_is_waited_until_something_is_known_or_the_time_is_over(states: list[State], end: State, at: float) -> None:
+def test_the_refresh_waits_for_an_outcome_or_the_timeout(states: list[State], end: State, at: float) -> None:
     clock = Clock(states)
 
     assert (wait(clock.state, 5.0, clock, clock.pause), clock.now) == (end, at)

@@ -79,7 +79,7 @@ def test_credentials_in_a_log_are_removed(line: str, gone: str) -> None:
         "open /etc/tls/tls.key: no such file or directory",
     ],
 )
-def test_what_tells_of_the_trouble_stays(line: str) -> None:
+def test_descriptions_of_the_failure_stay(line: str) -> None:
     assert redaction.text(line) == line
 
 
@@ -111,7 +111,7 @@ UNITS = [
 """What a repetition in a pattern could begin, go on or end with."""
 
 
-def test_no_line_takes_a_time_that_grows_with_its_square() -> None:
+def test_lines_are_redacted_without_quadratic_time() -> None:
     code = """if True:
         import json, sys
         from halcyon.cli.diagnose import redaction
@@ -168,7 +168,7 @@ def test_json_and_pbtxt_in_a_text_are_gone_through() -> None:
     assert clean["data"]["config.pbtxt"].endswith("max_batch_size: 4")
 
 
-def test_of_a_secret_only_its_names_are_left() -> None:
+def test_the_names_alone_of_a_secret_are_left() -> None:
     clean = redaction.obj({"kind": "Secret", "data": {"a": "aHVudGVyMg=="}, "stringData": {"b": "x"}})
 
     assert clean == {"kind": "Secret", "data": {"a": GONE}, "stringData": {"b": GONE}}

@@ -130,7 +130,7 @@ def test_every_rule_has_a_situation() -> None:
 
 
 @pytest.mark.parametrize("scene", [scenes.steady, scenes.canary])
-def test_where_nothing_is_wrong_nothing_is_said(scene: Callable[[], Inventory]) -> None:
+def test_a_healthy_model_has_no_findings(scene: Callable[[], Inventory]) -> None:
     assert found_in(scene(), operators=[]) == []
 
 
@@ -145,13 +145,13 @@ def limited(by: str) -> Inventory:
 
 
 @pytest.mark.parametrize("by", ["max", "quota", "budget"])
-def test_a_limit_that_holds_the_count_down_is_told_with_the_queue(by: str) -> None:
+def test_a_limit_on_the_replicas_is_shown_with_the_queue(by: str) -> None:
     (cause,) = (c for c in found_in(limited(by)) if 50 < c.weight < 60)
 
     assert "queue 121" in cause.evidence[-1]
 
 
-def test_warnings_of_late_are_told_once_each_but_not_those_of_pods_that_are_ready() -> None:
+def test_recent_warnings_are_shown_once_except_those_of_ready_pods() -> None:
     kubelet = {**EVENT, "reason": "BackOff", "eventTime": None, "deprecatedLastTimestamp": rfc3339(NOW - 5)}
     old = {**EVENT, "reason": "Old", "eventTime": rfc3339(NOW - 7200)}
     normal = {**EVENT, "reason": "Fine", "type": "Normal"}
@@ -165,7 +165,7 @@ def test_warnings_of_late_are_told_once_each_but_not_those_of_pods_that_are_read
     )
 
 
-def test_an_operator_that_is_not_there_is_told() -> None:
+def test_a_missing_operator_is_reported() -> None:
     fresh = scenes.unheard()
     assert "0 of 0 operator pods are ready" in found_in(fresh, operators=[])[0].evidence
     assert "helm install" in found_in(fresh, operators=[])[0].then
@@ -173,7 +173,7 @@ def test_an_operator_that_is_not_there_is_told() -> None:
     assert "1 of 1 operator pods are ready" in found_in(fresh, operators=[there])[0].evidence
 
 
-def test_what_the_nodes_have_of_it_is_told_where_it_is_lacked() -> None:
+def test_capacity_of_the_nodes_is_shown_if_the_resource_is_missing() -> None:
     seen = served(unschedulable("p", ""))
     free, other = (
         FreeCapacity("nvidia.com/gpu", 8, 0, 0, 1, (Holder("batch/train", 8),)),

@@ -44,7 +44,7 @@ def test_the_example_of_the_planner_can_be_planned(capsys: pytest.CaptureFixture
     assert re.search(r"\n  schedule night +at most 3\n", capsys.readouterr().out)
 
 
-def test_what_explain_is_shown_to_print_is_what_it_prints() -> None:
+def test_the_documented_output_of_explain_is_its_output() -> None:
     golden = (Path(__file__).parents[1] / "golden/rising.txt").read_text()
 
     assert f"```console\n$ halcyon explain digits -n team\n{golden}```" in SCALING

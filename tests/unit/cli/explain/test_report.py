@@ -36,19 +36,19 @@ def compared(file: Path, told: str) -> None:
 
 
 @pytest.mark.parametrize("name", SITUATIONS)
-def test_what_is_told_is_that_of_the_golden_file(name: str) -> None:
+def test_the_report_equals_the_golden_file(name: str) -> None:
     told = report(SITUATIONS[name]().resource(), NOW, ROOMS.get(name, ()))
 
     compared(GOLDEN / f"{name}.txt", text(told, NOW) + "\n")
 
 
-def test_as_json_it_is_that_of_the_golden_file() -> None:
+def test_the_json_report_equals_the_golden_file() -> None:
     told = report(SITUATIONS["rising"]().resource(), NOW, ROOMS["rising"])
 
     compared(GOLDEN / "rising.json", json.dumps(told.to_dict(), indent=2) + "\n")
 
 
-def test_what_pods_lack_is_read_from_the_status_and_only_while_some_find_no_node() -> None:
+def test_missing_resources_are_read_from_the_status_while_pods_are_unschedulable() -> None:
     resource = SITUATIONS["rising"]().resource()
 
     assert lacks(resource) == ["nvidia.com/gpu"]
@@ -61,7 +61,7 @@ def test_every_limit_that_can_be_named_is_explained() -> None:
     assert set(LIMITS) == {*get_args(LimitName), *get_args(LimitKind), *get_args(CeilingName)}
 
 
-def test_a_change_of_the_spec_that_the_operator_has_not_seen_is_told() -> None:
+def test_a_spec_change_that_the_operator_has_not_seen_is_reported() -> None:
     resource = SITUATIONS["fixed"]().resource()
     resource["metadata"]["generation"] = 4
 
@@ -75,21 +75,21 @@ def test_a_resource_that_no_operator_has_seen_says_where_to_look() -> None:
     assert "the operator hasn't said anything of it yet" in report(resource, NOW).headline
 
 
-def test_what_is_being_deleted_says_so() -> None:
+def test_a_model_in_deletion_says_so() -> None:
     resource = SITUATIONS["fixed"]().resource()
     resource["metadata"]["deletionTimestamp"] = "2026-11-19T09:00:00Z"
 
     assert report(resource, NOW).notes[0].message == "the ModelDeployment is being deleted"
 
 
-def test_a_count_outside_the_limits_is_told_as_it_is_in_force() -> None:
+def test_replicas_outside_the_limits_are_shown_as_in_force() -> None:
     resource = SITUATIONS["paused"]().resource()
     resource["spec"]["replicas"] = 30
 
     assert report(resource, NOW).replicas == 8
 
 
-def test_pods_that_are_more_than_wanted_are_told_as_such() -> None:
+def test_surplus_pods_are_shown_as_such() -> None:
     resource = SITUATIONS["paused"]().resource()
     resource["spec"]["replicas"] = 2
 
@@ -107,7 +107,7 @@ def test_schedules_are_those_of_the_time_it_is_asked() -> None:
     assert limits.upcoming.opens.isoformat() == "2026-11-20T08:00:00+01:00"
 
 
-def test_a_spec_that_breaks_a_rule_is_told_without_its_schedules() -> None:
+def test_a_spec_that_breaks_a_rule_is_reported_without_its_schedules() -> None:
     resource = SITUATIONS["schedules"]().resource()
     resource["spec"]["scaling"]["schedules"][0]["start"] = "when I come in"
     limits = report(resource, NOW).limits
@@ -128,9 +128,7 @@ def test_colour_changes_no_letter() -> None:
 
 @pytest.mark.parametrize(("width", "widest"), [(20, 100), (80, 100), (100, 100), (300, 140)])
 @pytest.mark.parametrize("name", SITUATIONS)
-def test_lines_are_as_wide_as_the_terminal_where_their_words_and_columns_allow_it(
-    name: str, width: int, widest: int
-) -> None:
+def test_lines_are_as_wide_as_the_terminal_if_their_words_allow_it(name: str, width: int, widest: int) -> None:
     told = report(SITUATIONS[name]().resource(), NOW)
 
     assert max(len(line) for line in text(told, NOW, width=width).splitlines()) <= widest
@@ -183,7 +181,7 @@ def spoilt(draw: st.DrawFn) -> dict[str, Any]:
 
 
 @given(spoilt())
-def test_a_status_of_another_form_is_told_as_far_as_it_can_be_read(resource: dict[str, Any]) -> None:
+def test_a_status_of_another_form_is_shown_as_far_as_readable(resource: dict[str, Any]) -> None:
     told = report(resource, NOW)
 
     # Wrapped wherever a spoilt name makes the line too long.

@@ -35,7 +35,7 @@ def picture(size: tuple[int, int] = (8, 8), color: str = "red") -> File:
     return File("x.PNG", out.getvalue())
 
 
-def test_a_row_becomes_a_batch_of_one_and_of_the_type_that_is_wanted() -> None:
+def test_a_row_becomes_a_batch_of_one_of_the_required_type() -> None:
     found = tensors([npy(np.arange(64))], [PIXELS])["pixels"]
 
     assert (found.shape, found.dtype) == ((1, 64), np.float32)
@@ -109,7 +109,9 @@ def test_a_picture_becomes_what_the_input_takes(
         ([File("x.txt", b"")], [PIXELS], "its name has to end in"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_sent_is_named_with_what_can(files: list[File], inputs: list[Wanted], said: str) -> None:
+def test_an_unsendable_input_is_named_with_the_possible_ones(
+    files: list[File], inputs: list[Wanted], said: str
+) -> None:
     with pytest.raises(InputError) as caught:
         tensors(files, inputs)
 
@@ -117,6 +119,6 @@ def test_what_cannot_be_sent_is_named_with_what_can(files: list[File], inputs: l
 
 
 @pytest.mark.parametrize("url", ["ftp://x", "http://", "//"])
-def test_what_is_no_address_is_named(url: str) -> None:
+def test_a_malformed_address_is_named(url: str) -> None:
     with pytest.raises(InputError, match="must be an address"):
         Wire.to_url(url, timeout_s=1)

@@ -39,7 +39,7 @@ def owned(kind: str, name: str, **labels: str) -> Any:
     return {"labels": labels, "ownerReferences": [{"kind": "Other", "name": "x"}, owner]}
 
 
-def test_what_is_held_is_no_more_free_and_the_largest_holder_is_first() -> None:
+def test_held_resources_are_not_free_and_the_largest_holder_is_first() -> None:
     ours = {"metadata": {"namespace": "team", "labels": names.labels("digits", names.SERVER)}}
     found = room(
         GPU,
@@ -75,7 +75,7 @@ def test_what_is_held_is_no_more_free_and_the_largest_holder_is_first() -> None:
         ({}, 0),
     ],
 )
-def test_a_pod_holds_what_it_has_asked_for_from_its_node_on_to_its_end(one: Any, held: int) -> None:
+def test_a_pod_holds_its_requests_from_its_node_on_to_its_end(one: Any, held: int) -> None:
     found = room(GPU, [node("a"), node("cordoned", cordoned=True)], [one])
 
     assert (found.total, found.free) == (8, 8 - held)
@@ -108,13 +108,13 @@ def test_nodes_that_take_no_pods_have_no_room(nodes: Any) -> None:
     assert found.say() == "0 of 0 nvidia.com/gpu free on any node that takes pods"
 
 
-def test_a_node_that_holds_more_than_it_has_left_takes_nothing_from_another() -> None:
+def test_an_overcommitted_node_takes_no_capacity_from_another() -> None:
     found = room(GPU, [node("a", "1"), node("b", "2")], [pod("p", "a", limits("4"))])
 
     assert (found.total, found.free, found.most) == (3, 2, 2)
 
 
-def test_what_is_free_in_pieces_says_how_much_one_node_has() -> None:
+def test_free_capacity_in_pieces_is_shown_with_the_most_of_one_node() -> None:
     found = room(GPU, [node("a", "2"), node("b", "2"), node("c", "1")], [pod("p", "c", limits("1"))])
 
     assert found.say() == "4 of 5 nvidia.com/gpu free on 3 nodes, at most 2 on one; batch/p holds 1"
@@ -127,7 +127,7 @@ def test_many_holders_are_counted() -> None:
     assert said == "5 of 16 nvidia.com/gpu free on 1 node; batch/p4 holds 4, batch/p3 3, batch/p2 2, 2 others 2"
 
 
-def test_what_a_scheduler_finds_too_little_of_is_read_from_its_words() -> None:
+def test_missing_resources_are_read_from_the_schedulers_message() -> None:
     said = [
         "0/3 nodes are available: 1 Insufficient memory, 2 Insufficient nvidia.com/gpu. preemption: 0/3 nodes are available",
         "3 of 6 servers are ready: pod x: 0/1 nodes are available: 1 Insufficient nvidia.com/gpu, 1 Insufficient nvidia.com/mig-1g.10gb.",

@@ -34,7 +34,7 @@ def found(text: str) -> list[tuple[int, str, str]]:
     return [(one.line, one.level, one.message) for one in check(text, "f").findings]
 
 
-def test_nothing_is_wrong_with_what_is_right() -> None:
+def test_a_valid_manifest_has_no_findings() -> None:
     assert check(GOOD, "f").models == 1
     assert found(GOOD) == []
 
@@ -63,7 +63,7 @@ def test_nothing_is_wrong_with_what_is_right() -> None:
         ("a: " + "[" * 600, 1, "nested too deeply"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_is_said_with_its_line(text: str, line: int, said: str) -> None:
+def test_findings_have_the_line_of_their_cause(text: str, line: int, said: str) -> None:
     (one,) = found(text)
 
     assert (one[0], one[1]) == (line, "error")
@@ -111,7 +111,7 @@ def test_every_case_that_they_take_is_taken_here() -> None:
 
 
 @given(st.text(max_size=60))
-def test_any_text_is_either_read_or_named(text: str) -> None:
+def test_a_text_is_either_read_or_named(text: str) -> None:
     assert check(text, "f").models >= 0
 
 
@@ -151,7 +151,7 @@ def test_json_holds_the_same(good: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert (one["file"], one["line"], one["level"], one["name"]) == (str(good), 9, "error", "digits")
 
 
-def test_with_strict_a_warning_counts(good: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_warning_counts_if_strict(good: Path, capsys: pytest.CaptureFixture[str]) -> None:
     good.write_text(GOOD + "status: {}\n")
 
     assert run(capsys, "-f", str(good))[0] == 0

@@ -38,7 +38,7 @@ def test_a_tree_is_that_of_the_golden_file(name: str) -> None:
     compared(GOLDEN / f"{name}.txt", page(SCENES[name]()) + "\n")
 
 
-def test_as_json_it_has_every_line_of_the_tree() -> None:
+def test_the_json_has_every_line_of_the_tree() -> None:
     told = tree(SCENES["tree-canary"]())
     plain = json.loads(json.dumps(told.to_dict()))
 
@@ -72,7 +72,7 @@ def test_every_pod_is_in_the_tree_once() -> None:
 
 
 @given(data=st.data())
-def test_objects_of_another_form_are_shown_as_far_as_they_can_be_read(data: st.DataObject) -> None:
+def test_objects_of_another_form_are_shown_as_far_as_they_are_readable(data: st.DataObject) -> None:
     seen = copy.deepcopy(_STAGES)
     place: Any = data.draw(st.sampled_from([*seen.pods, *seen.deployments, *seen.revisions, seen.model]))
     path: Any = data.draw(st.sampled_from(sorted(place)))

@@ -127,7 +127,7 @@ def test_a_memory_of_a_later_time_is_refused(desk: Desk) -> None:
     assert "remembers until 1970-01-01T00:16:44Z" in err
 
 
-def test_what_cannot_be_read_of_a_memory_is_told_and_the_rest_counts(desk: Desk) -> None:
+def test_unreadable_parts_of_a_memory_are_reported_and_the_rest_counts(desk: Desk) -> None:
     memory = desk.file("memory.json", {"version": 1, "hold": 5})
     status, _, err = desk.run(readings(20.0, 20.0), "--memory", memory)
     assert status == 0
@@ -161,7 +161,7 @@ def test_latency_and_idle_after_are_those_of_the_resource(desk: Desk) -> None:
     assert (tight, loose) == (3, 2)
 
 
-def test_what_if_the_least_were_0_goes_to_0_after_the_default_time(desk: Desk) -> None:
+def test_a_trial_minimum_of_0_goes_to_0_after_the_default_time(desk: Desk) -> None:
     record = [{**r, "inflight": 0} for r in readings(5.0, 5.0, *[0.0] * 302)]
     decisions = json.loads(desk.run(record, "--json", "--min", "0")[1])["decisions"]
     assert decisions[298]["count"] > 0
@@ -200,9 +200,7 @@ def test_wrong_usage_is_status_2(desk: Desk, options: list[str]) -> None:
     assert main(["plan", "-f", desk.model, "--observations", "x.json", *options]) == 2
 
 
-def test_without_observations_the_kubeconfig_that_lacks_is_named(
-    desk: Desk, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_missing_kubeconfig_is_named_without_observations(desk: Desk, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", "-f", desk.model]) == 2
     assert f"no cluster: there is no kubeconfig {Path.home()}/.kube/config; give one that is there" in (
         capsys.readouterr().err
@@ -223,7 +221,7 @@ def test_without_observations_the_kubeconfig_that_lacks_is_named(
         ("kind: ModelDeployment\napiVersion: serving.halcyon.dev/v1alpha1\nmetadata: {name: m}\n", "spec is None"),
     ],
 )  # fmt: skip
-def test_a_wrong_model_is_told_with_its_file(desk: Desk, text: str, said: str) -> None:
+def test_a_wrong_model_is_reported_with_its_file(desk: Desk, text: str, said: str) -> None:
     status, out, err = desk.run(readings(1.0), model=desk.file("wrong.yaml", text))
     assert (status, out) == (2, "")
     assert err.startswith("halcyon plan: ")
@@ -231,7 +229,7 @@ def test_a_wrong_model_is_told_with_its_file(desk: Desk, text: str, said: str) -
     assert said in err
 
 
-def test_of_several_models_one_is_chosen_by_its_name(desk: Desk) -> None:
+def test_a_model_among_several_is_chosen_by_its_name(desk: Desk) -> None:
     both = desk.file("both.yaml", MODEL + "---\n" + MODEL.replace("name: m}", "name: other}"))
     status, out, _ = desk.run(readings(1.0), "--json", "--name", "other", model=both)
     assert (status, json.loads(out)["name"]) == (0, "other")
@@ -277,14 +275,14 @@ GOOD_POD = {"name": "p", "phase": "ready", "created_at": 5}
         ([{"at": 1, "replicas": 1, "pods": [{**GOOD_POD, "ready_at": []}]}], "[0].pods[0].ready_at is []"),
     ],
 )  # fmt: skip
-def test_a_wrong_record_is_told_with_file_place_value_and_example(desk: Desk, record: Any, said: str) -> None:
+def test_a_wrong_record_is_reported_with_file_place_value_and_example(desk: Desk, record: Any, said: str) -> None:
     status, out, err = desk.run(record)
     assert (status, out) == (2, "")
     assert said in err
     assert "obs.json" in err
 
 
-def test_times_may_be_written_as_people_write_them_and_what_is_left_out_is_not_known() -> None:
+def test_times_may_be_written_as_people_write_them_and_omissions_are_unknown() -> None:
     (one,) = parsed('[{"at": "2025-11-21T04:40:00Z", "replicas": 2}]', file="f")
     assert one.now == one.reading.at == 1_763_700_000.0
     assert {one.reading.arrived, one.reading.waiting, one.reading.gpu, one.reading.batches} == {None}

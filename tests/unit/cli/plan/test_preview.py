@@ -47,14 +47,14 @@ def page(now: Scope, *notes: str, color: bool = False) -> str:
     return "\n".join(preview._page(PlannedScope(now, notes), planned, listed, Output("table", color=color))) + "\n"
 
 
-def test_what_was_applied_stays_as_it_is() -> None:
+def test_applied_children_stay_unchanged() -> None:
     now = applied({"replicas": 2}, {"replicas": 2})
 
     assert {c.change for c in found(now).values()} == {"same"}
     assert restarts(now, make(now)) == "no server would restart: the revision stays"
 
 
-def test_another_count_changes_counts_and_restarts_nothing() -> None:
+def test_other_replicas_change_replicas_and_restart_nothing() -> None:
     now = applied({"replicas": 2}, {"replicas": 5})
     changed = {where: c.diff for where, c in found(now).items() if c.change == "change"}
 
@@ -64,7 +64,7 @@ def test_another_count_changes_counts_and_restarts_nothing() -> None:
     assert restarts(now, make(now)) == "no server would restart: the revision stays"
 
 
-def test_another_batch_size_is_a_new_revision_that_replaces_every_server() -> None:
+def test_a_changed_batch_size_is_a_new_revision_that_replaces_every_server() -> None:
     now = applied(now={"batching": {"maxBatchSize": 8}})
     made = found(now)
 
@@ -75,7 +75,7 @@ def test_another_batch_size_is_a_new_revision_that_replaces_every_server() -> No
     assert made["Deployment", "digits-a"].change == "change"
 
 
-def test_what_is_not_needed_any_more_is_deleted() -> None:
+def test_children_that_are_no_longer_needed_are_deleted() -> None:
     scaled = {"scaling": {"maxReplicas": 4, "actuator": "HPA"}}
     now = applied(scaled, {"scaling": {"maxReplicas": 4, "actuator": "Direct"}})
 
@@ -105,7 +105,7 @@ def test_applying_leaves_what_it_does_not_name(live: Any, wanted: Any, after: An
 
 
 @pytest.mark.parametrize("color", [False, True])
-def test_the_page(color: bool) -> None:
+def test_the_page_equals_the_golden_file(color: bool) -> None:
     now = applied({"replicas": 2}, {"replicas": 3, "traffic": {"queueLimit": 77}})
 
     compared(

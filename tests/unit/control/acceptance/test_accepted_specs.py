@@ -62,7 +62,7 @@ def known(team: Team, spec_of: AcceptedSpecs | None = None) -> tuple[int, int] |
 
 @pytest.mark.parametrize("make", [served, refused])
 @pytest.mark.parametrize("asked", [True, False], ids=["asked for before", "asked for by nobody yet"])
-async def test_what_is_written_over_the_accepted_spec_is_not_in_force_and_is_undone(make: Any, asked: bool) -> None:
+async def test_an_overwritten_accepted_spec_is_not_in_force_and_is_restored(make: Any, asked: bool) -> None:
     team: Team = await make()
     if asked:
         assert known(team) == (1, 8)
@@ -78,7 +78,7 @@ async def test_what_is_written_over_the_accepted_spec_is_not_in_force_and_is_und
 
 
 @pytest.mark.parametrize("make", [served, refused])
-async def test_an_accepted_spec_that_is_deleted_stays_in_force_and_is_written_again(make: Any) -> None:
+async def test_a_deleted_accepted_spec_stays_in_force_and_is_written_again(make: Any) -> None:
     team: Team = await make()
     text = team.accepted_text("one")
     team.seen(CONFIG_MAP, MAP, None)
@@ -128,7 +128,7 @@ async def test_a_new_spec_is_in_force_with_its_seal_and_its_text() -> None:
     assert "AcceptedSpecEdited" not in team.told()
 
 
-async def test_a_text_that_is_only_not_replaced_yet_was_edited_by_nobody() -> None:
+async def test_a_text_not_replaced_yet_counts_as_unedited() -> None:
     """The operator was killed between the record and the text."""
     team = await served()
     before = team.api.objects[CONFIG_MAP, "team", MAP]
@@ -160,7 +160,7 @@ async def test_the_budget_knows_a_model_without_a_known_spec_by_its_servers() ->
     assert list(ReplicaLimits(team.caches, lambda _: None, lambda: 0.0, GpuBudget(4)).share(set())) == []
 
 
-async def test_another_model_of_the_same_name_has_accepted_nothing_yet() -> None:
+async def test_a_new_model_of_the_same_name_has_accepted_nothing_yet() -> None:
     team = await served()
     assert known(team) == (1, 8)
     team.ask("one", uid="another", **BAD)
@@ -170,7 +170,7 @@ async def test_another_model_of_the_same_name_has_accepted_nothing_yet() -> None
     assert not team.spec_of._in_force
 
 
-async def test_a_record_of_an_earlier_version_is_sealed_also_while_the_spec_is_refused() -> None:
+async def test_a_record_of_an_earlier_version_is_sealed_despite_a_rejected_spec() -> None:
     team = await refused()
     for kind, _, name in list(team.api.objects):
         if kind is CONTROLLER_REVISION:

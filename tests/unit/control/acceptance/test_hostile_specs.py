@@ -38,7 +38,7 @@ def test_a_test_that_a_row_counts_on_is_there(beside: str) -> None:
 
 
 @pytest.mark.parametrize("row", [row for row in ROWS if row.attempts], ids=lambda row: f"{row.number}-{row.tried}")
-def test_what_is_stored_past_admission_is_not_accepted_and_makes_nothing(row: Row) -> None:
+def test_a_hostile_spec_stored_past_admission_is_rejected_and_makes_nothing(row: Row) -> None:
     for attempt in row.attempts:
         stored = resource() | {"spec": copy.deepcopy(attempt.spec)}
         stored["metadata"]["name"] = attempt.name or "digits"

@@ -51,7 +51,7 @@ def servers(planned: ReconcilePlan) -> int:
 
 
 @pytest.mark.parametrize("path", [path for path in LIMITS if path != "triton.warnBelow"])
-def test_what_the_policy_forbids_is_not_accepted_and_what_was_before_keeps_serving(path: str) -> None:
+def test_a_forbidden_spec_is_rejected_and_the_accepted_one_keeps_serving(path: str) -> None:
     limit, bad, words, _ = LIMITS[path]
     good = seen({"traffic": {"queueLimit": 77}} | {k: v for k, v in bad.items() if k == "replicas"}, {})
     planned = make(later(good, bad, {path: limit}))
@@ -63,7 +63,7 @@ def test_what_the_policy_forbids_is_not_accepted_and_what_was_before_keeps_servi
     assert world(good) == world(good, planned)
 
 
-def test_what_was_never_accepted_makes_nothing() -> None:
+def test_a_spec_that_was_never_accepted_makes_nothing() -> None:
     planned = make(seen({"replicas": 9}, {"limits.replicas": 8}))
 
     assert planned.acceptance.reason is Reason.POLICY_DENIED
@@ -71,7 +71,7 @@ def test_what_was_never_accepted_makes_nothing() -> None:
     assert not planned.then
 
 
-def test_the_status_names_the_refusal_in_each_condition_that_waits_for_a_person() -> None:
+def test_the_status_names_the_refusal_in_each_condition_that_needs_a_person() -> None:
     before = later(seen(CPU, {}), CPU | {"replicas": 9}, {"limits.replicas": 8})
     said = status.make(before, make(before), now="2026-01-01T00:00:00Z")["conditions"]
     by_type = {c["type"]: c for c in said}
@@ -107,7 +107,7 @@ def test_an_exempt_namespace_is_free() -> None:
 @pytest.mark.parametrize(
     ("elsewhere", "held", "accepted"), [(4, 0, True), (5, 0, False), (5, 4, True), (5, 3, False), (90, 4, True)]
 )
-def test_a_namespace_s_gpus_are_for_who_comes_first(elsewhere: int, held: int, accepted: bool) -> None:
+def test_a_namespaces_gpus_go_to_the_first_model(elsewhere: int, held: int, accepted: bool) -> None:
     asked = {"scaling": {"maxReplicas": 2}, "runtime": {"gpu": {"count": 2}}}
     planned = make(seen(asked, {"limits.gpusPerNamespace": 8}, gpus=Gpus(held, elsewhere)))
 
@@ -156,7 +156,7 @@ def tampered(children: Children, **spec: Any) -> Children:
     return changed
 
 
-def test_an_accepted_spec_that_somebody_has_edited_is_not_in_force() -> None:
+def test_an_edited_accepted_spec_is_not_in_force() -> None:
     good = seen({"replicas": 2, "model": {"source": PVC}}, {})
     edited = tampered(world(good), traffic={"service": {"type": "LoadBalancer"}})
     refused = {"runtime": {"image": "evil.example/x:1"}}
@@ -169,7 +169,7 @@ def test_an_accepted_spec_that_somebody_has_edited_is_not_in_force() -> None:
     assert make(later(good, {"replicas": 2}, limits, children=edited)).acceptance.accepted
 
 
-def test_a_record_of_an_earlier_version_has_no_seal_and_its_spec_counts() -> None:
+def test_an_unsealed_record_of_an_earlier_version_counts() -> None:
     good = seen({"traffic": {"queueLimit": 77}}, {})
     children = world(good)
     for (kind, _), obj in children.items():

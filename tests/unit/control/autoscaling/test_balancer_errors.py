@@ -14,7 +14,7 @@ def record(trouble: str, *, agent: str = "b-1", at: float = 1.0) -> Record:
     return Record(*KEY, agent, at, BalancerSample(0, 0, 0, 0, 0, trouble=trouble))
 
 
-def test_a_trouble_is_told_for_each_pod_until_it_is_over() -> None:
+def test_an_error_is_reported_for_each_pod_until_it_is_over() -> None:
     changed: list[tuple[str, str]] = []
     hub = BalancerErrorStore(lambda *key: changed.append(key), lambda *_: None)
     hub.receive(record("", at=1.0), 1.0)
@@ -33,7 +33,7 @@ def test_a_trouble_is_told_for_each_pod_until_it_is_over() -> None:
     assert hub.troubles(Key("team", "other"), 4.0) == ()
 
 
-def test_who_is_silent_or_gone_has_no_trouble() -> None:
+def test_a_silent_or_deleted_agent_has_no_errors() -> None:
     hub = BalancerErrorStore(lambda *_: None, lambda *_: None)
     hub.receive(record("no certificate"), 1.0)
     assert hub.troubles(KEY, 1.0 + FRESH_S)

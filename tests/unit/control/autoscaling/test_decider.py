@@ -65,7 +65,7 @@ def names(made: Decision) -> list[str]:
     return [signal.name for signal in made.signals]
 
 
-def test_nobody_has_spoken_is_no_reason_to_move() -> None:
+def test_unknown_signals_are_no_reason_to_change_replicas() -> None:
     made = Model(replicas=3).decide()
 
     assert (made.policy, made.current, made.desired, made.limited_by) == ("Planner", 3, 3, ("unknown",))
@@ -73,7 +73,7 @@ def test_nobody_has_spoken_is_no_reason_to_move() -> None:
     assert "the count stays" in made.why
 
 
-def test_the_rules_decide_until_a_batch_was_seen_and_then_the_planner_does() -> None:
+def test_the_rules_decide_until_the_first_batch_and_then_the_planner() -> None:
     model = Model(replicas=3)
     before = model.hear(20, arrived=20, served=0, queued=40)
     model.write(before)
@@ -90,14 +90,14 @@ def test_the_rules_decide_until_a_batch_was_seen_and_then_the_planner_does() -> 
     assert (after.current, after.desired) == (5, 5)
 
 
-def test_a_decision_while_it_learns_is_looked_at_again_as_soon_as_the_planner_says() -> None:
+def test_a_decision_while_learning_is_revisited_as_soon_as_the_planner_says() -> None:
     model = Model()
     made = model.hear(10, arrived=20, served=0)
 
     assert made.look_again_at == pytest.approx(EPOCH + model.clock.now + 1.0, abs=0.01)
 
 
-def test_a_model_at_zero_is_the_planner_s_although_nothing_is_known_of_it() -> None:
+def test_a_model_at_zero_is_the_planners_despite_unknown_capacity() -> None:
     model = Model(replicas=0, minReplicas=0)
 
     assert model.hear(5).desired == 0
@@ -105,7 +105,7 @@ def test_a_model_at_zero_is_the_planner_s_although_nothing_is_known_of_it() -> N
     assert (made.current, made.desired, made.limited_by) == (0, 1, ("learning",))
 
 
-def test_the_policy_rules_with_an_hpa_asks_for_nothing_and_tells_the_signals() -> None:
+def test_the_rules_with_an_hpa_want_no_replicas_and_show_the_signals() -> None:
     model = Model(policy="Rules")
     unheard = model.decide()
     made = model.hear(20, arrived=20, queued=12)
@@ -117,7 +117,7 @@ def test_the_policy_rules_with_an_hpa_asks_for_nothing_and_tells_the_signals() -
     assert queue.at == pytest.approx(EPOCH + model.clock.now, abs=0.01)
 
 
-def test_what_the_signals_ask_of_an_hpa_is_what_the_rules_would_decide_without_one() -> None:
+def test_signals_for_an_hpa_equal_the_decision_of_the_rules_without_one() -> None:
     model = Model(policy="Rules", maxReplicas=50, targets={"queueDepth": 16})
     told = model.hear(20, queued=40)
     (queue,) = [signal for signal in told.signals if signal.name == "queueDepth"]
@@ -137,7 +137,7 @@ def test_the_policy_rules_without_an_hpa_decides_at_the_hpa_s_pace() -> None:
     assert len(set(asked)) == pytest.approx(60 / SYNC_S, abs=1)
 
 
-def test_gpus_that_nobody_measures_hold_no_count_down() -> None:
+def test_unmeasured_gpus_hold_no_replicas_down() -> None:
     model = Model(replicas=3, policy="Rules")
     model.world.specs[DIGITS] = parse(
         "digits", {"model": {"source": PVC}, "scaling": {"maxReplicas": 9, "policy": "Rules"}}
@@ -161,7 +161,7 @@ def test_a_decision_that_was_blind_does_not_last() -> None:
     assert (back.unknown, back.desired) == ("", 5)
 
 
-def test_the_rules_are_asked_anew_when_somebody_else_has_written_the_count() -> None:
+def test_the_rules_decide_again_when_another_writer_has_changed_the_replicas() -> None:
     model = Model(replicas=3, policy="Rules")
     first = model.hear(20, DIRECT, queued=40)
     model.world.scale(DIGITS, 9)
@@ -184,7 +184,7 @@ def test_a_count_that_could_not_be_written_uses_up_no_pace() -> None:
     assert written.hear(int(SYNC_S) + 1, DIRECT, queued=80).desired == 2
 
 
-def test_not_written_is_nothing_to_who_has_decided_nothing_by_rules() -> None:
+def test_a_failed_write_without_a_ruling_changes_nothing() -> None:
     model = Model()
     model.deciding.not_written(DIGITS)
 
@@ -243,7 +243,7 @@ def test_a_model_without_schedules_looks_none_up(monkeypatch: pytest.MonkeyPatch
     assert Model().hear(3, arrived=8).desired == 2
 
 
-def test_who_is_learnt_by_rules_goes_not_to_zero_by_them() -> None:
+def test_a_model_learnt_by_rules_does_not_go_to_zero_by_them() -> None:
     model = Model(replicas=1, minReplicas=0, idleAfter="1h")
     for _ in range(60):
         # A request that takes long: it has left the queue, and no batch has ended.
@@ -253,14 +253,14 @@ def test_who_is_learnt_by_rules_goes_not_to_zero_by_them() -> None:
     assert made.desired == 1
 
 
-def test_the_pace_of_the_rules_is_not_the_planner_s_although_they_stand_in_for_it() -> None:
+def test_the_rules_pace_is_not_the_planners_even_as_its_substitute() -> None:
     model = Model(behavior={"scaleUp": {"selectPolicy": "Disabled"}})
 
     # The status says that the policy Planner ignores it.
     assert model.hear(20, arrived=20, served=0, queued=40).desired == 4
 
 
-def test_from_planner_to_rules_and_back_nothing_jumps() -> None:
+def test_replicas_do_not_jump_from_planner_to_rules_and_back() -> None:
     model = Model(replicas=4)
     model.hear(60, arrived=100)
     model.world.specs[DIGITS] = spec(policy="Rules")
@@ -273,7 +273,7 @@ def test_from_planner_to_rules_and_back_nothing_jumps() -> None:
     assert {made.desired for made in back} == {4}
 
 
-def test_what_was_ruled_before_is_not_taken_up_after_the_planner_had_its_turn() -> None:
+def test_an_old_ruling_is_not_resumed_after_the_planners_turn() -> None:
     model = Model(policy="Rules")
     model.hear(20, DIRECT, queued=40)
     model.world.specs[DIGITS] = spec()
@@ -306,7 +306,7 @@ def test_live_memory_is_not_overwritten_by_what_an_earlier_process_has_kept() ->
     assert memory.capacity.line is None
 
 
-def test_who_has_kept_the_capacity_lets_the_planner_decide_at_once() -> None:
+def test_a_kept_capacity_lets_the_planner_decide_at_once() -> None:
     model = Model()
     model.deciding.kept = {DIGITS: saved("digits", learnt(), at=EPOCH)}
     made = model.hear(3, arrived=40, served=0)
@@ -319,14 +319,14 @@ def test_who_has_kept_the_capacity_lets_the_planner_decide_at_once() -> None:
     assert model.deciding.kept == {}
 
 
-def test_what_another_model_of_the_same_name_has_learnt_is_not_taken() -> None:
+def test_the_memory_of_another_model_of_the_same_name_is_not_used() -> None:
     model = Model()
     model.deciding.kept = {DIGITS: saved("another uid", learnt(), at=EPOCH)}
 
     assert model.hear(3, arrived=40, served=0).why.endswith(RULES_SAY_UNTIL)
 
 
-def test_what_the_planner_has_learnt_is_told_with_the_targets_of_the_spec() -> None:
+def test_the_planners_memory_is_shown_with_the_targets_of_the_spec() -> None:
     model = Model(replicas=3, targets={"latency": "300ms"}, schedules=[OFFICE])
     model.clock.now = 1250.0
     wanted = model.world.specs[DIGITS]
@@ -343,7 +343,7 @@ def test_what_the_planner_has_learnt_is_told_with_the_targets_of_the_spec() -> N
     assert model.deciding.known(DIGITS, wanted) is None
 
 
-def test_nothing_is_remembered_of_a_model_that_is_forgotten() -> None:
+def test_a_forgotten_model_leaves_no_memory() -> None:
     model = Model(schedules=[OFFICE])
     model.hear(3, arrived=8, served=0)
     held = model.deciding._models[DIGITS]
@@ -357,7 +357,7 @@ def test_nothing_is_remembered_of_a_model_that_is_forgotten() -> None:
     assert model.deciding.memory(DIGITS) is None
 
 
-def test_a_silence_is_told_with_the_balancer_s_name() -> None:
+def test_a_silence_is_reported_with_the_balancers_name() -> None:
     model = Model()
     model.hear(10, arrived=40)
     model.clock.now += 30
@@ -386,7 +386,7 @@ def test_a_wall_clock_that_is_set_changes_no_count(step_s: float) -> None:
     assert set(counts) == {count}
 
 
-def test_a_wall_clock_that_is_set_back_holds_replicas_no_longer_than_patience_does() -> None:
+def test_a_clock_set_back_holds_replicas_no_longer_than_the_hold_does() -> None:
     model = Model(replicas=1)
     for _ in range(30):
         model.write(model.hear(1, arrived=400))
@@ -399,7 +399,7 @@ def test_a_wall_clock_that_is_set_back_holds_replicas_no_longer_than_patience_do
     assert model.world.replicas() < count
 
 
-def test_what_is_held_after_a_peak_is_held_although_the_wall_clock_is_set_forth() -> None:
+def test_a_hold_after_a_peak_survives_a_clock_set_forward() -> None:
     model = Model(replicas=1)
     for _ in range(30):
         model.write(model.hear(1, arrived=400))

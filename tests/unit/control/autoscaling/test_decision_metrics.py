@@ -22,7 +22,7 @@ def samples(registry: CollectorRegistry) -> dict[str, float]:
     }
 
 
-def test_the_middle_of_what_decisions_took_is_told_to_a_tenth() -> None:
+def test_the_median_of_decision_times_is_reported_to_a_tenth() -> None:
     registry = CollectorRegistry()
     times = DecisionMetrics(lambda: (), registry)
     for n in range(1, 200):
@@ -32,7 +32,7 @@ def test_the_middle_of_what_decisions_took_is_told_to_a_tenth() -> None:
     assert samples(registry)["halcyon_decision_seconds_count"] == 199
 
 
-def test_a_model_that_nobody_decides_for_any_more_shows_although_the_others_decide_often() -> None:
+def test_a_model_without_decisions_is_visible_among_frequent_ones() -> None:
     registry, stuck = CollectorRegistry(), [0.0]
     times = DecisionMetrics(lambda: stuck, registry)
     for _ in range(20 * 100):

@@ -60,7 +60,7 @@ def test_a_conflict_names_the_writer_the_count_and_what_to_do() -> None:
 
 
 @pytest.mark.parametrize("writer", ["", "halcyon", "kube-controller-manager"])
-def test_whoever_leaves_no_trace_is_not_given_a_name(writer: str) -> None:
+def test_an_anonymous_writer_gets_no_name(writer: str) -> None:
     assert said(fought(), writer=writer)[-1].startswith("somebody else has set spec.replicas")
 
 
@@ -85,7 +85,7 @@ def test_a_change_during_a_conflict_makes_it_last() -> None:
     assert said([(again + CALM_S, 9, 6)], rivals) == [""]
 
 
-def test_what_we_would_ask_for_during_a_conflict_is_not_asked_for() -> None:
+def test_desired_replicas_are_not_written_during_a_conflict() -> None:
     rivals = ExternalWriters()
     last = fought()[-1][0]
     said(fought(), rivals)
@@ -106,7 +106,7 @@ def test_a_count_that_was_put_back_before_we_looked_counts_too() -> None:
     assert [bool(text) for text in found] == [False] * TIMES + [True]
 
 
-def test_what_the_count_becomes_while_it_is_not_ours_to_ask_for_is_no_fight() -> None:
+def test_changes_of_replicas_that_others_own_are_no_conflict() -> None:
     rivals, found = ExternalWriters(), []
     for n in range(2 * TIMES):
         found += said([(30.0 * n, 1, 2), (30.0 * n + 1, 2, 2)], rivals)
@@ -114,7 +114,7 @@ def test_what_the_count_becomes_while_it_is_not_ours_to_ask_for_is_no_fight() ->
     assert set(found) == {""}
 
 
-def test_a_conflict_goes_on_after_a_time_in_which_the_count_was_not_ours() -> None:
+def test_a_conflict_resumes_after_a_time_under_another_owner() -> None:
     rivals = ExternalWriters()
     assert said(fought(), rivals)[-1]
     rivals.rest(DIGITS)
@@ -122,7 +122,7 @@ def test_a_conflict_goes_on_after_a_time_in_which_the_count_was_not_ours() -> No
     assert said([(100.0 + CALM_S, 2, 6)], rivals) == [""]
 
 
-def test_models_are_watched_apart_and_what_was_seen_of_one_is_forgotten_with_it() -> None:
+def test_models_are_watched_apart_and_forgotten_with_their_history() -> None:
     rivals = ExternalWriters()
     assert said(fought(), rivals)[-1]
     assert rivals.look(OTHER, 2, 6, "argocd", 100.0) == ""

@@ -7,13 +7,13 @@ from halcyon.kube.kinds import Key
 A, B = Key("ml", "a"), Key("ml", "b")
 
 
-def test_what_is_free_is_given_at_once() -> None:
+def test_free_gpus_are_given_at_once() -> None:
     budget = GpuBudget(8)
     assert budget.ask(A, wanted=3, current=1, gpus=1) is None
     assert budget.ask(B, wanted=5, current=1, gpus=1) is None
 
 
-def test_who_finds_nothing_free_keeps_what_it_has_and_is_told_why() -> None:
+def test_a_model_without_free_gpus_keeps_its_own_and_has_the_reason() -> None:
     budget = GpuBudget(8)
     assert budget.ask(A, wanted=6, current=6, gpus=1) is None
     ceiling = budget.ask(B, wanted=5, current=2, gpus=1)
@@ -22,7 +22,7 @@ def test_who_finds_nothing_free_keeps_what_it_has_and_is_told_why() -> None:
     assert ceiling.why == ("wants 5 (5 GPUs), granted 2: the site's budget of 8 GPUs is shared by priority and need")
 
 
-def test_what_one_gives_back_another_may_have_once_it_is_gone() -> None:
+def test_gpus_that_a_model_returns_are_free_once_they_are_gone() -> None:
     budget = GpuBudget(8)
     budget.ask(A, wanted=6, current=6, gpus=1)
     assert budget.ask(B, wanted=5, current=2, gpus=1) is not None
@@ -56,7 +56,7 @@ def test_a_model_that_went_leaves_its_share() -> None:
     assert budget.ask(B, wanted=4, current=0, gpus=1) is None
 
 
-def test_who_has_none_comes_before_who_grows() -> None:
+def test_models_without_replicas_come_before_growing_ones() -> None:
     budget = GpuBudget(4)
     budget.ask(A, wanted=9, current=3, gpus=1)
     budget.ask(B, wanted=1, current=0, gpus=1)
@@ -68,7 +68,7 @@ _ASKED = st.tuples(st.sampled_from("abcd"), st.integers(0, 12), st.booleans())
 
 
 @given(gpus=st.integers(0, 30), asked=st.lists(_ASKED, max_size=40))
-def test_no_more_is_ever_held_than_the_budget(gpus: int, asked: list[tuple[str, int, bool]]) -> None:
+def test_held_gpus_never_exceed_the_budget(gpus: int, asked: list[tuple[str, int, bool]]) -> None:
     budget, counts, sizes = GpuBudget(gpus), dict.fromkeys("abcd", 0), {"a": 1, "b": 1, "c": 2, "d": 4}
     for name, wanted, shared in asked:
         if shared:

@@ -61,20 +61,20 @@ def test_the_past_goes_before_what_was_seen_since() -> None:
     assert (made.requests, made.seconds) == (pytest.approx(360), pytest.approx(60))
 
 
-def test_a_bin_that_both_know_is_ours_and_one_that_we_do_not_know_is_the_past_s() -> None:
+def test_a_common_bin_is_ours_and_an_unknown_bin_is_the_pasts() -> None:
     past = history([1, 1, 1, 1, 1], end=1000)
     ours = seen({996: 7, 998: 9}, until=1000 * BIN_S + 10)
 
     assert known(merged(past, ours)) == {995: 1, 996: 7, 997: 1, 998: 9, 999: 1}
 
 
-def test_what_nobody_knows_stays_unknown_and_is_no_idle_time() -> None:
+def test_an_unknown_bin_stays_unknown_and_is_no_idle_time() -> None:
     made = merged(history([1, 2], end=1000), seen({1003: 4}, until=1004 * BIN_S + 10))
 
     assert by_number(made) == {998: 1, 999: 2, 1000: None, 1001: None, 1002: None, 1003: 4}
 
 
-def test_a_model_that_was_heard_for_the_last_time_before_the_past_ends_has_all_of_the_past() -> None:
+def test_a_model_last_reported_before_the_past_ends_has_all_of_it() -> None:
     ours = seen({997: 5}, until=998 * BIN_S + 10, rate=3)
     made = merged(history([1, 2, 3, 4], end=1000), ours)
 
@@ -82,7 +82,7 @@ def test_a_model_that_was_heard_for_the_last_time_before_the_past_ends_has_all_o
     assert (made.open, made.seconds) == (1000, 0)
 
 
-def test_of_two_histories_of_which_one_is_empty_it_is_the_other() -> None:
+def test_the_merge_with_an_empty_history_is_the_other_history() -> None:
     past, ours = history([1, 2], end=1000), seen({1000: 4}, until=1001 * BIN_S + 10)
 
     assert merged(past, History()) == past
@@ -104,7 +104,7 @@ def test_the_seasons_are_those_that_the_whole_past_would_have_taught() -> None:
     assert made.fit.choices[0] is not None
 
 
-def test_no_more_is_kept_than_a_history_keeps() -> None:
+def test_a_merged_history_keeps_no_more_than_a_history_does() -> None:
     past = History(bins=(1.0,) * KEEP, open=1000 + KEEP, until=(1000 + KEEP) * BIN_S)
     made = merged(past, seen({1000 + KEEP: 4}, until=(1001 + KEEP) * BIN_S + 10))
 
@@ -156,7 +156,7 @@ async def ask_for(made: HistoryBackfill, seconds: float) -> None:
             await made.run(lambda _: History(), lambda *_: pytest.fail("nothing was there to be learnt"))
 
 
-def test_a_past_that_nobody_knows_is_asked_for_once() -> None:
+def test_an_unknown_past_is_requested_once() -> None:
     async def scenario(time: VirtualTime) -> None:
         asked = Asked(time, digits=[None], other=[None])
         made = HistoryBackfill(asked, clock=time)
@@ -168,7 +168,7 @@ def test_a_past_that_nobody_knows_is_asked_for_once() -> None:
     run(scenario)
 
 
-def test_while_nobody_answers_everybody_waits() -> None:
+def test_every_query_waits_while_prometheus_is_down() -> None:
     async def scenario(time: VirtualTime) -> None:
         asked = Asked(time, digits=[Unanswered("away"), Unanswered("away"), None], other=[None])
         made = HistoryBackfill(asked, clock=time)
@@ -181,7 +181,7 @@ def test_while_nobody_answers_everybody_waits() -> None:
     run(scenario)
 
 
-def test_a_question_that_is_refused_holds_up_nobody_else_and_is_put_again_much_later() -> None:
+def test_a_refused_query_delays_no_other_and_is_repeated_much_later() -> None:
     async def scenario(time: VirtualTime) -> None:
         asked = Asked(time, digits=[PrometheusError("2 series"), None], other=[None])
         made = HistoryBackfill(asked, clock=time)
@@ -193,7 +193,7 @@ def test_a_question_that_is_refused_holds_up_nobody_else_and_is_put_again_much_l
     run(scenario)
 
 
-def test_a_past_that_cannot_be_taken_in_ends_nobody() -> None:
+def test_a_past_that_cannot_be_merged_stops_no_other() -> None:
     async def scenario(time: VirtualTime) -> None:
         asked = Asked(time, digits=[history([1.0], end=1000)], other=[None])
         made = HistoryBackfill(asked, clock=time)
@@ -211,7 +211,7 @@ def test_a_past_that_cannot_be_taken_in_ends_nobody() -> None:
     run(scenario)
 
 
-def test_who_comes_later_need_not_wait_for_who_was_refused() -> None:
+def test_a_later_model_does_not_wait_for_a_refused_one() -> None:
     async def scenario(time: VirtualTime) -> None:
         asked = Asked(time, digits=[PrometheusError("2 series")], other=[None])
         made = HistoryBackfill(asked, clock=time)
@@ -223,7 +223,7 @@ def test_who_comes_later_need_not_wait_for_who_was_refused() -> None:
     run(scenario)
 
 
-def test_a_model_that_is_gone_is_not_asked_for_and_its_answer_is_dropped() -> None:
+def test_a_deleted_model_is_not_queried_and_its_answer_is_dropped() -> None:
     async def scenario(time: VirtualTime) -> None:
         asked = Asked(time, digits=[history([1.0], end=1000)], other=[None])
         made = HistoryBackfill(asked, clock=time)
@@ -292,7 +292,7 @@ class Model:
         return found
 
 
-def test_a_planner_that_begins_has_the_past_as_soon_as_prometheus_tells_it_and_keeps_what_it_has_learnt() -> None:
+def test_a_new_planner_gets_the_past_and_keeps_its_own_memory() -> None:
     model = Model()
     model.hear(20)
     before = model.memory()
@@ -309,7 +309,7 @@ def test_a_planner_that_begins_has_the_past_as_soon_as_prometheus_tells_it_and_k
 
 
 @pytest.mark.parametrize(("bins", "asks"), [(0, True), (DAY - 1, True), (DAY, False)])
-def test_who_remembers_less_than_a_day_asks(bins: int, *, asks: bool) -> None:
+def test_a_model_with_less_than_a_day_of_memory_requests_the_past(bins: int, *, asks: bool) -> None:
     model = Model()
     end = int(model.world.sensing.epoch.at(model.now) // BIN_S)
     kept = PlannerMemory(history=history([3.0] * bins, end=end))
@@ -326,7 +326,7 @@ def test_who_remembers_less_than_a_day_asks(bins: int, *, asks: bool) -> None:
     assert known(model.memory().history).get(end - 1) == (3.0 if bins else 7.0)
 
 
-def test_of_a_model_that_is_gone_nothing_is_wanted_any_more() -> None:
+def test_a_deleted_model_wants_no_history() -> None:
     model = Model()
     model.hear(1)
     model.deciding.forget(DIGITS)

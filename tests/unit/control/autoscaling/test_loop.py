@@ -20,7 +20,7 @@ from tests.unit.kube.virtual_time import VirtualTime, run
 HPA, DIRECT = Actuator.HPA, Actuator.DIRECT
 
 
-def test_a_model_whose_decision_fails_stops_nobody_and_its_own_count_grows_stale() -> None:
+def test_a_failing_decision_stops_no_other_and_its_signals_go_stale() -> None:
     async def scenario(world: World) -> None:
         dictated = world.dictate()
         dictated.wanted |= {DIGITS: 3, Key("team", "other"): 3}
@@ -90,7 +90,7 @@ def test_a_standby_serves_nothing_before_the_leader_has_said_something() -> None
     live(scenario, leads=False)
 
 
-def test_a_new_leader_writes_nothing_for_a_model_before_a_reconcile_has_told_what_writes_its_count() -> None:
+def test_a_new_leader_writes_nothing_before_a_reconcile_names_the_actuator() -> None:
     async def scenario(world: World) -> None:
         world.dictate().wanted[DIGITS] = 5
         key = world.model(replicas=2, actuator=None)
@@ -108,7 +108,7 @@ def test_a_new_leader_writes_nothing_for_a_model_before_a_reconcile_has_told_wha
 
 
 @pytest.mark.parametrize("how", ["forget", "gone", "planned"])
-def test_nothing_is_kept_of_a_model_that_is_not_decided_for_any_more(how: str) -> None:
+def test_a_model_without_decisions_leaves_no_state(how: str) -> None:
     async def scenario(world: World) -> None:
         key = world.model(
             replicas=1, schedules=[{"name": "s", "start": "0 8 * * *", "duration": "1h", "minReplicas": 2}]
@@ -133,7 +133,7 @@ def test_nothing_is_kept_of_a_model_that_is_not_decided_for_any_more(how: str) -
 
 
 @pytest.mark.parametrize("leads", [True, False])
-def test_nothing_is_kept_of_a_model_that_was_deleted_although_its_last_balancer_still_speaks(leads: bool) -> None:
+def test_a_deleted_model_leaves_no_state_despite_reports_of_its_last_balancer(leads: bool) -> None:
     async def scenario(world: World) -> None:
         key = world.model(replicas=2, actuator=HPA if leads else None)
         async with Running(world.scaler):
@@ -148,7 +148,7 @@ def test_nothing_is_kept_of_a_model_that_was_deleted_although_its_last_balancer_
     live(scenario, leads=leads)
 
 
-def test_a_model_is_decided_for_no_more_often_than_agents_may_confirm_however_often_they_speak() -> None:
+def test_a_models_decisions_are_no_more_frequent_than_confirmed_reports() -> None:
     async def scenario(world: World) -> None:
         dictated = world.dictate()
         world.model()
@@ -163,7 +163,7 @@ def test_a_model_is_decided_for_no_more_often_than_agents_may_confirm_however_of
     live(scenario)
 
 
-def test_a_model_whose_agents_speak_out_of_turn_but_confirm_nothing_is_decided_for_once_a_second() -> None:
+def test_reports_that_confirm_nothing_cause_one_decision_a_second() -> None:
     async def scenario(world: World) -> None:
         dictated = world.dictate()
         world.model()
@@ -199,7 +199,7 @@ def test_a_record_that_confirms_another_is_decided_on_at_once() -> None:
     live(scenario)
 
 
-def test_at_zero_what_agents_say_is_looked_at_at_once() -> None:
+def test_reports_at_zero_replicas_are_evaluated_at_once() -> None:
     async def scenario(world: World) -> None:
         dictated = world.dictate()
         dictated.wanted[DIGITS] = 0

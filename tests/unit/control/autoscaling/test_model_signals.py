@@ -80,7 +80,7 @@ def told(made: World, obj: Object) -> PodReading:
     return found
 
 
-def test_nobody_has_spoken_is_no_reading() -> None:
+def test_the_reading_is_none_without_reports() -> None:
     made = world()
 
     assert made.sensing.for_planner(DIGITS, made.specs[DIGITS]) is None
@@ -121,7 +121,7 @@ def test_a_wall_clock_that_is_slewed_a_little_changes_no_interval() -> None:
     assert made.sensing.epoch is epoch
 
 
-def test_when_a_pod_became_ready_the_first_time_is_kept_while_its_readiness_comes_and_goes() -> None:
+def test_a_pods_first_ready_time_is_kept_through_later_readiness_changes() -> None:
     made = world()
     hear(made)
     born = told(made, server(created=900, ready=940))
@@ -133,7 +133,7 @@ def test_when_a_pod_became_ready_the_first_time_is_kept_while_its_readiness_come
     assert {p.created_at for p in (born, lost, back)} == {EPOCH + 900}
 
 
-def test_another_pod_of_the_same_name_has_a_start_of_its_own() -> None:
+def test_another_pod_of_the_same_name_has_its_own_start() -> None:
     made = world()
     hear(made)
     told(made, server(created=900, ready=940))
@@ -143,7 +143,7 @@ def test_another_pod_of_the_same_name_has_a_start_of_its_own() -> None:
     assert told(made, server(created=990, ready=1010, uid="u2")).ready_at == EPOCH + 1010
 
 
-def test_nothing_is_kept_of_pods_that_are_gone() -> None:
+def test_a_deleted_pod_leaves_no_state() -> None:
     made = world()
     hear(made)
     told(made, server(created=900, ready=940))
@@ -154,9 +154,7 @@ def test_nothing_is_kept_of_pods_that_are_gone() -> None:
 
 
 @pytest.mark.parametrize(("took_s", "known"), [(40.0, True), (600.0, True), (601.0, False), (86_400.0, False)])
-def test_a_pod_that_was_ready_when_we_came_and_took_too_long_is_no_measure_of_starts(
-    took_s: float, known: bool
-) -> None:
+def test_a_pod_already_ready_at_startup_is_no_measure_of_starts(took_s: float, known: bool) -> None:
     made = world()
     hear(made)
     found = told(made, server(created=900 - took_s, ready=900))
@@ -187,7 +185,7 @@ def test_a_balancer_whose_pod_is_gone_is_not_waited_for() -> None:
 
 
 @pytest.mark.parametrize(("ready", "known"), [(True, False), (False, True)])
-def test_a_balancer_that_has_not_spoken_is_waited_for_once_its_pod_is_ready(ready: bool, known: bool) -> None:
+def test_a_silent_balancer_is_waited_for_once_its_pod_is_ready(ready: bool, known: bool) -> None:
     made = world()
     ready_at = stamp(990) if ready else None
     other = pod("digits-balancer-1", "digits", names.BALANCER, ready_at=ready_at, created_at=stamp(980))
@@ -321,7 +319,7 @@ class Sources:
         return found.value, found.source, age
 
 
-def test_what_agents_measure_comes_first() -> None:
+def test_measurements_of_agents_come_first() -> None:
     made = Sources()
     made.with_prometheus(a=10, b=10)
     made.hear(gpu=(0.5, 0.7), busy=0.2)
@@ -330,7 +328,7 @@ def test_what_agents_measure_comes_first() -> None:
     assert made.shown() == (pytest.approx(120), "agents", 1)
 
 
-def test_half_of_the_ready_pods_are_enough_and_the_others_count_as_these() -> None:
+def test_half_of_the_ready_pods_are_enough_and_stand_for_the_rest() -> None:
     made = Sources()
     made.with_prometheus(a=10, b=10)
     made.hear(gpu=(0.5, None), busy=0.2)
@@ -351,7 +349,7 @@ def test_prometheus_stands_in_where_agents_measure_nothing() -> None:
     assert made.shown() == (150, "prometheus", 21)
 
 
-def test_a_pod_that_prometheus_does_not_know_is_filled_in_as_any_other() -> None:
+def test_a_pod_unknown_to_prometheus_is_filled_in_as_any_other() -> None:
     made = Sources(policy="Rules", targets={"gpuUtilization": 50})
     made.with_prometheus(a=30)
     made.hear(1)
@@ -375,7 +373,7 @@ def test_batches_stand_in_where_nothing_measures_it() -> None:
     assert 0 <= age <= 5
 
 
-def test_when_prometheus_falls_silent_batches_stand_in_at_once() -> None:
+def test_batches_stand_in_at_once_when_prometheus_falls_silent() -> None:
     made = Sources()
     made.with_prometheus(a=90, b=60)
     made.hear(busy=0.3)
@@ -398,7 +396,7 @@ def test_instances_share_what_batches_take() -> None:
     assert made.planner() == pytest.approx(2 * 50)
 
 
-def test_of_a_model_without_a_gpu_nothing_is_derived() -> None:
+def test_a_model_without_a_gpu_has_no_derived_utilization() -> None:
     made = Sources()
     made.spec = spec()
     made.with_prometheus(a=90, b=60)
@@ -409,7 +407,7 @@ def test_of_a_model_without_a_gpu_nothing_is_derived() -> None:
     assert made.shown() is None
 
 
-def test_where_no_source_knows_half_the_pods_it_is_missing() -> None:
+def test_gpu_utilization_is_missing_if_half_the_pods_are_unknown() -> None:
     made = Sources(count=3, policy="Rules")
     made.with_prometheus(a=90)
     made.hear(gpu=(None, None, None))
@@ -419,7 +417,7 @@ def test_where_no_source_knows_half_the_pods_it_is_missing() -> None:
     assert made.shown() == (None, "agents", None)
 
 
-def test_nothing_is_kept_of_a_model_that_is_gone() -> None:
+def test_a_deleted_model_leaves_no_state() -> None:
     made = Sources()
     made.hear(busy=0.3)
     assert made.planner() is not None

@@ -141,7 +141,7 @@ def test_two_weeks_of_a_busy_model_take_less_than_16_kb() -> None:
 
 @draws(0.4)
 @given(st.integers(1, 6), st.integers(30, 300))
-def test_the_sign_is_the_same_after_a_restart_and_stays_while_nobody_asks(seed: int, seconds: int) -> None:
+def test_the_digest_survives_a_restart_and_stays_while_requests_are_none(seed: int, seconds: int) -> None:
     memory = LIVED(seed, seconds=seconds)
     at, arrived = memory.arrivals.times[-1], memory.arrivals.raw or 0.0
 
@@ -157,7 +157,7 @@ def test_the_sign_is_the_same_after_a_restart_and_stays_while_nobody_asks(seed: 
     assert sign_of(saved("u", rested, at=at).restored().memory) == sign_of(rested)
 
 
-def test_the_sign_changes_with_a_request_a_start_a_line_and_a_bet() -> None:
+def test_the_digest_changes_with_a_request_start_line_or_bet() -> None:
     memory = LIVED(1)
     line = memory.capacity.line
     assert line is not None
@@ -184,7 +184,7 @@ def test_the_sign_changes_with_a_request_a_start_a_line_and_a_bet() -> None:
         saved("u", PlannerMemory(), at=1.0).content[:-9],
     ],
 )
-def test_what_is_no_memory_is_refused_and_a_bomb_is_not_unpacked(content: bytes) -> None:
+def test_a_malformed_memory_is_refused_and_a_bomb_is_not_unpacked(content: bytes) -> None:
     with pytest.raises(planner_memory_store.BROKEN):
         read(content)
 
@@ -203,9 +203,7 @@ def test_no_two_models_share_an_entry(pair: list[tuple[str, str]]) -> None:
 
 
 @given(SIZES, st.integers(0, 40))
-def test_shards_are_as_many_as_a_power_of_two_and_have_room_and_their_number_does_not_swing(
-    sizes: dict[str, int], now: int
-) -> None:
+def test_shards_are_a_power_of_two_with_spare_capacity_and_stable(sizes: dict[str, int], now: int) -> None:
     count = shard_count(sizes, now)
     assert count & (count - 1) == 0
     filled = [sum(size for entry, size in sizes.items() if place(entry, count) == i) for i in range(count)]
@@ -227,7 +225,7 @@ CONTENTS = st.dictionaries(st.integers(0, 40).map("ns.m{}".format), st.binary(mi
 
 
 @given(st.lists(st.tuples(CONTENTS, COUNTS, st.floats(0, 1)), min_size=1, max_size=5))
-def test_wherever_a_crash_comes_between_two_writes_no_entry_is_lost(
+def test_a_crash_between_two_writes_loses_no_entry(
     changes: list[tuple[dict[str, bytes], int, float]],
 ) -> None:
     stored: dict[int, dict[str, bytes]] = {}
@@ -287,7 +285,7 @@ def failing(pattern: int) -> Callable[[str], None]:
     st.lists(st.tuples(st.integers(0, 1).map(lambda n: (5, 60)[n]), st.integers(0, 2**16 - 1)), min_size=1, max_size=4)
 )
 @pytest.mark.usefixtures("small_shards")
-def test_whichever_requests_fail_no_model_that_lives_is_lost_and_without_faults_all_comes_right(
+def test_failing_requests_lose_no_live_model_and_recovery_is_complete(
     rounds: list[tuple[int, int]],
 ) -> None:
     async def scenario() -> None:
@@ -335,7 +333,7 @@ def test_two_releases_in_one_namespace_keep_their_own_shards() -> None:
 
 @pytest.mark.usefixtures("small_shards")
 @pytest.mark.parametrize("crash_at", range(8))
-def test_a_leader_killed_while_shards_grow_leaves_all_and_the_next_one_tidies_up(crash_at: int) -> None:
+def test_a_leader_killed_while_shards_grow_loses_nothing_and_the_next_tidies(crash_at: int) -> None:
     kube = ShardKube()
     few, many = crowd(5, 1.0), crowd(60, 2.0)
     assert asyncio.run(Shards(kube, "system").write(few))
@@ -372,7 +370,7 @@ def present(kube: ShardKube, key: Key, one: Saved) -> bool:
     return any((obj.get("binaryData") or {}).get(entry_name(key)) == text for obj in kube.objects.values())
 
 
-def test_what_cannot_be_read_is_named_and_the_rest_is_used(caplog: pytest.LogCaptureFixture) -> None:
+def test_unreadable_entries_are_named_and_the_rest_is_used(caplog: pytest.LogCaptureFixture) -> None:
     kube = ShardKube()
     assert asyncio.run(Shards(kube, "system").write(crowd(3, 1.0)))
     (shard,) = kube.objects.values()
@@ -400,7 +398,7 @@ async def served(kube: ShardKube, clock: Callable[[], float], **within: float) -
     return made
 
 
-def test_what_was_learnt_is_written_every_ten_minutes_and_at_rest_nothing_also_after_a_restart() -> None:
+def test_memories_are_written_every_ten_minutes_and_never_at_rest() -> None:
     kube = ShardKube()
 
     async def scenario(clock: virtual_time.VirtualTime) -> None:
@@ -441,7 +439,7 @@ def test_what_was_learnt_is_written_every_ten_minutes_and_at_rest_nothing_also_a
     virtual_time.run(scenario)
 
 
-def test_a_model_that_never_was_asked_is_not_kept_and_one_that_is_gone_is_dropped_with_the_last_shard() -> None:
+def test_models_without_requests_are_not_kept_and_deleted_models_are_dropped() -> None:
     async def scenario(clock: virtual_time.VirtualTime) -> None:
         kube, live = ShardKube(), {KEY, Key("team", "idle")}
         kept = await served(kube, clock)
@@ -459,7 +457,7 @@ def test_a_model_that_never_was_asked_is_not_kept_and_one_that_is_gone_is_droppe
     virtual_time.run(scenario)
 
 
-def test_packing_many_is_spread_over_time_and_done_before_the_next_save_is_due() -> None:
+def test_packing_of_memories_is_spread_over_time_and_done_before_the_save() -> None:
     moments: list[float] = []
 
     async def scenario(clock: virtual_time.VirtualTime) -> None:
@@ -485,7 +483,7 @@ def test_packing_many_is_spread_over_time_and_done_before_the_next_save_is_due()
     assert moments[-1] - moments[0] < SAVE_INTERVAL_S / 2
 
 
-def test_nothing_is_written_before_what_is_kept_could_be_read() -> None:
+def test_writes_wait_until_the_stored_memories_are_read() -> None:
     async def scenario(clock: virtual_time.VirtualTime) -> None:
         kube, old = ShardKube(), Key("team", "old")
         assert await Shards(kube, "system").write({old: saved("u", LIVED(2), at=EPOCH)})
@@ -530,7 +528,7 @@ def test_a_save_that_failed_is_tried_again_within_a_minute() -> None:
     virtual_time.run(scenario)
 
 
-def test_one_that_cannot_be_packed_costs_the_others_nothing(
+def test_an_entry_that_cannot_be_packed_costs_no_other(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     odd = LIVED(2)
@@ -554,7 +552,7 @@ def test_one_that_cannot_be_packed_costs_the_others_nothing(
     assert "cannot pack a planner's memory" in caplog.text
 
 
-def test_whoever_steps_down_saves_what_fits_into_the_time_newest_requests_first() -> None:
+def test_a_leader_that_steps_down_saves_recent_models_first_in_its_time() -> None:
     now = itertools.count()  # each look at the clock takes a second, and so does packing
 
     async def scenario() -> None:

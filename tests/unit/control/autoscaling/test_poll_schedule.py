@@ -12,7 +12,7 @@ KEYS = [f"team-{n % 7}/model-{n}" for n in range(1000)]
 TICK_S = 0.05
 
 
-def test_each_has_one_turn_a_period_and_turns_are_spread() -> None:
+def test_each_key_has_one_turn_a_period_and_turns_are_spread() -> None:
     rota = PollSchedule[str](1.0)
     rota.keep(KEYS, 100.0)
     turns: Counter[str] = Counter()
@@ -37,7 +37,7 @@ def test_the_moment_is_the_key_s_own_whatever_else_is_listed() -> None:
         among.done("a/b")
 
 
-def test_one_that_hangs_has_no_second_turn_and_keeps_nobody() -> None:
+def test_a_hanging_poll_has_no_second_turn_and_delays_no_other() -> None:
     rota = PollSchedule[str](1.0)
     rota.keep(["hangs", "other"], 0.0)
     assert sorted(rota.take(1.0)) == ["hangs", "other"]
@@ -47,7 +47,7 @@ def test_one_that_hangs_has_no_second_turn_and_keeps_nobody() -> None:
     assert rota.take(2.0) == ["hangs"]
 
 
-def test_what_was_missed_is_not_made_up_for() -> None:
+def test_missed_turns_are_not_made_up_for() -> None:
     rota = PollSchedule[str](1.0)
     rota.keep(["a"], 0.0)
     assert rota.take(1.0) == ["a"]
@@ -59,7 +59,7 @@ def test_what_was_missed_is_not_made_up_for() -> None:
 
 
 @pytest.mark.parametrize("listed", [[], ["b"]])
-def test_who_is_not_listed_any_more_has_no_turn_and_begins_anew(listed: list[str]) -> None:
+def test_an_unlisted_key_has_no_turn_and_starts_afresh(listed: list[str]) -> None:
     rota = PollSchedule[str](1.0)
     rota.keep(["a"], 0.0)
     assert rota.take(1.0) == ["a"]

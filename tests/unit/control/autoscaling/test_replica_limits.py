@@ -41,7 +41,7 @@ def have_quota(world: World, *, hard: int, used: int, version: int = 1) -> None:
     world.caches.quotas._store(Key("team", "gpus"), resource_quotas.project(made))
 
 
-def test_no_more_is_asked_for_than_the_quota_leaves_room_for_and_it_is_said() -> None:
+def test_desired_replicas_stay_within_the_quota_and_the_limit_is_named() -> None:
     async def scenario(world: World) -> None:
         world.dictate().wanted[DIGITS] = 6
         world.model(replicas=1, actuator=Actuator.DIRECT)
@@ -85,7 +85,7 @@ def test_a_full_quota_takes_nothing_away() -> None:
     live(scenario)
 
 
-def test_models_that_decide_at_once_are_not_granted_the_same_room_of_a_quota() -> None:
+def test_models_that_decide_at_once_are_not_granted_the_same_quota() -> None:
     async def scenario(world: World) -> None:
         world.dictate().wanted |= {DIGITS: 4, OTHER: 4}
         for key in (DIGITS, OTHER):
@@ -104,7 +104,7 @@ def test_models_that_decide_at_once_are_not_granted_the_same_room_of_a_quota() -
     live(scenario)
 
 
-def test_a_promise_that_nobody_keeps_leaves_the_room_to_others() -> None:
+def test_an_unused_promise_frees_its_capacity() -> None:
     async def scenario(world: World) -> None:
         dictated = world.dictate()
         dictated.wanted |= {DIGITS: 3, OTHER: 1}
@@ -126,7 +126,7 @@ def test_a_promise_that_nobody_keeps_leaves_the_room_to_others() -> None:
     live(scenario)
 
 
-def test_two_models_share_the_sites_budget_and_one_gets_what_the_other_gives_back() -> None:
+def test_two_models_share_the_sites_budget_and_exchange_returned_gpus() -> None:
     async def scenario(world: World) -> None:
         world.scaler.ceilings.budget = GpuBudget(6)
         dictated = world.dictate()
@@ -150,7 +150,7 @@ def test_two_models_share_the_sites_budget_and_one_gets_what_the_other_gives_bac
     live(scenario)
 
 
-def test_what_nobody_decides_for_holds_its_part_of_the_budget_until_it_is_gone() -> None:
+def test_a_model_without_decisions_holds_its_gpus_until_it_is_gone() -> None:
     async def scenario(world: World) -> None:
         world.scaler.ceilings.budget = GpuBudget(6)
         world.dictate().wanted[DIGITS] = 6
@@ -170,7 +170,7 @@ def test_what_nobody_decides_for_holds_its_part_of_the_budget_until_it_is_gone()
     live(scenario)
 
 
-def test_what_is_only_recommended_takes_nothing_from_the_budget() -> None:
+def test_recommendations_take_nothing_from_the_budget() -> None:
     async def scenario(world: World) -> None:
         world.scaler.ceilings.budget = GpuBudget(6)
         world.dictate().wanted |= {DIGITS: 6, OTHER: 5}

@@ -54,7 +54,7 @@ def test_the_count_is_written_and_served_by_the_table(
     assert world.replicas() == (written or [before])[-1]
 
 
-def test_a_higher_count_is_written_as_soon_as_the_status_tells_it() -> None:
+def test_higher_replicas_are_written_as_soon_as_the_status_has_them() -> None:
     async def scenario(world: World) -> None:
         world.dictate().wanted[DIGITS] = 5
         world.model(replicas=2)
@@ -67,7 +67,7 @@ def test_a_higher_count_is_written_as_soon_as_the_status_tells_it() -> None:
     assert 0.2 <= write.at <= 0.2 + 2 * TICK_S + 0.03
 
 
-def test_a_count_is_written_although_nobody_writes_the_status() -> None:
+def test_replicas_are_written_even_if_the_status_is_not() -> None:
     async def scenario(world: World) -> None:
         world.dictate().wanted[DIGITS] = 5
         world.model(replicas=2)
@@ -80,7 +80,7 @@ def test_a_count_is_written_although_nobody_writes_the_status() -> None:
     assert write.at <= PUBLISHED_WITHIN_S + 2 * TICK_S
 
 
-def test_where_a_status_was_late_higher_counts_go_before_theirs_for_a_while() -> None:
+def test_higher_replicas_go_before_late_statuses_for_a_while() -> None:
     times: list[float] = []
 
     async def scenario(world: World) -> None:
@@ -104,7 +104,7 @@ def test_where_a_status_was_late_higher_counts_go_before_theirs_for_a_while() ->
 
 
 @pytest.mark.parametrize("error", [CONFLICT, errors.Unreachable("no answer")])
-def test_a_status_whose_count_was_to_go_before_it_is_written_although_the_count_could_not_be(error: Exception) -> None:
+def test_a_status_is_written_even_if_its_replicas_could_not_be(error: Exception) -> None:
     async def scenario(world: World) -> None:
         dictated = world.dictate()
         key = world.model(replicas=2, maxReplicas=100)
@@ -136,7 +136,7 @@ def test_a_fall_waits_for_its_status_although_those_are_late() -> None:
 
 
 @pytest.mark.parametrize("publishes_in_s", [0.01, 0.2, 0.98])
-def test_no_count_is_written_that_is_above_what_any_replica_serves(publishes_in_s: float) -> None:
+def test_replicas_above_the_served_value_are_never_written(publishes_in_s: float) -> None:
     checks: list[tuple[int, float | str]] = []
 
     async def scenario(world: World) -> None:
@@ -164,7 +164,7 @@ def test_no_count_is_written_that_is_above_what_any_replica_serves(publishes_in_
     assert [(count, answer) for count, answer in checks if isinstance(answer, str) or answer < count] == []
 
 
-def test_a_count_between_the_present_one_and_zero_is_left_to_the_hpa_although_zero_was_decided_before() -> None:
+def test_replicas_between_the_present_and_zero_are_left_to_the_hpa() -> None:
     async def scenario(world: World) -> None:
         dictated = world.dictate()
         dictated.wanted[DIGITS] = 0
@@ -203,7 +203,7 @@ def test_a_leader_that_stands_down_while_a_write_waits_writes_no_more() -> None:
 
 
 @pytest.mark.parametrize("error", [CONFLICT, errors.Busy(503, "later"), errors.Unreachable("no answer")])
-def test_a_write_that_fails_is_decided_anew(error: Exception) -> None:
+def test_a_failed_write_leads_to_a_new_decision(error: Exception) -> None:
     async def scenario(world: World) -> None:
         world.dictate().wanted[DIGITS] = 5
         world.model(replicas=2)
@@ -217,7 +217,7 @@ def test_a_write_that_fails_is_decided_anew(error: Exception) -> None:
     assert world.writes[0].at <= 2 * (SPACING_S + 2 * TICK_S) + 1
 
 
-def test_after_a_conflict_the_count_that_somebody_else_wrote_is_where_it_starts_from() -> None:
+def test_replicas_written_by_others_are_the_start_after_a_conflict() -> None:
     async def scenario(world: World) -> None:
         world.dictate().wanted[DIGITS] = 5
         world.model(replicas=2)
@@ -235,7 +235,7 @@ def test_after_a_conflict_the_count_that_somebody_else_wrote_is_where_it_starts_
     assert (world.replicas(), world.counts()) == (7, [])
 
 
-def test_no_write_goes_out_before_the_cache_has_the_last_one() -> None:
+def test_a_write_waits_until_the_cache_has_the_last_one() -> None:
     async def scenario(world: World) -> None:
         dictated = world.dictate()
         dictated.wanted[DIGITS] = 5
@@ -260,7 +260,7 @@ def test_no_write_goes_out_before_the_cache_has_the_last_one() -> None:
     live(scenario)
 
 
-def test_what_is_not_known_moves_nothing_and_serves_nothing() -> None:
+def test_unknown_signals_change_no_replicas_and_serve_nothing() -> None:
     async def scenario(world: World) -> None:
         dictated = world.dictate()
         dictated.wanted[DIGITS] = 8
@@ -274,7 +274,7 @@ def test_what_is_not_known_moves_nothing_and_serves_nothing() -> None:
     assert live(scenario).counts() == []
 
 
-def test_nothing_is_served_before_anything_was_decided_nor_for_who_is_not_planned() -> None:
+def test_no_value_is_served_before_a_decision_or_for_an_unplanned_model() -> None:
     async def scenario(world: World) -> None:
         world.dictate()
         key = world.model()
@@ -287,7 +287,7 @@ def test_nothing_is_served_before_anything_was_decided_nor_for_who_is_not_planne
     live(scenario)
 
 
-def test_somebody_who_writes_the_count_again_and_again_is_named_and_left_alone() -> None:
+def test_a_repeated_writer_of_replicas_is_named_and_left_alone() -> None:
     async def scenario(world: World) -> None:
         world.dictate().wanted[DIGITS] = 6
         key = world.model(replicas=2)
@@ -305,7 +305,7 @@ def test_somebody_who_writes_the_count_again_and_again_is_named_and_left_alone()
     live(scenario)
 
 
-def test_somebody_who_puts_the_count_back_at_once_is_named_too() -> None:
+def test_a_writer_that_reverts_the_replicas_at_once_is_named_too() -> None:
     async def scenario(world: World) -> None:
         world.dictate().wanted[DIGITS] = 6
         key = world.model(replicas=2)
@@ -341,7 +341,7 @@ def test_a_person_who_sets_the_count_once_is_no_rival() -> None:
     live(scenario)
 
 
-def test_what_the_count_becomes_while_a_person_has_it_is_no_fight_however_often() -> None:
+def test_a_persons_changes_of_replicas_are_no_conflict() -> None:
     async def scenario(world: World) -> None:
         world.dictate().wanted[DIGITS] = 6
         key = world.model(replicas=2)
@@ -383,7 +383,7 @@ def test_load_makes_the_count_rise_and_its_end_lets_it_fall() -> None:
     assert {s["name"] for s in told["signals"]} >= {"requestRate", "queueDepth"}
 
 
-def test_a_model_at_zero_is_woken_within_a_tick_of_the_record_of_the_first_request() -> None:
+def test_the_first_request_wakes_a_model_at_zero_within_a_tick() -> None:
     async def scenario(world: World) -> None:
         key = world.model(replicas=0, minReplicas=0)
         async with Running(world.scaler):

@@ -24,7 +24,7 @@ def pod(
     return PodSample(name, state, at, pending=pending, succeeded=done, failed=failed, compute_us=busy_us)
 
 
-def test_what_is_answered_and_what_waits_has_come() -> None:
+def test_arrivals_are_answered_plus_waiting_requests() -> None:
     demand = ScrapedDemand()
     demand.sample([pod("a", 0, done=100), pod("b", 0, done=7)])
     told = demand.sample([pod("a", 1, done=130, pending=5, busy_us=None), pod("b", 1, done=8)])
@@ -33,7 +33,7 @@ def test_what_is_answered_and_what_waits_has_come() -> None:
     assert (told.requests, told.inflight, told.queued, told.refused) == (36, 5, 0, 0)
 
 
-def test_what_waited_is_not_counted_again_when_it_is_answered() -> None:
+def test_waiting_requests_are_not_counted_again_when_answered() -> None:
     demand = ScrapedDemand()
     for at, done, pending in ((0, 0, 0), (1, 10, 40), (2, 30, 20), (3, 50, 0)):
         told = demand.sample([pod("a", at, done=done, pending=pending)])
@@ -42,7 +42,7 @@ def test_what_waited_is_not_counted_again_when_it_is_answered() -> None:
     assert told.requests == 50
 
 
-def test_what_is_computed_is_in_flight() -> None:
+def test_computed_requests_are_in_flight() -> None:
     demand = ScrapedDemand()
     demand.sample([pod("a", 10, done=0, busy_us=0)])
     told = demand.sample([pod("a", 12, done=40, pending=1, busy_us=6_000_000)])
@@ -51,7 +51,7 @@ def test_what_is_computed_is_in_flight() -> None:
     assert told.inflight == 4
 
 
-def test_a_server_that_starts_anew_and_one_that_is_new_begin_at_what_they_have_counted() -> None:
+def test_restarted_and_new_servers_begin_at_their_counts() -> None:
     demand = ScrapedDemand()
     demand.sample([pod("a", 0, done=1000)])
     told = demand.sample([pod("a", 1, done=4), pod("b", 1, done=6)])
@@ -62,7 +62,7 @@ def test_a_server_that_starts_anew_and_one_that_is_new_begin_at_what_they_have_c
     assert told.requests == 6
 
 
-def test_where_most_servers_do_not_tell_nothing_is_known_and_nothing_is_lost() -> None:
+def test_demand_is_unknown_if_most_servers_are_silent_and_none_is_lost() -> None:
     demand = ScrapedDemand()
     demand.sample([pod(name, 0, done=0) for name in "abc"])
     silent = [pod(name, 1, done=None, state="unreachable") for name in "bc"]
@@ -73,7 +73,7 @@ def test_where_most_servers_do_not_tell_nothing_is_known_and_nothing_is_lost() -
     assert told.requests == 55
 
 
-def test_with_no_server_to_ask_nothing_comes() -> None:
+def test_demand_without_a_server_is_none() -> None:
     told = ScrapedDemand().sample([pod("a", 0, done=None, state="starting")])
 
     assert told is not None

@@ -36,7 +36,7 @@ def test_the_last_changes_are_kept_the_newest_first() -> None:
     live(scenario)
 
 
-def test_the_first_change_of_a_model_is_told_too() -> None:
+def test_the_first_change_of_a_model_is_shown_too() -> None:
     async def scenario(world: World) -> None:
         world.dictate().wanted[DIGITS] = 5
         world.model(replicas=2)
@@ -47,7 +47,7 @@ def test_the_first_change_of_a_model_is_told_too() -> None:
     live(scenario)
 
 
-def test_a_count_that_the_hpa_writes_by_itself_is_a_change_with_what_the_signals_asked_for() -> None:
+def test_replicas_that_the_hpa_writes_are_a_change_with_the_signals() -> None:
     async def scenario(world: World) -> None:
         key = world.model(replicas=2, policy="Rules", maxReplicas=9, targets={"queueDepth": 16})
         async with Running(world.scaler):
@@ -65,7 +65,7 @@ def test_a_count_that_the_hpa_writes_by_itself_is_a_change_with_what_the_signals
     live(scenario)
 
 
-def test_a_model_that_is_given_to_the_hpa_s_rules_has_not_been_scaled_by_that() -> None:
+def test_a_model_given_to_the_hpas_rules_is_not_scaled_by_that() -> None:
     async def scenario(world: World) -> None:
         key = world.model(replicas=2, actuator=Actuator.HPA, told={"desired": 2})
         dictated = world.dictate()
@@ -81,7 +81,7 @@ def test_a_model_that_is_given_to_the_hpa_s_rules_has_not_been_scaled_by_that() 
     live(scenario)
 
 
-def test_a_new_leader_takes_the_changes_over_and_tells_none_of_them_again() -> None:
+def test_a_new_leader_takes_over_the_changes_and_repeats_none() -> None:
     async def scenario(world: World) -> None:
         dictated = world.dictate()
         key = world.model(replicas=1, told={"desired": 1})
@@ -104,7 +104,7 @@ def test_a_new_leader_takes_the_changes_over_and_tells_none_of_them_again() -> N
     live(scenario)
 
 
-def test_a_new_leader_that_decides_otherwise_tells_one_change() -> None:
+def test_a_new_leader_that_decides_otherwise_shows_one_change() -> None:
     async def scenario(world: World) -> None:
         old = {"time": "2025-11-20T10:00:00Z", "before": 1, "after": 4, "why": "so"}
         world.dictate().wanted[DIGITS] = 6
@@ -119,7 +119,7 @@ def test_a_new_leader_that_decides_otherwise_tells_one_change() -> None:
     live(scenario)
 
 
-def test_a_new_leader_whose_first_reconcile_is_sooner_than_its_first_decision_keeps_the_status_as_it_was() -> None:
+def test_a_new_leaders_early_reconcile_keeps_the_status() -> None:
     async def scenario(world: World) -> None:
         old = {"time": "2025-11-20T10:00:00Z", "before": 1, "after": 4, "why": "so"}
         world.dictate().wanted[DIGITS] = 4
@@ -159,7 +159,7 @@ async def spoken(world: World, seconds: int) -> None:
         await asyncio.sleep(1)
 
 
-def test_a_value_is_news_when_it_has_moved_by_a_fifth_and_not_more_often_than_it_is_shown() -> None:
+def test_a_value_is_news_when_it_changed_by_a_fifth_since_shown() -> None:
     async def scenario(world: World) -> None:
         async with steady(world, for_s=1) as dictated:
             for value in (90, 110, 119, 85):
@@ -177,7 +177,7 @@ def test_a_value_is_news_when_it_has_moved_by_a_fifth_and_not_more_often_than_it
 
 
 @pytest.mark.parametrize(("stays_s", "more"), [(int(MOVED_FOR_S) - 1, 0), (int(MOVED_FOR_S) + 6, 1)])
-def test_a_value_that_has_moved_is_told_when_it_stays(stays_s: int, more: int) -> None:
+def test_a_changed_value_is_shown_when_it_stays(stays_s: int, more: int) -> None:
     async def scenario(world: World) -> None:
         async with steady(world, for_s=STATUS_INTERVAL_S + 1) as dictated:
             dictated.signals[DIGITS] = rate(200)
@@ -189,7 +189,7 @@ def test_a_value_that_has_moved_is_told_when_it_stays(stays_s: int, more: int) -
     live(scenario)
 
 
-def test_where_statuses_are_late_values_are_told_less_often() -> None:
+def test_values_are_shown_less_often_if_statuses_are_late() -> None:
     async def scenario(world: World) -> None:
         async with steady(world, for_s=1) as dictated:
             dictated.wanted[DIGITS] = 4  # its status comes too late
@@ -205,7 +205,7 @@ def test_where_statuses_are_late_values_are_told_less_often() -> None:
     live(scenario, publishes_in_s=1.0)
 
 
-def test_what_moves_right_before_a_count_does_is_told_with_it() -> None:
+def test_a_value_change_right_before_new_replicas_is_shown_with_them() -> None:
     async def scenario(world: World) -> None:
         async with steady(world, for_s=STATUS_INTERVAL_S + 1) as dictated:
             dictated.signals[DIGITS] = rate(200)
@@ -241,7 +241,7 @@ def test_a_count_is_news_at_once(what: str) -> None:
     live(scenario)
 
 
-def test_what_a_reconcile_is_told_of_the_mean_batch_is_what_was_news() -> None:
+def test_a_reconcile_gets_the_mean_batch_that_was_news() -> None:
     async def scenario(world: World) -> None:
         world.model(replicas=1)
         async with Running(world.scaler):

@@ -39,7 +39,7 @@ def after(before: Scope, spec: dict[str, Any] | None, *, balancers: int) -> Scop
     return view(spec, site=WALLED, children=children, revisions=(planned.target,), balancers=balancers)
 
 
-def test_none_unless_the_site_asks() -> None:
+def test_network_policies_are_absent_unless_the_site_enables_them() -> None:
     assert policies(view()) == {}
     assert policies(view(DIRECT)) == {}
 
@@ -54,7 +54,7 @@ def test_none_unless_the_site_asks() -> None:
     ],
     ids=["balanced, none yet", "balanced", "direct", "direct, they linger"],
 )
-def test_they_follow_the_way_that_requests_take(
+def test_network_policies_follow_the_routing_mode(
     spec: dict[str, Any] | None, balancers: int, who: list[str], both: bool
 ) -> None:
     seen = view(spec, site=WALLED, balancers=balancers)
@@ -63,7 +63,7 @@ def test_they_follow_the_way_that_requests_take(
     assert ("digits-balancer" in policies(seen)) == both
 
 
-def test_a_change_of_the_way_shuts_nobody_out_on_it() -> None:
+def test_a_change_of_the_routing_mode_shuts_no_client_out() -> None:
     direct = after(view(site=WALLED), DIRECT, balancers=2)
     assert let_in(direct) == ["halcyon", "balancer", "anybody"]
     assert AROUND_BALANCERS not in make(direct).delete, "they still drain"
@@ -89,7 +89,7 @@ def test_agents_are_let_out_to_the_operators_port() -> None:
     assert WALLED.port in ports
 
 
-def test_one_of_somebody_else_is_left_alone_and_named() -> None:
+def test_a_conflicting_network_policy_is_left_alone_and_named() -> None:
     planned = make(view(site=WALLED, children={AROUND_BALANCERS: stranger(*AROUND_BALANCERS)}))
 
     assert not planned.acceptance.accepted

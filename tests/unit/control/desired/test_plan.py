@@ -80,7 +80,7 @@ def test_every_child_of_a_fixed_name_is_one_that_is_looked_for(document: dict[st
     assert ("ConfigMap", "digits-balancer") in needed
 
 
-def test_what_others_refer_to_comes_first() -> None:
+def test_referenced_children_come_first() -> None:
     planned = make(view())
 
     assert [o["kind"] for o in planned.first] == ["ConfigMap", "ControllerRevision", "ServiceAccount", "Role"]
@@ -128,7 +128,7 @@ def test_a_missing_source_makes_nothing_where_nothing_was() -> None:
     assert planned.then == ()
 
 
-def test_a_source_that_the_cluster_cannot_have_is_refused_and_what_served_stays() -> None:
+def test_a_source_the_cluster_cannot_have_is_rejected_and_serving_continues() -> None:
     lacking = SourceState(lacking="no image volumes")
     before = view()
     now = after(before, before.resource["spec"], source=lacking)
@@ -160,7 +160,7 @@ def test_a_stored_spec_that_no_version_understands_is_as_none() -> None:
     assert make(replace(now, children=kept)).spec is None
 
 
-def test_an_unchanged_spec_is_served_from_its_record_also_by_a_newer_operator() -> None:
+def test_an_unchanged_spec_is_served_from_its_record_by_a_newer_operator() -> None:
     before = view()
     newer = replace(before.site, operator_image="localhost/halcyon-operator:next", server_image="localhost/triton:next")
     planned = make(replace(after(before), site=newer))
@@ -170,7 +170,7 @@ def test_an_unchanged_spec_is_served_from_its_record_also_by_a_newer_operator() 
     assert balancer["spec"]["template"]["spec"]["initContainers"][0]["image"].endswith(":next")
 
 
-def test_a_changed_spec_is_a_new_revision_and_an_old_one_again_is_a_newer_number() -> None:
+def test_a_changed_spec_is_a_new_revision_with_a_newer_number() -> None:
     one = view({"batching": {"maxBatchSize": 4}})
     two = after(one, {"batching": {"maxBatchSize": 8}})
     back = after(two, one.resource["spec"])
@@ -230,7 +230,7 @@ def test_an_autoscaler_of_ours_that_is_no_longer_wanted_goes(spec: dict[str, Any
     assert (kinds.HPA, "digits") in planned.delete
 
 
-def test_an_autoscaler_of_somebody_else_is_never_deleted() -> None:
+def test_an_external_hpa_is_never_deleted() -> None:
     planned = make(view(children={(kinds.HPA, "digits"): stranger(kinds.HPA, "digits")}, foreign_autoscaler="digits"))
 
     assert planned.delete == ()
@@ -300,7 +300,7 @@ def test_a_count_is_ours_where_no_autoscaler_holds_it(now: Scope, count: int) ->
     assert (planned.replicas, planned.foreign, planned.followed) == (count, None, None)
 
 
-def test_a_model_that_keeps_a_state_stays_alone_whatever_an_autoscaler_makes_of_its_deployment() -> None:
+def test_a_stateful_model_stays_at_one_replica_despite_an_hpa() -> None:
     config = Content(data={"config.pbtxt": "sequence_batching { }"}, binary={})
     source = {"configMap": {"name": "files", "items": [{"key": "config.pbtxt", "path": "config.pbtxt"}]}}
     spec = {"replicas": 1, "model": {"source": source}}
@@ -341,7 +341,7 @@ def test_the_count_stays_inside_the_limits_of_scaling() -> None:
     ],
     ids=lambda v: str(v)[-30:],
 )
-def test_an_object_of_somebody_else_stops_everything_and_is_named(kind: kinds.Kind, name: str) -> None:
+def test_a_conflicting_object_stops_everything_and_is_named(kind: kinds.Kind, name: str) -> None:
     planned = make(view(children={(kind, name): stranger(kind, name)}))
 
     assert planned.acceptance.reason is Reason.CONFLICT
@@ -375,7 +375,7 @@ def test_a_child_of_another_model_deployment_is_not_waited_for() -> None:
     assert planned.strangers == (ConflictingObject("Service", "digits-server-a", leaving=False),)
 
 
-def test_what_is_ours_is_kept_as_it_should_be_beside_a_stranger() -> None:
+def test_our_children_are_maintained_beside_a_conflicting_object() -> None:
     before = view()
     now = after(before, {"replicas": 3})
     children = dict(now.children) | {(kinds.SERVICE, "digits"): stranger(kinds.SERVICE, "digits")}
@@ -405,7 +405,7 @@ def test_ten_revisions_are_kept_the_newest_first() -> None:
     assert deleted == {names.revision("digits", r.key) for r in old[: 14 - (KEPT - 1)]}
 
 
-def test_no_revision_goes_before_there_are_more_than_ten() -> None:
+def test_no_revision_is_pruned_up_to_ten() -> None:
     assert make(many(KEPT - 1)[0]).delete == ()
 
 
@@ -485,7 +485,7 @@ def service(planned: ReconcilePlan) -> dict[str, Any]:
     return found
 
 
-def test_an_annotation_that_the_site_does_not_allow_is_named_and_what_was_accepted_keeps_serving() -> None:
+def test_a_forbidden_annotation_is_named_and_the_accepted_spec_keeps_serving() -> None:
     before = view({"traffic": {"service": {"annotations": {HOSTNAME: "a.example"}}}})
     wanted = {"traffic": {"service": {"annotations": {HOSTNAME: "b.example", "example.com/x": ""}}}}
     planned = make(after(before, wanted))

@@ -40,7 +40,7 @@ def then(before: Scope, spec: dict[str, Any] | None = None, *, balancers: int = 
     return view(spec, children=children, revisions=(planned.target,), balancers=balancers)
 
 
-def test_without_balancers_the_service_selects_the_servers_and_nothing_of_a_balancer_is_made() -> None:
+def test_the_service_selects_the_servers_and_no_balancer_child_is_made() -> None:
     planned = make(view(SERVICE))
 
     assert planned.acceptance.accepted
@@ -81,12 +81,12 @@ def test_the_service_stays_with_the_servers_until_a_balancer_is_there(available:
     assert (HEADLESS in planned.delete) is (leads == "balancer")
 
 
-def test_a_service_that_led_to_balancers_goes_on_to_while_none_is_available() -> None:
+def test_a_service_of_balancers_keeps_leading_to_them_while_none_is_available() -> None:
     assert leads_to(make(then(view(), available=0))) == "balancer"
 
 
 @pytest.mark.parametrize("kind", [kinds.DEPLOYMENT, kinds.ROLE])
-def test_what_is_somebody_else_s_is_not_deleted(kind: Kind) -> None:
+def test_objects_of_others_are_not_deleted(kind: Kind) -> None:
     changed = then(view(), SERVICE)
     changed.children[BESIDE[kind]]["metadata"]["ownerReferences"] = []
 

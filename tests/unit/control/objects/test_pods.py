@@ -34,7 +34,7 @@ def said(**statuses: Any) -> PodFailure | None:
     return pods.trouble([pod("p", ready=False, **statuses)])
 
 
-def test_a_pod_that_is_ready_has_no_trouble_whatever_it_has_been_through() -> None:
+def test_a_ready_pod_has_no_failure_whatever_its_history() -> None:
     crashed = RUNNING | {"restartCount": 3, "lastState": ended(1)}
 
     assert pods.trouble([pod("p", ready=True, containers=[crashed])]) is None
@@ -46,7 +46,7 @@ def test_a_pod_that_has_just_started_has_no_trouble() -> None:
     assert said() is None
 
 
-def test_the_scheduler_s_own_words_are_told() -> None:
+def test_the_schedulers_message_is_shown() -> None:
     text = "0/1 nodes are available: 1 Insufficient nvidia.com/gpu."
 
     assert pods.trouble([pod("p", ready=False, unschedulable=text)]) == PodFailure(Reason.UNSCHEDULABLE, text, "p")
@@ -66,7 +66,7 @@ def test_the_scheduler_s_own_words_are_told() -> None:
         ("InvalidImageName", None, "container triton: InvalidImageName: img:1"),
     ],
 )
-def test_an_image_that_cannot_be_pulled_is_told(reason: str, message: str | None, text: str) -> None:
+def test_an_image_that_cannot_be_pulled_is_reported(reason: str, message: str | None, text: str) -> None:
     assert said(containers=[waiting("triton", reason, message)]) == PodFailure(Reason.IMAGE_PULL_FAILED, text, "p")
 
 
@@ -104,7 +104,7 @@ def test_a_fetcher_that_is_done_is_no_trouble_although_it_failed_before() -> Non
     assert said(init=[done], containers=[RUNNING]) is None
 
 
-def test_a_container_that_ends_again_and_again_is_told_with_its_last_words() -> None:
+def test_a_crash_loop_is_reported_with_its_last_message() -> None:
     crashing = waiting("triton", "CrashLoopBackOff", lastState=ended(139, message="segfault"), restartCount=4)
 
     assert said(containers=[crashing]) == PodFailure(
@@ -117,7 +117,7 @@ def test_a_container_that_ended_once_and_runs_is_given_its_time() -> None:
 
 
 @pytest.mark.parametrize("reason", ["CreateContainerConfigError", "CreateContainerError"])
-def test_a_container_that_cannot_be_made_is_told(reason: str) -> None:
+def test_a_container_that_cannot_be_created_is_reported(reason: str) -> None:
     found = said(containers=[waiting("triton", reason, 'secret "tokens" not found')])
 
     assert found == PodFailure(Reason.CONTAINER_FAILED, 'triton: secret "tokens" not found', "p")
@@ -134,7 +134,7 @@ def test_a_runtime_without_image_volumes_is_named() -> None:
     )
 
 
-def test_the_most_telling_trouble_of_several_pods_comes_first_and_then_the_first_by_name() -> None:
+def test_the_most_telling_failure_of_several_pods_comes_first() -> None:
     stuck = pod("a", ready=False, unschedulable="no node")
     pulling = pod("b", ready=False, containers=[waiting("triton", "ErrImagePull", "no")])
     broken = [

@@ -34,7 +34,7 @@ def allowed(*there: Object, template: Object = ONE_GPU, present: int = 2) -> int
     return None if found is None else found.pods
 
 
-def test_pods_that_others_were_granted_are_no_room_in_a_quota_that_counts_them() -> None:
+def test_pods_granted_to_others_are_no_free_capacity_of_a_quota() -> None:
     there = (
         quota(hard={GPU: "8"}, used={GPU: "2"}),
         quota("cpu", hard={"requests.cpu": "9"}, used={"requests.cpu": "2"}),
@@ -113,7 +113,7 @@ def test_a_quota_with_scopes_counts_where_all_of_them_match(spec: Object, templa
     assert (allowed(full, template=template) is not None) == counts
 
 
-def test_a_request_left_out_is_the_limit_and_a_large_init_container_counts() -> None:
+def test_a_missing_request_is_the_limit_and_large_init_containers_count() -> None:
     only_limits = pod(limits={"memory": "128Mi", "cpu": "1"})
     assert resource_quotas.charges(only_limits)["requests.cpu"] == 1
     # The fetcher's limit is larger than the server's.
@@ -126,12 +126,12 @@ def test_a_pod_without_init_containers_counts_for_its_containers() -> None:
     assert resource_quotas.charges(alone)["requests.cpu"] == 2
 
 
-def test_what_cannot_be_read_is_no_limit() -> None:
+def test_an_unreadable_quota_is_no_limit() -> None:
     assert allowed(quota(hard={"pods": "many"}, used={"pods": "1"})) is None
 
 
 @given(hard=st.integers(0, 200), used=st.integers(0, 200), present=st.integers(0, 50), gpus=st.integers(1, 8))
-def test_there_is_room_for_what_runs_and_never_for_more_than_the_quota(
+def test_free_capacity_covers_running_pods_and_never_exceeds_the_quota(
     hard: int, used: int, present: int, gpus: int
 ) -> None:
     template = pod(limits={"nvidia.com/gpu": str(gpus)})

@@ -56,7 +56,7 @@ async def test_models_that_take_more_gpus_at_once_pass_no_limit() -> None:
     assert (team.api.gpus(), team.api.most) == (LIMIT, LIMIT)
 
 
-async def test_what_an_edit_gives_up_is_taken_by_nobody_before_it_is_written() -> None:
+async def test_gpus_that_an_edit_returns_stay_reserved_until_it_is_written() -> None:
     team = Limited()
     team.want("one", 4)
     await team.reconcile("one")

@@ -54,7 +54,7 @@ class Ledger:
             self.caches.children[kind]._store(Key("team", name), stored)
 
 
-def test_what_is_planned_counts_for_all_others_of_the_namespace() -> None:
+def test_planned_gpus_count_for_all_others_of_the_namespace() -> None:
     ledger = Ledger()
     ledger.gpus.planned(ONE, plan(ONE, 2, gpus=4))
     ledger.accept(TWO, plan(TWO, 3))
@@ -64,7 +64,7 @@ def test_what_is_planned_counts_for_all_others_of_the_namespace() -> None:
     assert ledger.gpus(THREE) == Gpus(0, 11)
 
 
-def test_what_is_only_reserved_is_no_right() -> None:
+def test_reserved_gpus_alone_are_no_right() -> None:
     ledger = Ledger()
     ledger.gpus.planned(ONE, plan(ONE, 8))
     assert ledger.gpus(ONE) == Gpus(0, 0)
@@ -84,7 +84,7 @@ def test_a_reservation_of_which_nothing_was_written_is_given_back() -> None:
     assert (ledger.gpus(TWO), ledger.gpus(ONE), ledger.again) == (Gpus(0, 2), Gpus(2, 0), [TWO])
 
 
-def test_servers_that_may_have_been_written_count_until_a_plan_is_written_in_full() -> None:
+def test_servers_that_may_be_written_count_until_a_plan_is_complete() -> None:
     ledger = Ledger()
     ledger.gpus.planned(ONE, plan(ONE, 8))
     ledger.gpus.sent(ONE)
@@ -96,7 +96,7 @@ def test_servers_that_may_have_been_written_count_until_a_plan_is_written_in_ful
     assert ledger.gpus(TWO) == Gpus(0, 2)
 
 
-def test_what_a_model_gives_up_is_free_once_that_is_written() -> None:
+def test_gpus_that_a_model_returns_are_free_once_written() -> None:
     ledger = Ledger()
     ledger.accept(ONE, plan(ONE, 8))
     ledger.gpus.planned(ONE, plan(ONE, 1))
@@ -112,7 +112,7 @@ def test_a_plan_that_makes_nothing_changes_nothing() -> None:
     assert ledger.gpus(ONE) == Gpus(8, 0)
 
 
-def test_who_waits_for_a_stranger_to_go_holds_nothing() -> None:
+def test_a_model_blocked_by_a_conflicting_object_holds_nothing() -> None:
     ledger = Ledger()
     waiting = replace(
         plan(ONE, 8, reason=Reason.CONFLICT), strangers=(ConflictingObject("Service", "one", leaving=False),)
@@ -143,7 +143,7 @@ def test_a_deleted_model_counts_until_its_deployment_is_gone() -> None:
     assert ledger.gpus(ONE) == Gpus(0, 0)
 
 
-def test_whom_the_policy_has_refused_is_asked_again_when_another_holds_less() -> None:
+def test_a_refused_model_is_requeued_when_another_holds_less() -> None:
     ledger = Ledger()
     ledger.accept(ONE, plan(ONE, 8))
     ledger.accept(TWO, replace(plan(TWO, 0, reason=Reason.POLICY_DENIED), spec=None))
@@ -163,13 +163,13 @@ def test_a_new_process_begins_with_what_was_accepted() -> None:
     assert ledger.gpus(ONE) == Gpus(0, 6)
 
 
-def test_of_a_model_without_scaling_the_count_that_is_in_force_counts() -> None:
+def test_the_replicas_in_force_of_a_model_without_scaling_count() -> None:
     ledger = Ledger()
     ledger.store({"runtime": {"gpu": {"count": 2}}}, count=5)
     assert ledger.gpus(ONE) == Gpus(0, 10)
 
 
-def test_a_new_process_counts_the_deployment_that_an_earlier_one_has_written_last() -> None:
+def test_a_new_process_counts_the_deployment_last_written_by_an_earlier_one() -> None:
     """It was killed before it wrote the accepted spec."""
     ledger = Ledger()
     ledger.store({"runtime": {"gpu": {"count": 2}}}, count=5)
@@ -177,13 +177,13 @@ def test_a_new_process_counts_the_deployment_that_an_earlier_one_has_written_las
     assert ledger.gpus(ONE) == Gpus(0, 10)
 
 
-def test_what_somebody_has_written_into_the_accepted_spec_counts_for_nothing() -> None:
+def test_edits_of_the_accepted_spec_count_for_nothing() -> None:
     ledger = Ledger()
     ledger.store({"scaling": {"maxReplicas": 3}}, tampered=True)
     assert ledger.gpus(Key("team", "digits")) == Gpus(1, 0)
 
 
-def test_without_a_limit_nothing_is_counted() -> None:
+def test_gpus_are_not_counted_without_a_limit() -> None:
     ledger = Ledger(limited=False)
     ledger.gpus.planned(ONE, plan(ONE, 2))
     ledger.gpus.gone(ONE)

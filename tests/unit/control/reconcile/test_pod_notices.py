@@ -38,7 +38,7 @@ def server(
         (server(ready=False), server(ready=True, ip=None), None),
     ],
 )
-def test_a_pod_s_news_are_told_once(before: Object | None, after: Object, told: Notice | None) -> None:
+def test_a_pods_notice_is_sent_once(before: Object | None, after: Object, told: Notice | None) -> None:
     assert of_change(before, after) == told
 
 

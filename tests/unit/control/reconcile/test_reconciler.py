@@ -69,7 +69,7 @@ def reconciler(kube: Applying, clock: Callable[[], float] = lambda: 1000.0) -> R
     )
 
 
-async def test_a_refusal_is_looked_at_again_at_once_when_it_is_new_and_not_when_only_its_words_are() -> None:
+async def test_a_new_refusal_is_requeued_at_once_and_changed_words_are_not() -> None:
     number = itertools.count()
 
     def refuse() -> None:
@@ -105,7 +105,7 @@ async def test_a_reconcile_that_is_cancelled_writes_nothing_more() -> None:
     assert kube.statuses == []
 
 
-async def test_pods_that_come_one_by_one_are_told_of_once_a_second_and_what_is_news_twice(
+async def test_pods_that_arrive_singly_are_written_once_a_second_and_news_twice(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # Revisions are refused too, so the rollout's beginning is kept nowhere, and each look finds it a second later.

@@ -57,7 +57,7 @@ class Behind:
         return Result()
 
 
-async def test_what_could_not_be_done_yet_keeps_its_place_before_what_is_less_urgent() -> None:
+async def test_postponed_work_keeps_its_place_before_less_urgent_keys() -> None:
     queue, behind = WorkQueue(time.monotonic), Behind()
     workers = Workers(queue, cast("Reconciler", behind), CollectorRegistry())
     queue.add(Key("team", "count"), Priority.COUNT)

@@ -21,7 +21,7 @@ def test_each_model_is_due_once_in_ten_seconds() -> None:
 
 
 @given(st.lists(st.integers(1, 30), min_size=1, max_size=12))
-def test_none_is_left_out_when_seconds_are_missed(steps: list[int]) -> None:
+def test_missed_seconds_leave_out_no_model(steps: list[int]) -> None:
     now, seen = 0, set[Name]()
     for step in [*steps, 10]:
         seen |= set(due(sliced(NAMES), now, now + step))
@@ -41,7 +41,7 @@ def picture(balancers: list[Ring], servers: list[Ring]) -> ModelSnapshot:
     return ModelSnapshot(100.0, pods, tuple((f"b-{n}", one) for n, one in enumerate(balancers)), ())
 
 
-def test_what_agents_say_becomes_rates_and_sums() -> None:
+def test_reports_of_agents_become_rates_and_sums() -> None:
     # time, then what BalancerPoint has; below, what PodPoint has
     balancer = ring((90.0, 0, 0, 1000, 0, 0), (100.0, 7, 3, 1200, 20, 10))
     server = ring((90.0, 1, 50, 500, 0, 0, 0, 0, 0), (100.0, 4, 60, 600, 5, 500, 200, 200_000, 600_000))
@@ -50,13 +50,13 @@ def test_what_agents_say_becomes_rates_and_sums() -> None:
     )
 
 
-def test_without_balancers_the_servers_tell_the_rate() -> None:
+def test_servers_give_the_rate_without_balancers() -> None:
     server = ring((90.0, 1, 50, 500, 0, 0, 0, 0, 0), (100.0, 4, 60, 600, 0, 0, 0, 0, 0))
     found = measured(picture([], [server]), 100.0, gpu=None)
     assert (found.rate, found.waiting, found.refused) == (10.0, 4.0, None)
 
 
-def test_what_nobody_says_or_said_long_ago_is_not_known() -> None:
+def test_missing_and_old_reports_are_unknown() -> None:
     assert measured(picture([], []), 100.0, gpu=None) == ModelNumbers()
     old = ring((10.0, 7, 3, 1000, 0, 0), (20.0, 7, 3, 1200, 0, 0))
     silent = ring((99.0, *[math.nan] * 8), (100.0, *[math.nan] * 8))
@@ -70,7 +70,7 @@ def options(*more: str) -> settings.OperatorSettings:
     return settings.of(parser.parse_args([*needed, *more]))
 
 
-def test_there_is_no_dashboard_unless_it_is_asked_for() -> None:
+def test_the_dashboard_is_absent_unless_enabled() -> None:
     assert options().dashboard is None
 
 

@@ -63,7 +63,7 @@ def status(books: Books) -> Any:
     return status_cost.make(view(costs=books.costs.shown(DIGITS)))
 
 
-def test_gpu_time_is_counted_by_what_the_pods_do_and_told() -> None:
+def test_gpu_time_is_counted_by_what_the_pods_do_and_shown() -> None:
     async def scenario(world: World) -> None:
         books = Books(world)
         await books.run(1210, rps=10)
@@ -99,7 +99,7 @@ def test_a_model_at_rest_has_its_status_written_for_nothing() -> None:
     live(scenario)
 
 
-def test_after_a_load_shares_that_have_moved_are_told_once_more_and_then_every_hour() -> None:
+def test_shares_changed_after_a_load_are_shown_once_more_and_then_hourly() -> None:
     async def scenario(world: World) -> None:
         books = Books(world)
         await books.run(1210, gpu=0.5, rps=10)
@@ -135,7 +135,7 @@ def test_shares_that_get_known_after_a_short_load_wait_for_the_hour() -> None:
     live(scenario)
 
 
-def test_a_model_that_never_worked_is_told_its_shares_after_an_hour() -> None:
+def test_a_model_that_never_worked_shows_its_shares_after_an_hour() -> None:
     async def scenario(world: World) -> None:
         books = Books(world)
         await books.run(3500, gpu=0.0)
@@ -148,7 +148,7 @@ def test_a_model_that_never_worked_is_told_its_shares_after_an_hour() -> None:
     live(scenario)
 
 
-def test_load_that_moves_is_told_every_ten_minutes_at_most() -> None:
+def test_a_changing_load_is_shown_every_ten_minutes_at_most() -> None:
     async def scenario(world: World) -> None:
         books = Books(world)
         for n in range(8):
@@ -158,7 +158,7 @@ def test_load_that_moves_is_told_every_ten_minutes_at_most() -> None:
     live(scenario)
 
 
-def test_a_pod_that_comes_or_goes_is_told_at_the_next_look() -> None:
+def test_a_pod_that_comes_or_goes_is_shown_at_the_next_sample() -> None:
     async def scenario(world: World) -> None:
         books = Books(world)
         await books.run(700)
@@ -171,7 +171,7 @@ def test_a_pod_that_comes_or_goes_is_told_at_the_next_look() -> None:
     live(scenario)
 
 
-def test_a_pod_without_a_node_costs_nothing_and_one_that_loads_is_starting() -> None:
+def test_an_unscheduled_pod_costs_nothing_and_a_loading_one_is_starting() -> None:
     async def scenario(world: World) -> None:
         books = Books(world)
         for name, address in (("digits-a-8", None), ("digits-a-9", "10.0.0.9")):
@@ -213,7 +213,7 @@ def test_a_model_on_cpu_has_no_cost() -> None:
     live(scenario)
 
 
-def test_gpus_that_nobody_tells_of_are_neither_busy_nor_idle_and_are_paid_for() -> None:
+def test_unreported_gpus_are_neither_busy_nor_idle_and_are_paid_for() -> None:
     async def scenario(world: World) -> None:
         books = Books(world)
         await books.run(1300, gpu=None)
@@ -227,7 +227,7 @@ def test_gpus_that_nobody_tells_of_are_neither_busy_nor_idle_and_are_paid_for() 
     live(scenario)
 
 
-def test_busy_instances_stand_in_where_the_gpus_tell_nothing() -> None:
+def test_busy_instances_stand_in_if_the_gpus_report_nothing() -> None:
     async def scenario(world: World) -> None:
         books = Books(world, gpus=1)
         for _ in range(12):
@@ -253,7 +253,7 @@ def test_a_standby_counts_and_has_nothing_written() -> None:
     live(scenario)
 
 
-def test_what_was_counted_outlives_the_process_with_the_planners_memory() -> None:
+def test_counted_costs_outlive_the_process_with_the_planners_memory() -> None:
     async def scenario(world: World) -> None:
         books = Books(world)
         await books.run(1200, rps=10)
@@ -288,7 +288,7 @@ def test_a_model_that_goes_is_forgotten() -> None:
     live(scenario)
 
 
-def test_a_process_that_has_not_looked_tells_what_was_told_before() -> None:
+def test_a_process_without_samples_shows_the_last_published_costs() -> None:
     before = {"gpus": 4, "perHour": "10.00"}
     told = view(costs=Shown(settling=True))
     told = replace(told, resource={**told.resource, "status": {"cost": before}})
@@ -302,7 +302,7 @@ def test_shares_are_rounded_and_what_is_not_known_is_left_out() -> None:
     assert status_cost.make(view(costs=Shown(found, "EUR"))) == {"gpus": 3, "savingPercent": 33}
 
 
-def test_prometheus_is_told_gpu_time_by_state_and_a_cost_only_where_the_price_is_known() -> None:
+def test_prometheus_gets_gpu_time_by_state_and_cost_if_priced() -> None:
     spent = Spent(starting=1, busy=2, idle=3, unknown=4, inferences=5)
     told = {(metric.name, more): value for metric, more, value in samples(ModelFacts({}, None, None, None, spent, 7.5))}
 

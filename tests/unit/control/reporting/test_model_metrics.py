@@ -60,7 +60,7 @@ def told(status: dict[str, Any] | None = None, *, of: Spec | None = None, **know
     }
 
 
-def test_everything_that_is_known_is_told_in_base_units() -> None:
+def test_known_values_are_exported_in_base_units() -> None:
     scaled = ModelState(DIGITS, 0.0, raised=3, lowered=1, verdict=VERDICT)
     limits = spec(scaling={"minReplicas": 2, "maxReplicas": 6}, batching={"maxBatchSize": 5})
     assert told(STATUS, of=limits, scaled=scaled, start=PodStart(12.0, 990.0)) == {
@@ -92,7 +92,7 @@ def test_everything_that_is_known_is_told_in_base_units() -> None:
     }
 
 
-def test_what_is_not_known_has_no_sample_and_is_never_zero() -> None:
+def test_unknown_values_have_no_sample_and_are_never_zero() -> None:
     assert told() == {}, "nothing was accepted and no status was written"
     assert told(of=spec()) == {("replicas_wanted",): 9, ("gpus",): 0}, "no scaling: no limits and no targets"
     none = replace(
@@ -127,7 +127,7 @@ def page(world: World) -> str:
     return asyncio.run(of_models(world, world.time).page())
 
 
-def test_series_of_a_model_go_with_it_and_a_standby_tells_none() -> None:
+def test_series_of_a_model_go_with_it_and_a_standby_exports_none() -> None:
     async def scenario(world: World) -> None:
         world.dictate().wanted[DIGITS] = 3
         world.model()
@@ -158,7 +158,7 @@ def test_series_of_a_model_go_with_it_and_a_standby_tells_none() -> None:
     assert page(world) == ""
 
 
-def test_others_have_their_turn_while_a_large_page_is_made_and_a_model_that_goes_meanwhile_is_left_out() -> None:
+def test_a_large_page_yields_to_other_tasks_and_omits_deleted_models() -> None:
     async def scenario(world: World) -> None:
         for n in range(5):
             world.model(f"m{n}")
@@ -180,7 +180,7 @@ def test_others_have_their_turn_while_a_large_page_is_made_and_a_model_that_goes
 CREATED, READY, LATER = "2026-01-01T00:00:00Z", "2026-01-01T00:00:42Z", "2026-01-01T01:00:00Z"
 
 
-def test_a_start_is_what_was_seen_to_become_ready_and_is_measured_once() -> None:
+def test_a_start_ends_at_readiness_and_is_measured_once() -> None:
     async def scenario(world: World) -> None:
         registry = CollectorRegistry()
         starts = StartTimes(world.caches, registry)

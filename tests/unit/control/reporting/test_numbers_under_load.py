@@ -99,7 +99,7 @@ def test_the_dashboard_shows_what_a_request_takes_in_triton(load: Load) -> None:
 
 
 @pytest.mark.parametrize("load", LOADS)
-def test_without_the_gauge_the_queue_is_as_long_as_it_is(load: Load) -> None:
+def test_the_queue_without_the_gauge_is_as_long_as_it_is(load: Load) -> None:
     hub, now = spoken(load)
 
     assert ruled(hub, now) == pytest.approx(load.waiting)
@@ -129,7 +129,7 @@ def test_the_planner_learns_how_many_rows_a_request_has(load: Load) -> None:
     assert found.rows_per_request == pytest.approx(load.rows, rel=0.005)  # it is told to three digits
 
 
-def test_who_is_refused_after_the_request_timeout_is_shown_and_scaled_by() -> None:
+def test_requests_rejected_after_the_timeout_are_shown_and_scaled_for() -> None:
     # A burst at 20 s finds no server, waits for 30 s and is refused; one request per second beside it is served.
     burst, came_s, refused_s, now = 1000, 20, 50, 55
     hub = ObservationStore()

@@ -41,7 +41,7 @@ def test_changes_are_kept_the_newest_first() -> None:
     ]
 
 
-def test_what_tells_nothing_is_not_kept() -> None:
+def test_an_event_without_information_is_not_kept() -> None:
     happened = RecentEvents(Wall())
     happened.changed(KEY, model("True"), model("True", replicas={"ready": 2}))
     happened.changed(KEY, model("True"), model("True", message="2 of 2"))
@@ -60,7 +60,7 @@ def test_the_same_again_is_kept_after_a_while_only() -> None:
     assert len(happened.of(KEY)) == 2
 
 
-def test_it_is_bounded_and_goes_with_the_model() -> None:
+def test_the_history_is_bounded_and_goes_with_the_model() -> None:
     happened = RecentEvents(Wall())
     for n in range(2 * KEPT):
         happened.changed(KEY, model("False"), model("True", message=f"number {n}"))

@@ -81,7 +81,7 @@ def rollout(cluster: Cluster) -> RolloutPlan:
     return found  # type: ignore[no-any-return]  # checked above
 
 
-def test_what_was_counted_before_the_first_look_is_no_evidence() -> None:
+def test_counts_before_the_first_sample_are_no_evidence() -> None:
     watched = Watched()
     watched.totals["new"] = [0, 500]
 
@@ -89,7 +89,7 @@ def test_what_was_counted_before_the_first_look_is_no_evidence() -> None:
     assert watched.look(old=(50, 0), new=(50, 0)) == "wait"
 
 
-def test_one_that_fails_is_worse_and_one_that_does_not_is_as_good() -> None:
+def test_a_failing_canary_is_worse_and_a_sound_one_is_as_good() -> None:
     bad, good = Watched(), Watched()
     verdicts = {(bad.look(old=(50, 0), new=(25, 25)), good.look(old=(50, 0), new=(50, 0))) for _ in range(12)}
 
@@ -100,7 +100,7 @@ def test_one_that_fails_is_worse_and_one_that_does_not_is_as_good() -> None:
     assert last == "promote"
 
 
-def test_a_container_that_starts_anew_is_counted_from_there() -> None:
+def test_a_restarted_container_is_counted_from_its_restart() -> None:
     watched = Watched()
     watched.look()
     watched.look(old=(5, 0), new=(5, 0))
@@ -110,7 +110,7 @@ def test_a_container_that_starts_anew_is_counted_from_there() -> None:
     assert watched.look(old=(5, 0), new=(5, 0)) == "wait"
 
 
-def test_nothing_is_said_where_no_canary_is_under_way() -> None:
+def test_a_verdict_is_absent_if_no_canary_is_under_way() -> None:
     watched = Watched()
     watched.look()
     watched.look(old=(5, 0), new=(5, 0))
@@ -119,7 +119,7 @@ def test_nothing_is_said_where_no_canary_is_under_way() -> None:
     assert watched.look(old=(5, 0), new=(5, 0)) is None
 
 
-def test_another_canary_begins_without_the_evidence_of_the_one_before() -> None:
+def test_a_new_canary_begins_without_earlier_evidence() -> None:
     watched = Watched()
     watched.look()
     assert watched.look(old=(5, 0), new=(5, 0)) == "wait"
@@ -138,39 +138,39 @@ def outcome(watched: Watched, *, looks: int = 120) -> str | None:
     return None
 
 
-def test_one_that_is_half_as_slow_again_is_worse_by_what_the_balancers_saw() -> None:
+def test_a_canary_half_as_slow_again_is_worse_by_the_balancers_latency() -> None:
     slow = Watched(slower=1.6)
     assert outcome(slow) == "rollback"
     assert slow.why.startswith("rolled back, the new revision is worse: p95 ")
 
 
-def test_one_as_quick_is_promoted_and_the_reason_names_its_latency() -> None:
+def test_an_equally_fast_canary_is_promoted_and_the_reason_names_its_latency() -> None:
     alike = Watched()
     assert outcome(alike) == "promote"
     assert "p95 " in alike.why
 
 
-def test_one_whose_requests_wait_longer_is_worse_however_many_wait() -> None:
+def test_a_canary_with_a_longer_queue_is_worse_for_any_number_waiting() -> None:
     watched = Watched()
     # At 12 requests per second 24 wait, and at 6 there are 36.
     watched.waits_us = {"old": 2_000_000, "new": 6_000_000}
     assert (outcome(watched), "queue 6" in watched.why) == ("rollback", True)
 
 
-def test_without_balancers_latency_is_no_part_of_it() -> None:
+def test_latency_is_no_part_of_the_analysis_without_balancers() -> None:
     alike = Watched(balanced=False)
     assert outcome(alike) == "promote"
     assert "p95 " not in alike.why
 
 
-def test_a_balancer_that_tells_no_latency_is_waited_for() -> None:
+def test_a_balancer_without_latency_is_waited_for() -> None:
     silent = Watched()
     silent.balanced = False
     assert outcome(silent, looks=40) is None
     assert silent.why == "waits: no latencies of stable and canary are told"
 
 
-def test_a_balancer_that_starts_anew_is_counted_from_there() -> None:
+def test_a_restarted_balancer_is_counted_from_its_restart() -> None:
     watched = Watched()
     for _ in range(30):
         watched.look(old=(60, 0), new=(30, 0))
@@ -178,7 +178,7 @@ def test_a_balancer_that_starts_anew_is_counted_from_there() -> None:
     assert outcome(watched) == "promote"
 
 
-def test_a_slot_with_pods_of_both_revisions_tells_of_neither() -> None:
+def test_a_slot_with_pods_of_both_revisions_says_nothing_of_either() -> None:
     class Mixed(Watched):
         @property
         def servers(self) -> list[Object]:

@@ -55,14 +55,14 @@ def test_a_canary_goes_on_by_its_table(case: tuple[Any, ...], outcome: str, step
     assert said in found.say
 
 
-def test_after_the_last_step_it_is_for_everybody() -> None:
+def test_a_canary_gets_every_request_after_its_last_step() -> None:
     last = RolloutRecord(began=rfc3339(START), step=1, step_at=rfc3339(START))
 
     assert advance(last, rules(), now=OVER, count=10, ready=5, verdict=FINE, wished="").outcome == "promoted"
 
 
 @given(st.integers(1, 1000), st.integers(1, 99))
-def test_both_have_a_pod_and_the_sum_is_the_count(count: int, weight: int) -> None:
+def test_both_revisions_have_a_pod_and_the_sum_is_the_replicas(count: int, weight: int) -> None:
     pods = share(count, weight)
 
     assert pods >= 1
@@ -130,7 +130,7 @@ def test_a_rollout_without_a_canary_takes_place_where_the_servers_are() -> None:
     ("verdict", "word", "reason"),
     [("rollback", "", Reason.CANARY_WORSE), ("wait", ABORT, Reason.CANARY_ABORTED)],
 )
-def test_a_worse_or_aborted_canary_goes_at_once_and_is_not_tried_again(verdict: Any, word: str, reason: Reason) -> None:
+def test_a_worse_or_aborted_canary_goes_at_once_and_is_not_retried(verdict: Any, word: str, reason: Reason) -> None:
     cluster, first, asked = begun()
     cluster.settle(rounds=4, step_s=1)
     cluster.verdict = CanaryVerdict(asked, verdict, "errors 4 % of 100 requests against 0 %")
@@ -181,7 +181,7 @@ def test_without_room_one_pod_gives_way_to_the_canary() -> None:
     assert cluster.ready == 5
 
 
-def test_a_canarys_wait_for_room_begins_when_a_pod_was_told_to_go() -> None:
+def test_a_canarys_wait_for_capacity_begins_when_a_pod_is_evicted() -> None:
     cluster, _, asked = begun(count=5, room=5)
     while not (found := decided(cluster)).trail.replacing:
         before = copy.deepcopy(cluster.children)
@@ -228,7 +228,7 @@ def test_one_replica_is_two_while_it_has_a_canary() -> None:
     assert (split(cluster), cluster.slots()) == ((0, 1), ["b"])
 
 
-def test_at_a_count_of_0_there_is_nothing_to_compare_and_the_new_one_is_taken() -> None:
+def test_the_new_revision_is_taken_without_comparison_at_0_replicas() -> None:
     cluster, _, _ = begun()
     cluster.spec |= {"replicas": 0, "scaling": {"minReplicas": 0, "maxReplicas": 5}}
     cluster.settle(rounds=6, step_s=1)
@@ -288,9 +288,7 @@ class Watched:
 @example(count=4, spare=0, events=["fine", "scale", "wait", "wait", "other"])
 @example(count=4, spare=0, events=["fine", "wait", "wait", "other", "again"])
 @given(count=st.integers(2, 6), spare=st.integers(0, 2), events=st.lists(st.sampled_from(EVENTS), max_size=8))
-def test_whatever_happens_the_pods_that_serve_are_all_but_one_and_the_end_is_one_slot(
-    count: int, spare: int, events: list[str]
-) -> None:
+def test_a_canary_costs_at_most_one_serving_pod_until_one_slot(count: int, spare: int, events: list[str]) -> None:
     cluster, _, asked = begun(count=count, room=count + spare)
     watched = Watched(cluster)
     for event in events:

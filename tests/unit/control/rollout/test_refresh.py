@@ -59,7 +59,7 @@ def test_the_operator_that_rendered_it_finds_nothing_outdated() -> None:
     assert condition(now) is None
 
 
-def test_another_version_applies_the_record_and_says_what_it_would_render_otherwise() -> None:
+def test_a_changed_version_applies_the_record_and_shows_the_difference() -> None:
     before = replace(view(), site=replace(view().site, version="0.1.0"))
     now = newer(served(before))
     found = condition(now)
@@ -91,7 +91,7 @@ def test_a_record_of_before_renderings_were_compared_is_compared() -> None:
 
 
 @pytest.mark.parametrize("name", [False, True])
-def test_a_refreshed_revision_is_rendered_anew_with_a_key_of_its_own(name: bool) -> None:
+def test_a_refreshed_revision_is_rendered_afresh_with_its_own_key(name: bool) -> None:
     now = newer(served(view()))
     old = target(make(now))
     wished = asked(now, names.revision("digits", old.key) if name else old.key)
@@ -124,7 +124,7 @@ def test_each_refresh_names_the_rendering_that_it_ends() -> None:
     assert len({first.key, second.key, first.asks}) == 3
 
 
-def test_what_is_up_to_date_is_not_rolled_over_by_the_wish() -> None:
+def test_a_current_revision_is_not_rolled_over_by_the_request() -> None:
     now = served(view())
 
     assert target(make(asked(now, target(make(now)).key))).key == target(make(now)).key
@@ -161,7 +161,7 @@ def test_a_refused_spec_outdates_nothing() -> None:
         ({"server_image": "localhost/triton:25.01"}, "by this version with other settings"),
     ],
 )
-def test_what_differs_is_named(change: dict[str, Any], said: str) -> None:
+def test_the_differing_fields_are_named(change: dict[str, Any], said: str) -> None:
     now = served(view())
     found = condition(replace(now, site=replace(now.site, **change)))
 

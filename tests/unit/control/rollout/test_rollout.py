@@ -72,7 +72,7 @@ STRATEGIES = st.sampled_from(["Auto", "Surge", "Replace"])
     turns=st.lists(st.sampled_from(["operate", "control", "schedule", "start", "wait"]), max_size=40),
 )
 @draws(1.5)
-def test_no_more_than_the_strategy_allows_goes_in_whatever_order_things_happen(
+def test_no_more_than_the_strategy_allows_goes_in_any_order_of_events(
     strategy: str, count: int, spare: int, loads: bool, turns: list[str]
 ) -> None:
     cluster = served(room=count + spare, count=count, strategy=strategy, surgeWait="1m")
@@ -148,7 +148,7 @@ def test_a_first_revision_without_room_replaces_nothing() -> None:
 
 
 @pytest.mark.parametrize("count", [1, 3, 5])
-def test_another_count_is_no_rollout(count: int) -> None:
+def test_a_change_of_replicas_is_no_rollout(count: int) -> None:
     cluster = served(room=5, count=3)
     cluster.spec["replicas"] = count
 
@@ -160,7 +160,7 @@ def test_another_count_is_no_rollout(count: int) -> None:
     assert set(seen) == {RolloutPhase.COMPLETE}
 
 
-def test_another_count_after_a_rollback_is_no_rollout_either() -> None:
+def test_a_change_of_replicas_after_a_rollback_is_no_rollout() -> None:
     cluster, _ = under_way(room=3)
     cluster.settle(rounds=60)
     assert decided(cluster).phase is RolloutPhase.ROLLED_BACK
@@ -212,7 +212,7 @@ def test_pods_that_wait_for_others_to_end_do() -> None:
         ("Surge", 2, 10 * DEADLINE_S, RolloutPhase.BLOCKED),
     ],
 )
-def test_it_fails_past_the_deadline_unless_it_only_lacks_room(
+def test_a_rollout_fails_past_the_deadline_unless_only_capacity_is_missing(
     strategy: str, room: int, wait_s: float, phase: RolloutPhase
 ) -> None:
     cluster, _ = under_way(room=room, strategy=strategy)
@@ -277,7 +277,7 @@ def test_a_deadline_of_the_rollout_before_is_none_of_this_one() -> None:
     assert decided(cluster).phase is RolloutPhase.PROGRESSING
 
 
-def test_what_cannot_load_is_given_up_at_once_where_a_pod_went_for_it() -> None:
+def test_a_revision_that_cannot_load_fails_at_once_after_an_eviction() -> None:
     cluster, asked = under_way(strategy="Replace")
     (server,) = (s for s in cluster.servers if s.revision == asked)
     signals = Signals(load_errors={server.name: "Internal: the weights are for another model"})
@@ -307,7 +307,7 @@ def test_a_pod_that_went_for_nothing_comes_back() -> None:
     assert decided(cluster).trail.reason == Reason.UNSCHEDULABLE
 
 
-def test_what_cannot_load_has_until_the_deadline_where_nothing_is_lost() -> None:
+def test_a_revision_that_cannot_load_has_the_deadline_if_nothing_is_lost() -> None:
     cluster, asked = under_way(room=3)
     (server,) = (s for s in cluster.servers if s.revision == asked)
     signals = Signals(load_errors={server.name: "no"})
@@ -316,7 +316,7 @@ def test_what_cannot_load_has_until_the_deadline_where_nothing_is_lost() -> None
     assert condition(told(cluster, signals), "Stalled") == ("LoadFailed", "no")
 
 
-def test_a_reason_is_remembered_though_the_pod_that_gave_it_is_in_a_restart() -> None:
+def test_a_failure_is_remembered_while_its_pod_restarts() -> None:
     cluster, asked = under_way(room=3)
     (server,) = (s for s in cluster.servers if s.revision == asked)
     cluster.signals = Signals(load_errors={server.name: "the weights are for another model"})
@@ -330,7 +330,7 @@ def test_a_reason_is_remembered_though_the_pod_that_gave_it_is_in_a_restart() ->
     assert told(cluster)["rollout"]["failed"]["message"] == "the weights are for another model"
 
 
-def test_a_reason_that_could_not_be_heard_yet_is_waited_for() -> None:
+def test_a_failure_that_could_not_be_reported_yet_is_waited_for() -> None:
     cluster, _ = under_way(room=3)
     cluster.now += DEADLINE_S
     seen = cluster.look()
@@ -340,7 +340,7 @@ def test_a_reason_that_could_not_be_heard_yet_is_waited_for() -> None:
     assert (found.phase, found.again_s) == (RolloutPhase.PROGRESSING, 1)
 
 
-def test_a_revision_hidden_by_a_count_of_0_fails_when_it_is_woken() -> None:
+def test_a_revision_hidden_by_0_replicas_fails_when_it_is_woken() -> None:
     cluster = served(room=2, count=1)
     cluster.spec |= {"replicas": 0, "scaling": {"minReplicas": 0, "maxReplicas": 2}}
     cluster.settle(rounds=3)
@@ -358,7 +358,7 @@ def test_a_revision_hidden_by_a_count_of_0_fails_when_it_is_woken() -> None:
     assert cluster.ready == 1
 
 
-def test_nothing_comes_back_where_nothing_was_ever_served() -> None:
+def test_no_revision_returns_if_none_was_ever_served() -> None:
     cluster = Cluster({**served(room=1, count=1).spec}, room=1)
     cluster.bad.add(cluster.key())
     cluster.settle(step_s=60)
@@ -393,7 +393,7 @@ def failed() -> tuple[Cluster, str, str]:
     return cluster, cluster.applied[0], asked
 
 
-def test_what_failed_is_tried_again_once_the_spec_has_asked_for_something_else() -> None:
+def test_a_failed_revision_is_retried_after_another_spec_was_requested() -> None:
     cluster, first, bad = failed()
     third = cluster.key(**THIRD)
     cluster.settle(rounds=5)
@@ -453,7 +453,7 @@ def test_records_of_an_earlier_version_are_good_where_they_serve() -> None:
     assert decided(cluster).trail.served
 
 
-def test_what_served_before_anybody_wrote_it_down_is_gone_back_to() -> None:
+def test_an_unrecorded_serving_revision_is_rolled_back_to() -> None:
     cluster = without_memory(served(room=3, count=2))
     first = cluster.applied[-1]
     cluster.bad.add(cluster.key(**OTHER))
@@ -489,7 +489,7 @@ def _noted(note: str) -> Revision:
 # What is said
 
 
-def test_the_status_tells_which_revision_serves_and_why_not_the_one_asked_for() -> None:
+def test_the_status_names_the_serving_revision_and_why_not_the_requested_one() -> None:
     cluster, first, bad = failed()
     found = told(cluster)
     reason, message = condition(found, "Stalled")
@@ -509,7 +509,7 @@ def test_the_status_tells_which_revision_serves_and_why_not_the_one_asked_for() 
     assert condition(found, "Reconciling") == ("", "")
 
 
-def test_what_keeps_the_new_pods_from_being_ready_is_told_at_once_while_the_old_ones_serve() -> None:
+def test_failures_of_new_pods_are_shown_while_the_old_ones_serve() -> None:
     cluster, asked = under_way(room=3)
     said = {"reason": "ErrImagePull", "message": "registry.example.com/models/a:2: not found"}
     pulling = [{"name": "fetch", "restartCount": 0, "state": {"waiting": said}, "lastState": {}}]

@@ -41,7 +41,7 @@ def after(before: Scope, planned: ReconcilePlan, **fields: Any) -> Scope:
 
 
 @pytest.mark.parametrize("binary", [False, True])
-def test_sequences_over_several_replicas_are_refused_where_nothing_binds_them_to_a_pod(*, binary: bool) -> None:
+def test_sequences_over_several_replicas_are_rejected_without_binding_to_a_pod(*, binary: bool) -> None:
     planned = make(of_config_map(binary=binary))
 
     assert (planned.acceptance.accepted, planned.acceptance.reason) == (False, Reason.INVALID)
@@ -57,7 +57,7 @@ def test_sequences_over_several_replicas_are_refused_where_nothing_binds_them_to
         {"scaling": {"maxReplicas": 5}, "traffic": STICKY},
     ],
 )
-def test_with_one_replica_or_a_header_they_are_served_and_nothing_is_computed_twice(spec: dict[str, Any]) -> None:
+def test_sequences_with_one_replica_or_header_are_served_without_repeated_work(spec: dict[str, Any]) -> None:
     planned = make(of_config_map(**spec))
 
     assert planned.acceptance.accepted
@@ -65,7 +65,7 @@ def test_with_one_replica_or_a_header_they_are_served_and_nothing_is_computed_tw
     assert balancers_plan(planned).get("sticky_header", "") == ("x-sequence-id" if "traffic" in spec else "")
 
 
-def test_another_model_needs_no_header() -> None:
+def test_a_model_without_sequences_needs_no_header() -> None:
     planned = make(of_config_map("dynamic_batching {}"))
 
     assert planned.acceptance.accepted
@@ -97,7 +97,7 @@ def told(key: str, message: str, code: int = 0) -> Any:
     return pod("p", ready=True, revision=key, init=[{"name": "fetch", "restartCount": 0, "state": state}])
 
 
-def test_of_a_volume_the_first_pod_tells_and_it_is_remembered_without_it() -> None:
+def test_the_first_pod_reports_a_volumes_sequences_and_the_record_keeps_them() -> None:
     first = view({"replicas": 1})
     planned = make(first)
     assert planned.target is not None

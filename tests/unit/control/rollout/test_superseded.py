@@ -85,7 +85,7 @@ def test_specs_in_quick_succession_cost_no_more_pods_than_one(strategy: str, to:
     assert [s.revision for s in cluster.servers] == [found.asked.key] * 4
 
 
-def test_a_share_is_that_of_its_pods_and_never_more_than_it_was() -> None:
+def test_a_share_is_that_of_its_pods_and_never_grows() -> None:
     cluster, _, _ = begun(count=3, room=3)
     cluster.settle(rounds=6, step_s=20)
     assert weights(cluster) == {"a": 80, "b": 20}
@@ -97,7 +97,7 @@ def test_a_share_is_that_of_its_pods_and_never_more_than_it_was() -> None:
     assert weights(cluster) == {"a": 1, "b": 99}
 
 
-def test_pods_that_answer_nobody_go_at_once() -> None:
+def test_pods_that_answer_no_client_go_at_once() -> None:
     cluster, _, asked = half()
     for server in cluster.of("b"):
         server.ready = False
@@ -107,7 +107,7 @@ def test_pods_that_answer_nobody_go_at_once() -> None:
     assert RolloutRecord.of(cluster.records[asked]).result == RolloutResult.SUPERSEDED
 
 
-def test_where_the_others_are_enough_it_goes_at_once() -> None:
+def test_a_superseded_canary_goes_at_once_if_the_others_suffice() -> None:
     cluster, _, _ = begun(count=1, room=2)
     cluster.settle(rounds=4, step_s=1)
     assert split(cluster) == (1, 1)
@@ -126,7 +126,7 @@ def test_the_count_is_followed_while_it_goes(count: int, stays: int) -> None:
 
 
 @pytest.mark.parametrize("lost", ["both", "the canary's", "the others'"])
-def test_the_wait_for_room_begins_when_pods_were_told_to_go(lost: str) -> None:
+def test_the_wait_for_capacity_begins_when_pods_are_evicted(lost: str) -> None:
     cluster, _, _ = half()
     ask(cluster, "other")
     cluster.spec["rollout"] = {**cluster.spec["rollout"], "strategy": "Auto", "surgeWait": "2s"}
@@ -151,7 +151,7 @@ def test_the_wait_for_room_begins_when_pods_were_told_to_go(lost: str) -> None:
     assert cluster.slots() == ["a"]
 
 
-def test_under_surge_it_stays_until_there_is_room() -> None:
+def test_a_superseded_canary_stays_under_surge_until_there_is_capacity() -> None:
     cluster, first, _ = half()
     cluster.spec["rollout"] = {"strategy": "Surge"}
     ask(cluster, "undo")
@@ -179,7 +179,7 @@ def test_more_pods_than_room_do_not_keep_it() -> None:
     ("word", "when"),
     [("abort", "before"), ("abort", "with it"), ("abort", "after"), ("rollback", "before"), ("rollback", "with it")],
 )
-def test_one_that_is_bad_goes_at_once_though_the_spec_has_left_it(word: str, when: str) -> None:
+def test_a_bad_canary_goes_at_once_even_if_superseded(word: str, when: str) -> None:
     cluster, _, asked = half()
 
     def condemn() -> None:
@@ -204,7 +204,7 @@ def test_one_that_is_bad_goes_at_once_though_the_spec_has_left_it(word: str, whe
     assert before == cluster.operate()
 
 
-def test_one_with_another_name_than_is_routed_goes_at_once() -> None:
+def test_a_canary_with_an_unrouted_name_goes_at_once() -> None:
     cluster, _, _ = begun(count=4, room=5)
     cluster.spec["model"] = {**cluster.spec["model"], "name": "other"}
     cluster.settle(rounds=4, step_s=1)
@@ -214,7 +214,7 @@ def test_one_with_another_name_than_is_routed_goes_at_once() -> None:
     assert {p.slot: p.replicas for p in decided(cluster).slots} == {"a": 4, "b": 0}
 
 
-def test_what_waits_for_it_looks_again_when_time_alone_lets_a_pod_go() -> None:
+def test_a_waiting_rollout_is_requeued_when_time_alone_lets_a_pod_go() -> None:
     cluster, _, _ = half()
     ask(cluster, "other")
     for act in (cluster.operate, cluster.control, cluster.schedule):
@@ -226,7 +226,7 @@ def test_what_waits_for_it_looks_again_when_time_alone_lets_a_pod_go() -> None:
     assert told(cluster)["rollout"]["phase"] == "Progressing"
 
 
-def test_it_says_what_it_waits_for_while_pods_of_it_give_way() -> None:
+def test_the_status_says_what_it_waits_for_while_pods_give_way() -> None:
     cluster, _, _ = half()
     ask(cluster, "undo")
     for act in (cluster.operate, cluster.control, cluster.schedule):
@@ -238,7 +238,7 @@ def test_it_says_what_it_waits_for_while_pods_of_it_give_way() -> None:
     assert "needs 1 more nvidia.com/gpu" in found["message"]
 
 
-def test_a_pod_whose_room_is_on_its_way_to_another_costs_no_second_one() -> None:
+def test_a_pod_whose_capacity_goes_to_another_costs_no_second_one() -> None:
     cluster, _, _ = half()
     cluster.spec["replicas"] = 6
     cluster.settle(rounds=10)
@@ -263,7 +263,7 @@ def test_pods_that_are_about_to_go_elsewhere_are_not_counted_on() -> None:
     assert (split(cluster), [p.replicas for p in decided(cluster).slots]) == ((5, 1), [5, 1])
 
 
-def test_one_that_is_asked_for_again_keeps_its_pods_until_the_others_are_back() -> None:
+def test_a_canary_requested_again_keeps_its_pods_until_the_others_return() -> None:
     cluster, _, asked = begun(count=5, room=5)
     cluster.verdict = CanaryVerdict(asked, "promote", "as good")
     cluster.settle(rounds=6, step_s=31)
@@ -282,7 +282,7 @@ def test_one_that_is_asked_for_again_keeps_its_pods_until_the_others_are_back() 
     assert (split(cluster), cluster.ready) == ((4, 1), 5)
 
 
-def test_without_analysis_nothing_that_it_says_is_heard() -> None:
+def test_a_verdict_is_ignored_without_analysis() -> None:
     cluster, _, asked = half()
     cluster.spec["rollout"]["canary"]["analysis"] = "Off"
     ask(cluster, "undo")

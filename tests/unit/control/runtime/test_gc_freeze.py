@@ -38,7 +38,7 @@ async def looks() -> None:
         await asyncio.sleep(0)
 
 
-async def test_what_is_new_is_frozen_once_it_is_much() -> None:
+async def test_new_objects_are_frozen_once_they_are_many() -> None:
     before, usual = gc.get_freeze_count(), gc.get_threshold()
     world = World(size=20 * MIN_OBJECTS)
     async with running(world) as heap:
@@ -59,7 +59,7 @@ async def test_what_is_new_is_frozen_once_it_is_much() -> None:
     assert gc.get_threshold() == usual
 
 
-async def test_a_small_heap_is_left_alone_until_a_thousand_changes_or_ten_minutes() -> None:
+async def test_a_small_heap_is_left_until_a_thousand_changes_or_ten_minutes() -> None:
     world = World(size=4, changes=0)
     async with running(world) as heap:
         world.changes, world.now = MIN_OBJECTS - 1, OFTEN_S - 1

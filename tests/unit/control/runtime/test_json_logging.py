@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import pytest
 
 
-def test_an_attempt_that_is_repeated_is_no_error_and_the_last_one_is(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_repeated_attempt_is_no_error_and_the_last_one_is(capsys: pytest.CaptureFixture[str]) -> None:
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     try:

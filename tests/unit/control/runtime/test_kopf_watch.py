@@ -46,7 +46,7 @@ def test_a_watch_that_is_closing_already_is_no_error(
         {"message": "a watch can't be closed", "asyncgen": None, "exception": ConnectionError("x")},
     ],
 )
-def test_any_other_trouble_of_the_loop_is_told(caplog: pytest.LogCaptureFixture, context: dict[str, Any]) -> None:
+def test_other_failures_of_the_loop_are_reported(caplog: pytest.LogCaptureFixture, context: dict[str, Any]) -> None:
     loop = asyncio.new_event_loop()
     loop.set_exception_handler(kopf_watch._ended_anyway)
     loop.call_exception_handler(context)

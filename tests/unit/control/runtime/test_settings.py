@@ -25,7 +25,7 @@ def taken(*options: str) -> OperatorSettings:
     return settings.of(parser.parse_args([*NEEDED, *options]))
 
 
-def test_without_a_url_there_is_no_prometheus() -> None:
+def test_prometheus_is_off_without_a_url() -> None:
     assert taken().prometheus is None
 
 
@@ -66,7 +66,7 @@ def test_every_option_reaches_the_site(tmp_path: Path) -> None:
     ],
     ids=str,
 )
-def test_what_cannot_work_is_refused_with_the_option_and_a_good_example(options: list[str], told: str) -> None:
+def test_an_impossible_setting_is_refused_with_option_and_good_example(options: list[str], told: str) -> None:
     with pytest.raises(SettingsError) as caught:
         taken(*options)
 
@@ -75,7 +75,7 @@ def test_what_cannot_work_is_refused_with_the_option_and_a_good_example(options:
     assert "\n" not in str(caught.value)
 
 
-def test_a_password_is_not_told() -> None:
+def test_a_password_is_not_shown() -> None:
     with pytest.raises(SettingsError) as caught:
         taken("--prometheus-url=https://ml:hunter2@prometheus?x=1")
 
@@ -125,7 +125,7 @@ def test_network_policies_are_made_where_their_peers_are_named() -> None:
             taken(f"--network-policies={bad}")
 
 
-def test_prices_of_gpus_are_by_product_and_a_missing_one_is_not_zero() -> None:
+def test_gpu_prices_are_by_product_and_a_missing_one_is_not_zero() -> None:
     assert taken().prices is None
     made = taken("--gpu-price=NVIDIA-L4=0.80", "--gpu-price=default=2.5", "--currency=EUR").prices
     assert made is not None
@@ -153,7 +153,7 @@ def test_the_annotations_of_services_are_beginnings_of_keys_with_a_domain() -> N
             taken(f"--service-annotations={bad}")
 
 
-def test_namespaces_are_watched_as_often_as_they_are_named_and_none_means_all() -> None:
+def test_namespaces_are_watched_as_often_as_named_and_by_default_all() -> None:
     assert taken().watch_namespaces == ()
     assert taken("--watch-namespace=").watch_namespaces == ()
     assert taken(*(f"--watch-namespace={name}" for name in ("b", "a", "b"))).watch_namespaces == ("b", "a")

@@ -59,7 +59,7 @@ def from_config_map(name: str = "digits", source: str = "files") -> Object:
     return made
 
 
-def test_a_child_whose_label_is_changed_concerns_the_old_owner_and_the_new_one() -> None:
+def test_a_relabelled_child_concerns_the_old_owner_and_the_new_one() -> None:
     world = World()
     services = world.caches.children[kinds.SERVICE]
     world.store(services, labelled(kinds.SERVICE, "digits", "digits"))
@@ -70,7 +70,7 @@ def test_a_child_whose_label_is_changed_concerns_the_old_owner_and_the_new_one()
     assert sorted(world.queued) == [DIGITS, Key("team", "other")]
 
 
-def test_a_child_without_an_owner_concerns_nobody() -> None:
+def test_a_child_without_an_owner_concerns_no_model() -> None:
     world = World()
     obj = labelled(kinds.SERVICE, "digits", "digits")
     obj["metadata"]["labels"] = None
@@ -90,7 +90,7 @@ async def test_the_content_of_a_config_map_is_read_once_per_version() -> None:
     assert world.caches._contents.keys() == {FILES}
 
 
-async def test_the_content_of_a_config_map_is_forgotten_with_the_last_model_that_names_it() -> None:
+async def test_a_config_maps_content_is_forgotten_with_its_last_model() -> None:
     world = World()
     await world.config_map(FILES)
     for name in ("digits", "second"):
@@ -105,7 +105,7 @@ async def test_the_content_of_a_config_map_is_forgotten_with_the_last_model_that
     assert world.caches._contents == {}
 
 
-async def test_the_content_of_a_config_map_is_forgotten_when_the_model_takes_another_source() -> None:
+async def test_a_config_maps_content_is_forgotten_when_the_model_changes_its_source() -> None:
     world = World()
     world.store(world.caches.resources, from_config_map())
     await world.config_map(FILES)
@@ -141,7 +141,7 @@ def written(manager: str, time: str, *fields: str, subresource: str = "") -> dic
         ([written("halcyon", "03:00"), written("kubectl", "01:00", "replicas")], "kubectl"),
     ],
 )
-def test_who_wrote_the_count_last_is_kept_of_managed_fields_and_nothing_else(entries: Any, writer: str) -> None:
+def test_the_last_writer_of_the_replicas_is_kept_of_managed_fields_alone(entries: Any, writer: str) -> None:
     obj = resource()
     obj["metadata"]["managedFields"] = entries
     kept = World().caches.resources.project(obj)
@@ -168,7 +168,7 @@ def component_pod(
     )
 
 
-def test_balancers_that_are_ready_are_told_apart_from_servers_and_from_those_of_others() -> None:
+def test_ready_balancers_are_distinguished_from_servers_and_those_of_others() -> None:
     world = World()
     for obj in (
         component_pod("b-0", names.BALANCER),
@@ -192,7 +192,7 @@ def test_a_balancer_pod_wakes_no_reconcile_and_a_server_pod_does() -> None:
     assert world.queued == [DIGITS]
 
 
-async def test_what_keeps_a_balancer_from_starting_wakes_a_reconcile_that_sees_it() -> None:
+async def test_a_failing_balancer_wakes_a_reconcile_that_sees_it() -> None:
     world = World()
     world.store(world.caches.resources, resource())
     world.store(world.caches.pods, component_pod("b-0", names.BALANCER))
@@ -236,7 +236,7 @@ def autoscaler(name: str, target: str, *, kind: str = "ModelDeployment", owner: 
         (autoscaler("theirs", "digits", kind="StatefulSet"), ""),
     ],
 )
-async def test_an_autoscaler_of_somebody_else_is_found_by_what_it_scales(hpa: Object, said: str) -> None:
+async def test_an_external_hpa_is_found_by_its_target(hpa: Object, said: str) -> None:
     world = World()
     world.store(world.caches.resources, resource())
     for owner in hpa["metadata"].get("ownerReferences", ()):
@@ -268,7 +268,7 @@ async def test_an_autoscaler_on_a_deployment_of_servers_is_found_too(hpa: Object
     assert (view.foreign_autoscaler, view.foreign_below) == ("", below)
 
 
-def test_an_autoscaler_on_a_deployment_of_ours_concerns_its_owner_and_on_others_nobody() -> None:
+def test_an_hpa_on_our_deployment_concerns_its_owner_and_others_none() -> None:
     world = World()
     world.store(world.caches.children[kinds.DEPLOYMENT], labelled(kinds.DEPLOYMENT, "digits-a", "digits"))
     world.queued.clear()
@@ -287,7 +287,7 @@ def test_an_autoscaler_that_takes_another_target_concerns_both() -> None:
     assert world.queued[1:] == [DIGITS, Key("team", "other")]
 
 
-def test_the_caches_are_behind_until_they_have_our_own_write_of_the_count() -> None:
+def test_the_caches_are_stale_until_they_have_our_own_write_of_replicas() -> None:
     world = World()
     world.store(world.caches.resources, resource())
     made = resource()

@@ -254,7 +254,7 @@ def test_an_object_of_the_schema_s_types_is_left_as_it_is() -> None:
         ({"runtime": {"env": [{"value": "x"}]}}, "spec.runtime.env[0].name is missing"),
     ],
 )
-def test_what_is_wrong_is_said_with_field_value_and_a_good_example(spec: dict[str, Any], said: str) -> None:
+def test_a_malformed_field_is_reported_with_value_and_good_example(spec: dict[str, Any], said: str) -> None:
     made = resource() | {"spec": spec}
     kept = _project_resource(made)
 
@@ -282,7 +282,7 @@ def test_an_object_nested_beyond_reading_is_still_there(path: Path) -> None:
     assert plan.make(view(resource=kept)).acceptance.accepted is (path[0] == "status")
 
 
-def test_what_was_accepted_keeps_serving_beside_a_field_of_another_type() -> None:
+def test_an_accepted_spec_keeps_serving_beside_a_field_of_another_type() -> None:
     children = world(view({"replicas": 3}))
     revisions = tuple(filter(None, (plan.revision.read(obj) for obj in children.values())))
     kept = _project_resource(resource({"replicas": 3, "scaling": "x"}))
@@ -293,7 +293,7 @@ def test_what_was_accepted_keeps_serving_beside_a_field_of_another_type() -> Non
     assert (planned.spec is not None, planned.replicas) == (True, 3)
 
 
-def test_it_is_said_once_and_counted_until_it_is_put_right(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_malformed_object_is_reported_once_and_counted_until_corrected(caplog: pytest.LogCaptureFixture) -> None:
     replica = Replica()
     registry = CollectorRegistry()
     registry.register(malformed_objects.MalformedObjectsPage(replica.caches.malformed))
@@ -362,7 +362,7 @@ async def ran(informer: Informer) -> None:
     await asyncio.gather(task, return_exceptions=True)
 
 
-async def test_a_pod_that_can_not_be_read_is_passed_over_until_it_can() -> None:
+async def test_an_unreadable_pod_is_skipped_until_it_is_readable() -> None:
     odd = pod("odd", 2, status={"conditions": ["Ready"]})
     later = ("MODIFIED", pod("odd", 10))
     caches = ClusterState(Listed([odd, pod("good", 3)]), enqueue=lambda _: None)
@@ -376,7 +376,7 @@ async def test_a_pod_that_can_not_be_read_is_passed_over_until_it_can() -> None:
     assert caches.malformed.counts() == {}
 
 
-async def test_an_object_that_becomes_unreadable_leaves_the_cache_and_the_count_when_it_goes() -> None:
+async def test_an_object_that_becomes_unreadable_leaves_the_cache_and_the_count() -> None:
     odd = pod("odd", 10, status={"containerStatuses": "x"})
     caches = ClusterState(Listed([pod("odd", 2)], ("MODIFIED", odd)), enqueue=lambda _: None)
     await ran(caches.pods)
@@ -418,7 +418,7 @@ def test_words_of_an_index_that_are_none_are_no_reason_to_end() -> None:
 
 
 @pytest.mark.parametrize("text", ["[" * 100_000, '{"a":' * 100_000, '"x"', "[1]", "null", '{"model": "x"}', "{"])
-def test_an_accepted_spec_that_somebody_has_edited_ends_nothing(replica: Replica, text: str) -> None:
+def test_an_edited_accepted_spec_ends_nothing(replica: Replica, text: str) -> None:
     maps = replica.caches.children[kinds.CONFIG_MAP]
     kept = copy.deepcopy(maps.get(Key("team", names.balancer("digits"))))
     in_force = replica.accepted(ODD)
@@ -434,7 +434,7 @@ def test_an_accepted_spec_that_somebody_has_edited_ends_nothing(replica: Replica
 
 
 @pytest.mark.parametrize("message", ["[" * 4096, '{"a":' * 800, "null", "1", '{"reason": [], "message": {}}'])
-def test_a_fetcher_s_last_words_of_any_depth_are_told_as_they_are(message: str) -> None:
+def test_a_fetchers_last_words_of_any_depth_are_shown_unchanged(message: str) -> None:
     ended = {"name": "fetch", "state": {"terminated": {"exitCode": 1, "reason": "Error", "message": message}}}
     caches = ClusterState(MemoryKube(), enqueue=lambda _: None)
     balancer = pod("odd", 2, status={"phase": "Pending", "initContainerStatuses": [ended]})
@@ -479,7 +479,7 @@ def test_a_row_that_can_not_be_made_says_so_beside_the_others() -> None:
     assert fleet._rows[Name("a", "good")][1] == row(WHOLE)
 
 
-def test_whatever_fails_in_a_guarded_block_is_noted_but_for_a_cancellation() -> None:
+def test_failures_in_a_guarded_block_are_noted_except_cancellation() -> None:
     found = Malformed()
     with found.passed_over("Pod", GOOD, "metrics"):
         raise ValueError("x")

@@ -72,14 +72,16 @@ def route(
     ],
     ids=["same", "one of two", "no names", "one listener of all", "listeners", "names", "wildcard", "a name and none", "gateways", "namespaces"],
 )  # fmt: skip
-def test_what_two_models_of_one_name_ask_for(one: dict[str, Any], other: dict[str, Any], requests: str) -> None:
+def test_two_routes_of_one_model_name_share_the_same_requests(
+    one: dict[str, Any], other: dict[str, Any], requests: str
+) -> None:
     first, second = route("a", one), route("b", other)
 
     assert route_conflicts.same(first, second) == requests
     assert route_conflicts.same(second, first) == requests
 
 
-def test_over_http_models_of_other_names_share_a_hostname_and_over_grpc_they_can_t() -> None:
+def test_models_share_a_hostname_over_http_and_not_over_grpc() -> None:
     asked = gateway(grpc={"hostnames": ["grpc.example.com"]})
 
     assert route_conflicts.same(route("a", asked), route("b", asked, model="bert")) == ""
@@ -93,7 +95,7 @@ def test_over_http_models_of_other_names_share_a_hostname_and_over_grpc_they_can
     assert route_conflicts.same(route("a", asked), route("b", asked, grpc=True)) == ""
 
 
-def test_the_older_route_gets_them_and_of_one_second_the_first_by_name() -> None:
+def test_the_older_route_wins_and_then_the_first_by_name() -> None:
     old, new, beside = route("b", gateway()), route("a", gateway(), made=NEW), route("c", gateway())
 
     assert route_conflicts.winner(new, [beside, old]) == (old, "/v2/models/resnet at a.example.com")
@@ -129,7 +131,7 @@ def condition(now: Scope, kind: str = "RoutesAccepted") -> tuple[str, str, str]:
     return next((c["status"], c["reason"], c["message"]) for c in made["conditions"] if c["type"] == kind)
 
 
-def test_a_model_whose_requests_an_older_one_gets_says_so_and_what_to_do() -> None:
+def test_a_model_that_loses_its_requests_says_so_with_a_remedy() -> None:
     assert condition(served())[:2] == ("True", "RoutesAccepted")
     assert condition(served(route("older", gateway(), model="digits", made=NEW + "x")))[:2] == (
         "True",
@@ -145,7 +147,7 @@ def test_a_model_whose_requests_an_older_one_gets_says_so_and_what_to_do() -> No
     assert condition(served(route("older", gateway(), model="digits")), "Ready")[1] == "RouteConflict"
 
 
-def test_of_another_tenant_no_name_is_told() -> None:
+def test_the_names_of_another_tenant_are_not_shown() -> None:
     theirs = route("secret", gateway(grpc={"hostnames": ["grpc.example.com"]}), namespace="mallory", grpc=True)
 
     _, reason, message = condition(served(theirs))

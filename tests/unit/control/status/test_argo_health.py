@@ -37,7 +37,7 @@ def condition(kind: str, state: str) -> dict[str, Any]:
     more=st.sampled_from([None, "Reconciling", "Stalled"]),
     turned=st.booleans(),
 )
-def test_it_sees_what_kstatus_sees(seen: int, ready: str, more: str | None, *, turned: bool) -> None:
+def test_argo_health_equals_kstatus(seen: int, ready: str, more: str | None, *, turned: bool) -> None:
     conditions = [condition("Accepted", "True"), condition("Ready", ready)]
     conditions += [condition(more, "True")] if more else []
     resource = {
@@ -48,14 +48,14 @@ def test_it_sees_what_kstatus_sees(seen: int, ready: str, more: str | None, *, t
 
 
 @pytest.mark.parametrize("status", [{}, {"observedGeneration": 0}])
-def test_what_nobody_has_seen_is_under_way(status: dict[str, Any]) -> None:
+def test_an_unobserved_object_is_in_progress(status: dict[str, Any]) -> None:
     assert health({"metadata": {"generation": 1}, "status": status}) == {
         "status": "Progressing",
         "message": "the operator has not seen this spec yet",
     }
 
 
-def test_its_message_is_the_condition_s() -> None:
+def test_the_health_message_is_that_of_the_condition() -> None:
     status = {"observedGeneration": 1, "conditions": [condition("Ready", "False"), condition("Stalled", "True")]}
     assert health({"metadata": {"generation": 1}, "status": status}) == {
         "status": "Degraded",

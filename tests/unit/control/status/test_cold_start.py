@@ -24,7 +24,7 @@ def told(*pods: Any, before: dict[str, Any] | None = None, longest_s: float = 60
     return cold_start.make(now, longest_s=longest_s)
 
 
-def test_a_start_is_told_by_its_parts() -> None:
+def test_a_start_is_shown_by_its_parts() -> None:
     made = start(server("r", "a", NOW, age_s=100))
 
     assert made == ColdStart("a", NOW - 59, 41, (("scheduling", 1), ("pulling", 9), ("fetching", 4), ("loading", 27)))
@@ -41,7 +41,7 @@ def test_a_start_is_told_by_its_parts() -> None:
     }
 
 
-def test_a_pod_that_is_not_ready_or_was_restarted_tells_nothing() -> None:
+def test_a_pod_that_is_not_ready_or_restarted_has_no_start() -> None:
     restarted = server("r", "a", NOW)
     restarted["status"]["containerStatuses"][0]["restartCount"] = 1
 
@@ -50,7 +50,7 @@ def test_a_pod_that_is_not_ready_or_was_restarted_tells_nothing() -> None:
     assert told(server("r", "a", NOW, ready=False)) is None
 
 
-def test_parts_that_nobody_tells_are_left_out() -> None:
+def test_parts_without_a_report_are_left_out() -> None:
     bare = server("r", "a", NOW)
     bare["status"]["initContainerStatuses"] = []
     made = start(bare)
@@ -69,7 +69,7 @@ def test_the_last_start_counts_and_stays_when_its_pod_goes() -> None:
     assert told(before=last) == last
 
 
-def test_what_took_longer_than_a_start_may_is_none() -> None:
+def test_a_start_longer_than_the_limit_is_none() -> None:
     assert told(server("r", "a", NOW), longest_s=40) is None
 
 

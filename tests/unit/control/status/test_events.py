@@ -79,13 +79,15 @@ NO_ROOM = {"phase": "Progressing", "strategyReason": "no room to surge for 1m: p
         ({"phase": "Blocked"}, {"phase": "Blocked", "message": "waits for more room"}, []),
     ],
 )
-def test_what_a_rollout_does_unasked_is_told_once(before: Any, after: Any, expected: list[tuple[str, str]]) -> None:
+def test_unrequested_steps_of_a_rollout_cause_one_event(
+    before: Any, after: Any, expected: list[tuple[str, str]]
+) -> None:
     found = happenings({**status(**GOOD), "rollout": before}, {**status(**GOOD), "rollout": after})
 
     assert [(h.type, h.reason) for h in found] == expected
 
 
-def test_a_blocked_rollout_that_is_stalled_is_told_as_that_alone() -> None:
+def test_a_blocked_and_stalled_rollout_is_reported_as_blocked_alone() -> None:
     stalled = GOOD | {"Stalled": ("True", "RolloutBlocked")}
     found = happenings(status(**GOOD), {**status(**stalled), "rollout": {"phase": "Blocked", "message": "x"}})
 
@@ -101,7 +103,7 @@ class Clock:
         return self.now
 
 
-async def test_an_event_says_what_it_is_about_and_is_not_told_again_for_a_while() -> None:
+async def test_an_event_names_its_object_and_is_not_repeated_for_a_while() -> None:
     kube, clock = MemoryKube(), Clock()
     recorder = EventRecorder(kube, instance="x" * 200, clock=clock)
     happening = NewEvent("Warning", "LoadFailed", "y" * 2000)
@@ -124,7 +126,7 @@ async def test_an_event_says_what_it_is_about_and_is_not_told_again_for_a_while(
     assert {kind for kind, _, _ in kube.objects} == {EVENT}
 
 
-async def test_an_event_about_the_longest_name_has_one_that_the_api_server_takes() -> None:
+async def test_an_event_about_the_longest_name_has_a_valid_name() -> None:
     kube = MemoryKube()
     long = resource()
     long["metadata"]["name"] = "a" * 199 + "-" + "b" * 53
@@ -138,7 +140,7 @@ async def test_an_event_about_the_longest_name_has_one_that_the_api_server_takes
     assert event["regarding"]["name"] == long["metadata"]["name"]
 
 
-async def test_an_event_that_cannot_be_written_stops_nobody(caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_event_that_cannot_be_written_stops_no_other(caplog: pytest.LogCaptureFixture) -> None:
     recorder = EventRecorder(MemoryKube().seen_by(lambda _: "refuse"), instance="x", clock=Clock())
 
     recorder.tell(resource(), NewEvent("Normal", "Ready", "m"))
@@ -147,7 +149,7 @@ async def test_an_event_that_cannot_be_written_stops_nobody(caplog: pytest.LogCa
     assert "cannot write an event" in caplog.text
 
 
-async def test_what_is_told_is_written_beside_and_in_order() -> None:
+async def test_events_are_written_in_the_background_and_in_order() -> None:
     kube = MemoryKube()
     recorder = EventRecorder(kube, instance="x", clock=Clock())
     writing = asyncio.create_task(recorder.run())
@@ -161,7 +163,7 @@ async def test_what_is_told_is_written_beside_and_in_order() -> None:
     assert [event["note"] for event in kube.objects.values()] == list("abcd")
 
 
-async def test_of_too_many_events_the_oldest_goes_and_that_is_said(caplog: pytest.LogCaptureFixture) -> None:
+async def test_the_oldest_of_too_many_events_goes_and_that_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     kube = MemoryKube()
     recorder = EventRecorder(kube, instance="x", clock=Clock())
     for number in range(PENDING + 1):
@@ -213,7 +215,7 @@ UP, DOWN, AGAIN = change(2, 5), change(5, 3, at="10:10"), change(2, 5, at="10:20
         (scaled(UP, mode="Recommend"), scaled(UP), []),
     ],
 )
-def test_every_change_of_the_count_asked_for_is_told_once_in_their_order(
+def test_every_change_of_desired_replicas_causes_one_event_in_order(
     before: Any, after: Any, expected: list[str]
 ) -> None:
     found = happenings(before, after)
@@ -221,7 +223,7 @@ def test_every_change_of_the_count_asked_for_is_told_once_in_their_order(
     assert [(h.type, h.reason) for h in found] == [("Normal", reason) for reason in expected]
 
 
-def test_a_change_of_the_count_is_told_with_its_reason_and_beside_what_else_happened() -> None:
+def test_a_change_of_replicas_is_reported_with_its_reason_beside_other_events() -> None:
     starting = status(**STARTING)
     found = happenings(starting, scaled(UP))
 

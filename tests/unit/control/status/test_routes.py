@@ -66,7 +66,7 @@ def test_the_condition_follows_its_table(now: Scope, expected: tuple[str, str]) 
     assert conditions(now)["RoutesAccepted"][:2] == expected
 
 
-def test_what_the_gateway_says_is_told_in_its_words() -> None:
+def test_the_gateways_message_is_shown_in_its_words() -> None:
     now = served(http=told(YES), grpc=told(YES | {"ResolvedRefs": ("False", "no port 8001")}))
 
     assert conditions(now)["RoutesAccepted"][2] == "Gateway team/edge: GRPCRoute: ResolvedRefs: Why: no port 8001"
@@ -79,5 +79,5 @@ def test_ready_waits_for_the_gateway_only_where_there_are_no_balancers() -> None
     assert conditions(served("HAProxy"))["Ready"][:2] == ("True", "Ready")
 
 
-def test_without_a_gateway_nothing_is_said_of_routes() -> None:
+def test_routes_have_no_condition_without_a_gateway() -> None:
     assert "RoutesAccepted" not in conditions(view())

@@ -126,7 +126,7 @@ def test_accepted_is_false_where_the_api_server_refused_a_write() -> None:
     assert condition(now, "Accepted") == ("False", "Forbidden", "PATCH deployments: exceeded quota")
 
 
-def test_accepted_is_false_where_a_name_is_somebody_s() -> None:
+def test_accepted_is_false_if_a_name_is_taken() -> None:
     now = view(children={(kinds.SERVICE, "digits"): stranger(kinds.SERVICE, "digits")})
 
     assert told(now, "Accepted") == ("False", "Conflict")
@@ -184,7 +184,7 @@ def test_model_loaded_follows_its_table(now: Scope, expected: tuple[str, str]) -
     assert told(now, "ModelLoaded") == expected
 
 
-def test_a_model_that_does_not_load_is_told_in_triton_s_words() -> None:
+def test_a_model_that_does_not_load_is_reported_in_tritons_words() -> None:
     now = deployed(ready=0, starting=1, signals=Signals(load_errors={"starting-0": "unexpected shape"}))
 
     assert condition(now, "ModelLoaded") == ("False", "LoadFailed", "unexpected shape")
@@ -225,7 +225,7 @@ def test_servers_that_are_partly_ready_say_what_the_others_wait_for() -> None:
     )  # fmt: skip
 
 
-def test_pods_that_cannot_be_created_are_told_in_the_api_server_s_words() -> None:
+def test_pods_that_cannot_be_created_are_reported_in_the_api_servers_words() -> None:
     failure = {"conditions": [{"type": "ReplicaFailure", "status": "True", "message": "exceeded quota: gpus"}]}
 
     assert condition(deployed(ready=0, server=failure), "ServersReady") == (
@@ -250,7 +250,7 @@ def test_balancer_ready_follows_its_table(now: Scope, expected: tuple[str, str])
     assert told(now, "BalancerReady") == expected
 
 
-def test_a_balancer_s_pods_that_cannot_be_created_are_told() -> None:
+def test_balancer_pods_that_cannot_be_created_are_reported() -> None:
     now = deployed(balancers=0)
     failure = {"conditions": [{"type": "ReplicaFailure", "status": "True", "message": "forbidden"}]}
     now.children[kinds.DEPLOYMENT, "digits-balancer"]["status"] = failure
@@ -258,7 +258,7 @@ def test_a_balancer_s_pods_that_cannot_be_created_are_told() -> None:
     assert condition(now, "BalancerReady") == ("False", "BalancerNotReady", "0 of 2 balancers are ready: forbidden")
 
 
-def test_what_keeps_a_balancer_from_starting_is_told_where_none_is_ready() -> None:
+def test_a_failing_balancer_is_reported_if_none_is_ready() -> None:
     why = (
         'pod digits-balancer-x: agent ended with Error (exit code 1): cannot list resource "endpointslices", 3 restarts'
     )
@@ -267,7 +267,7 @@ def test_what_keeps_a_balancer_from_starting_is_told_where_none_is_ready() -> No
     assert told(replace(deployed(balancers=1), balancer_trouble=why), "BalancerReady") == ("True", "BalancerReady")
 
 
-def test_what_a_balancer_cannot_do_is_told_whether_another_serves_or_not() -> None:
+def test_limitations_of_a_balancer_are_shown_whether_or_not_another_serves() -> None:
     troubles = ("pod digits-balancer-x: Secret digits-tls: there is no tls.crt",)
     for balancers, so in ((1, "True"), (0, "False")):
         now = replace(deployed(balancers=balancers), troubles=troubles)
@@ -349,14 +349,14 @@ def test_a_mode_that_writes_nothing_says_what_it_would_do() -> None:
 @pytest.mark.parametrize(
     ("look_again_at", "within"), [(AT - 1, 1), (AT + 1.0, 1), (AT + 1.5, 2), (AT + 2.0, 5), (math.inf, 5)]
 )
-def test_the_next_look_is_told_as_the_operator_takes_it(look_again_at: float, within: int) -> None:
+def test_the_next_poll_is_shown_as_the_operator_does_it(look_again_at: float, within: int) -> None:
     made = replace(DECIDED, look_again_at=look_again_at)
     message = condition(deployed(SCALING, signals=HEARD, scaling=decided(made)), "ScalingActive")[2]
 
     assert message.endswith(f"limited by nothing; next look within {within} s")
 
 
-def test_where_the_hpa_decides_no_look_of_ours_is_told() -> None:
+def test_the_status_has_no_poll_of_ours_if_the_hpa_decides() -> None:
     made = replace(DECIDED, desired=None, look_again_at=AT)
     message = condition(deployed(SCALING, signals=HEARD, scaling=decided(made)), "ScalingActive")[2]
 
@@ -426,9 +426,7 @@ LATE = {"batching": {"maxQueueDelay": "1s"}, "traffic": {"requestTimeout": "1s"}
     ],
     ids=["shorter", "no delay", "as long", "a limit that nobody follows", "both"],
 )
-def test_a_batch_that_is_waited_for_longer_than_its_requests_live_is_warned_of(
-    spec: dict[str, Any], fields: list[str]
-) -> None:
+def test_a_batch_delay_beyond_the_request_timeout_causes_a_warning(spec: dict[str, Any], fields: list[str]) -> None:
     now = deployed(spec)
 
     if not fields:
@@ -560,7 +558,7 @@ def test_a_new_generation_is_in_progress_before_it_was_looked_at() -> None:
     heard=st.booleans(),
 )
 @draws(2.5)
-def test_any_status_is_one_that_the_schema_takes(
+def test_a_status_always_fits_the_schema(
     document: dict[str, Any], ready: int, starting: int, old: int, heard: bool
 ) -> None:
     signals = Signals(
@@ -591,7 +589,7 @@ def test_any_status_is_one_that_the_schema_takes(
 # Strangers
 
 
-def test_a_stranger_s_deployment_tells_nothing_of_ours() -> None:
+def test_a_conflicting_deployment_is_ignored() -> None:
     strangers = {(kinds.DEPLOYMENT, name): stranger(kinds.DEPLOYMENT, name) for name in ("digits-a", "digits-balancer")}
     now = view(children=strangers)
 
@@ -626,14 +624,14 @@ def test_the_selector_and_the_addresses_are_those_of_the_children() -> None:
     assert made["runtimeImage"] == "localhost/tritonserver-cpu:24.10"
 
 
-def test_nothing_is_said_of_a_spec_that_was_never_accepted_but_why() -> None:
+def test_a_spec_that_was_never_accepted_has_only_its_reason() -> None:
     made = of(view({"replicas": -1}))
 
     assert set(made) == {"observedGeneration", "conditions", "replicas", "selector", "summary"}
     assert made["summary"] == {"ready": "0/0", "state": "Invalid"}
 
 
-def test_the_columns_show_signals_per_replica_and_a_question_mark_where_one_is_missing() -> None:
+def test_columns_show_signals_per_replica_and_question_marks_if_missing() -> None:
     summary = of(deployed(SCALING | {"replicas": 2}, ready=2, signals=HEARD, scaling=decided()))["summary"]
     missing = replace(DECIDED, signals=(Signal("queueDepth", missing="x"), Signal("gpuUtilization", missing="x")))
 
@@ -660,7 +658,7 @@ def test_versions_are_in_the_order_of_their_numbers() -> None:
     assert of(deployed(signals=Signals(versions=("10", "9", "1"))))["model"]["versions"] == ["1", "9", "10"]
 
 
-def test_what_the_autoscaler_wants_and_why_is_told() -> None:
+def test_the_autoscalers_desired_replicas_and_reason_are_shown() -> None:
     hpa = {
         "desiredReplicas": 3,
         "conditions": [
@@ -696,7 +694,7 @@ def test_what_the_autoscaler_wants_and_why_is_told() -> None:
         (("False", "FailedGetScale", "no such scale"), "1 replica: the HPA says: no such scale", None),
     ],
 )
-def test_of_an_autoscaler_s_words_those_are_told_that_say_something(
+def test_the_informative_messages_of_an_hpa_are_shown(
     able: tuple[str, str, str], why: str, limits: list[str] | None
 ) -> None:
     said = dict(zip(("status", "reason", "message"), able, strict=True))
@@ -709,7 +707,7 @@ def test_an_autoscaler_that_has_decided_nothing_yet_wants_nothing() -> None:
     assert "desired" not in of(deployed(RULES, metrics_api=OURS, hpa={"desiredReplicas": 0}))["scaling"]
 
 
-def test_a_decision_is_told_with_its_parts_its_limits_and_those_before_it() -> None:
+def test_a_decision_is_shown_with_its_parts_limits_and_predecessors() -> None:
     parts = (PlanPart("rate", 2, "30 req/s needs 2"), PlanPart("backlog", 1, "3 waiting needs 1"))
     verdict = replace(DECIDED, parts=parts, limited_by=("hold", "max", "hold"))
     scaling = of(deployed(SCALING, scaling=decided(verdict, Change(AT, 1, 2, "it rose"))))["scaling"]
@@ -722,7 +720,7 @@ def test_a_decision_is_told_with_its_parts_its_limits_and_those_before_it() -> N
     assert scaling["decidedAt"] == NOW
 
 
-def test_a_young_process_tells_nothing_new_of_a_model_that_it_has_not_heard_of() -> None:
+def test_a_young_process_adds_nothing_about_an_unreported_model() -> None:
     before = deployed(SCALING, signals=HEARD, scaling=decided())
     told = of(before)
     young = replace(before, signals=None, scaling=replace(decided(UNHEARD), settling=True))
@@ -738,7 +736,7 @@ def test_a_young_process_tells_nothing_new_of_a_model_that_it_has_not_heard_of()
     assert of(later)["scaling"] != told["scaling"]
 
 
-def test_a_young_process_that_finds_no_status_tells_what_it_knows() -> None:
+def test_a_young_process_without_a_status_shows_what_it_knows() -> None:
     young = deployed(SCALING, scaling=replace(decided(UNHEARD), settling=True))
 
     assert condition(young, "ScalingActive") == ("Unknown", "Unknown", "no balancer's agent has spoken yet")
@@ -755,12 +753,12 @@ def test_a_condition_of_another_version_or_spec_is_not_taken_over() -> None:
         assert condition(young, "ScalingActive")[:2] == ("Unknown", "Unknown")
 
 
-def test_there_is_no_scaling_to_tell_of_without_an_actuator() -> None:
+def test_scaling_is_absent_without_an_actuator() -> None:
     assert "scaling" not in of(deployed())
     assert "scaling" not in of(deployed(SCALING, foreign_autoscaler="theirs"))
 
 
-def test_a_rollout_that_is_complete_has_its_revision_in_force_whatever_the_deployment_has_counted() -> None:
+def test_a_complete_rollouts_revision_is_in_force_whatever_the_deployments_counts() -> None:
     now = deployed({"replicas": 2}, ready=1, starting=1, server={"readyReplicas": 0})
     made = of(now)
     assert (made["rollout"]["phase"], made["revision"].get("current")) == ("Complete", made["revision"]["target"])
@@ -768,7 +766,7 @@ def test_a_rollout_that_is_complete_has_its_revision_in_force_whatever_the_deplo
     assert (nobody["rollout"]["phase"], nobody["revision"].get("current")) == ("Progressing", None)
 
 
-def test_the_revision_that_serves_is_told_until_the_next_is_reached() -> None:
+def test_the_serving_revision_is_shown_until_the_next_is_reached() -> None:
     settled = deployed()
     target = make(settled).target
     assert target is not None

@@ -32,7 +32,7 @@ def divergence(bet: tuple[float, float], point: tuple[float, float], trials: tup
 
 
 @given(shares, shares, counts, counts)
-def test_without_a_margin_the_nearest_point_is_the_pooled_share(q: float, r: float, n: int, m: int) -> None:
+def test_the_nearest_point_without_a_margin_is_the_pooled_share(q: float, r: float, n: int, m: int) -> None:
     # Turner, Ly and Gruenwald 2024: their closed form for "both streams are one".
     assert nearest((q, r), (n, m), 0.0) == pytest.approx(((n * q + m * r) / (n + m),) * 2)
 
@@ -57,7 +57,7 @@ pairs = st.tuples(shares, shares)
 
 
 @given(pairs, pairs, st.tuples(counts, counts), margins)
-def test_where_the_hypothesis_holds_an_e_variable_has_a_mean_of_one_at_most(
+def test_an_e_variable_has_a_mean_of_one_at_most_under_hypothesis(
     bet: tuple[float, float], truth: tuple[float, float], trials: tuple[int, int], margin: float
 ) -> None:
     # All outcomes, with their true probabilities, for shares anywhere in the half-plane across from the bet: no simulation.
@@ -162,7 +162,7 @@ def autoregressive(draw: random.Random, count: int, carry: float) -> list[float]
     return values
 
 
-def test_values_that_hang_together_do_not_make_blocks_sure_of_what_is_not_so() -> None:
+def test_correlated_values_make_blocks_no_surer_than_warranted() -> None:
     draw = random.Random(5)
     missed = 0
     for _ in range(40):

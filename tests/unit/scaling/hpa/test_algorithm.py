@@ -102,9 +102,7 @@ def test_the_step_of_the_facts_gives_their_sequence(behavior: Behavior | None, e
         (10, 0.0, 10),
     ],
 )
-def test_a_ratio_within_ten_percent_moves_nothing_and_a_fall_waits_for_its_window(
-    current: int, value: float, expected: int
-) -> None:
+def test_a_ratio_within_ten_percent_changes_nothing_and_falls_wait(current: int, value: float, expected: int) -> None:
     assert decide(0.0, current, value).count == expected
 
 
@@ -126,7 +124,7 @@ def test_a_missing_metric_stops_the_way_down() -> None:
     assert decision.memory.recommendations == ((0.0, 4),)
 
 
-def test_nothing_moves_where_every_metric_is_missing() -> None:
+def test_replicas_stay_if_every_metric_is_missing() -> None:
     assert decide(0.0, 4, None, None, targets=BOTH).count == 4
 
 
@@ -152,7 +150,7 @@ def test_a_restart_does_not_cause_a_fast_fall() -> None:
     assert decide(1000.0 + 301, 9, 0.0, memory=decision.memory).count == 1
 
 
-def test_a_count_that_could_not_be_written_leaves_no_trace_in_the_pace() -> None:
+def test_an_unwritten_decision_leaves_no_trace_in_the_pace() -> None:
     behavior = Behavior.model_validate({"scaleUp": {"policies": [{"type": "Pods", "value": 2, "periodSeconds": 60}]}})
     first = decide(0.0, 1, 100.0, behavior=behavior)
     assert first.count == 3

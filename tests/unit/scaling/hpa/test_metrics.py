@@ -39,7 +39,7 @@ def reason(result: Value | Missing | None) -> str:
     return result.reason
 
 
-def test_the_queue_is_what_waits_in_balancers_and_ready_pods_and_what_is_refused_per_second() -> None:
+def test_the_queue_is_waiting_requests_plus_rejections_per_second() -> None:
     seen = model(balancer(3, refused_per_s=2), balancer(4, agent="b-1"), pod(pending=5.0), pod("p-1", pending=6.0))
     assert value(queue_depth(seen, target=16, replicas=2)) == pytest.approx(3 + 4 + 2 + 5 + 6)
 
@@ -55,12 +55,12 @@ def test_the_queue_of_a_model_without_a_ready_pod_is_known() -> None:
     assert value(queue_depth(model(balancer(30), pod(state="starting")), target=16, replicas=1)) == pytest.approx(30)
 
 
-def test_a_ready_pod_that_says_nothing_counts_as_the_target_on_the_way_down() -> None:
+def test_a_silent_ready_pod_counts_as_the_target_on_the_way_down() -> None:
     seen = model(balancer(0), pod(pending=2.0), pod("p-1", pending=None))
     assert value(queue_depth(seen, target=16, replicas=2)) == pytest.approx(2 + 16)
 
 
-def test_a_ready_pod_that_says_nothing_counts_as_zero_on_the_way_up() -> None:
+def test_a_silent_ready_pod_counts_as_zero_on_the_way_up() -> None:
     seen = model(balancer(50), pod(pending=20.0), pod("p-1", times=OLD))
     assert value(queue_depth(seen, target=16, replicas=2)) == pytest.approx(70)
 
@@ -73,7 +73,7 @@ def waited(name: str, per_s: float, **values: object) -> PodObservation:
     return PodObservation(name, "ready", points)
 
 
-def test_without_the_gauge_the_time_that_requests_wait_tells_how_many_do() -> None:
+def test_waiting_time_gives_the_queue_without_the_gauge() -> None:
     seen = model(balancer(3), waited("p-0", 2.5), waited("p-1", 4.0))
     assert value(queue_depth(seen, target=16, replicas=2)) == pytest.approx(3 + 2.5 + 4)
 
@@ -83,7 +83,7 @@ def test_pods_with_and_without_the_gauge_add_up() -> None:
     assert value(queue_depth(seen, target=16, replicas=2)) == pytest.approx(2.5 + 6)
 
 
-def test_one_that_says_neither_counts_as_the_target_on_the_way_down() -> None:
+def test_a_pod_without_gauge_and_time_counts_as_the_target_downwards() -> None:
     seen = model(balancer(0), waited("p-0", 2.5), pod("p-1", pending=None))
     assert value(queue_depth(seen, target=16, replicas=2)) == pytest.approx(2.5 + 16)
 
@@ -142,9 +142,7 @@ def hpa_pods_metric(samples: list[float], missing: int, target: float) -> int:
     missing=st.integers(0, 12),
     target=st.integers(1, 100),
 )
-def test_the_hpa_makes_of_the_filled_total_what_it_makes_of_pods_metrics(
-    samples: list[float], missing: int, target: int
-) -> None:
+def test_the_hpa_treats_the_filled_total_like_its_pods_metric(samples: list[float], missing: int, target: int) -> None:
     current = len(samples) + missing
     total = filled(sum(samples), missing=missing, target=target, replicas=current)
     ratio = total / (target * current)
@@ -166,7 +164,7 @@ def test_filling_in_is_steady_and_never_below_what_is_known(
     assert less >= pair[0]
 
 
-def test_no_target_means_no_value() -> None:
+def test_the_value_is_absent_without_a_target() -> None:
     reading = read(model(balancer(), pod()), targets=ResolvedTargets(16, None), replicas=1)
     assert reading.gpu_utilization is None
 
@@ -234,7 +232,7 @@ def test_a_value_holds_until_the_next(series: list[PodPoint], expected: float | 
     assert result == (None if expected is None else pytest.approx(expected))
 
 
-def test_what_moves_from_one_balancer_to_a_new_one_is_not_counted_twice() -> None:
+def test_requests_that_move_between_balancers_are_not_counted_twice() -> None:
     old = [PodPoint(NOW - 15, pending=20.0), PodPoint(NOW - 5, pending=10.0)]
     new = [PodPoint(NOW - 5, pending=10.0)]
     assert mean_of_sum([old, new], NOW, 15.0, lambda p: p.pending) == pytest.approx(20)

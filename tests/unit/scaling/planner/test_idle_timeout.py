@@ -50,7 +50,7 @@ def limits(made: Plan) -> list[str]:
 
 @pytest.mark.parametrize("learnt", [False, True])
 @pytest.mark.parametrize("idle_after_s", [10.0, 60.0, 300.0])
-def test_who_was_never_asked_is_at_zero_after_the_idle_time_and_not_before(learnt: bool, idle_after_s: float) -> None:
+def test_a_model_without_requests_is_at_zero_exactly_after_the_idle_time(learnt: bool, idle_after_s: float) -> None:
     model = Model(replace(IDLE, idle_after_s=idle_after_s), learnt=learnt)
 
     assert model.quiet(int(idle_after_s)).count == 1
@@ -59,7 +59,7 @@ def test_who_was_never_asked_is_at_zero_after_the_idle_time_and_not_before(learn
 
 
 @pytest.mark.parametrize("learnt", [False, True])
-def test_who_was_asked_once_is_at_zero_the_idle_time_later(learnt: bool) -> None:
+def test_a_model_with_one_request_is_at_zero_the_idle_time_later(learnt: bool) -> None:
     model = Model(learnt=learnt)
     model.look()
     model.look(arrived=1, inflight=1)
@@ -70,7 +70,7 @@ def test_who_was_asked_once_is_at_zero_the_idle_time_later(learnt: bool) -> None
 
 
 @pytest.mark.parametrize("learnt", [False, True])
-def test_nobody_goes_to_zero_while_a_request_is_in_the_system(learnt: bool) -> None:
+def test_replicas_stay_above_zero_while_a_request_is_in_the_system(learnt: bool) -> None:
     model = Model(learnt=learnt)
     model.look(arrived=1, inflight=1)
     for _ in range(400):
@@ -79,7 +79,7 @@ def test_nobody_goes_to_zero_while_a_request_is_in_the_system(learnt: bool) -> N
 
 
 @pytest.mark.parametrize("learnt", [False, True])
-def test_a_model_that_is_created_at_zero_stays_there_until_somebody_asks(learnt: bool) -> None:
+def test_a_model_created_at_zero_stays_there_until_the_first_request(learnt: bool) -> None:
     model = Model(replicas=0, learnt=learnt)
 
     made = model.quiet(20)
@@ -118,7 +118,7 @@ def test_a_model_without_known_capacity_keeps_its_count_under_load() -> None:
 
 @pytest.mark.parametrize("learnt", [False, True])
 @pytest.mark.parametrize("count", [0, 1, 4])
-def test_who_is_blind_stays_where_he_is(learnt: bool, count: int) -> None:
+def test_a_blind_planner_keeps_its_replicas(learnt: bool, count: int) -> None:
     model = Model(replicas=count, learnt=learnt)
     for _ in range(100):
         made = model.look(inflight=None, waiting=None)
@@ -133,7 +133,7 @@ def test_a_silence_of_the_meters_is_no_silence_of_the_users(learnt: bool) -> Non
         assert model.look(inflight=None).count == 1
 
 
-def test_a_schedule_keeps_replicas_although_nobody_asks_and_lets_go_when_it_ends() -> None:
+def test_a_schedule_keeps_replicas_without_requests_until_it_ends() -> None:
     model = Model(replace(IDLE, idle_after_s=20.0, windows=(OpenWindow("day", low=3),)), replicas=3)
     model.look(arrived=1)
     assert model.quiet(100).count == 3
@@ -142,7 +142,7 @@ def test_a_schedule_keeps_replicas_although_nobody_asks_and_lets_go_when_it_ends
     assert model.look().count == 0
 
 
-def test_a_schedule_that_opens_raises_the_count_of_a_model_of_unknown_capacity() -> None:
+def test_a_schedule_that_opens_raises_replicas_of_unknown_capacity() -> None:
     model = Model(replace(IDLE, low=1, idle_after_s=None), replicas=1)
     model.quiet(5)
     model.objectives = replace(model.objectives, windows=(OpenWindow("day", low=3, high=6),))
@@ -215,7 +215,7 @@ def visited() -> Visited:
     return model
 
 
-def test_who_comes_back_before_zero_has_paid_for_the_start_makes_the_next_wait_longer() -> None:
+def test_an_early_return_lengthens_the_next_idle_time() -> None:
     model = visited()
     model.quiet(10)
     model.visit(120)
@@ -224,7 +224,7 @@ def test_who_comes_back_before_zero_has_paid_for_the_start_makes_the_next_wait_l
     assert waited == pytest.approx(105, abs=3)
 
 
-def test_while_it_waits_longer_the_plan_says_why() -> None:
+def test_the_plan_explains_a_longer_idle_time() -> None:
     model = visited()
     model.quiet(10)
     model.visit(120)
@@ -234,7 +234,7 @@ def test_while_it_waits_longer_the_plan_says_why() -> None:
     assert "idleAfter is 60 s; the last start took more than zero had saved" in made.say()
 
 
-def test_who_comes_back_late_changes_nothing() -> None:
+def test_a_late_return_changes_nothing() -> None:
     model = visited()
     for _ in range(3):
         model.quiet(600)

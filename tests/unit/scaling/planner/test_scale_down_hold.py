@@ -45,7 +45,9 @@ def most_in_an_hour(times: list[float]) -> int:
     start_s=st.sampled_from([1.0, 60.0, 180.0]),
     dispersion=st.floats(1, 5),
 )  # fmt: skip
-def test_in_any_hour_only_so_many_rises_follow_a_release(gaps: list[float], start_s: float, dispersion: float) -> None:
+def test_the_rises_after_a_release_are_bounded_in_any_hour(
+    gaps: list[float], start_s: float, dispersion: float
+) -> None:
     rises, regrets = played(gaps, start_s, dispersion)
     assert most_in_an_hour(regrets) <= REGRETTED
     assert most_in_an_hour(rises) <= IN_ALL

@@ -78,7 +78,7 @@ def test_a_new_memory_comes_back_as_it_was() -> None:
 
 @draws(0.8)
 @given(st.integers(1, 6), st.integers(1, 120), st.booleans())
-def test_what_comes_back_is_the_same_to_nine_digits_and_plans_the_same(seed: int, seconds: int, old: bool) -> None:
+def test_a_restored_memory_is_equal_to_nine_digits_and_plans_the_same(seed: int, seconds: int, old: bool) -> None:
     memory = WEEKS(seed) if old else lived(seed, seconds=seconds)
     back = again(memory)
     assert packed(back) == packed(memory)
@@ -122,7 +122,7 @@ def huge() -> PlannerMemory:
     )
 
 
-def test_no_memory_is_larger_than_the_bound_and_what_is_needed_is_kept() -> None:
+def test_a_memory_never_exceeds_the_bound_and_keeps_what_is_needed() -> None:
     document = packed(huge())
     assert len(json.dumps(document, separators=(",", ":"))) < MAX_BYTES
     back = again(huge())
@@ -146,7 +146,7 @@ def test_pods_names_come_back_whatever_they_look_like() -> None:
     assert again(replace(PlannerMemory(), capacity=Capacity(started=names))).capacity.started == names
 
 
-def test_a_part_that_cannot_be_read_begins_anew_and_says_so_and_the_others_stay() -> None:
+def test_an_unreadable_part_restarts_and_says_so_while_others_stay() -> None:
     memory = LIVED(1)
     for part, wrong in {
         "arrivals": {"times": ["x"]},
@@ -173,13 +173,13 @@ def test_a_part_that_cannot_be_read_begins_anew_and_says_so_and_the_others_stay(
 
 
 @pytest.mark.parametrize("document", [None, [], "x", 5, {}, {"version": 2}, {"version": "1"}])
-def test_what_is_no_memory_is_a_new_one_with_a_reason(document: Any) -> None:
+def test_a_malformed_memory_is_a_new_one_with_a_reason(document: Any) -> None:
     restored = unpacked(document)
     assert restored.memory == PlannerMemory()
     assert len(restored.problems) == 1
 
 
-def test_an_older_memory_without_a_field_and_a_later_one_with_one_more_are_read() -> None:
+def test_memories_of_older_and_later_versions_are_read() -> None:
     document = packed(LIVED(1))
     del document["hold"]["eased_at"]
     document["hold"]["later"] = document["later"] = {"any": 1}
@@ -194,7 +194,7 @@ def test_an_older_memory_without_a_field_and_a_later_one_with_one_more_are_read(
     assert unpacked(document).problems == ("spikes is missing; it begins anew",)
 
 
-def test_for_new_counters_the_old_ones_are_forgotten_and_nothing_else() -> None:
+def test_new_counters_replace_the_old_ones_alone() -> None:
     memory = LIVED(1)
     assert resumed(memory).capacity.seen == ()
     assert replace(resumed(memory), capacity=memory.capacity) == memory
@@ -210,7 +210,7 @@ ODD = st.one_of(
 
 @draws(2.5)
 @given(st.data())
-def test_whatever_is_broken_in_it_the_planner_goes_on(data: st.DataObject) -> None:
+def test_the_planner_continues_with_any_broken_memory(data: st.DataObject) -> None:
     document = copy.deepcopy(PACKED())
     for _ in range(data.draw(st.integers(1, 3))):
         place: Any = document

@@ -119,7 +119,7 @@ def test_the_rules_decision_becomes_a_verdict() -> None:
     assert made.look_again_at == math.inf
 
 
-def test_a_signal_that_is_missing_is_no_obstacle_to_what_the_others_prove() -> None:
+def test_a_missing_signal_is_no_obstacle_to_proof_of_the_others() -> None:
     rises = Reasons(4, 8, (QUEUE, NO_GPU), "queueDepth")
     holds = Reasons(9, None, (QUEUE, NO_GPU), None, (RecommendationLimit("unknown", 9),))
 
@@ -127,7 +127,7 @@ def test_a_signal_that_is_missing_is_no_obstacle_to_what_the_others_prove() -> N
     assert of_rules(9, holds, "so", at=10.0, policy="Rules", signals=()).unknown == NO_GPU.say()
 
 
-def test_who_stands_in_for_the_planner_says_so() -> None:
+def test_a_substitute_of_the_planner_says_so() -> None:
     made = of_rules(8, Reasons(4, 8, (QUEUE,), "queueDepth"), "so", at=10.0, policy="Planner", signals=())
 
     assert (made.policy, made.why) == ("Planner", f"so; {RULES_SAY_UNTIL}")
@@ -144,7 +144,7 @@ def test_the_lowest_ceiling_counts_and_says_what_was_wanted() -> None:
     assert limited(made, []) is made
 
 
-def test_what_an_hpa_decides_is_not_limited_here() -> None:
+def test_decisions_of_an_hpa_are_not_limited_here() -> None:
     made = Decision(10.0, "Rules", 4, None)
 
     assert limited(made, [ReplicaLimit("quota", 1, "full")]) is made
@@ -197,7 +197,7 @@ SHOWN = Decision(10.0, "Planner", 4, 5, "so", ("hold",), signals=SIGNALS)
         ({"signals": (SIGNALS[1], SIGNALS[0], SIGNALS[2])}, True),
     ],
 )
-def test_what_is_news_by_the_table(change: dict[str, Any], news: bool) -> None:
+def test_news_follows_the_table(change: dict[str, Any], news: bool) -> None:
     assert is_news(SHOWN, replace(SHOWN, **change)) is news
 
 

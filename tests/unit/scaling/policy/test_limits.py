@@ -62,7 +62,7 @@ def test_a_schedule_that_sets_a_bound_is_named() -> None:
     assert limits(plan(2, 1), replace(AIMS, windows=(night,))) == {"min": "minReplicas is 2"}
 
 
-def test_at_the_most_the_terms_are_those_without_a_bound() -> None:
+def test_the_parts_at_the_maximum_are_those_without_a_bound() -> None:
     asked: list[Objectives] = []
 
     def planned(aims: Objectives) -> Plan:

@@ -38,23 +38,23 @@ def told(*answers: Rows) -> Utilisation | None:
     return dcgm.answered([row for answer in answers for row in answer]).pods.get(("ns", "m"))
 
 
-def test_the_mean_of_several_gpus_is_as_old_as_the_oldest_of_them() -> None:
+def test_the_mean_of_several_gpus_is_as_old_as_their_oldest() -> None:
     found = told(rows(ACTIVE, "0.5", UUID="a", age_s=3), rows(ACTIVE, "1", UUID="b", age_s=9))
     assert found == Utilisation(75.0, 9.0, dcgm.Metric(ACTIVE))
 
 
-def test_slices_of_one_gpu_are_told_apart_by_their_number() -> None:
+def test_slices_of_one_gpu_are_distinguished_by_their_number() -> None:
     found = told(rows(ACTIVE, "0.1", UUID="a", GPU_I_ID="1"), rows(ACTIVE, "0.3", UUID="a", GPU_I_ID="2"))
     assert found is not None
     assert found.percent == pytest.approx(20)
 
 
-def test_a_gpu_is_never_idle_because_its_plain_utilisation_is_zero_in_slices() -> None:
+def test_a_gpu_is_not_idle_if_plain_utilisation_is_zero_in_slices() -> None:
     assert told(rows(UTIL, "0", GPU_I_ID="1")) is None
     assert told(rows(UTIL, "0"), rows(ACTIVE, "NaN", GPU_I_ID="1")) is None
 
 
-def test_without_slices_the_plain_utilisation_stands_in_for_one_that_is_not_known() -> None:
+def test_plain_utilisation_stands_in_for_an_unknown_one_without_slices() -> None:
     assert told(rows(UTIL, "30"), rows(ACTIVE, "NaN")) == Utilisation(30.0, 1.0, dcgm.Metric(UTIL))
 
 
@@ -76,12 +76,12 @@ def test_a_share_a_little_above_one_is_one() -> None:
         (UTIL, "9223372036854775794"),
     ],
 )
-def test_what_cannot_be_true_is_left_out_and_counted(metric: str, value: str) -> None:
+def test_impossible_values_are_left_out_and_counted(metric: str, value: str) -> None:
     answer = dcgm.answered(rows(metric, value))
     assert (answer.pods, answer.left_out) == ({}, 1)
 
 
-def test_a_value_is_known_until_it_is_stale_and_not_without_its_time() -> None:
+def test_a_value_is_known_until_stale_and_not_without_its_time() -> None:
     assert told(rows(UTIL, "30", age_s=STALE_S)) is not None
     assert told(rows(UTIL, "30", age_s=STALE_S + 0.1)) is None
     assert told(rows(UTIL, "30")[:1]) is None
@@ -102,7 +102,7 @@ number = st.floats(allow_nan=True, allow_infinity=True)
         st.tuples(st.sampled_from([ACTIVE, UTIL]), number, st.floats(0, 100), st.sampled_from(["", "1"])), max_size=6
     )
 )
-def test_whatever_comes_a_utilisation_is_a_percentage_and_young(
+def test_a_utilisation_is_always_a_young_percentage(
     samples: list[tuple[str, float, float, str]],
 ) -> None:
     answers = [
@@ -121,7 +121,7 @@ def test_the_question_asks_for_both_metrics_with_the_sites_matchers() -> None:
         assert asked.count(f'{metric}{{cluster="eu-1"}}') == 2
 
 
-def test_samples_become_bins_and_what_lacks_or_cannot_be_true_is_not_known() -> None:
+def test_samples_become_bins_and_impossible_ones_are_unknown() -> None:
     end = 1000 * BIN_S
     known = [(end, 4.0), (end - BIN_S, math.nan), (end - 3 * BIN_S, 1.0), (end - 2 * BIN_S, -1.0), (end - 100, 7.0)]
     assert arrival_history.history(known) == History.of([1.0, None, None, 4.0], end=end)
@@ -143,7 +143,7 @@ def test_a_history_ends_with_the_newest_sample_and_knows_what_they_know(samples:
     assert known == set(rates)
 
 
-def test_of_samples_too_far_apart_only_what_fits_beside_the_newest_is_kept() -> None:
+def test_distant_samples_keep_only_those_that_fit_beside_the_newest() -> None:
     found = arrival_history.history([(1000 * BIN_S, 1.0), ((1000 + KEEP) * BIN_S, 2.0), ((1001 + KEEP) * BIN_S, 3.0)])
     assert found is not None
     assert (len(found.bins), found.bins[0], found.bins[-2:]) == (KEEP, None, (2.0, 3.0))
@@ -207,7 +207,7 @@ def source(door: Door, clock: Clock, **pace: float) -> PrometheusSource:
     return PrometheusSource(SITE, monotonic=clock, wall=lambda: NOW, ask=door, pace=PollInterval(**pace))
 
 
-async def test_a_value_is_as_old_as_its_sample_and_goes_when_it_is_stale() -> None:
+async def test_a_value_is_as_old_as_its_sample_and_expires() -> None:
     door, clock = Door(), Clock()
     door.does = lambda: rows(UTIL, "30", age_s=12)
     asked = source(door, clock)
@@ -235,7 +235,7 @@ async def test_pauses_grow_while_it_fails_differ_and_are_short_again_afterwards(
     assert await asked.poll() == 10
 
 
-async def test_the_log_says_once_that_it_fails_and_once_that_it_answers_again(caplog: pytest.LogCaptureFixture) -> None:
+async def test_the_log_has_one_line_for_failure_and_one_for_recovery(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     door, clock = Door(), Clock()
     asked = source(door, clock)
@@ -249,7 +249,7 @@ async def test_the_log_says_once_that_it_fails_and_once_that_it_answers_again(ca
     assert said == ["nobody there", "Prometheus at http://prometheus.monitoring:9090 answers again"]
 
 
-async def test_while_nobody_answers_a_history_is_refused_at_once_and_is_not_none() -> None:
+async def test_a_history_is_refused_at_once_while_prometheus_is_down() -> None:
     door, clock = Door(), Clock()
     asked = source(door, clock)
     door.does = failing(Unanswered("nobody there"))
@@ -259,7 +259,7 @@ async def test_while_nobody_answers_a_history_is_refused_at_once_and_is_not_none
     assert door.asked == ["gpu"]
 
 
-async def test_a_question_for_gpus_that_is_refused_does_not_keep_histories_from_being_asked_for() -> None:
+async def test_a_refused_gpu_query_does_not_stop_histories() -> None:
     door, clock = Door(), Clock()
     asked = source(door, clock)
     door.does = failing(PrometheusError("bad query"))
@@ -270,7 +270,7 @@ async def test_a_question_for_gpus_that_is_refused_does_not_keep_histories_from_
     assert history.bins == (2.5,)
 
 
-async def test_one_request_is_under_way_and_the_gpus_do_not_wait_for_all_histories() -> None:
+async def test_requests_run_one_by_one_and_gpus_do_not_wait_for_histories() -> None:
     door, clock = Door(), Clock()
     asked = source(door, clock)
     door.leave.clear()
@@ -285,7 +285,7 @@ async def test_one_request_is_under_way_and_the_gpus_do_not_wait_for_all_histori
     assert door.asked.index("gpu") <= 2
 
 
-async def test_an_answer_that_does_not_end_fails_the_poll_and_nothing_is_asked_beside_it() -> None:
+async def test_an_endless_answer_fails_the_poll_and_no_query_runs_beside_it() -> None:
     door, clock = Door(), Clock()
     asked = source(door, clock, limit_s=0.02)
     door.leave.clear()
@@ -300,7 +300,7 @@ async def test_an_answer_that_does_not_end_fails_the_poll_and_nothing_is_asked_b
     assert door.most_inside == 1
 
 
-async def test_whoever_gives_up_waiting_for_a_history_does_no_harm_to_the_next_poll() -> None:
+async def test_a_cancelled_history_request_does_no_harm_to_the_next_poll() -> None:
     door, clock = Door(), Clock()
     asked = source(door, clock)
     door.leave.clear()
@@ -358,7 +358,7 @@ def test_matchers_and_queries_that_cannot_work_are_refused() -> None:
         PrometheusSite(SITE.url, arrivals=" ")
 
 
-def test_without_a_question_neither_the_client_nor_what_it_brings_is_loaded() -> None:
+def test_the_client_is_not_loaded_without_a_query() -> None:
     heavy = {"prometheus_api_client", "requests", "pandas", "numpy"}
     code = f"import sys, halcyon.signals.prometheus.source; print(*sorted({heavy!r} & sys.modules.keys()))"
     done = subprocess.run(

@@ -21,25 +21,25 @@ def looked(*looks: tuple[float, float | None, float]) -> RejectionBound:
     return seen
 
 
-def test_where_nobody_is_refused_nothing_bounds_what_can_wait() -> None:
+def test_the_queue_is_unbounded_without_rejections() -> None:
     assert RejectionBound().most() == math.inf
     assert looked((0, 0, 10), (1, 0, 900)).most() == math.inf
 
 
-def test_what_was_refused_before_anybody_looked_says_nothing_of_now() -> None:
+def test_rejections_before_the_first_sample_say_nothing_of_now() -> None:
     assert looked((0, 5000, 90)).most() == math.inf
 
 
-def test_while_requests_are_refused_no_more_can_wait_than_were_seen_to() -> None:
+def test_the_bound_during_rejections_is_the_queue_that_was_seen() -> None:
     assert looked((0, 0, 10), (1, 7, 90), (2, 9, 60), (3, 9, 80)).most() == 90
 
 
-def test_what_waits_more_than_ever_is_the_new_bound_whether_or_not_anybody_was_refused_then() -> None:
+def test_a_longer_queue_is_the_new_bound_with_or_without_rejections() -> None:
     assert looked((0, 0, 10), (1, 7, 90), (2, 7, 95)).most() == 95
     assert looked((0, 0, 10), (1, 7, 90), (2, 8, 120)).most() == 120
 
 
-def test_what_was_seen_is_forgotten_a_start_after_the_last_refusal() -> None:
+def test_the_bound_is_forgotten_a_start_after_the_last_rejection() -> None:
     assert looked((0, 0, 10), (1, 7, 90), (61, 7, 20)).most() == 90
     assert looked((0, 0, 10), (1, 7, 90), (62, 7, 20)).most() == math.inf
     assert looked((0, 0, 10), (1, 7, 90), (62, 9, 20)).most() == 20, "another time of refusals has its own bound"
@@ -51,7 +51,7 @@ def test_a_counter_that_is_none_changes_nothing(broken: float | None) -> None:
     assert looked((0, 0, 10), (1, 7, 90), (2, broken, 5), (3, 7, 5)) == looked((0, 0, 10), (1, 7, 90))
 
 
-def test_a_counter_that_began_anew_is_no_refusal() -> None:
+def test_a_restarted_counter_is_no_rejection() -> None:
     assert looked((0, 50, 10), (1, 3, 90)).most() == math.inf
     assert looked((0, 50, 10), (1, 3, 90), (2, 4, 30)).most() == 30
 

@@ -49,5 +49,5 @@ def test_the_count_is_the_least_that_serves_the_rate(
         assert rate_within(count - 1, replica, latency, dispersion=dispersion) < rate
 
 
-def test_no_rate_needs_no_replica() -> None:
+def test_a_rate_of_zero_needs_no_replica() -> None:
     assert replicas_within(0.0, L1, 2.4, most=10) == 0

@@ -38,7 +38,7 @@ def test_a_warm_up_of_one_and_the_largest_is_enough() -> None:
     assert (line.t0_s, line.row_s) == (pytest.approx(0.08), pytest.approx(0.008))
 
 
-def test_with_one_size_alone_it_is_exact_there_and_cautious_elsewhere() -> None:
+def test_a_line_from_one_size_is_exact_there_and_cautious_elsewhere() -> None:
     line = Capacity().with_batches({4: (100, 40.0)}).line
     assert line is not None
     assert line.seconds(4) == pytest.approx(0.4)
@@ -67,7 +67,7 @@ def test_the_first_execution_is_an_outlier_once_the_line_is_known() -> None:
 
 @pytest.mark.parametrize("first_s", [0.1, 1.0, 30.0])
 @pytest.mark.parametrize("times", [2, 5])
-def test_the_first_execution_of_a_warm_up_is_no_part_of_its_line(first_s: float, times: int) -> None:
+def test_a_warm_ups_first_execution_is_no_part_of_its_line(first_s: float, times: int) -> None:
     """As Triton tells of a warm-up on a cold GPU: 20 + 2 b ms, but for the first execution."""
     ran = {1: (times, (times - 1) * 0.022 + first_s), 8: (times, times * 0.036)}
     line = Capacity().with_batches(ran).line
@@ -82,7 +82,7 @@ def test_a_larger_size_that_ran_less_often_caps_nothing() -> None:
     assert line.seconds(1) == pytest.approx(0.1, rel=0.01)
 
 
-def test_what_is_told_of_a_size_first_is_soon_outweighed() -> None:
+def test_the_first_report_of_a_size_is_soon_outweighed() -> None:
     """On a GPU the first execution of a size takes as much as many others, whichever size it is."""
     capacity = Capacity().with_batches({1: (2, 0.7 + 0.005), 8: (2, 0.12 + 0.005)})
     capacity = capacity.with_batches({1: (22, 0.7 + 21 * 0.005), 8: (82, 0.12 + 81 * 0.005)})
@@ -91,7 +91,7 @@ def test_what_is_told_of_a_size_first_is_soon_outweighed() -> None:
         assert 0.005 < capacity.line.seconds(size) < 0.008
 
 
-def test_once_the_line_is_known_the_first_of_a_size_is_only_where_its_counter_begins() -> None:
+def test_a_sizes_first_report_is_only_the_start_of_its_counter() -> None:
     known = Capacity().with_prior({1: 0.005, 8: 0.005})
     first = known.with_batches({4: (3, 0.12 + 2 * 0.005)})
     assert first.line == known.line
@@ -100,7 +100,7 @@ def test_once_the_line_is_known_the_first_of_a_size_is_only_where_its_counter_be
     assert then.line.seconds(4) == pytest.approx(0.005)
 
 
-def test_one_long_batch_that_was_left_out_does_not_come_back_with_the_next() -> None:
+def test_an_excluded_long_batch_does_not_return_with_the_next() -> None:
     known = Capacity().with_batches({4: (100, 0.5)})
     paused = known.with_batches({4: (101, 0.5 + 3.0)})
     assert paused.line == known.line
@@ -109,7 +109,7 @@ def test_one_long_batch_that_was_left_out_does_not_come_back_with_the_next() -> 
     assert then.line.seconds(4) == pytest.approx(0.005)
 
 
-def test_counters_that_start_anew_are_those_of_another_first_execution() -> None:
+def test_restarted_counters_are_those_of_another_first_execution() -> None:
     capacity = Capacity().with_batches({4: (1000, 400.0)})
     anew = capacity.with_batches({4: (10, 34.0)})
     assert anew.line == capacity.line

@@ -52,7 +52,7 @@ class Run:
         return len(self.standing) / len(self.rates)
 
 
-def test_the_third_of_two_spikes_is_expected_at_the_last_onset_and_the_interval() -> None:
+def test_a_third_spike_is_expected_at_the_last_onset_plus_the_interval() -> None:
     run = Run([600, 1800], until=2900)
     first, found = run.standing[0]
     assert first == pytest.approx(3000 - LEAD_S - 24, abs=10)
@@ -61,7 +61,7 @@ def test_the_third_of_two_spikes_is_expected_at_the_last_onset_and_the_interval(
     assert found.end - found.begin == pytest.approx(60 + 2 * 24, abs=10)
 
 
-def test_the_next_spike_may_be_as_high_as_the_highest_of_the_last_five() -> None:
+def test_the_next_spike_may_reach_the_highest_of_the_last_five() -> None:
     memory, heights = SpikeMemory(at=0.0), [900.0, 300.0, 400.0, 500.0, 300.0, 350.0]
     for second in range(1, 7000):
         number, into = divmod(second - 600, 1200)
@@ -70,11 +70,11 @@ def test_the_next_spike_may_be_as_high_as_the_highest_of_the_last_five() -> None
     assert memory.bet.height == pytest.approx(500, rel=0.01)
 
 
-def test_nothing_is_expected_after_one_spike() -> None:
+def test_a_single_spike_causes_no_expectation() -> None:
     assert Run([600], until=4000).memory.bet is None
 
 
-def test_a_spike_of_every_twenty_minutes_is_known_from_the_third_on_each_time() -> None:
+def test_a_spike_every_twenty_minutes_is_known_from_the_third_on() -> None:
     onsets = [600 + 1200 * i for i in range(9)]
     run = Run(onsets, until=11000)
     assert [spike.onset for spike in run.memory.spikes] == pytest.approx(onsets, abs=2)
@@ -92,7 +92,7 @@ def test_the_source_is_said_in_words() -> None:
     assert found.source == f"a spike of about {found.rate:.0f} req/s every 1,200 s, seen 3 times, next in 62 s"
 
 
-def test_during_an_expected_spike_the_rest_of_it_is_expected() -> None:
+def test_the_rest_of_an_expected_spike_is_expected_during_it() -> None:
     run = Run([600, 1800, 3000], until=3030)
     found = expected(run.memory, 3030, 10)
     assert found is not None
@@ -113,7 +113,7 @@ def ends(lengths_s: Iterable[float]) -> list[float]:
     return found
 
 
-def test_from_the_third_of_a_row_on_its_end_is_an_end() -> None:
+def test_the_end_of_a_spike_counts_from_the_third_on() -> None:
     assert ends([60.0] * 5) == pytest.approx([600 + 1200 * k + 60 + 10 for k in (2, 3, 4)], abs=3)
 
 
@@ -121,7 +121,7 @@ def test_the_end_of_a_spike_of_another_length_proves_nothing() -> None:
     assert ends([60.0, 60.0, 120.0, 60.0, 60.0]) == []
 
 
-def test_during_a_spike_none_has_ended() -> None:
+def test_a_spike_under_way_has_not_ended() -> None:
     memory = SpikeMemory(at=0.0)
     for second in range(2, 1200 * 3 + 600, 2):
         memory = memory.observed(float(second), 400.0 if 0 < (second - 600) % 1200 <= 60 else 20.0)
@@ -171,7 +171,7 @@ def test_poisson_noise_never_looks_like_a_spike(rate: float) -> None:
     assert run.memory.onset is None
 
 
-def test_a_spike_of_a_few_requests_per_second_is_seen_once_it_is_proven() -> None:
+def test_a_spike_of_a_few_requests_is_seen_once_proven() -> None:
     run = Run([600, 1800], until=2400, low=0.05, high=4, step_s=1)
     assert [spike.onset for spike in run.memory.spikes] == pytest.approx([600, 1800], abs=10)
 
@@ -190,7 +190,7 @@ def test_a_slow_day_has_no_spikes() -> None:
     assert memory.spikes == ()
 
 
-def test_a_time_that_nobody_watched_proves_nothing_and_the_bet_moves_on() -> None:
+def test_an_unobserved_time_proves_nothing_and_the_bet_moves_on() -> None:
     memory = Run([600, 1800, 3000], until=4100).memory
     resumed = memory.observed(4500, 20.0)
     assert resumed.bet is not None
@@ -204,7 +204,7 @@ def test_nonsense_changes_nothing() -> None:
         assert memory.observed(at, rate) == memory
 
 
-def test_a_clock_that_went_far_back_begins_anew() -> None:
+def test_a_clock_that_went_far_back_restarts_the_memory() -> None:
     assert Run([600], until=2000).memory.observed(100.0, 5.0) == SpikeMemory(at=100.0)
 
 
@@ -216,7 +216,7 @@ def test_the_memory_survives_json_at_any_moment() -> None:
         assert len(text) < 2000
 
 
-def test_a_spike_of_a_known_row_is_under_way_from_its_rise_to_its_end_and_no_other_is() -> None:
+def test_a_known_spike_is_under_way_from_its_rise_to_its_end() -> None:
     memory, ways = SpikeMemory(at=0.0), []
     onsets = [600.0, 1800.0, 3000.0, 4200.0]
     for second in range(1, 6300):

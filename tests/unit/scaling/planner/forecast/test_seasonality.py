@@ -189,7 +189,7 @@ def test_a_sample_over_the_end_of_a_bin_is_split() -> None:
     assert (known.requests, known.seconds) == pytest.approx((200, 10))
 
 
-def test_what_was_seen_already_counts_once() -> None:
+def test_repeated_samples_count_once() -> None:
     known = History().with_sample(60.0, requests=60, seconds=60).with_sample(70.0, requests=40, seconds=40)
     assert (known.requests, known.seconds) == pytest.approx((70, 70))
 
@@ -200,7 +200,7 @@ def test_a_bin_of_which_little_was_seen_is_not_known() -> None:
 
 
 @pytest.mark.parametrize("gap", [1, 5, 40, 500])
-def test_bins_that_nobody_saw_are_unknown_not_zero(gap: int) -> None:
+def test_unobserved_bins_are_unknown_and_not_zero(gap: int) -> None:
     known = waves(2.5)
     later = known.with_sample((known.open + gap) * BIN_S + 1, requests=1, seconds=1)
     assert later.bins == (*known.bins, *[None] * gap)
@@ -210,7 +210,7 @@ def test_bins_that_nobody_saw_are_unknown_not_zero(gap: int) -> None:
     assert (later.fit.day, later.fit.rows[0][:3]) == (whole.fit.day, whole.fit.rows[0][:3])
 
 
-def test_after_a_gap_of_more_than_the_history_nothing_is_left() -> None:
+def test_a_gap_longer_than_the_history_leaves_nothing() -> None:
     known = waves(2.5)
     assert known.with_sample((known.open + KEEP + 2) * BIN_S, requests=1, seconds=1).bins == ()
 
@@ -234,7 +234,7 @@ def test_a_clock_that_went_far_back_begins_a_new_history() -> None:
     assert known.with_sample(known.until - 7200, requests=1, seconds=1).bins == ()
 
 
-def test_no_more_than_fifteen_days_are_kept() -> None:
+def test_the_history_keeps_at_most_fifteen_days() -> None:
     known = history([1.0] * (KEEP + 3))
     assert len(known.bins) == KEEP
     one_more = known.with_sample(known.open * BIN_S + 200, requests=200, seconds=200)

@@ -42,7 +42,7 @@ def test_a_rise_that_goes_on_stays_believed() -> None:
     assert damping.share == pytest.approx(1.0, abs=0.02)
 
 
-def test_waves_that_turn_are_believed_less_each_time_and_a_ramp_brings_the_faith_back() -> None:
+def test_turning_waves_lose_trust_and_a_ramp_restores_it() -> None:
     shares = [driven(TrendDamping(), *waves(count)).share for count in (1, 2, 4)]
     assert 1 > shares[0] > shares[1] > shares[2]
     assert shares[2] < 0.3
@@ -62,7 +62,7 @@ def test_few_forecasts_are_remembered_and_each_is_judged_once() -> None:
 
 
 @given(st.floats(0, 1), st.floats(0, 500), st.floats(0, 500), st.floats(0, 500), st.floats(0, 500))
-def test_what_is_planned_with_is_monotone_and_never_above_the_forecast(
+def test_the_damped_trend_is_monotone_and_never_above_the_forecast(
     share: float, rate: float, more: float, rising: float, further: float
 ) -> None:
     damping = TrendDamping(share)
