@@ -172,7 +172,7 @@ def test_sound_metrics_hold_the_replicas_and_are_known() -> None:
     assert all(not isinstance(reading.queue_depth, Missing) for reading in readings)
 
 
-def test_a_true_change_moves_the_count() -> None:
+def test_a_true_change_moves_the_replicas() -> None:
     counts, _ = play(haproxy(queued=40))
     assert max(counts) > REPLICAS
     counts, _ = play(lambda d, _second, _agent: {**d, "pods": [{**p, "pending": 0, "gpu": 0.2} for p in d["pods"]]})

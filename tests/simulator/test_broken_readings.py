@@ -87,7 +87,7 @@ def test_sound_readings_are_known_and_hold_the_replicas() -> None:
     assert readings[-1].reading.rows_per_request == pytest.approx(2.0, rel=0.02)
 
 
-def test_a_true_rise_moves_the_count() -> None:
+def test_a_true_rise_moves_the_replicas() -> None:
     def rise(d: Any, second: int, _agent: int) -> Any:
         return {**d, "balancer": {**d["balancer"], "requests": 160 * second + 200 * (second - WELL)}}
 

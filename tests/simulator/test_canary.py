@@ -66,7 +66,7 @@ def check(verdict: Verdict, name: str) -> Evidence:
     return next(found for found in verdict.checks if found.name == name)
 
 
-def test_equal_revisions_are_not_rolled_back_however_often_one_looks() -> None:
+def test_equal_revisions_are_not_rolled_back_for_any_number_of_samples() -> None:
     # All three checks, to the end, also where a promotion would have ended it.
     actions = [rollout(seed, looks=50, stop_at="rollback")[1].action for seed in range(25)]
     assert actions.count("rollback") <= 1  # two or more come by chance, were alpha used up, once in 3; it is not
@@ -215,7 +215,7 @@ def test_a_failure_of_both_revisions_is_no_fault_of_the_canary() -> None:
     assert actions[-1] == "rollback"
 
 
-def test_a_stall_of_one_look_is_no_reason() -> None:
+def test_a_stall_of_one_sample_is_no_reason() -> None:
     draw = random.Random(6)
     memory = None
     for look in range(12):
@@ -253,7 +253,7 @@ def test_unknown_evidence_is_waited_for_and_named() -> None:
     assert [found.finding for found in verdict.checks][1:] == ["unknown", "unknown"]
 
 
-def test_a_tail_beyond_the_histogram_is_said() -> None:
+def test_a_tail_beyond_the_histogram_is_reported() -> None:
     slow = Sample(requests=200, failures=0, latency=histogram([90.0] * 200))
     verdict = judge(slow, slow, LATENCY, judge(slow, slow, LATENCY).memory)
     assert verdict.action == "wait"
@@ -319,7 +319,7 @@ def test_any_samples_have_a_verdict_that_follows_from_its_checks(looks: list[tup
 
 @settings(max_examples=60)
 @given(st.integers(0, 200), st.integers(1, 40), st.data())
-def test_one_more_failure_never_speaks_for_the_canary(failures: int, requests: int, data: st.DataObject) -> None:
+def test_one_more_failure_never_favours_the_canary(failures: int, requests: int, data: st.DataObject) -> None:
     fails = data.draw(st.integers(0, requests - 1))
     stable = Sample(requests=200, failures=failures)
     few, more = (judge(stable, Sample(requests=requests, failures=n), ERRORS).checks[0] for n in (fails, fails + 1))

@@ -60,7 +60,7 @@ def test_an_idle_agent_reports_every_five_seconds_and_hardly_more_often(tmp_path
     assert len(times) <= LIVED_S / 4
 
 
-def test_an_agent_with_news_at_each_look_speaks_about_once_a_second(tmp_path: Path) -> None:
+def test_an_agent_with_news_at_each_sample_reports_about_once_a_second(tmp_path: Path) -> None:
     times = heard(tmp_path, looks_per_s=4, requests_per_look=5)
 
     assert longest_pause_s(times) <= 2

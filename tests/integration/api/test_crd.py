@@ -134,7 +134,7 @@ def test_defaults_appear_beside_what_is_set(api: Connection) -> None:
     }  # fmt: skip
 
 
-def test_the_count_is_scaled_and_its_selector_found(api: Connection, kubectl: Kubectl, namespace: str) -> None:
+def test_replicas_are_scaled_and_the_selector_is_found(api: Connection, kubectl: Kubectl, namespace: str) -> None:
     kubectl.apply(_without_namespace(resource()))
     kubectl("scale", "mdep/digits", "--replicas=3")
     stored = kubectl.get("mdep", "digits")
@@ -194,9 +194,7 @@ def test_values_that_the_reference_allows_are_accepted(api: Connection, path: st
 
 
 @pytest.mark.parametrize(("path", "value", "sentence"), RULES)
-def test_a_rule_over_several_fields_says_the_same_sentence_as_ours(
-    api: Connection, path: str, value: Any, sentence: str
-) -> None:
+def test_a_rule_over_several_fields_gives_our_sentence(api: Connection, path: str, value: Any, sentence: str) -> None:
     answer = api.try_spec(document(path, value))
 
     assert answer.status == 422
@@ -231,7 +229,7 @@ def test_a_key_of_a_map_that_is_none_is_named(api: Connection) -> None:
 
 
 @pytest.mark.parametrize("name", ["1a", "a.b", "a" * 53])
-def test_a_name_that_does_not_fit_says_the_same_sentence_as_ours(api: Connection, name: str) -> None:
+def test_a_name_that_does_not_fit_gives_our_sentence(api: Connection, name: str) -> None:
     with pytest.raises(SpecError) as error:
         parse(name, document())
 

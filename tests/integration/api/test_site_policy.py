@@ -122,9 +122,7 @@ def single(api: Connection) -> Iterator[dict[str, Site]]:
 
 
 @pytest.mark.parametrize("path", LIMITS)
-def test_each_limit_says_at_admission_what_the_operator_says(
-    api: Connection, single: dict[str, Site], path: str
-) -> None:
+def test_each_limit_has_the_operators_message_at_admission(api: Connection, single: dict[str, Site], path: str) -> None:
     _, bad, words, good = LIMITS[path]
     site = single[path]
     site.wait()

@@ -162,7 +162,7 @@ async def test_a_token_that_is_not_the_agents_is_refused(
     assert refused.value.status == status
 
 
-def test_without_any_agent_the_count_holds_and_the_status_says_why(space: Space) -> None:
+def test_replicas_stay_without_any_agent_and_the_status_has_the_reason(space: Space) -> None:
     space.scale(3)
     until(space.replicas, lambda n: n == 3, what="the count is 3")
     assert space.condition("ScalingActive")[:2] == ("Unknown", "Unknown")

@@ -102,7 +102,7 @@ def test_an_external_hpa_is_named_and_keeps_the_replicas(
     ],
     ids=["the ModelDeployment", "the Deployment"],
 )
-async def test_a_scaled_object_is_named_and_left_the_count(
+async def test_a_scaled_object_is_named_and_keeps_the_replicas(
     operator: Operator, space: Space, target: Kind, scales: str
 ) -> None:
     operator.wait_ready()

@@ -24,7 +24,7 @@ async def loaded(space: Space, *operators: Operator) -> AsyncIterator[list[Load]
         yield [await streams.enter_async_context(Load(operator, space)) for operator in operators]
 
 
-async def test_a_new_leader_neither_moves_the_count_nor_waits_to_raise_it(
+async def test_a_new_leader_keeps_the_replicas_and_raises_them_without_delay(
     pair: tuple[Operator, Operator],  # noqa: F811
     space: Space,  # noqa: F811
 ) -> None:

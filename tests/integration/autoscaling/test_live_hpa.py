@@ -134,7 +134,7 @@ async def test_a_hand_over_between_live_hpa_and_operator_changes_no_replicas(the
 
 
 @pytest.mark.parametrize("mode", ["Recommend", "Paused"])
-async def test_a_persons_count_stands_although_a_live_hpa_asks_every_second(there: Plane, mode: str) -> None:
+async def test_replicas_set_by_a_person_stay_despite_a_live_hpa(there: Plane, mode: str) -> None:
     async with loaded(there, mode.lower(), actuator="HPA") as subject:
         held = subject.count
         await subject.change(mode=mode)

@@ -144,7 +144,7 @@ async def test_a_load_is_planned_for_and_explained_in_status_and_event(operator:
     always(lambda: count(space), lambda n: n == held, what="the count holds in silence", for_s=2)
 
 
-async def test_recommend_says_what_it_would_do_and_leaves_the_count_to_people(operator: Operator, space: Space) -> None:
+async def test_recommend_shows_its_decision_and_leaves_the_replicas_to_people(operator: Operator, space: Space) -> None:
     space.serve(scaling=DIRECT | {"mode": "Recommend"}, traffic={"balancerReplicas": 1})
     async with Load(operator, space) as load:
         load.rate = 200
@@ -178,7 +178,7 @@ async def said(space: Space) -> str:
     return str(decisions[0]["why"])
 
 
-async def test_a_schedule_raises_the_least_count_while_it_is_open(operator: Operator, space: Space) -> None:
+async def test_a_schedule_raises_the_minimum_while_it_is_open(operator: Operator, space: Space) -> None:
     always_open = {"name": "all-day", "start": "* * * * *", "duration": "1h", "minReplicas": 3}
     space.serve(scaling=DIRECT | {"schedules": [always_open]}, traffic={"balancerReplicas": 1})
     async with Load(operator, space) as load:
@@ -312,7 +312,7 @@ def two_gpus(cluster: Cluster) -> Iterator[dict[str, str]]:
     cluster.api.call("DELETE", f"/api/v1/nodes/{name}")
 
 
-async def test_free_gpus_limit_no_count_and_the_scheduler_says_what_lacks(
+async def test_free_gpus_limit_no_replicas_and_the_scheduler_names_the_shortage(
     operator: Operator, space: Space, two_gpus: dict[str, str]
 ) -> None:
     runtime = {"gpu": {"count": 1}, "placement": {"nodeSelector": two_gpus}}

@@ -83,7 +83,7 @@ def test_every_alert_fires_when_it_should_and_rests_when_it_should(
     record_testsuite_property("alerts that fire and rest as they should", f"{len(alert_cases.CASES)} of {len(ALERTS)}")
 
 
-def test_dashboards_come_where_they_are_asked_for_as_grafanas_sidecar_finds_them() -> None:
+def test_dashboards_are_rendered_on_request_for_grafanas_sidecar() -> None:
     assert not [o for o in render() if "dashboard" in o["metadata"]["name"]]
     wanted = {"dashboards": {"enabled": True, "labels": {"team": "ml"}, "annotations": {"grafana_folder": "Models"}}}
     objects = render(wanted)

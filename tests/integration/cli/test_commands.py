@@ -61,7 +61,7 @@ def test_a_model_is_shown_with_everything_that_was_made_for_it(space: Space, hal
     assert halcyon("top", "--gpu-price", "2")[1].splitlines()[1].split()[:2] == ["m", "2/2"]
 
 
-def test_a_person_takes_the_count_says_why_and_gives_it_back(space: Space, halcyon: Run) -> None:
+def test_a_person_fixes_the_replicas_with_a_reason_and_releases_them(space: Space, halcyon: Run) -> None:
     space.serve(replicas=1, scaling=SCALING)
     refused = halcyon("scale", "m", "3")
     assert refused[0] == 2
@@ -81,7 +81,7 @@ def test_a_person_takes_the_count_says_why_and_gives_it_back(space: Space, halcy
     assert space.must(kinds.MODEL_DEPLOYMENT, "m")["spec"]["scaling"]["mode"] == "Paused"
 
 
-def test_the_reason_of_a_fixed_count_is_in_the_condition(space: Space, halcyon: Run) -> None:
+def test_the_reason_for_fixed_replicas_is_in_the_condition(space: Space, halcyon: Run) -> None:
     space.serve(replicas=1)
     assert halcyon("scale", "m", "2", "--reason", "two nodes only")[0] == 0
     until(

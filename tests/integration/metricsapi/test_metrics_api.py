@@ -178,7 +178,7 @@ async def test_a_metric_is_found_in_lower_case_as_clients_request_it(tmp_path: P
         assert (status, answer["items"][0]["metricName"]) == (200, "queueDepth")
 
 
-async def test_the_planner_s_count_is_a_metric_of_this_moment(tmp_path: Path) -> None:
+async def test_the_planners_desired_replicas_are_a_metric_of_the_present(tmp_path: Path) -> None:
     async with served() as site:
         status, answer = await as_hpa(site, tmp_path, f"{ROOT}/namespaces/ns/desiredreplicas")
         item = answer["items"][0]

@@ -167,7 +167,7 @@ def test_a_missing_config_map_is_named_and_creation_resumes_by_itself(space: Spa
     space.wait_settled(limit_s=10)
 
 
-def test_a_key_that_lacks_is_named_with_those_that_are_there(space: Space) -> None:
+def test_a_missing_key_is_named_with_the_existing_ones(space: Space) -> None:
     there = files()
     there["data"] = {"config.txt": "x"}
     space.apply(there, deployment())

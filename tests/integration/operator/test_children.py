@@ -85,7 +85,7 @@ def test_kubectl_get_mdep_shows_the_state_at_a_glance(space: Space, kubectl: Kub
     assert (columns["READY"], columns["REASON"], columns["REPLICAS"]) == ("True", "Ready", "2/2")
 
 
-def test_kubectl_scale_sets_the_count_and_twenty_applies_leave_it(space: Space, kubectl: Kubectl) -> None:
+def test_kubectl_scale_sets_the_replicas_and_twenty_applies_keep_them(space: Space, kubectl: Kubectl) -> None:
     space.serve(scaling=SCALING)
     kubectl("scale", "mdep/m", "--replicas=7")
     until(space.replicas, lambda n: n == 7, what="the Deployment has 7")
@@ -97,7 +97,7 @@ def test_kubectl_scale_sets_the_count_and_twenty_applies_leave_it(space: Space, 
     assert space.replicas() == 7
 
 
-def test_client_side_applies_leave_the_count_as_well(space: Space, kubectl: Kubectl) -> None:
+def test_client_side_applies_keep_the_replicas_as_well(space: Space, kubectl: Kubectl) -> None:
     kubectl.apply(files(), deployment(), arguments=())
     space.wait_settled()
     kubectl("scale", "mdep/m", "--replicas=3")
@@ -189,7 +189,7 @@ def test_objects_that_pods_use_are_not_pruned(space: Space) -> None:
     assert space.condition("Ready")[0] == "True"
 
 
-def test_the_service_is_what_the_spec_asks_and_goes_back(space: Space) -> None:
+def test_the_service_follows_the_spec_and_goes_back(space: Space) -> None:
     key = "external-dns.alpha.kubernetes.io/hostname"
     asked = {"type": "LoadBalancer", "annotations": {key: "m.example"}, "sourceRanges": ["10.1.2.3/8"]}
     space.serve(traffic={"service": asked})

@@ -281,7 +281,7 @@ def hold(field: Field, rule: Rule, wanted: State, cases: dict[str, Space]) -> No
 
 
 @pytest.mark.parametrize("name", ["429", "500", "503", "broken before"])
-def test_an_operator_whose_every_read_fails_the_first_time_comes_to_work(field: Field, name: str) -> None:
+def test_an_operator_whose_first_reads_all_fail_starts_working(field: Field, name: str) -> None:
     space = field.space()
     create(space)
     met: set[tuple[str, bool]] = set()

@@ -60,7 +60,7 @@ def took(operator: Operator, limit_s: float) -> float:
     return time.monotonic() - began
 
 
-def test_a_leader_that_is_asked_to_end_hands_over_within_2_s(pair: tuple[Operator, Operator], space: Space) -> None:
+def test_a_leader_that_is_stopped_hands_over_within_2_s(pair: tuple[Operator, Operator], space: Space) -> None:
     leader, standby = pair
     space.serve()
     leader.signal(signal.SIGTERM)

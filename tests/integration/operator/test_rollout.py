@@ -146,7 +146,7 @@ def wait_told_once(space: Space, reason: str) -> None:
     assert len(told(space, reason)) == 1
 
 
-def test_auto_replaces_where_there_is_no_room_to_surge_and_says_so(space: Space, pool: Pool) -> None:
+def test_auto_replaces_without_capacity_to_surge_and_reports_it(space: Space, pool: Pool) -> None:
     start(space, pool.model(1, surgeWait="2s"))
     assert rollout(space)["strategy"] == "Surge"
     with fewest(space) as seen:
@@ -164,7 +164,7 @@ def test_auto_replaces_where_there_is_no_room_to_surge_and_says_so(space: Space,
     assert rollout(space)["strategy"] == "Surge"
 
 
-def test_a_quota_is_room_too(space: Space, pool: Pool) -> None:
+def test_a_quota_is_capacity_too(space: Space, pool: Pool) -> None:
     pool.resize(8)
     quota = {"metadata": {"name": "gpus"}, "spec": {"hard": {"requests.nvidia.com/gpu": "2"}}}
     space.api.create(f"/api/v1/namespaces/{space.namespace}/resourcequotas", quota)
@@ -209,7 +209,7 @@ def test_a_rollout_blocked_past_the_deadline_has_all_of_it_once_unblocked(space:
     assert told(space, "RolledBack") == []
 
 
-def test_the_count_is_followed_while_a_rollout_is_blocked(space: Space, pool: Pool) -> None:
+def test_replicas_are_followed_while_a_rollout_is_blocked(space: Space, pool: Pool) -> None:
     start(space, pool.model(1))
     second = change(space, pool.model(2, strategy="Surge", surgeWait="1s"))
     space.wait_condition("Reconciling", "True", "RolloutBlocked")
@@ -219,7 +219,7 @@ def test_the_count_is_followed_while_a_rollout_is_blocked(space: Space, pool: Po
     assert len(servers(space)) == 1
 
 
-def test_more_pods_than_room_do_not_keep_replace_from_going_on(space: Space, pool: Pool) -> None:
+def test_more_pods_than_capacity_do_not_stop_replace(space: Space, pool: Pool) -> None:
     start(space, pool.model(1))
     space.scale(3)
     until(lambda: space.status()["replicas"]["unschedulable"], lambda n: n == 1, what="the third finds no room")
@@ -291,7 +291,7 @@ def test_stay_keeps_trying_what_failed(space: Space, pool: Pool) -> None:
     until(lambda: ready(space), lambda n: n == 2, what="the old ones are back")
 
 
-def test_room_that_one_pod_can_not_make_is_given_back(space: Space, pool: Pool) -> None:
+def test_capacity_that_one_pod_cannot_free_is_returned(space: Space, pool: Pool) -> None:
     first = start(space, pool.model(1, surgeWait="1s"))
     with fewest(space) as seen:
         change(space, pool.model(1, gpus=2, surgeWait="1s"))

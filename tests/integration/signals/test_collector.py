@@ -108,7 +108,7 @@ async def until(condition: Callable[[], Any]) -> None:
             await asyncio.sleep(0)
 
 
-async def test_a_record_of_the_tokens_model_reaches_the_hub() -> None:
+async def test_a_report_of_the_tokens_model_reaches_the_store() -> None:
     async with served() as scene:
         stream = await scene.connect()
         await stream.send_str(record(0, triton(), balancer=haproxy(7)).to_json())
@@ -127,7 +127,7 @@ async def test_a_caller_that_is_not_a_balancer_is_refused(token: str | None, sta
         assert await scene.refused(token) == status
 
 
-async def test_an_authenticator_that_cannot_be_asked_is_no_verdict() -> None:
+async def test_an_unreachable_authenticator_gives_no_verdict() -> None:
     async with served() as scene:
         scene.accounts.down = True
         assert await scene.refused("good") == 503
@@ -166,7 +166,7 @@ async def test_an_agent_that_goes_away_before_its_stream_begins_is_no_error(capl
 
 
 @pytest.mark.parametrize("foreign", [{"name": "other"}, {"namespace": "elsewhere"}])
-async def test_an_agent_that_speaks_for_another_model_is_cut_off(foreign: dict[str, Any]) -> None:
+async def test_an_agent_that_reports_another_model_is_cut_off(foreign: dict[str, Any]) -> None:
     async with served() as scene:
         stream = await scene.connect()
         await stream.send_str(record(0, **foreign).to_json())
@@ -229,7 +229,7 @@ async def test_a_flood_is_cut_off_and_a_steady_stream_is_not() -> None:
         assert scene.count("flood") == 1
 
 
-async def test_an_accepted_token_is_not_asked_for_again_within_a_minute() -> None:
+async def test_an_accepted_token_is_not_reviewed_again_within_a_minute() -> None:
     async with served() as scene:
         for _ in range(3):
             await (await scene.connect()).close()
@@ -239,7 +239,7 @@ async def test_an_accepted_token_is_not_asked_for_again_within_a_minute() -> Non
         assert scene.accounts.asked == 2
 
 
-async def test_a_refused_token_is_asked_for_each_time() -> None:
+async def test_a_refused_token_is_reviewed_each_time() -> None:
     async with served() as scene:
         assert await scene.refused("late") == 401
         scene.accounts.known["late"] = ACCOUNT
@@ -307,7 +307,7 @@ async def test_a_stopping_operator_says_goodbye() -> None:
         ("", None),
     ],
 )
-def test_an_account_speaks_for_its_own_model_alone(username: str, model: tuple[str, str] | None) -> None:
+def test_an_account_reports_its_own_model_alone(username: str, model: tuple[str, str] | None) -> None:
     assert speaks_for(username) == model
 
 

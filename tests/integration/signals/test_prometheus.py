@@ -253,7 +253,7 @@ async def test_the_arrivals_of_the_past_become_the_history_of_the_season(scene: 
     assert await source.history("ns", "nobody") is None
 
 
-async def test_a_sites_own_query_for_arrivals_is_asked_with_namespace_and_name(scene: Scene) -> None:
+async def test_a_sites_own_query_for_arrivals_has_namespace_and_name(scene: Scene) -> None:
     url = f"http://{scene.prometheus.address}"
     query = 'sum(rate(haproxy_frontend_http_requests_total{namespace="$namespace",pod=~"$name-.*",proxy="grpc"}[5m]))'
     own = PrometheusSource(PrometheusSite(url, arrivals=query), wall=lambda: PAST_END)

@@ -113,6 +113,6 @@ def test_counts_within_the_window_of_each_other_agree_and_others_do_not() -> Non
 
 
 @given(st.integers(1, 40))
-def test_the_rate_for_a_count_is_one_that_needs_exactly_so_many(count: int) -> None:
+def test_the_rate_for_some_replicas_needs_exactly_these(count: int) -> None:
     per_replica = parity.rate_for(2) - parity.rate_for(1)
     assert (count - 1) * per_replica < parity.rate_for(count) < count * per_replica

@@ -63,7 +63,7 @@ def test_direction_changes_per_hour_are_over_the_scored_span() -> None:
     assert score(whole, run(whole, counts), policy="", params={}).direction_changes_per_h == 5 * 2
 
 
-def test_overshoot_is_the_largest_count_over_that_of_who_knows_the_load() -> None:
+def test_overshoot_is_the_maximum_over_the_clairvoyants_replicas() -> None:
     of = replace(_stepped(), high=40)
     most = bounds(of).largest
     assert most > 3

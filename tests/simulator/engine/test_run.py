@@ -21,7 +21,7 @@ def test_a_new_pod_is_ready_after_its_start_and_billed_from_creation() -> None:
     assert done.gpu_seconds == 20 + 18
 
 
-def test_a_count_takes_effect_after_the_actuation_delay() -> None:
+def test_replicas_take_effect_after_the_actuation_delay() -> None:
     done = run(case([], actuation_delay_s=1.5), {2.0: 2})
     assert done.pods.created_s[1] == 3.5
     assert done.gpu_seconds == 20 + 16.5
@@ -94,7 +94,7 @@ def test_the_first_replicas_are_the_first_minutes_need_at_70_percent() -> None:
     assert first_count(of) == math.ceil(np.sum(of.arrivals < 60) / 60 / 7)
 
 
-def test_the_count_is_clamped_and_ticks_come_at_multiples_of_the_period() -> None:
+def test_replicas_are_clamped_and_ticks_come_at_multiples_of_the_period() -> None:
     ticks: list[float] = []
     done = run(case([], high=3), {0.0: 9}, period_s=2.5, seen=lambda view: ticks.append(view.now))
     assert done.written[-1] == 3

@@ -35,7 +35,7 @@ def noisy(rate: float, seconds: int, seed: int, noise: float = 0.2) -> list[floa
 
 
 @given(RATES, st.integers(0, 20), st.integers(0, 80))
-def test_the_count_lies_within_the_limits_whatever_comes(rates: list[float], low: int, more: int) -> None:
+def test_replicas_lie_within_the_limits_for_any_readings(rates: list[float], low: int, more: int) -> None:
     objectives = replace(OBJECTIVES, low=low, high=low + more, idle_after_s=60.0)
     counts = Driven(objectives, replicas=low).run(rates)
     assert all(low <= count <= low + more for count in counts)
@@ -94,7 +94,7 @@ def test_only_certain_rates_raise_replicas_in_the_first_minute_of_a_load() -> No
 
 @given(st.integers(0, 2**32))
 @settings(max_examples=5 * max(OFTEN // 10, 1))
-def test_a_load_that_jumps_about_turns_the_count_around_only_so_often(seed: int) -> None:
+def test_a_jumping_load_turns_the_replicas_a_bounded_number_of_times(seed: int) -> None:
     drawn = random.Random(seed)
     rates: list[float] = []
     while len(rates) < 3600:

@@ -36,7 +36,9 @@ def grouped(rate: float, group: float) -> list[float]:
 @pytest.mark.parametrize("every_s", [1, 5])
 @pytest.mark.parametrize("group", [0.0, 1.0, 4.0, 13.0])
 @pytest.mark.parametrize("rate", [15.0, 60.0, 300.0])
-def test_frozen_signals_are_said_within_two_looks_and_the_count_stays(rate: float, group: float, every_s: int) -> None:
+def test_frozen_signals_are_reported_within_two_readings_and_replicas_stay(
+    rate: float, group: float, every_s: int
+) -> None:
     """Looks are a second apart, and 5 s at most. As bursty as the burstiest trace known (13), 15 req/s may rest for seconds."""
     driven, agent = Driven(replicas=round(rate / 6)), Agent(every_s)
     driven.run(grouped(rate, group) if group else [rate] * 400, agent)

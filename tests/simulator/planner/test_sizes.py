@@ -53,7 +53,7 @@ def test_replicas_for_a_tight_objective_suffice_and_a_fifth_fewer_do_not(
         assert late(line, max_batch, int(0.8 * count), rate, latency_s) > 0.005
 
 
-def test_the_count_does_not_jump_while_batches_become_slower() -> None:
+def test_replicas_do_not_jump_while_batches_become_slower() -> None:
     counts = [
         replicas_within(769.0, Replica(ServiceLine(0.08 * slower, 0.008 * slower), 16), 0.5, most=400)
         for slower in np.arange(1.0, 2.0, 0.01)

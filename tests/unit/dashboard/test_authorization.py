@@ -98,7 +98,7 @@ async def test_a_right_does_not_extend_to_the_same_name_in_other_groups() -> Non
     assert len(cluster.asked) == 2 * before
 
 
-async def test_a_model_is_shown_to_who_may_get_it() -> None:
+async def test_a_model_is_shown_to_users_that_may_get_it() -> None:
     access = Cluster({"ada": {"a"}}).access()
     await access.may_get(User("ada"), Name("a", "m"))
     with pytest.raises(Forbidden, match=r'User "ada" cannot get .* "m" in the namespace "b"'):

@@ -117,7 +117,7 @@ def test_every_word_of_the_filter_must_be_there() -> None:
     assert site.names(text="team-a loadf") == []
 
 
-def test_a_state_can_be_asked_for_and_all_are_counted() -> None:
+def test_a_state_can_be_filtered_and_all_are_counted() -> None:
     site = Site(model(1), model(2, conditions=(condition("Ready", "False"),)), model(3))
     page = site.page(state="unready")
     assert [one["name"] for one in page["rows"]] == ["model-0002"]

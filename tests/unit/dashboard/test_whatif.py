@@ -36,7 +36,7 @@ def test_both_courses_are_shown_with_their_totals() -> None:
     assert as_is["replica_hours"] == as_is["most"]
 
 
-def test_an_empty_wish_is_as_it_is() -> None:
+def test_an_empty_request_repeats_the_present() -> None:
     told = whatif.told(Wish.of({"latency": "", "min": "", "max": ""}), KNOWN, PAST)
 
     assert told["then"] == told["as_is"]

@@ -64,7 +64,7 @@ def test_a_plain_class_beside_a_whole_configuration_has_nothing_to_add(tmp_path:
         "input [",
     ],
 )
-def test_a_configuration_that_lacks_something_or_is_not_understood_is_completed(tmp_path: Path, config: str) -> None:
+def test_an_incomplete_or_unknown_configuration_is_completed(tmp_path: Path, config: str) -> None:
     assert not is_complete(tmp_path, config, PLAIN)
 
 
@@ -92,7 +92,7 @@ def test_a_configuration_that_lacks_something_or_is_not_understood_is_completed(
         f"{PLAIN}# {'x' * 256 * 1024}\n",
     ],
 )
-def test_a_program_that_may_have_the_function_from_somewhere_is_asked(tmp_path: Path, program: str | bytes) -> None:
+def test_a_program_that_may_import_the_function_is_run(tmp_path: Path, program: str | bytes) -> None:
     assert not is_complete(tmp_path, CONFIG, program)
 
 

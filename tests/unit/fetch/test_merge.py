@@ -261,7 +261,7 @@ def test_merging_again_changes_nothing(own: ModelConfig, overlay: Overlay) -> No
 
 
 @given(configs(), OVERLAYS)
-def test_fields_that_the_overlay_does_not_say_stay_equal_byte_for_byte(own: ModelConfig, overlay: Overlay) -> None:
+def test_fields_absent_from_the_overlay_stay_equal_byte_for_byte(own: ModelConfig, overlay: Overlay) -> None:
     merged = merged_or_skip(own, overlay)
     said: dict[str, object] = {
         "name": True,

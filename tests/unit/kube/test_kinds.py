@@ -59,7 +59,7 @@ def test_a_key_reads_as_people_write_it() -> None:
         (503, errors.Busy),
     ],
 )
-def test_an_http_status_is_the_error_that_says_what_to_do(status: int, error: type[errors.ApiError]) -> None:
+def test_an_http_status_becomes_the_error_with_its_remedy(status: int, error: type[errors.ApiError]) -> None:
     made = errors.of_status(status, "PATCH x: no", reason="Why", retry_after_s=3.0)
 
     assert type(made) is error

@@ -228,7 +228,7 @@ def test_the_backoff_grows_to_its_maximum_and_resets_after_a_success() -> None:
     assert work.fail(A) == 0.2
 
 
-def test_a_backoff_waits_as_long_as_the_api_server_asks() -> None:
+def test_a_backoff_waits_as_long_as_the_api_server_requests() -> None:
     assert queue().fail(A, at_least_s=30) == 30
 
 

@@ -32,7 +32,7 @@ NAMES = ("halcyon.halcyon-system.svc", "halcyon-agents.halcyon-system.svc", "10.
 DAY = timedelta(days=1)
 
 
-def test_the_serving_certificate_says_what_it_should() -> None:
+def test_the_serving_certificate_has_its_names_and_purpose() -> None:
     ca = make_ca(NOW)
     cert = load(issue(ca, NAMES, NOW).cert_pem)
     names = cert.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
@@ -136,7 +136,7 @@ def test_a_secret_holds_all_and_gives_it_back() -> None:
 
 
 @pytest.mark.parametrize("key", ["tls.crt", "tls.key", "ca.crt", "signing-ca.crt", "signing-ca.key"])
-def test_a_secret_that_lacks_something_or_holds_rubbish_is_refused(key: str) -> None:
+def test_an_incomplete_or_malformed_secret_is_refused(key: str) -> None:
     data = renewed(None, NAMES, NOW).to_secret()
     with pytest.raises(ValueError, match=key):
         Certificates.from_secret({**data, key: ""})

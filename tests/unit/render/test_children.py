@@ -333,7 +333,7 @@ def test_gpus_are_a_limit_and_their_taint_is_tolerated() -> None:
     assert pod["tolerations"] == [{"key": "nvidia.com/gpu", "operator": "Exists"}]
 
 
-def test_a_pod_without_gpu_asks_for_none() -> None:
+def test_a_pod_without_gpu_requests_none() -> None:
     pod, triton = server_pod(runtime={"gpu": {"count": 0}})
 
     assert triton["resources"] == {}
@@ -448,7 +448,7 @@ def test_the_gpu_target_is_absent_without_a_gpu() -> None:
     assert [m["external"]["metric"]["name"] for m in hpa["metrics"]] == ["queueDepth"]
 
 
-def test_a_tolerance_is_asked_for_only_where_the_api_server_knows_one() -> None:
+def test_a_tolerance_is_set_only_if_the_api_server_supports_it() -> None:
     planned = spec_of(scaling={"maxReplicas": 8})
     exact, coarse = (render_hpa.hpa(SUBJECT, planned, tolerance=known)["spec"]["behavior"] for known in (True, False))
 
@@ -472,7 +472,7 @@ def test_the_planners_hpa_follows_its_replicas_without_a_pace_of_its_own() -> No
 
 
 @pytest.mark.parametrize("mode", ["Recommend", "Paused"])
-def test_an_autoscaler_by_rules_stands_still_where_the_mode_says_so(mode: str) -> None:
+def test_an_hpa_by_rules_stands_still_if_the_mode_requires_it(mode: str) -> None:
     hpa = render_hpa.hpa(SUBJECT, spec_of(scaling={"maxReplicas": 8, "policy": "Rules", "mode": mode}), tolerance=True)[
         "spec"
     ]
@@ -505,7 +505,7 @@ def test_request_timeouts_are_at_least_a_millisecond_and_drain_whole_seconds() -
 
 
 @given(st.integers(1, 3600))
-def test_a_channel_is_asked_to_go_before_a_stopping_server_ends(drain_s: int) -> None:
+def test_a_channel_is_closed_gracefully_before_a_stopping_server_ends(drain_s: int) -> None:
     age_s = grpc_keepalive.connection_age_ms(drain_s) / 1000
 
     # One that is made when the pod's end begins, and lasts for the tenth more that gRPC may add.
@@ -604,7 +604,7 @@ def test_an_accepted_address_range_is_valid_for_every_consumer(text: str) -> Non
     assert ipaddress.ip_network(text, strict=False).prefixlen == int(text.partition("/")[2])
 
 
-def test_a_balancer_starts_without_its_secrets_and_says_which_it_wants() -> None:
+def test_a_balancer_starts_without_its_secrets_and_names_them() -> None:
     spec = spec_of(traffic={"tls": {"secretName": "a", "clientCA": "b"}, "apiKeys": {"secretName": "c"}})
     pod = balancer.deployment(SUBJECT, spec, SITE)["spec"]["template"]["spec"]
     (agent,) = pod["initContainers"]

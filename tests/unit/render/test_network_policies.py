@@ -146,7 +146,7 @@ def test_clients_reach_servers_without_a_balancer_and_never_their_metrics() -> N
 
 @pytest.mark.parametrize("target", [ANYBODY, BALANCER, OPERATOR, API_SERVER, CLOUD, CLOUD_6, REDIS])
 @pytest.mark.parametrize("port", [53, 80, 443, API_PORT, 6379, 8000, OPERATOR_PORT])
-def test_servers_reach_nothing_unless_the_site_says_so(target: Pod, port: int) -> None:
+def test_servers_reach_nothing_unless_the_site_allows_it(target: Pod, port: int) -> None:
     assert not may(made(SITE), SERVER, target, port)
     assert may(made(CALLING), SERVER, target, port) == (target is REDIS and port == 6379)
 

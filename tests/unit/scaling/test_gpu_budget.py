@@ -130,7 +130,7 @@ def test_the_order_of_the_demands_does_not_matter(demands: list[Demand], gpus: i
 
 
 @given(DEMANDS, st.integers(0, 60))
-def test_floors_come_before_all_wishes(demands: list[Demand], spare: int) -> None:
+def test_floors_come_before_all_demands(demands: list[Demand], spare: int) -> None:
     gpus = sum(min(d.floor, d.wanted) * d.gpus_per_replica for d in demands) + spare
     granted = counts(demands, Budget(gpus))
     assert all(grant >= min(d.floor, d.wanted) for grant, d in zip(granted, demands, strict=True))

@@ -35,7 +35,7 @@ def over(hours: float, *, step_s: float = 60.0, begin: float = 0.0, **held: Any)
     return counted(*(look(begin + n * step_s, p=n * step_s, **held) for n in range(steps)))
 
 
-def test_the_first_look_counts_nothing() -> None:
+def test_the_first_sample_counts_nothing() -> None:
     assert counted(look(0, serving=4, busy=0.5)).total == Spent()
 
 

@@ -99,7 +99,7 @@ def test_a_check_minute_by_minute_over_a_change_of_the_clocks_agrees(
 
 @draws(2.5)
 @given(RULES, st.sampled_from(CHANGES), st.integers(1, 5000), st.floats(0, 2 * DAY_S))
-def test_the_answer_is_the_same_until_it_is_said_to_change(
+def test_the_evaluation_is_constant_until_its_announced_change(
     fields: Fields, change: tuple[str, datetime], minutes: int, later: float
 ) -> None:
     zone, middle = change
@@ -218,7 +218,7 @@ def test_two_schedules_of_one_name_are_a_problem() -> None:
     assert [problem.field for problem in problems([office(), office()])] == ["name"]
 
 
-def test_asking_with_a_bad_rule_says_what_is_wrong() -> None:
+def test_evaluating_a_bad_rule_names_the_mistake() -> None:
     with pytest.raises(ValueError, match=r"schedule office: start .* is no cron rule"):
         in_force([office(start="0 25 * * *")], 0.0)
 

@@ -161,7 +161,7 @@ def test_pods_that_are_gone_or_report_no_batches_are_forgotten() -> None:
     assert memory.with_observation(Observation(106, (PodObservation("m", "ready"),))).pods == {}
 
 
-def test_a_second_look_at_the_same_moment_costs_nothing() -> None:
+def test_a_second_sample_at_the_same_moment_costs_nothing() -> None:
     memory = after(look(100, 0.0))
 
     assert memory.with_observation(look(100 + SPACING_S / 2, 1.0)) is memory

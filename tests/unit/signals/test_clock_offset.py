@@ -20,7 +20,7 @@ def times(records: list[tuple[float, float]], transit: ClockOffset) -> list[floa
 
 
 @given(st.lists(st.tuples(st.floats(0.1, 2.4), st.floats(0.0, MAX_LATE_S - 0.01)), min_size=1, max_size=60))
-def test_the_way_is_taken_off_once_one_record_was_quick(said: list[tuple[float, float]]) -> None:
+def test_the_transit_time_is_subtracted_once_a_record_was_quick(said: list[tuple[float, float]]) -> None:
     made, records = 0.0, [(0.0, 0.0)]
     for number, (pause_s, late_s) in enumerate(said):
         # One of ten is quick, and behind no late one: there is one in every half minute.

@@ -89,7 +89,7 @@ def test_a_size_that_a_full_table_lacked_is_not_counted_from_zero() -> None:
     assert merged({"a": full}, {"a": other}, {"a": (*full[1:], (1000, 501, 501))}).table[1000] == (1, 1)
 
 
-def test_the_table_is_bounded_whatever_pods_say() -> None:
+def test_the_table_is_bounded_for_any_reports_of_pods() -> None:
     made = MergedBatches()
     for n in range(40):
         sizes = tuple((1 + 64 * n + i, 5, 5) for i in range(MAX_SIZES))

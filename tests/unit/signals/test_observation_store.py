@@ -88,7 +88,7 @@ def test_a_sample_that_an_agent_keeps_repeating_grows_old() -> None:
     assert seen(hub, 14.0).pods[0].points[-1].at == pytest.approx(0.0)
 
 
-def test_an_agent_that_fell_silent_leaves_the_picture_and_is_named() -> None:
+def test_a_silent_agent_leaves_the_observation_and_is_named() -> None:
     hub = ObservationStore()
     hub.receive(record(0, triton("p-0"), agent="gone", balancer=haproxy(9)), 0.0)
     for second in range(12):
@@ -136,7 +136,7 @@ def test_an_agent_ignorant_of_a_pod_does_not_hide_anothers_sample() -> None:
         ("unreachable", "unreachable", "unreachable"),
     ],
 )
-def test_the_graver_word_on_a_pod_counts(one: str, other: str, merged: str) -> None:
+def test_the_graver_report_on_a_pod_counts(one: str, other: str, merged: str) -> None:
     for first, second in ((one, other), (other, one)):
         hub = ObservationStore()
         hub.receive(record(0, triton(state=first), agent="a"), 0.0)

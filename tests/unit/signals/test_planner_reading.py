@@ -152,7 +152,7 @@ def spoken(name: str, *said: tuple[float, float]) -> BalancerObservation:
     return BalancerObservation(name, tuple(points))
 
 
-def test_the_count_of_a_record_is_that_of_the_record_before() -> None:
+def test_the_counter_of_a_record_is_that_of_the_record_before() -> None:
     made = gather(seen(spoken("b-0", (NOW - 3, 0), (NOW - 2, 100), (NOW - 1, 200))))
     assert made.reading.at == EPOCH.at(NOW - 2)
     made = gather(seen(spoken("b-0", (NOW - 2, 100), (NOW - 1, 200), (NOW, 300)), at=NOW + 0.5), memory=made.memory)

@@ -23,7 +23,7 @@ def _replayed(vector: dict[str, Any]) -> list[tuple[float, int]]:
 
 
 @pytest.mark.parametrize("vector", VECTORS, ids=lambda vector: vector["name"])
-def test_a_peer_sets_the_counts_of_its_golden_vector(vector: dict[str, Any]) -> None:
+def test_a_peer_sets_the_replicas_of_its_golden_vector(vector: dict[str, Any]) -> None:
     assert _replayed(vector) == [tuple(change) for change in vector["counts"]]
 
 

@@ -42,13 +42,13 @@ def _ramp() -> dict[SampleColumn, Shape]:
 
 
 @pytest.mark.parametrize("name", SCALERS)
-def test_a_peer_that_never_had_a_metric_keeps_the_count(name: str) -> None:
+def test_a_peer_that_never_had_a_metric_keeps_the_replicas(name: str) -> None:
     params = {"ignore_null_values": "false"} if name == "keda" else {}
     assert replay(build(name, params, case()), ABSENT, until_s=400, first=7) == []
 
 
 @pytest.mark.parametrize("name", SCALERS)
-def test_a_metric_that_ends_never_lowers_the_count(name: str) -> None:
+def test_a_metric_that_ends_never_lowers_the_replicas(name: str) -> None:
     params = {"ignore_null_values": "false"} if name == "keda" else {}
     changes = replay(build(name, params, case(high=20)), _then_absent(60), until_s=800, first=5, high=20)
     assert all(after >= before for (_, before), (_, after) in itertools.pairwise([(0.0, 5), *changes]))

@@ -147,7 +147,9 @@ def test_a_release_is_known_by_its_tag_or_the_sites_digests(image: str, version:
         (document("runtime.gpu.count", 1), {"limits.gpusPerModel": 0}, 0),
     ],
 )
-def test_the_highest_count_follows_from_replicas_and_gpus(spec: Document, limits: Document, most: int | None) -> None:
+def test_the_maximum_of_replicas_follows_from_replicas_and_gpus(
+    spec: Document, limits: Document, most: int | None
+) -> None:
     assert most_replicas(asked(spec, limits)) == most
     exempt = PolicySubject(
         parse("digits", spec), "team", policy(limits).model_copy(update={"exempt_namespaces": ("team",)})

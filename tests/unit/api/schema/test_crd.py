@@ -63,7 +63,7 @@ def valid(schema: dict[str, Any], value: Any) -> bool:
     return not isinstance(value, int) or (schema.get("minimum", value) <= value <= schema.get("maximum", value))
 
 
-def test_the_file_under_crds_is_what_the_models_say() -> None:
+def test_the_file_under_crds_equals_the_models() -> None:
     assert GOLDEN.read_text() == crd.to_yaml(), "run `make crds`"
 
 
@@ -149,7 +149,7 @@ def test_a_required_field_exists_and_has_no_default() -> None:
             assert "default" not in schema["properties"][name], where
 
 
-def test_a_rule_says_what_is_wrong() -> None:
+def test_a_rule_names_the_mistake() -> None:
     for where, schema in EVERYWHERE:
         for rule in schema.get("x-kubernetes-validations", ()):
             assert rule["reason"] == "FieldValueInvalid", where

@@ -23,7 +23,7 @@ FIELDS = list(reference.fields(crd.schema(Spec)))
 
 
 @pytest.mark.parametrize("name", sorted(reference.PAGES))
-def test_the_page_under_docs_is_what_the_models_say(name: str) -> None:
+def test_the_page_under_docs_equals_the_models(name: str) -> None:
     assert (DOCS / name).read_text() == reference.PAGES[name](), "run `make docs`"
 
 
@@ -39,7 +39,7 @@ def test_every_field_has_an_example_and_a_section(path: str) -> None:
     assert f"### `{path}`\n" in PAGE
 
 
-def test_a_field_that_the_example_lacks_is_an_error() -> None:
+def test_a_field_missing_from_the_example_is_an_error() -> None:
     with pytest.raises(KeyError, match="the example doesn't set"):
         reference.example("spec.nothing")
 
@@ -67,7 +67,7 @@ def _without(spec: dict[str, Any], path: str) -> dict[str, Any] | None:
     return spec
 
 
-def test_a_field_rolls_the_servers_exactly_where_the_page_says_so() -> None:
+def test_a_field_rolls_the_servers_exactly_as_documented() -> None:
     def key(spec: dict[str, Any]) -> str:
         return revision.key(SUBJECT, parse("digits", spec), None)
 

@@ -61,7 +61,7 @@ def test_balancers_keep_three_batches_at_a_server_and_each_at_least_two(balancer
         (20, (2, 10), 10, 20),
     ],
 )
-def test_the_count_stays_within_the_limits_of_scaling(
+def test_replicas_stay_within_the_limits_of_scaling(
     replicas: int, limits: tuple[int, int] | None, wanted: int, most: int
 ) -> None:
     scaling = {"scaling": {"minReplicas": limits[0], "maxReplicas": limits[1]}} if limits else {}

@@ -22,7 +22,7 @@ def looks(
     return pace
 
 
-def test_answers_while_requests_wait_are_the_pace() -> None:
+def test_answers_while_requests_wait_are_the_service_rate() -> None:
     assert looks(ServiceRateMeter(), 100, seconds=4) == ServiceRate(100.0, 0.05)
 
 
@@ -92,7 +92,7 @@ def test_a_restarted_counter_is_skipped() -> None:
         max_size=60,
     )
 )
-def test_a_pace_is_never_above_what_was_seen_and_never_without_answers(
+def test_a_service_rate_never_exceeds_the_answers_seen(
     steps: list[tuple[int, int, int, float, int]],
 ) -> None:
     meter, answered, now, highest = ServiceRateMeter(), 0, 0.0, 0.0

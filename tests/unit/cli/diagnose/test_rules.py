@@ -134,7 +134,7 @@ def test_a_healthy_model_has_no_findings(scene: Callable[[], Inventory]) -> None
     assert found_in(scene(), operators=[]) == []
 
 
-def test_a_pod_that_has_just_begun_to_load_is_no_trouble() -> None:
+def test_a_pod_that_has_just_begun_to_load_is_no_failure() -> None:
     assert causes(Facts(scenes.surge(), datetime.fromtimestamp(scenes.START + 60, UTC))) == []
 
 

@@ -69,7 +69,7 @@ def test_a_spec_change_that_the_operator_has_not_seen_is_reported() -> None:
     assert "the spec is of generation 4, and this is told of 1" in note.message
 
 
-def test_a_resource_that_no_operator_has_seen_says_where_to_look() -> None:
+def test_a_resource_that_no_operator_has_seen_points_to_the_operator() -> None:
     resource = SITUATIONS["undecided"]().resource() | {"status": {}}
 
     assert "the operator hasn't said anything of it yet" in report(resource, NOW).headline
@@ -96,7 +96,7 @@ def test_surplus_pods_are_shown_as_such() -> None:
     assert "pods        2 wanted, 3 ready\n" in text(report(resource, NOW), NOW)
 
 
-def test_schedules_are_those_of_the_time_it_is_asked() -> None:
+def test_schedules_are_those_of_the_reports_time() -> None:
     resource = SITUATIONS["schedules"]().resource()
     limits = report(resource, NOW.replace(hour=23)).limits
 

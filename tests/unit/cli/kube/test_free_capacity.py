@@ -101,7 +101,7 @@ def test_a_holder_has_the_name_that_its_owner_knows_it_by(more: Any, name: str) 
         [node("a", resource=MIG)], [node("a", "0")], [node("a", "many")], [{}], [],
     ],
 )  # fmt: skip
-def test_nodes_that_take_no_pods_have_no_room(nodes: Any) -> None:
+def test_nodes_that_take_no_pods_have_no_free_capacity(nodes: Any) -> None:
     found = room(GPU, nodes, [pod("p", "a", limits("1"))])
 
     assert found == FreeCapacity(GPU, 0, 0, 0, 0, ())

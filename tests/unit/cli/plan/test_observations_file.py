@@ -141,7 +141,7 @@ QUIET = [{**r, "inflight": 0} for r in readings(5.0, 5.0, *[0.0] * 80)]
 """Nobody asks from the third second on."""
 
 
-def test_options_say_what_would_be_if_the_resource_said_something_else(desk: Desk) -> None:
+def test_options_override_the_resource_on_trial(desk: Desk) -> None:
     _, out, _ = desk.run(QUIET, "--json", "--min", "0", "--idle-after", "30s", "--latency", "2s", "--start-time", "5s")
     last = json.loads(out)["decisions"][-1]
     assert last["count"] == 0

@@ -183,7 +183,7 @@ async def test_a_record_of_an_earlier_version_is_sealed_despite_a_rejected_spec(
     assert known(team, AcceptedSpecs(team.caches)) is None
 
 
-async def test_a_spec_is_parsed_once_however_often_it_is_asked_for() -> None:
+async def test_a_spec_is_parsed_once_for_any_number_of_reads() -> None:
     team = await served()
     first = team.spec_of(ONE)
     team.ask("one", **GOOD)

@@ -128,7 +128,7 @@ def test_signals_for_an_hpa_equal_the_decision_of_the_rules_without_one() -> Non
     assert model.hear(16, DIRECT, queued=40).desired == 3
 
 
-def test_the_policy_rules_without_an_hpa_decides_at_the_hpa_s_pace() -> None:
+def test_the_rules_without_an_hpa_decide_at_the_hpas_interval() -> None:
     model = Model(policy="Rules")
     model.hear(1, DIRECT)
     assert model.hear(1, DIRECT, queued=40).desired == 2
@@ -172,7 +172,7 @@ def test_the_rules_decide_again_when_another_writer_has_changed_the_replicas() -
     assert made.at > first.at
 
 
-def test_a_count_that_could_not_be_written_uses_up_no_pace() -> None:
+def test_replicas_that_could_not_be_written_use_up_no_pace() -> None:
     behavior = {"scaleUp": {"policies": [{"type": "Pods", "value": 1, "periodSeconds": 600}]}}
     written, lost = Model(policy="Rules", behavior=behavior), Model(policy="Rules", behavior=behavior)
     for model in (written, lost):
@@ -237,7 +237,7 @@ def test_schedules_are_looked_up_once_per_window_and_per_spec(monkeypatch: pytes
     assert len(looked) == 4
 
 
-def test_a_model_without_schedules_looks_none_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_without_schedules_causes_no_lookup(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(decider, "in_force")
 
     assert Model().hear(3, arrived=8).desired == 2
@@ -368,7 +368,7 @@ def test_a_silence_is_reported_with_the_balancers_name() -> None:
 
 
 @pytest.mark.parametrize("step_s", [3600.0, -3600.0, 30.0, -30.0])
-def test_a_wall_clock_that_is_set_changes_no_count(step_s: float) -> None:
+def test_a_wall_clock_that_is_set_changes_no_replicas(step_s: float) -> None:
     model = Model(replicas=1)
     for _ in range(60):
         model.write(model.hear(1, arrived=200))

@@ -51,7 +51,7 @@ def test_three_changes_by_others_within_five_minutes_are_a_conflict(looks: list[
     assert [bool(text) for text in said(looks)] == [False] * (len(looks) - 1) + [conflict]
 
 
-def test_a_conflict_names_the_writer_the_count_and_what_to_do() -> None:
+def test_a_conflict_names_the_writer_the_replicas_and_the_remedy() -> None:
     text = said(fought())[-1]
 
     assert "field manager argocd has set spec.replicas 3 times within 5 min, to 2 at last" in text
@@ -95,7 +95,7 @@ def test_desired_replicas_are_not_written_during_a_conflict() -> None:
     assert said([(last + 201 + CALM_S - 1, 9, 9)], rivals)[-1]
 
 
-def test_a_count_that_was_put_back_before_we_looked_counts_too() -> None:
+def test_replicas_that_were_restored_before_a_sample_count_too() -> None:
     rivals = ExternalWriters()
     found = []
     for n in range(TIMES):

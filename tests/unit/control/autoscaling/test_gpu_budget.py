@@ -35,7 +35,7 @@ def test_gpus_that_a_model_returns_are_free_once_they_are_gone() -> None:
     assert budget.share() == []
 
 
-def test_a_higher_priority_goes_first_and_takes_nothing_from_who_runs() -> None:
+def test_a_higher_priority_goes_first_and_takes_nothing_from_running_models() -> None:
     budget = GpuBudget(4)
     for key, priority in ((A, 0), (B, 10)):
         assert budget.ask(key, wanted=6, current=1, gpus=1, priority=priority) is not None

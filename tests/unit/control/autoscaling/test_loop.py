@@ -79,7 +79,7 @@ def test_a_standby_decides_and_writes_nothing() -> None:
     assert (world.writes, world.queued) == ([], [])
 
 
-def test_a_standby_serves_nothing_before_the_leader_has_said_something() -> None:
+def test_a_standby_serves_nothing_before_the_leader_has_published() -> None:
     async def scenario(world: World) -> None:
         world.dictate()
         world.model(actuator=None)

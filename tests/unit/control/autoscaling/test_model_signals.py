@@ -91,7 +91,7 @@ def test_the_reading_is_none_without_reports() -> None:
     )
 
 
-def test_the_count_in_force_is_the_cache_s() -> None:
+def test_the_replicas_in_force_are_the_caches() -> None:
     made = world()
     made.scale(DIGITS, 7)
 
@@ -239,7 +239,7 @@ def with_gpu(**scaling: Any) -> Spec:
         (with_gpu(policy="Rules"), 0.5, {"queueDepth": (8, ""), "gpuUtilization": (80, "")}),
     ],
 )
-def test_signals_are_shown_where_they_are_measured_or_asked_for(
+def test_signals_are_shown_if_measured_or_requested(
     known: Spec, gpu: float | None, expected: dict[str, tuple[int | None, str]]
 ) -> None:
     made = world()
@@ -426,7 +426,7 @@ def test_a_deleted_model_leaves_no_state() -> None:
     assert made.planner() is None
 
 
-def test_signals_of_who_has_not_spoken_are_missing_with_the_reason() -> None:
+def test_signals_of_an_unreported_model_are_missing_with_the_reason() -> None:
     made = world(policy="Rules", targets={"queueDepth": 5})
 
     (queue,) = made.sensing.by_rules(DIGITS, made.specs[DIGITS]).signals

@@ -125,7 +125,7 @@ def same(memory: PlannerMemory) -> Any:
 
 
 @pytest.mark.parametrize("memory", [PlannerMemory(), LIVED(1), WEEKS(1)])
-def test_a_memory_comes_back_with_who_learnt_it_and_when(memory: PlannerMemory) -> None:
+def test_a_memory_comes_back_with_its_origin_and_time(memory: PlannerMemory) -> None:
     made = saved("some-uid", memory, at=EPOCH)
     back = read(made.content)
     assert back == made

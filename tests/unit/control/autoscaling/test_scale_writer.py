@@ -36,7 +36,7 @@ HPA, DIRECT = Actuator.HPA, Actuator.DIRECT
         ("Paused", DIRECT, 5, 2, [], 5),
     ],
 )
-def test_the_count_is_written_and_served_by_the_table(
+def test_replicas_are_written_and_served_by_the_table(
     *, mode: str, actuator: Actuator, before: int, wanted: int, written: list[int], answer: float
 ) -> None:
     async def scenario(world: World) -> None:
@@ -327,7 +327,7 @@ def test_a_writer_that_reverts_the_replicas_at_once_is_named_too() -> None:
     live(scenario)
 
 
-def test_a_person_who_sets_the_count_once_is_no_rival() -> None:
+def test_a_person_who_sets_the_replicas_once_is_no_conflict() -> None:
     async def scenario(world: World) -> None:
         world.dictate().wanted[DIGITS] = 6
         key = world.model(replicas=2)
@@ -364,7 +364,7 @@ def test_a_persons_changes_of_replicas_are_no_conflict() -> None:
 # With the real decisions: what agents say becomes a count.
 
 
-def test_load_makes_the_count_rise_and_its_end_lets_it_fall() -> None:
+def test_load_raises_the_replicas_and_its_end_lowers_them() -> None:
     async def scenario(world: World) -> None:
         world.model(replicas=1, actuator=DIRECT)
         async with Running(world.scaler):
@@ -416,7 +416,7 @@ def test_a_model_goes_to_zero_after_its_idle_time_and_not_before() -> None:
     live(scenario)
 
 
-def test_agents_that_fall_silent_leave_the_count_and_what_is_served_ends() -> None:
+def test_silent_agents_leave_the_replicas_and_end_the_served_value() -> None:
     async def scenario(world: World) -> None:
         world.model(replicas=4, actuator=DIRECT)
         async with Running(world.scaler):

@@ -87,7 +87,7 @@ class _Server:
 
 
 @given(st.lists(st.tuples(st.integers(0, 1), st.integers(0, 20), st.integers(0, 20)), max_size=40))
-def test_the_count_is_never_ahead_of_what_came_and_ends_as_it(steps: list[tuple[int, int, int]]) -> None:
+def test_the_demand_never_exceeds_the_arrivals_and_ends_equal(steps: list[tuple[int, int, int]]) -> None:
     servers = [_Server(), _Server()]
     demand, came = ScrapedDemand(), 0
 

@@ -220,7 +220,7 @@ def test_a_value_change_right_before_new_replicas_is_shown_with_them() -> None:
 
 
 @pytest.mark.parametrize("what", ["desired", "current", "unknown"])
-def test_a_count_is_news_at_once(what: str) -> None:
+def test_changed_replicas_are_news_at_once(what: str) -> None:
     async def scenario(world: World) -> None:
         dictated = world.dictate()
         key = world.model(replicas=3, mode="Recommend")

@@ -106,7 +106,7 @@ def test_an_invalid_spec_leaves_what_was_accepted_as_it_was() -> None:
     assert world(good) == world(good, planned)
 
 
-def test_the_count_is_followed_while_the_spec_is_invalid() -> None:
+def test_replicas_are_followed_while_the_spec_is_invalid() -> None:
     planned = make(after(view({"replicas": 2}), INVALID | {"replicas": 5}))
 
     assert planned.replicas == 5
@@ -114,7 +114,7 @@ def test_the_count_is_followed_while_the_spec_is_invalid() -> None:
 
 
 @pytest.mark.parametrize("count", [-1, 1001, "3", None])
-def test_a_count_that_is_none_is_not_followed(count: Any) -> None:
+def test_malformed_replicas_are_not_followed(count: Any) -> None:
     planned = make(after(view({"replicas": 2}), {"replicas": count} | INVALID))
 
     assert planned.replicas == 1
@@ -184,7 +184,7 @@ def test_a_changed_spec_is_a_new_revision_with_a_newer_number() -> None:
     assert first.template == third.template
 
 
-def test_a_changed_count_changes_the_count_and_nothing_else() -> None:
+def test_changed_replicas_change_the_replicas_alone() -> None:
     before = view({"replicas": 2})
     was, now = world(before), world(after(before, {"replicas": 7}))
     differs = {name for (kind, name), obj in now.items() if obj != was[kind, name]}
@@ -270,7 +270,7 @@ ELASTIC = {"replicas": 2, "scaling": {"minReplicas": 1, "maxReplicas": 8}}
     ],
     ids=["scaled", "fixed", "paused", "above the limits", "below them"],
 )
-def test_the_count_of_an_autoscaler_on_our_deployment_is_left_to_it(
+def test_the_replicas_of_an_external_hpa_on_our_deployment_stay(
     now: Scope, count: int, to_be_written: int | None
 ) -> None:
     planned = make(now)
@@ -294,7 +294,7 @@ def test_the_count_of_an_autoscaler_on_our_deployment_is_left_to_it(
     ],
     ids=["none", "on the other slot", "at rest with its Deployment", "switched off", "during a canary"],
 )
-def test_a_count_is_ours_where_no_autoscaler_holds_it(now: Scope, count: int) -> None:
+def test_replicas_without_an_hpa_are_ours(now: Scope, count: int) -> None:
     planned = make(now)
 
     assert (planned.replicas, planned.foreign, planned.followed) == (count, None, None)
@@ -326,7 +326,7 @@ def test_a_schedule_that_can_never_open_is_refused_by_its_name() -> None:
     )
 
 
-def test_the_count_stays_inside_the_limits_of_scaling() -> None:
+def test_replicas_stay_inside_the_limits_of_scaling() -> None:
     assert make(view(SCALING | {"replicas": 9})).replicas == 4
 
 
@@ -461,7 +461,7 @@ def test_a_record_in_another_format_is_not_written_over() -> None:
     assert deployment(planned) == deployment(make(first))
 
 
-def test_the_spec_that_was_accepted_is_stored_without_its_count() -> None:
+def test_the_accepted_spec_is_stored_without_its_replicas() -> None:
     one, two = (world(view({"replicas": n}))[kinds.CONFIG_MAP, "digits-balancer"]["data"] for n in (1, 2))
 
     assert one["accepted.json"] == two["accepted.json"]

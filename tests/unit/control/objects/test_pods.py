@@ -40,7 +40,7 @@ def test_a_ready_pod_has_no_failure_whatever_its_history() -> None:
     assert pods.trouble([pod("p", ready=True, containers=[crashed])]) is None
 
 
-def test_a_pod_that_has_just_started_has_no_trouble() -> None:
+def test_a_pod_that_has_just_started_has_no_failure() -> None:
     assert said(containers=[waiting("triton", "PodInitializing")], init=[waiting("fetch", "PodInitializing")]) is None
     assert said(containers=[RUNNING]) is None
     assert said() is None
@@ -98,7 +98,7 @@ def test_a_fetcher_that_ends_without_a_reason_is_a_failed_container(message: str
     assert found.message == f"fetch ended with OOMKilled (exit code 137) {message}".strip()
 
 
-def test_a_fetcher_that_is_done_is_no_trouble_although_it_failed_before() -> None:
+def test_a_completed_fetcher_is_no_failure_despite_earlier_attempts() -> None:
     done = {"name": "fetch", "restartCount": 1, "state": ended(0, "Completed"), "lastState": ended(1)}
 
     assert said(init=[done], containers=[RUNNING]) is None
@@ -150,7 +150,7 @@ def test_the_most_telling_failure_of_several_pods_comes_first() -> None:
 
 
 @pytest.mark.parametrize("gone", [{"deleted": True}, {"phase": "Failed"}, {"phase": "Succeeded"}])
-def test_a_pod_on_its_way_out_is_not_asked(gone: dict[str, Any]) -> None:
+def test_a_terminating_pod_is_not_evaluated(gone: dict[str, Any]) -> None:
     leaving = pod("p", ready=True, unschedulable="no node", **gone)
 
     assert not pods.is_live(leaving)
@@ -159,7 +159,7 @@ def test_a_pod_on_its_way_out_is_not_asked(gone: dict[str, Any]) -> None:
     assert pods.trouble([leaving]) is None
 
 
-def test_a_projection_keeps_what_is_asked_for_and_drops_the_rest() -> None:
+def test_a_projection_keeps_the_requested_fields_and_drops_the_rest() -> None:
     full = {
         "metadata": {"namespace": "team", "name": "p", "uid": "u", "resourceVersion": "1", "managedFields": [{}]},
         "spec": {"containers": [], "priority": 1000},

@@ -71,7 +71,7 @@ def test_both_revisions_have_a_pod_and_the_sum_is_the_replicas(count: int, weigh
 
 
 @pytest.mark.parametrize("named", ["k", "digits-k"])
-def test_a_person_s_word_counts_for_the_revision_that_it_names(named: str) -> None:
+def test_a_persons_command_counts_for_the_revision_that_it_names(named: str) -> None:
     assert wish({PROMOTE: named}, "k", "digits-k") == "promote"
     assert wish({PROMOTE: named, ABORT: named}, "k", "digits-k") == "abort"
     assert not wish({PROMOTE: named, ABORT: named}, "j", "digits-j")
@@ -148,7 +148,7 @@ def test_a_worse_or_aborted_canary_goes_at_once_and_is_not_retried(verdict: Any,
     assert reason in stalled["message"]
 
 
-def test_a_canary_that_failed_is_never_everybodys_whatever_on_failure_says() -> None:
+def test_a_failed_canary_never_gets_every_request_despite_on_failure() -> None:
     cluster, first, asked = begun()
     cluster.spec["rollout"]["onFailure"] = "Stay"
     cluster.settle(rounds=4, step_s=1)
@@ -170,7 +170,7 @@ def test_a_canary_that_never_gets_ready_gets_no_request_and_goes() -> None:
     assert decided(cluster).phase is RolloutPhase.ROLLED_BACK
 
 
-def test_without_room_one_pod_gives_way_to_the_canary() -> None:
+def test_one_pod_gives_way_to_a_canary_without_capacity() -> None:
     cluster, _, _ = begun(count=5, room=5)
     cluster.settle(rounds=3, step_s=1)
     assert [s.ready for s in cluster.of("a")] == [True] * 5
@@ -202,7 +202,7 @@ def test_a_canarys_wait_for_capacity_begins_when_a_pod_is_evicted() -> None:
     assert cluster.ready == 5
 
 
-def test_a_canary_without_room_says_so_and_gives_back_what_it_took() -> None:
+def test_a_canary_without_capacity_reports_it_and_returns_its_pod() -> None:
     cluster, first, asked = begun(count=5, room=5)
     cluster.settle(rounds=2, step_s=1)
     cluster.now += 60

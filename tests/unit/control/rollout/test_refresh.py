@@ -130,7 +130,7 @@ def test_a_current_revision_is_not_rolled_over_by_the_request() -> None:
     assert target(make(asked(now, target(make(now)).key))).key == target(make(now)).key
 
 
-def test_a_wish_for_another_revision_is_none() -> None:
+def test_a_refresh_request_for_another_revision_is_ignored() -> None:
     now = newer(served(view()))
 
     assert target(make(asked(now, "0123456789"))).key == target(make(view())).key

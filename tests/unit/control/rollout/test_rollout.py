@@ -106,7 +106,7 @@ def test_no_more_than_the_strategy_allows_goes_in_any_order_of_events(
         assert [s.revision for s in cluster.servers if s.ready] == [first] * count
 
 
-def test_auto_surges_until_there_was_no_room_for_surge_wait() -> None:
+def test_auto_surges_until_capacity_is_missing_for_surge_wait() -> None:
     cluster, _ = under_way(surgeWait="30s")
 
     assert decided(cluster).pace.strategy == "Surge"
@@ -119,7 +119,7 @@ def test_auto_surges_until_there_was_no_room_for_surge_wait() -> None:
     )
 
 
-def test_auto_that_replaces_goes_on_so_though_there_is_room_by_then() -> None:
+def test_auto_that_replaces_continues_when_capacity_returns() -> None:
     cluster, _ = under_way(surgeWait="30s")
     cluster.now += 30
     cluster.operate()
@@ -139,7 +139,7 @@ def test_a_change_to_surge_keeps_the_pods_from_then_on() -> None:
     assert not decided(cluster).trail.replacing
 
 
-def test_a_first_revision_without_room_replaces_nothing() -> None:
+def test_a_first_revision_without_capacity_replaces_nothing() -> None:
     cluster = Cluster({**served(room=1, count=1).spec}, room=0)
     cluster.settle(rounds=8)
 
@@ -186,7 +186,7 @@ def pressed(*, for_s: float) -> Cluster:
     return cluster
 
 
-def test_pods_that_never_had_room_do_not_count_as_given_up() -> None:
+def test_pods_that_never_had_capacity_do_not_count_as_evicted() -> None:
     cluster = pressed(for_s=300)
 
     assert decided(cluster).pace.max_unavailable == 3
@@ -194,7 +194,7 @@ def test_pods_that_never_had_room_do_not_count_as_given_up() -> None:
     assert decided(cluster).pace.max_unavailable == 4
 
 
-def test_pods_that_wait_for_others_to_end_do() -> None:
+def test_pods_that_wait_for_others_to_end_count_as_evicted() -> None:
     assert decided(pressed(for_s=30)).pace.max_unavailable == 1
 
 
@@ -240,7 +240,7 @@ def test_the_deployment_s_own_clock_counts_where_pods_come_and_go() -> None:
 
 @pytest.mark.parametrize("strategy", ["Surge", "Canary", "Auto"])
 @pytest.mark.parametrize("refused", [False, True])
-def test_the_deadline_begins_when_there_is_room_however_long_that_took(strategy: str, *, refused: bool) -> None:
+def test_the_deadline_begins_when_capacity_is_there(strategy: str, *, refused: bool) -> None:
     cluster = served(room=2, count=2, strategy=strategy, surgeWait="3h")
     asked = cluster.key(**OTHER)
     cluster.bad.add(asked)
@@ -478,7 +478,7 @@ def test_a_note_that_cannot_be_read_is_as_none(note: str) -> None:
 
 
 @given(st.builds(RolloutRecord, began=st.text(max_size=9), message=st.text(max_size=9), barred=st.booleans()))
-def test_a_trail_is_read_as_it_was_written(trail: RolloutRecord) -> None:
+def test_a_rollout_record_is_read_back(trail: RolloutRecord) -> None:
     assert RolloutRecord.of(trail.on(_noted(""))) == trail
 
 
@@ -535,9 +535,7 @@ def test_failures_of_new_pods_are_shown_while_the_old_ones_serve() -> None:
 @pytest.mark.parametrize(
     ("wait_s", "kind", "read"), [(60, "Reconciling", "InProgress"), (DEADLINE_S, "Stalled", "Failed")]
 )
-def test_a_rollout_without_room_is_blocked_and_stalled_only_past_the_deadline(
-    wait_s: float, kind: str, read: str
-) -> None:
+def test_a_rollout_without_capacity_is_blocked_and_later_stalled(wait_s: float, kind: str, read: str) -> None:
     cluster, asked = under_way(strategy="Surge")
     cluster.now += wait_s
     cluster.operate()

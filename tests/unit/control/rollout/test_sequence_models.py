@@ -72,7 +72,7 @@ def test_a_model_without_sequences_needs_no_header() -> None:
     assert "sequences" not in balancers_plan(planned)
 
 
-def test_a_count_that_is_refused_is_not_followed() -> None:
+def test_rejected_replicas_are_not_followed() -> None:
     first = of_config_map(replicas=1)
     grown = after(first, make(first), resource=of_config_map(replicas=3).resource)
     planned = make(grown)

@@ -117,7 +117,7 @@ def test_a_superseded_canary_goes_at_once_if_the_others_suffice() -> None:
 
 
 @pytest.mark.parametrize(("count", "stays"), [(0, 0), (1, 0), (3, 1), (4, 2), (9, 2)])
-def test_the_count_is_followed_while_it_goes(count: int, stays: int) -> None:
+def test_replicas_are_followed_while_a_superseded_canary_goes(count: int, stays: int) -> None:
     cluster, _, _ = half()
     ask(cluster, "undo")
     cluster.spec |= {"replicas": count, "scaling": {"minReplicas": 0, "maxReplicas": 9}}
@@ -163,7 +163,7 @@ def test_a_superseded_canary_stays_under_surge_until_there_is_capacity() -> None
     assert (cluster.slots(), [s.revision for s in cluster.servers]) == (["a"], [first] * 4)
 
 
-def test_more_pods_than_room_do_not_keep_it() -> None:
+def test_more_pods_than_capacity_do_not_keep_a_superseded_canary() -> None:
     cluster, first, _ = half()
     cluster.spec["replicas"] = 6
     cluster.settle(rounds=10)

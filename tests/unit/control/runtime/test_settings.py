@@ -89,14 +89,14 @@ def test_the_operator_ends_with_one_line_that_says_what_is_wrong(capfd: pytest.C
     assert "the URL of Prometheus must be http or https" in line
 
 
-def test_a_gpu_budget_is_a_count_and_none_is_no_limit() -> None:
+def test_a_gpu_budget_is_a_number_and_none_is_no_limit() -> None:
     assert taken().gpu_budget is None
     assert taken("--gpu-budget=0").gpu_budget == 0
     with pytest.raises(argparse.ArgumentError, match="'-1' is no number of GPUs; good: 64"):
         taken("--gpu-budget=-1")
 
 
-def test_balancers_may_run_anywhere_without_a_taint_unless_it_is_said() -> None:
+def test_balancers_may_run_anywhere_without_a_taint_by_default() -> None:
     assert taken().balancers == Placement()
     made = taken(
         '--balancer-placement={"nodeSelector":{"pool":"edge"},"tolerations":[{"key":"a","operator":"Exists"}]}'

@@ -469,7 +469,7 @@ def test_a_record_of_any_shape_is_read_or_is_none(path: Path, value: Any) -> Non
     assert found is None or isinstance(found.template, dict)
 
 
-def test_a_row_that_can_not_be_made_says_so_beside_the_others() -> None:
+def test_a_failing_row_reports_it_beside_the_others() -> None:
     models = {Name("a", "odd"): {"metadata": {"resourceVersion": "1"}}, Name("a", "good"): WHOLE}
     fleet = Fleet(ChartHistory())
 

@@ -319,13 +319,13 @@ def test_scaling_active_follows_its_table(now: Scope, expected: tuple[str, str])
     assert told(now, "ScalingActive") == expected
 
 
-def test_a_missing_metric_says_which_and_that_the_count_holds() -> None:
+def test_a_missing_metric_is_named_and_the_replicas_stay() -> None:
     assert condition(deployed(SCALING, signals=HEARD, scaling=decided(BLIND)), "ScalingActive") == (
         "False", "MetricsMissing", "queueDepth: no agent for 20 s. The count holds",
     )  # fmt: skip
 
 
-def test_an_active_scaling_says_its_decision_and_what_becomes_of_the_pods() -> None:
+def test_an_active_scaling_shows_its_decision_and_the_pods_state() -> None:
     stuck = pod("stuck-0", ready=False, unschedulable="0/1 nodes are available: 1 Insufficient nvidia.com/gpu.")
     now = deployed(SCALING | {"replicas": 4}, ready=2, starting=1, signals=HEARD, scaling=decided())
 
@@ -337,7 +337,7 @@ def test_an_active_scaling_says_its_decision_and_what_becomes_of_the_pods() -> N
     )
 
 
-def test_a_mode_that_writes_nothing_says_what_it_would_do() -> None:
+def test_a_mode_without_writes_shows_its_recommendation() -> None:
     message = condition(deployed(of_mode("Recommend"), signals=HEARD, scaling=decided()), "ScalingActive")[2]
 
     assert message == (
@@ -377,7 +377,7 @@ def test_the_status_has_no_poll_of_ours_if_the_hpa_decides() -> None:
         (deployed(SCALING, signals=HEARD, scaling=decided(rival="kubectl did")), ("True", "ForeignWriter", "kubectl did")),
     ],
 )  # fmt: skip
-def test_a_conflict_names_who_else_writes_the_count(now: Scope, expected: tuple[str, str, str] | None) -> None:
+def test_a_conflict_names_the_other_writer_of_the_replicas(now: Scope, expected: tuple[str, str, str] | None) -> None:
     found = {c["type"] for c in of(now)["conditions"]}
 
     assert ("AutoscalerConflict" in found) == (expected is not None)

@@ -46,7 +46,7 @@ def decide(
 
 
 @pytest.mark.parametrize("case", GOLDEN, ids=range(len(GOLDEN)))
-def test_counts_are_those_of_the_real_hpa(case: dict[str, Any]) -> None:
+def test_replicas_are_those_of_the_real_hpa(case: dict[str, Any]) -> None:
     behavior = None if case["behavior"] is None else Behavior.model_validate(case["behavior"])
     targets = ResolvedTargets(case["queue_target"], case["gpu_target"])
     now, current, memory, counts = 0.0, case["start"], HpaMemory(), []
@@ -135,7 +135,7 @@ def test_a_value_that_is_no_number_counts_as_missing(value: float) -> None:
     assert decision.reasons.terms[0].proposal is None
 
 
-def test_a_count_outside_the_bounds_goes_to_the_bound_at_once() -> None:
+def test_replicas_outside_the_bounds_go_to_the_bound_at_once() -> None:
     assert decide(0.0, 20, None, high=8).count == 8
     assert decide(0.0, 1, None, low=3, high=8).count == 3
 
@@ -201,7 +201,7 @@ behaviors = st.one_of(
     low=st.integers(1, 5),
     spread=st.integers(0, 50),
 )
-def test_bounds_hold_and_only_known_values_move_the_count(
+def test_bounds_hold_and_only_known_values_move_the_replicas(
     history: list[tuple[float | None, float | None]], behavior: Behavior | None, low: int, spread: int
 ) -> None:
     current, memory = low, HpaMemory()

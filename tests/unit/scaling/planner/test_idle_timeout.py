@@ -100,7 +100,7 @@ def test_requests_that_are_refused_wake_a_model_although_none_waits(learnt: bool
     assert model.look(arrived=1).count >= 1
 
 
-def test_a_wake_up_without_known_capacity_says_why_and_asks_for_one() -> None:
+def test_a_wake_up_without_known_capacity_wants_one_replica_and_says_why() -> None:
     model = Model(replicas=0)
     model.quiet(5)
     made = model.look(arrived=500, inflight=500, waiting=500)
@@ -109,7 +109,7 @@ def test_a_wake_up_without_known_capacity_says_why_and_asks_for_one() -> None:
     assert "requests have come, and no replica runs" in made.say()
 
 
-def test_a_model_without_known_capacity_keeps_its_count_under_load() -> None:
+def test_a_model_without_known_capacity_keeps_its_replicas_under_load() -> None:
     model = Model(replicas=4)
     for _ in range(100):
         made = model.look(arrived=100, inflight=10)

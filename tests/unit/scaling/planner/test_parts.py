@@ -220,7 +220,7 @@ def test_a_silence_is_one_sample_whatever_its_seconds() -> None:
 
 
 @given(st.integers(0, 2**16), st.integers(0, 80), st.floats(1.0, 300.0), st.floats(0.0, 300.0))
-def test_the_rate_is_monotone_in_the_last_count(seed: int, seconds: int, last: float, more: float) -> None:
+def test_the_rate_is_monotone_in_the_last_counter_value(seed: int, seconds: int, last: float, more: float) -> None:
     drawn = random.Random(seed)
     arrivals = seen([drawn.uniform(0, 100) for _ in range(seconds)])
     assert (seen([last], arrivals).rate() or 0) <= (seen([last + more], arrivals).rate() or 0) + 1e-9
@@ -483,7 +483,7 @@ def test_a_step_is_one_surprise() -> None:
     assert before - 0.001 < margin.value < before + 0.005
 
 
-def test_the_margin_learns_how_far_the_load_outruns_its_forecasts() -> None:
+def test_the_headroom_learns_how_far_the_load_outruns_its_forecasts() -> None:
     calm, wild = Headroom(), Headroom()
     for step in range(20000):
         now = 5.0 * step

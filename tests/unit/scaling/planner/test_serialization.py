@@ -141,7 +141,7 @@ def test_fewer_needs_never_hold_less_nor_shorter() -> None:
         assert max(c for t, c in kept if t >= at) >= count
 
 
-def test_pods_names_come_back_whatever_they_look_like() -> None:
+def test_pods_names_come_back_in_any_form() -> None:
     names = frozenset({"a-b-c", "a-b-d", "plain", "", "-", "a-", 7, 0, "7"})
     assert again(replace(PlannerMemory(), capacity=Capacity(started=names))).capacity.started == names
 

@@ -22,7 +22,7 @@ def with_(**objectives: float | None) -> Known:
     return replace(KNOWN, objectives=replace(KNOWN.objectives, **objectives))  # type: ignore[arg-type]
 
 
-def test_each_step_has_what_the_planner_s_sizing_asks_for() -> None:
+def test_each_step_has_the_replicas_of_the_planners_sizing() -> None:
     found = outcome(KNOWN, [40.0, 400.0], 300.0)
 
     assert found.counts == tuple(replicas_within(rate, REPLICA, 0.4, most=21) for rate in (40.0, 400.0))
@@ -45,7 +45,7 @@ def test_a_limit_that_was_too_low_is_shown_with_its_hours() -> None:
     assert found.short_hours == 2.0
 
 
-def test_a_margin_and_a_queue_depth_are_in_it() -> None:
+def test_the_outcome_includes_headroom_and_queue_depth() -> None:
     def count(known: Known) -> int:
         return outcome(known, [235.0], HOUR_S).most or 0
 

@@ -49,7 +49,7 @@ def planned(*terms: PlanPart, limits: tuple[PlanLimit, ...] = ()) -> Plan:
     return Plan(5, 4, terms, terms[0].name if terms else None, limits, 12.0, PlannerMemory())
 
 
-def test_a_plan_becomes_a_verdict_with_what_each_signal_asks_for() -> None:
+def test_a_plan_becomes_a_decision_with_the_replicas_of_each_signal() -> None:
     terms = (PlanPart("rate", 4, "412 req/s needs 4"), PlanPart("backlog", 5, "120 waiting adds 1"))
     made = of_plan(planned(*terms, limits=(PlanLimit("max", 5, "maxReplicas is 5"),)), at=10.0, signals=SIGNALS)
 
@@ -62,7 +62,7 @@ def test_a_plan_becomes_a_verdict_with_what_each_signal_asks_for() -> None:
     assert made.unknown == ""
 
 
-def test_a_verdict_that_is_kept_keeps_nothing_of_what_the_planner_remembers() -> None:
+def test_a_stored_decision_keeps_nothing_of_the_planners_memory() -> None:
     aims = Objectives(low=1, high=9, max_batch=8, latency_s=0.5, batch_prior={1: 0.086, 8: 0.128})
     pods = (PodReading("a-0", "ready", 0.0), PodReading("a-1", "starting", 95.0))
     memory, made = PlannerMemory(), planned()
@@ -92,13 +92,13 @@ def reached(value: object) -> list[object]:
     return list(found.values())
 
 
-def test_a_queue_without_backlog_asks_for_what_its_target_asks_for() -> None:
+def test_a_queue_without_backlog_wants_the_replicas_of_its_target() -> None:
     terms = (PlanPart("rate", 4, "r"), PlanPart("queueDepth", 3, "q"), PlanPart("gpuUtilization", 2, "g"))
 
     assert [s.proposal for s in of_plan(planned(*terms), at=10.0, signals=SIGNALS).signals] == [4, 3, 2]
 
 
-def test_a_plan_that_knows_nothing_says_what_is_unknown() -> None:
+def test_an_empty_plan_names_the_unknown_signals() -> None:
     made = of_plan(planned(limits=(PlanLimit("unknown", 4, "`waiting` is missing"),)), at=10.0, signals=SIGNALS)
 
     assert (made.unknown, made.limited_by, made.parts) == ("`waiting` is missing", ("unknown",), ())
@@ -108,7 +108,7 @@ QUEUE = Term("queueDepth", 16, 120.0, 1.9, 8)
 NO_GPU = Term("gpuUtilization", 80, missing="no ready pod reports it")
 
 
-def test_the_rules_decision_becomes_a_verdict() -> None:
+def test_the_rules_recommendation_becomes_a_decision() -> None:
     reasons = Reasons(4, 8, (QUEUE, NO_GPU), "queueDepth", (RecommendationLimit("max", 6),))
     made = of_rules(6, reasons, "so", at=10.0, policy="Rules", signals=SIGNALS[1:])
 
@@ -133,7 +133,7 @@ def test_a_substitute_of_the_planner_says_so() -> None:
     assert (made.policy, made.why) == ("Planner", f"so; {RULES_SAY_UNTIL}")
 
 
-def test_the_lowest_ceiling_counts_and_says_what_was_wanted() -> None:
+def test_the_lowest_limit_counts_and_names_the_desired_replicas() -> None:
     made = Decision(10.0, "Planner", 4, 8, "800 req/s needs 8", ("veto",))
     quota, budget = ReplicaLimit("quota", 5, "team is full"), ReplicaLimit("budget", 6, "all 6 are taken")
     held = limited(made, [budget, quota])
@@ -201,7 +201,7 @@ def test_news_follows_the_table(change: dict[str, Any], news: bool) -> None:
     assert is_news(SHOWN, replace(SHOWN, **change)) is news
 
 
-def test_the_first_verdict_is_news() -> None:
+def test_the_first_decision_is_news() -> None:
     assert is_news(None, SHOWN)
 
 

@@ -48,7 +48,7 @@ def limits(made: Plan, aims: Objectives = AIMS, *, beyond: int | None = None) ->
         (plan(4, None, "unknown"), None, {"unknown": "by unknown"}),
     ],
 )
-def test_a_bound_is_said_where_it_counts(made: Plan, beyond: int | None, said: dict[str, str]) -> None:
+def test_a_bound_is_named_if_it_counts(made: Plan, beyond: int | None, said: dict[str, str]) -> None:
     assert limits(made, beyond=beyond) == said
 
 

@@ -115,7 +115,7 @@ def test_a_utilisation_is_always_a_young_percentage(
         assert 0 <= found.age_s <= STALE_S + 1e-6
 
 
-def test_the_question_asks_for_both_metrics_with_the_sites_matchers() -> None:
+def test_the_query_has_both_metrics_with_the_sites_matchers() -> None:
     asked = dcgm.question('cluster="eu-1"')
     for metric in (ACTIVE, UTIL):
         assert asked.count(f'{metric}{{cluster="eu-1"}}') == 2

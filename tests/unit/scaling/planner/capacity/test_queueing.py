@@ -38,7 +38,7 @@ def test_an_objective_of_less_than_two_batches_makes_them_smaller() -> None:
 
 @given(REPLICAS, st.floats(0.1, 5000.0), st.floats(0.01, 10.0), st.floats(1.0, 20.0))
 @example(Replica(ServiceLine(1.0, 5e-324), 1), 1.0, 1.0, 1.0)
-def test_the_count_is_the_least_that_serves_the_rate(
+def test_the_replicas_are_the_minimum_that_serves_the_rate(
     replica: Replica, rate: float, latency: float, dispersion: float
 ) -> None:
     count = replicas_within(rate, replica, latency, dispersion=dispersion, most=300)

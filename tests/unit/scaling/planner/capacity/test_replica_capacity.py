@@ -119,7 +119,7 @@ def test_restarted_counters_are_those_of_another_first_execution() -> None:
     assert then.line.seconds(4) == pytest.approx(0.4)
 
 
-def test_a_large_fleet_forgets_no_size_in_one_look() -> None:
+def test_a_large_fleet_forgets_no_size_in_one_sample() -> None:
     """Its looks have thousands of batches, mostly of a few sizes: the line keeps its slope."""
     capacity = Capacity().with_batches({1: (20, 20 * 0.012), 16: (20, 20 * 0.042)})
     capacity = capacity.with_batches({1: (120, 120 * 0.012), 16: (120, 120 * 0.042)})

@@ -85,7 +85,7 @@ def test_a_spike_every_twenty_minutes_is_known_from_the_third_on() -> None:
     assert run.share < (LEAD_S + 60 + 3 * 24) / 1200
 
 
-def test_the_source_is_said_in_words() -> None:
+def test_the_source_is_described_in_words() -> None:
     run = Run([600, 1800, 3000], until=4138)
     found = expected(run.memory, 4138, LEAD_S)
     assert found is not None

@@ -270,6 +270,6 @@ def test_a_packed_history_of_another_shape_is_refused() -> None:
         History.unpacked(packed | {"season": [1.0]})
 
 
-def test_a_forecast_says_itself() -> None:
+def test_a_forecast_describes_itself() -> None:
     said = Forecast(412.3, "day", 12.0, 31.0).say()
     assert said == '412.3 req/s expected by the day (off by 12 on average; "as it is now" is off by 31)'
