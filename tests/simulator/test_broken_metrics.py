@@ -135,7 +135,7 @@ CASES: dict[str, Breaker] = {
 }  # fmt: skip
 
 
-def hear(hub: ObservationStore, sent: Document | str | None, *, at: float) -> None:
+def receive_report(hub: ObservationStore, sent: Document | str | None, *, at: float) -> None:
     """The hub is told what an agent sent, as the collector would: what is no record is dropped."""
     if sent is None:
         return
@@ -153,7 +153,7 @@ def play(breaker: Breaker) -> tuple[list[int], list[RulesReading]]:
             sent: Document | str | None = good(second, agent)
             if 30 <= second < 85 and isinstance(sent, dict):
                 sent = breaker(sent, second, agent)
-            hear(hub, sent, at=second + 0.2 * agent)
+            receive_report(hub, sent, at=second + 0.2 * agent)
         now = second + 0.9
         if second % 15 == 14:
             observation = hub.observe("ns", "m", now)

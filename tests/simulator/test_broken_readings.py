@@ -18,7 +18,17 @@ from halcyon.scaling.planner.scale_down_hold import ScaleDownHold
 from halcyon.signals.clock import WallClock
 from halcyon.signals.observation_store import ObservationStore
 from halcyon.signals.planner_reading import Gathered, SignalMemory, reading
-from tests.simulator.test_broken_metrics import CASES, REPLICAS, Breaker, Document, good, hear, one_pod, pods, top
+from tests.simulator.test_broken_metrics import (
+    CASES,
+    REPLICAS,
+    Breaker,
+    Document,
+    good,
+    one_pod,
+    pods,
+    receive_report,
+    top,
+)
 from tests.unit.signals.records import EPOCH
 
 OBJECTIVES = Objectives(low=1, high=20, max_batch=8, start_s=1.0)
@@ -42,7 +52,7 @@ SEEN_AS_LOAD = {"requests reset each second"}
 
 
 @cache
-def told(second: int, agent: int) -> Document:
+def document_with_batches(second: int, agent: int) -> Document:
     document = good(second, agent)
     batches = {"at": document["at"] - 0.1, "sizes": [[8, 10 * second, 320_000 * second]]}
     return {**document, "pods": [{**pod, "batches": batches} for pod in document["pods"]]}
@@ -55,10 +65,10 @@ def play(breaker: Breaker) -> tuple[list[Plan], list[Gathered]]:
     plans, readings = [], []
     for second in range(END):
         for agent in range(2):
-            sent: Document | str | None = told(second, agent)
+            sent: Document | str | None = document_with_batches(second, agent)
             if WELL <= second < BROKEN and isinstance(sent, dict):
                 sent = breaker(sent, second, agent)
-            hear(hub, sent, at=second + 0.2 * agent)
+            receive_report(hub, sent, at=second + 0.2 * agent)
         now = second + 0.9
         picture = hub.look("ns", "m", now)
         assert picture is not None

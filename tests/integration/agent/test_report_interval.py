@@ -17,12 +17,12 @@ ARRIVES_S = 0.004
 LIVED_S = 30
 
 
-def look(at: float, requests: int) -> Record:
+def report_at(at: float, requests: int) -> Record:
     pods = (PodSample("p", "ready", at),)
     return Record("team", "digits", "digits-balancer-0", at, BalancerSample(0, 0, requests, 0, 0), pods)
 
 
-def heard(directory: Path, *, looks_per_s: int, requests_per_look: int) -> list[float]:
+def report_times(directory: Path, *, looks_per_s: int, requests_per_look: int) -> list[float]:
     """When an operator replica hears an agent."""
 
     async def scenario(time: VirtualTime) -> list[float]:
@@ -37,7 +37,7 @@ def heard(directory: Path, *, looks_per_s: int, requests_per_look: int) -> list[
         uplink = ReportStream(CollectorAddress("halcyon-agents", replica.port, NAME, pem), token, resolve=resolve)
         speaking = asyncio.ensure_future(uplink.run())
         for n in range(looks_per_s * LIVED_S):
-            uplink.offer(look(time(), n * requests_per_look))
+            uplink.offer(report_at(time(), n * requests_per_look))
             await asyncio.sleep(1 / looks_per_s)
         times = [at for at, _ in replica.records]
         speaking.cancel()
@@ -54,14 +54,14 @@ def longest_pause_s(times: list[float]) -> float:
 
 
 def test_an_idle_agent_reports_every_five_seconds_and_hardly_more_often(tmp_path: Path) -> None:
-    times = heard(tmp_path, looks_per_s=1, requests_per_look=0)
+    times = report_times(tmp_path, looks_per_s=1, requests_per_look=0)
 
     assert longest_pause_s(times) <= 5
     assert len(times) <= LIVED_S / 4
 
 
 def test_an_agent_with_news_at_each_sample_reports_about_once_a_second(tmp_path: Path) -> None:
-    times = heard(tmp_path, looks_per_s=4, requests_per_look=5)
+    times = report_times(tmp_path, looks_per_s=4, requests_per_look=5)
 
     assert longest_pause_s(times) <= 2
     assert len(times) <= 1.15 * LIVED_S

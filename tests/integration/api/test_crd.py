@@ -34,7 +34,7 @@ from tests.integration.versions import declares_tolerance, has_image_volumes
 from tests.integration.waiting import until
 from tests.strategies import Document, broken, documents, specs
 from tests.unit.api.spec_cases import FIELDS, GOOD, RULES, document
-from tests.unit.control.scope_builders import resource, view
+from tests.unit.control.scope_builders import resource, scope_of
 from tests.unit.control.status import kstatus
 from tests.unit.render.rendered import WALLED, children, pods
 
@@ -140,7 +140,7 @@ def test_replicas_are_scaled_and_the_selector_is_found(api: Connection, kubectl:
     stored = kubectl.get("mdep", "digits")
     assert (stored["spec"]["replicas"], stored["metadata"]["generation"]) == (3, 2)
 
-    now = view()
+    now = scope_of()
     written = status.make(now, make(now), now="2026-01-02T03:04:05Z")
     applied = resource() | {"metadata": {"name": "digits", "namespace": namespace}, "status": written}
     del applied["spec"]
@@ -164,7 +164,7 @@ def test_the_whole_status_is_kept(api: Connection, kubectl: Kubectl, namespace: 
     parts = (PlanPart("rate", 2, "30 req/s needs 2"), PlanPart("backlog", 1, "z" * 5000))
     verdict = Decision(1767323045.0, "Planner", 1, 2, "w" * 5000, ("hold", "max"), parts, signals)
     changes = tuple(Change(1767323045.0 - n, n, n + 1, "v" * 5000) for n in range(10))
-    now = view({"scaling": {"maxReplicas": 4}}, signals=heard, scaling=PublishedScaling(verdict, changes))
+    now = scope_of({"scaling": {"maxReplicas": 4}}, signals=heard, scaling=PublishedScaling(verdict, changes))
     written = status.make(now, make(now), now="2026-01-02T03:04:05Z")
     applied = resource() | {"metadata": {"name": "digits", "namespace": namespace}, "status": written}
     del applied["spec"]

@@ -33,7 +33,7 @@ from tests.hostile import POLICY, ROWS, Attempt, Row, spec
 from tests.integration.api.test_site_policy import KINDS
 from tests.integration.connection import Answer, Connection
 from tests.integration.hostile_deeds import DEEDS
-from tests.integration.hostile_scene import Kept, Scene, everything, made_for, model, prepared
+from tests.integration.hostile_scene import HostileNamespace, Kept, everything, made_for, model, prepared
 from tests.integration.operator_process import CRD_PATH, Operator, crd, running
 from tests.integration.operator_space import Object, Space
 from tests.integration.waiting import until
@@ -130,7 +130,7 @@ class Phase:
         """Start all of it."""
         for row in ROWS:
             if row.deed:
-                scene = Scene(Space(self.api, self.namespace(row)), self.operator, self.cluster)
+                scene = HostileNamespace(Space(self.api, self.namespace(row)), self.operator, self.cluster)
                 self.done[row.number] = pool.submit(DEEDS[row.deed], scene)
         with closing(Connection(self.cluster)) as api:
             for row in ROWS:
@@ -184,10 +184,10 @@ class Phase:
 
     def look(self, name: str) -> dict[tuple[str, str], Object]:
         """What a model is served by, as it was asked for."""
-        return {(o["kind"], o["metadata"]["name"]): asked(o) for o in made_for(name, everything(self.space))}
+        return {(o["kind"], o["metadata"]["name"]): requested_object(o) for o in made_for(name, everything(self.space))}
 
 
-def asked(obj: Object) -> Object:
+def requested_object(obj: Object) -> Object:
     """Without what others write: counts of pods, and who wrote what when."""
     meta = {k: v for k, v in obj["metadata"].items() if k not in {"resourceVersion", "managedFields", "generation"}}
     return {k: v for k, v in obj.items() if k != "status"} | {"metadata": meta}

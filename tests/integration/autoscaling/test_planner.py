@@ -167,10 +167,10 @@ async def test_an_idle_model_goes_to_zero_and_a_request_wakes_it(operator: Opera
         began = time.monotonic()
         await reached(lambda: count(space), lambda n: n == 1, what="one comes")
         assert time.monotonic() - began < 5 * PATIENCE
-        assert "requests have come, and no replica runs" in (await said(space))
+        assert "requests have come, and no replica runs" in (await newest_sentence(space))
 
 
-async def said(space: Space) -> str:
+async def newest_sentence(space: Space) -> str:
     """The newest decision's sentence."""
     decisions = await reached(
         lambda: scaling_of(space).get("decisions") or [], lambda d: d and d[0]["after"] == 1, what="it is told"

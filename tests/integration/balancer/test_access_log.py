@@ -32,7 +32,7 @@ TIME = re.compile(r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
 Line = dict[str, Any]
 
 
-class Telling(Pod):
+class PodWithRequestIds(Pod):
     """A pod that keeps the request ids that it is sent."""
 
     ids: tuple[str, ...] = ()
@@ -49,9 +49,9 @@ async def balanced() -> AsyncIterator[Balanced]:
         yield made
 
 
-async def with_pod(balanced: Balanced) -> Telling:
+async def with_pod(balanced: Balanced) -> PodWithRequestIds:
     plain = balanced.pod()
-    pod = await Telling(plain.address, plain.http_port, plain.grpc_port).start()
+    pod = await PodWithRequestIds(plain.address, plain.http_port, plain.grpc_port).start()
     balanced.pods.append(pod)
     return pod
 
@@ -79,7 +79,7 @@ def request(*headers: str, method: str = "POST", path: str = PATH) -> bytes:
     return f"{method} {path} HTTP/1.1\r\n{head}\r\n{{}}".encode("latin-1")
 
 
-async def told(channel: grpc.aio.Channel, method: str = "ModelInfer", size: int = 1) -> tuple[str, str]:
+async def grpc_answer(channel: grpc.aio.Channel, method: str = "ModelInfer", size: int = 1) -> tuple[str, str]:
     """Status and request id."""
     call = channel.unary_unary(SERVICE + method)(
         b"x" * size, timeout=10 * PATIENCE, metadata=(("x-request-id", "of-grpc"),)
@@ -103,8 +103,8 @@ async def test_an_access_log_line_has_a_requests_route_and_its_id(balanced: Bala
     status, headers, _ = await raw(port, request(method="GET", path="/none"))
     assert (status, bool(UUID.fullmatch(headers["x-request-id"]))) == (404, True)
     async with balanced.channel as channel:
-        assert await told(channel) == ("OK", "of-grpc")
-        assert await told(channel, size=60_000) == ("RESOURCE_EXHAUSTED", "of-grpc")
+        assert await grpc_answer(channel) == ("OK", "of-grpc")
+        assert await grpc_answer(channel, size=60_000) == ("RESOURCE_EXHAUSTED", "of-grpc")
         call = channel.stream_stream(SERVICE + "ModelStreamInfer")(iter([b"1"]), timeout=10 * PATIENCE)
         assert len([answer async for answer in call]) == 1
     first, second, lost, by_grpc, large, stream = await logged(balanced, 6)
@@ -137,7 +137,10 @@ async def test_a_held_requests_line_has_its_arrival_and_its_wait(balanced: Balan
     await balanced.begin(LOGGED)
     port = balanced.haproxy.ports.http
     async with balanced.channel as channel:
-        waiting = [asyncio.create_task(raw(port, request("X-Request-Id: a"))), asyncio.create_task(told(channel))]
+        waiting = [
+            asyncio.create_task(raw(port, request("X-Request-Id: a"))),
+            asyncio.create_task(grpc_answer(channel)),
+        ]
 
         async def held() -> bool:
             return (await balanced.haproxy.runtime.knocks()).held == 2
@@ -161,9 +164,9 @@ async def test_an_error_log_has_lines_for_failed_requests_alone(balanced: Balanc
     async with balanced.channel as channel:
         for _ in range(3):
             assert (await raw(port, request()))[0] == 200
-            assert (await told(channel))[0] == "OK"
+            assert (await grpc_answer(channel))[0] == "OK"
         assert (await raw(port, request(method="GET", path="/none")))[0] == 404
-        assert (await told(channel, "Unknown"))[0] == "UNIMPLEMENTED"
+        assert (await grpc_answer(channel, "Unknown"))[0] == "UNIMPLEMENTED"
         balanced.pods[0].hold = asyncio.Event()
         assert (await raw(port, request()))[0] == 504
         balanced.pods[0].hold.set()

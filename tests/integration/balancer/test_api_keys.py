@@ -25,7 +25,7 @@ PATH = "/v2/models/m/infer"
 NEEDED = "an API key is needed: Authorization: Bearer KEY, or x-api-key: KEY"
 
 
-class Hearing(Pod):
+class PodWithHeaders(Pod):
     """A pod that keeps the headers that it is sent."""
 
     heard: tuple[str, ...] = ()
@@ -39,7 +39,7 @@ class Hearing(Pod):
 async def balanced() -> AsyncIterator[Balanced]:
     async with one() as made:
         plain = made.pod()
-        made.pods.append(await Hearing(plain.address, plain.http_port, plain.grpc_port).start())
+        made.pods.append(await PodWithHeaders(plain.address, plain.http_port, plain.grpc_port).start())
         yield made
 
 
@@ -108,7 +108,7 @@ async def test_a_client_with_a_key_is_admitted_and_pods_never_see_it(balanced: B
         assert await by_grpc(balanced, method=method) == "UNAUTHENTICATED"
     assert await by_grpc(balanced) == await by_grpc(balanced, ("x-api-key", ALICE[:-1])) == "UNAUTHENTICATED"
     [pod] = balanced.pods
-    assert isinstance(pod, Hearing)
+    assert isinstance(pod, PodWithHeaders)
     assert (pod.http_count, pod.grpc_count) == (3, 2)
     assert not {"authorization", "x-api-key"} & set(pod.heard)
     said = balanced.haproxy.said()

@@ -48,7 +48,7 @@ def chunked(*sizes: int) -> bytes:
     return b"".join(b"%x\r\n%s\r\n" % (size, b"x" * size) for size in sizes) + b"0\r\n\r\n"
 
 
-async def told(channel: grpc.aio.Channel, size: int, method: str = "ModelInfer") -> str:
+async def grpc_status(channel: grpc.aio.Channel, size: int, method: str = "ModelInfer") -> str:
     try:
         await channel.unary_unary(SERVICE + method)(b"x" * size, timeout=10 * PATIENCE)
     except grpc.aio.AioRpcError as error:
@@ -69,12 +69,12 @@ async def test_a_body_declared_too_large_is_rejected_before_it_arrives(balanced:
         assert await post(balanced, f"Content-Length: {length}", b"") == (413, TOO_LARGE)
     assert await post(balanced, f"Content-Length: {MOST + 1}", b"", method="GET", path="/v2") == (413, TOO_LARGE)
     async with balanced.channel as channel:
-        assert await told(channel, MOST) == "OK"
-        assert await told(channel, MOST + 1) == f"RESOURCE_EXHAUSTED {TOO_LARGE}"
-        assert await told(channel, 3_000_000) == f"RESOURCE_EXHAUSTED {TOO_LARGE}"
-        assert await told(channel, MOST + 1, "ServerReady") == f"RESOURCE_EXHAUSTED {TOO_LARGE}"
+        assert await grpc_status(channel, MOST) == "OK"
+        assert await grpc_status(channel, MOST + 1) == f"RESOURCE_EXHAUSTED {TOO_LARGE}"
+        assert await grpc_status(channel, 3_000_000) == f"RESOURCE_EXHAUSTED {TOO_LARGE}"
+        assert await grpc_status(channel, MOST + 1, "ServerReady") == f"RESOURCE_EXHAUSTED {TOO_LARGE}"
         # The channel serves on.
-        assert await told(channel, 10) == "OK"
+        assert await grpc_status(channel, 10) == "OK"
     [pod] = balanced.pods
     assert (pod.http_count, pod.grpc_count) == (1, 2)
     reading = await balanced.haproxy.runtime.read()
@@ -100,8 +100,8 @@ async def test_a_limit_below_what_is_seen_at_once_holds_for_every_body(balanced:
     assert await post(balanced, "Content-Length: 1025", b"x" * 1025) == (413, why)
     assert await post(balanced, "Transfer-Encoding: chunked", chunked(1000, 25)) == (413, why)
     async with balanced.channel as channel:
-        assert await told(channel, 1024) == "OK"
-        assert await told(channel, 1025) == f"RESOURCE_EXHAUSTED {why}"
+        assert await grpc_status(channel, 1024) == "OK"
+        assert await grpc_status(channel, 1025) == f"RESOURCE_EXHAUSTED {why}"
 
 
 async def test_a_stream_is_not_counted_to_its_end(balanced: Balanced) -> None:

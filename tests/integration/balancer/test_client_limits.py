@@ -17,7 +17,7 @@ from halcyon.balancer.config import memory_budget
 from halcyon.balancer.config.model import TlsFiles
 from halcyon.balancer.runtime.controller import HaproxyController
 from tests.integration import crowd
-from tests.integration.balanced import PLAN, Balanced, ask, infer, is_, one, until
+from tests.integration.balanced import PLAN, Balanced, http_response, infer, is_, one, until
 from tests.integration.certificates import pair
 from tests.integration.crowd import Crowd
 from tests.integration.waiting import PATIENCE
@@ -72,10 +72,10 @@ async def watched(balanced: Balanced) -> AsyncIterator[Watch]:
             watch.slowest_s[what] = max(watch.slowest_s.get(what, 0.0), time.monotonic() - began)
 
     async def http() -> None:
-        assert (await ask(ports.http, "POST", "/v2/models/m/infer"))[0] == 200
+        assert (await http_response(ports.http, "POST", "/v2/models/m/infer"))[0] == 200
 
     async def metrics() -> None:
-        assert (await ask(ports.metrics, "GET", "/metrics"))[0] == 200
+        assert (await http_response(ports.metrics, "GET", "/metrics"))[0] == 200
 
     async def fresh() -> None:
         async with balanced.channel as channel:
@@ -187,7 +187,7 @@ async def test_a_flood_from_many_sources_keeps_memory_below_the_limit(balanced: 
             each.go()
 
     async def is_served() -> bool:
-        return (await ask(balanced.haproxy.ports.http, "POST", "/v2/models/m/infer"))[0] == 200
+        return (await http_response(balanced.haproxy.ports.http, "POST", "/v2/models/m/infer"))[0] == 200
 
     await until(is_served)
     assert balanced.haproxy.worker_exits() == 0
@@ -207,11 +207,11 @@ async def test_256_calls_of_one_channel_are_answered_at_once(balanced: Balanced)
 async def test_a_source_that_opens_connections_under_pressure_keeps_none(balanced: Balanced) -> None:
     await balanced.begin()
     http = balanced.haproxy.ports.http
-    assert "connection" not in (await ask(http, "POST", "/v2/models/m/infer"))[1]
+    assert "connection" not in (await http_response(http, "POST", "/v2/models/m/infer"))[1]
     many = Crowd("127.0.0.9", http)
     try:
         await asyncio.to_thread(many.come, ROOM.http // 2 + 1)
-        assert (await ask(http, "POST", "/v2/models/m/infer"))[1]["connection"] == "close"
+        assert (await http_response(http, "POST", "/v2/models/m/infer"))[1]["connection"] == "close"
     finally:
         many.go()
 

@@ -14,7 +14,7 @@ import tritonclient.grpc
 import tritonclient.http
 from tritonclient.utils import InferenceServerException
 
-from tests.integration.balanced import Balanced, ask, infer, one, raw
+from tests.integration.balanced import Balanced, http_response, infer, one, raw
 from tests.integration.waiting import PATIENCE
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ async def test_head_is_answered_as_get_without_a_body(balanced: Balanced) -> Non
     await balanced.begin()
     port = balanced.haproxy.ports.http
     for path in READS:
-        _, headers, body = await ask(port, "GET", path)
+        _, headers, body = await http_response(port, "GET", path)
         answers = await heads(port, path, path)
         assert [status for status, _ in answers] == [200, 200], path
         assert {fields["content-length"] for _, fields in answers} == {headers["content-length"]} == {str(len(body))}
@@ -105,8 +105,8 @@ async def test_statistics_come_from_one_pod_as_long_as_it_is_there(balanced: Bal
     async def read() -> None:
         async with balanced.channel as channel:
             for _ in range(4):
-                await ask(port, "GET", "/v2/models/m/stats")
-                await ask(port, "GET", "/v2/models/m/versions/1/stats")
+                await http_response(port, "GET", "/v2/models/m/stats")
+                await http_response(port, "GET", "/v2/models/m/versions/1/stats")
                 await infer(channel, "ModelStatistics")
 
     def askers() -> list[str]:
@@ -115,7 +115,7 @@ async def test_statistics_come_from_one_pod_as_long_as_it_is_there(balanced: Bal
     await read()
     [first] = askers()
     for _ in range(6):
-        await ask(port, "GET", "/v2/models/m/config")
+        await http_response(port, "GET", "/v2/models/m/config")
     assert len([pod for pod in pods if any("config" in line for line in pod.seen)]) > 1, "all else goes to any of them"
     for pod in pods:
         pod.seen.clear()

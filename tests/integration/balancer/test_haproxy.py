@@ -21,7 +21,19 @@ from halcyon.balancer.runtime.controller import HaproxyController
 from halcyon.balancer.telemetry.report_stream import SendInterval
 from halcyon.signals.store_state import CONFIRMS_S
 from tests import figures
-from tests.integration.balanced import PLAN, TIMEOUT, Balanced, agent, ask, endpoint, infer, is_, one, raw, until
+from tests.integration.balanced import (
+    PLAN,
+    TIMEOUT,
+    Balanced,
+    agent,
+    endpoint,
+    http_response,
+    infer,
+    is_,
+    one,
+    raw,
+    until,
+)
 from tests.integration.waiting import PATIENCE
 from tests.ports import free_ports
 from tests.unit.balancer.stand_in_api import SLICES, slice_of
@@ -120,12 +132,12 @@ async def test_http_exposes_inference_and_read_only_endpoints_of_the_one_model(b
     await balanced.begin()
     port = balanced.haproxy.ports.http
     for method, path in OPEN:
-        status, _, body = await ask(port, method, path)
+        status, _, body = await http_response(port, method, path)
         assert (status, json.loads(body)["who"]) == (200, pod.address), (method, path)
     assert pod.seen == [f"{method} {path} HTTP/1.1" for method, path in OPEN]
     pod.seen.clear()
     for method, path, wanted in CLOSED:
-        status, headers, body = await ask(port, method, path)
+        status, headers, body = await http_response(port, method, path)
         assert status == wanted, (method, path, status)
         if method != "HEAD" and status in {404, 405}:
             assert headers["content-type"] == "application/json"
@@ -143,7 +155,7 @@ async def test_a_pod_receives_the_path_without_query_host_or_upgrade_offers(bala
         "http://evil/v2/models/m/infer",
         "/v2/models/m/infer#/x",
     ):
-        status, _, _ = await ask(port, "POST", target)
+        status, _, _ = await http_response(port, "POST", target)
         assert status in {200, 400}, target
     assert set(pod.seen) == {"POST /v2/models/m/infer HTTP/1.1"}
     assert len(pod.seen) >= 2
@@ -225,7 +237,7 @@ async def test_the_queue_is_bounded_over_both_protocols_together_and_refusals_ar
         assert [await by_http() for _ in range(5)] == [429] * 5
         assert [await by_grpc() for _ in range(5)] == ["RESOURCE_EXHAUSTED"] * 5
         for path in ("/v2/models/stats", "/v2/nothing"):
-            await ask(balanced.haproxy.ports.http, "GET", path)
+            await http_response(balanced.haproxy.ports.http, "GET", path)
         assert details == {"20 requests for model m wait already, the limit of this balancer; try later"}
         assert await balanced.counters() == (38, 10, 0)
         pod.hold.set()
@@ -238,10 +250,10 @@ async def test_queue_timeouts_and_missing_servers_are_rejections_but_probes_are_
     await balanced.begin(replace(PLAN, request_timeout_ms=400, max_connections=1))
     port = balanced.haproxy.ports.http
     async with balanced.channel as channel:
-        first = asyncio.ensure_future(ask(port, "POST", "/v2/models/m/infer"))
+        first = asyncio.ensure_future(http_response(port, "POST", "/v2/models/m/infer"))
         second = asyncio.ensure_future(infer(channel))
         await until(lambda: is_(lambda: pod.running == 2))
-        status, headers, body = await ask(port, "POST", "/v2/models/m/infer")
+        status, headers, body = await http_response(port, "POST", "/v2/models/m/infer")
         # The one in flight ends at its own time-out and makes room, so the one that waited either ran out too or got through.
         assert status in {503, 504}
         with pytest.raises(grpc.aio.AioRpcError) as caught:
@@ -254,14 +266,14 @@ async def test_queue_timeouts_and_missing_servers_are_rejections_but_probes_are_
         before = await balanced.counters()
         await balanced.turn([])
         await balanced.turn([])
-        status, headers, body = await ask(port, "POST", "/v2/models/m/infer")
+        status, headers, body = await http_response(port, "POST", "/v2/models/m/infer")
         assert (status, headers["retry-after"]) == (503, "1")
         assert "error" in json.loads(body)
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await infer(channel)
         assert caught.value.code() == grpc.StatusCode.UNAVAILABLE
         assert caught.value.details() == "no server for model m was up in time; try later"
-        await ask(port, "GET", "/v2/health/ready")
+        await http_response(port, "GET", "/v2/health/ready")
         with pytest.raises(grpc.aio.AioRpcError):
             await infer(channel, "ServerReady")
         after = await balanced.counters()
@@ -274,7 +286,7 @@ async def test_a_request_that_waited_too_long_in_the_queue_is_a_refusal(balanced
     await balanced.begin(replace(PLAN, request_timeout_ms=600, max_connections=1))
     port = balanced.haproxy.ports.http
     # One runs, and longer than it may; one may run after it; the others meet their time in the queue.
-    occupied = [asyncio.ensure_future(ask(port, "POST", "/v2/models/m/infer")) for _ in range(4)]
+    occupied = [asyncio.ensure_future(http_response(port, "POST", "/v2/models/m/infer")) for _ in range(4)]
     answers = [(await each)[0] for each in occupied]
     assert set(answers) == {503, 504}
     assert answers.count(503) >= 2
@@ -476,7 +488,7 @@ async def test_a_restarted_haproxy_serves_from_its_file_and_is_then_updated(bala
     assert balanced.pilot.reading is None
     await asyncio.to_thread(balanced.haproxy.start)
     # Before any turn: the file knew.
-    status, _, body = await ask(balanced.haproxy.ports.http, "POST", "/v2/models/m/infer")
+    status, _, body = await http_response(balanced.haproxy.ports.http, "POST", "/v2/models/m/infer")
     assert (status, json.loads(body)["who"]) == (200, second.address)
     balanced.haproxy.kill()
     # A file from before the last change.
@@ -484,7 +496,7 @@ async def test_a_restarted_haproxy_serves_from_its_file_and_is_then_updated(bala
     balanced.haproxy.config.write_text(stale)
     await asyncio.to_thread(balanced.haproxy.start)
     await balanced.turn([second])
-    status, _, body = await ask(balanced.haproxy.ports.http, "POST", "/v2/models/m/infer")
+    status, _, body = await http_response(balanced.haproxy.ports.http, "POST", "/v2/models/m/infer")
     assert (status, json.loads(body)["who"]) == (200, second.address)
     assert (await balanced.haproxy.runtime.read()).process != old
 
@@ -600,7 +612,7 @@ async def test_a_configuration_that_haproxy_refuses_leaves_the_former_one_in_for
     await fresh.turn((endpoint(pod),))
     assert fresh.reloads == 0
     assert balanced.haproxy.config.read_text() == good
-    assert (await ask(balanced.haproxy.ports.http, "POST", "/v2/models/m/infer"))[0] == 200
+    assert (await http_response(balanced.haproxy.ports.http, "POST", "/v2/models/m/infer"))[0] == 200
     taken.close()
 
 

@@ -19,7 +19,7 @@ from halcyon.render import names
 from halcyon.signals.observation_store import ObservationStore
 from halcyon.signals.validation import vet
 from tests.integration import balanced as ways
-from tests.integration.balanced import Balanced, ask, endpoint, infer, until
+from tests.integration.balanced import Balanced, endpoint, http_response, infer, until
 from tests.unit.control.rollout.deployment_simulation import Cluster
 from tests.unit.control.rollout.test_canary_analysis import rollout
 from tests.unit.control.rollout.test_canary_steps import begun
@@ -58,7 +58,7 @@ async def ask_all(balanced: Balanced, count: int) -> None:
             if number % 2:
                 await infer(channel)
             else:
-                assert (await ask(balanced.haproxy.ports.http, "POST", "/v2/models/m/infer"))[0] == 200
+                assert (await http_response(balanced.haproxy.ports.http, "POST", "/v2/models/m/infer"))[0] == 200
 
         for begin in range(0, count, AT_ONCE):
             await asyncio.gather(*(one(number) for number in range(begin, min(begin + AT_ONCE, count))))
@@ -95,7 +95,7 @@ async def test_answers_are_counted_by_slot_and_clients_with_their_wait(balanced:
 
 async def test_a_held_request_waits_in_the_clients_figures_alone(balanced: Balanced) -> None:
     await balanced.begin()
-    asked = [asyncio.create_task(ask(balanced.haproxy.ports.http, "POST", "/v2/models/m/infer"))]
+    asked = [asyncio.create_task(http_response(balanced.haproxy.ports.http, "POST", "/v2/models/m/infer"))]
     async with balanced.channel as channel:
         asked_too = asyncio.create_task(infer(channel))
 

@@ -16,7 +16,7 @@ import pytest
 
 from halcyon.balancer.config import queueing
 from tests import figures
-from tests.integration.balanced import PLAN, Balanced, agent, ask, endpoint, infer, one, raw, until
+from tests.integration.balanced import PLAN, Balanced, agent, endpoint, http_response, infer, one, raw, until
 from tests.ports import free_ports
 from tests.unit.balancer.stand_in_api import SLICES, slice_of
 from tests.unit.balancer.stand_ins import SERVICE
@@ -64,7 +64,7 @@ async def overloaded(balanced: Balanced, tmp_path: Path, plan: BalancerPlan) -> 
 
 
 @dataclass
-class Told:
+class LoadOutcome:
     """What became of requests that were sent in an open loop."""
 
     codes: Counter[str] = field(default_factory=Counter)
@@ -82,9 +82,9 @@ class Told:
         return sorted(self.took_s)[int(share * (len(self.took_s) - 1))]
 
 
-async def offer(balanced: Balanced, *, rate_rps: float, for_s: float, deadline_s: float) -> Told:
+async def offer(balanced: Balanced, *, rate_rps: float, for_s: float, deadline_s: float) -> LoadOutcome:
     """So many requests a second, whatever becomes of them."""
-    told = Told(first_at=time.monotonic())
+    told = LoadOutcome(first_at=time.monotonic())
 
     async def send(channel: grpc.aio.Channel) -> None:
         began = time.monotonic()
@@ -205,7 +205,7 @@ async def test_hopeless_requests_are_rejected_at_once_and_others_are_not(crowd: 
     assert await crowd.code(None) == "accepted"
     # A request of HTTP has requestTimeout, here 20 s; its own protocol's queue is not all that is before it.
     await runtime.set({queueing.RATE: 500, queueing.SERVICE: 500})
-    status, headers, body = await ask(port, "POST", "/v2/models/m/infer")
+    status, headers, body = await http_response(port, "POST", "/v2/models/m/infer")
     assert (status, headers["retry-after"]) == (429, "1")
     assert (
         json.loads(body)["error"] == "too many requests for model m wait to answer this one within its time; try later"

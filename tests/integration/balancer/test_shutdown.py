@@ -14,7 +14,7 @@ import pytest
 
 from halcyon.balancer.config.haproxy_cfg import STOPPING
 from tests import figures
-from tests.integration.balanced import PLAN, Balanced, agent, ask, endpoint, infer, is_, one, until
+from tests.integration.balanced import PLAN, Balanced, agent, endpoint, http_response, infer, is_, one, until
 from tests.integration.waiting import PATIENCE
 from tests.unit.balancer.stand_in_api import SLICES, slice_of
 from tests.unit.balancer.stand_ins import SERVICE
@@ -39,7 +39,7 @@ async def balanced() -> AsyncIterator[Balanced]:
 
 async def closes(balanced: Balanced, target: str = "/v2/models/m/infer") -> bool:
     """The answer on a new connection says that it is this connection's last."""
-    _, headers, _ = await ask(balanced.haproxy.ports.http, "POST", target)
+    _, headers, _ = await http_response(balanced.haproxy.ports.http, "POST", target)
     return headers.get("connection") == "close"
 
 
@@ -50,7 +50,7 @@ async def say(balanced: Balanced, *, stopping: bool) -> None:
 
 async def test_every_http_answer_of_a_stopping_balancer_closes_its_connection(balanced: Balanced) -> None:
     await balanced.begin(replace(PLAN, queue_limit=1, request_timeout_ms=20000))
-    held = asyncio.create_task(ask(balanced.haproxy.ports.http, "POST", "/v2/models/m/infer"))
+    held = asyncio.create_task(http_response(balanced.haproxy.ports.http, "POST", "/v2/models/m/infer"))
     await until(lambda: is_(lambda: not held.done()))
 
     async def waits() -> bool:
@@ -60,7 +60,7 @@ async def test_every_http_answer_of_a_stopping_balancer_closes_its_connection(ba
     assert not await closes(balanced, "/nothing")
     await say(balanced, stopping=True)
     for target, status in (("/nothing", 404), ("/v2/models/m/infer", 429), ("/v2", 405)):
-        told, headers, _ = await ask(balanced.haproxy.ports.http, "POST", target)
+        told, headers, _ = await http_response(balanced.haproxy.ports.http, "POST", target)
         assert (told, headers["connection"]) == (status, "close"), target
     [pod] = await balanced.start()
     await balanced.turn()

@@ -141,7 +141,7 @@ def secured(balanced: Balanced, tmp_path: Path) -> Secured:
     return Secured(balanced, tmp_path, SecretNames("digits-tls"))
 
 
-async def ask(channel: grpc.aio.Channel) -> bytes:
+async def grpc_answer(channel: grpc.aio.Channel) -> bytes:
     return bytes(await channel.unary_unary(SERVICE + "ModelInfer")(b"x", timeout=10 * PATIENCE))
 
 
@@ -152,7 +152,7 @@ async def test_both_protocols_speak_tls_and_nothing_else(secured: Secured) -> No
     ports = secured.balanced.haproxy.ports
     assert await secured.served(own) == await secured.served(own, protocol="grpc") == own.der
     async with secured.channel(own) as channel:
-        assert await ask(channel) == secured.balanced.pods[0].address.encode()
+        assert await grpc_answer(channel) == secured.balanced.pods[0].address.encode()
     old = secured.context(own)
     with pytest.warns(DeprecationWarning, match="TLSv1"):
         old.minimum_version, old.maximum_version = ssl.TLSVersion.TLSv1, ssl.TLSVersion.TLSv1_1
@@ -243,7 +243,7 @@ class Clients:
     async def _grpc(self) -> None:
         async with self._secured.channel(*self._trusted) as channel:
             while not self._over.is_set():
-                await ask(channel)
+                await grpc_answer(channel)
                 self._answered["grpc"] += 1
 
 
@@ -394,13 +394,13 @@ async def test_clients_must_show_a_certificate_of_the_authority(balanced: Balanc
     assert secured.trouble == ""
     assert await secured.served(own, client=client) == own.der
     async with secured.channel(own, client=client) as channel:
-        assert await ask(channel)
+        assert await grpc_answer(channel)
     for other in (None, stranger):
         with pytest.raises((OSError, asyncio.IncompleteReadError)):
             await secured.served(own, client=other)
         async with secured.channel(own, client=other) as channel:
             with pytest.raises(grpc.aio.AioRpcError) as caught:
-                await ask(channel)
+                await grpc_answer(channel)
             assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
     secured.put_clients("")
     await secured.turn()

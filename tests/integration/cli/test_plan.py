@@ -36,7 +36,7 @@ def plan(cluster: Cluster, space: Space, tmp_path: Path, capsys: pytest.CaptureF
     return run
 
 
-def told(found: dict[str, Any]) -> dict[tuple[str, str], str]:
+def planned_changes(found: dict[str, Any]) -> dict[tuple[str, str], str]:
     return {(child["kind"], child["name"]): child["change"] for child in found["children"]}
 
 
@@ -46,17 +46,17 @@ def test_the_plan_is_what_the_operator_then_makes(space: Space, plan: Run) -> No
     status, found, err = plan(deployment(replicas=2))
     assert (status, err) == (0, "")
     assert space.versions() == before
-    assert set(told(found).values()) == {"create"}
+    assert set(planned_changes(found).values()) == {"create"}
     assert found["servers"] == "2 servers of the first revision would start"
 
     space.serve(replicas=2)
     # The overlay's and the record's names follow from the spec, so they are told as they come.
-    assert set(space.children()) == set(told(found))
+    assert set(space.children()) == set(planned_changes(found))
     # The second balancer, Events, and words of the status come a while after it is served.
     before = rested(space.versions, for_s=QUIET_S)
     status, again, _ = plan(deployment(replicas=2))
     assert (status, again["servers"]) == (0, "no server would restart: the revision stays")
-    assert set(told(again).values()) == {"same"}, [c for c in again["children"] if c["change"] != "same"]
+    assert set(planned_changes(again).values()) == {"same"}, [c for c in again["children"] if c["change"] != "same"]
     assert space.versions() == before
 
 
@@ -74,8 +74,8 @@ def test_a_change_is_shown_as_the_api_server_would_have_it(space: Space, plan: R
     assert not any("terminationMessagePath" in line for line in servers["diff"] if line[0] in "+-")
     space.apply(changed)
     space.wait_settled()
-    assert {where for where, change in told(found).items() if change == "create"} <= set(space.children())
-    assert set(told(plan(changed)[1]).values()) == {"same"}
+    assert {where for where, change in planned_changes(found).items() if change == "create"} <= set(space.children())
+    assert set(planned_changes(plan(changed)[1]).values()) == {"same"}
 
 
 def test_the_writer_of_the_replicas_keeps_them(space: Space, plan: Run) -> None:
@@ -86,7 +86,7 @@ def test_the_writer_of_the_replicas_keeps_them(space: Space, plan: Run) -> None:
     space.wait_settled()
 
     _, found, _ = plan(asked)
-    assert told(found)["Deployment", "m-a"] == "same"
+    assert planned_changes(found)["Deployment", "m-a"] == "same"
 
 
 def test_objects_that_the_api_server_refuses_are_refused(space: Space, plan: Run) -> None:

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.more
 LIMIT_S = 180
 
 
-def told(space: Space, *, within_100_ms: int, within_1_s: int) -> str:
+def report_json(space: Space, *, within_100_ms: int, within_1_s: int) -> str:
     """A record with so many answers counted."""
     counts = [0] * (len(SHOWN_MS) + 1)
     counts[SHOWN_MS.index(100)], counts[SHOWN_MS.index(1000)] = within_100_ms, within_1_s
@@ -52,7 +52,7 @@ async def test_quantiles_of_clients_are_on_the_page_of_a_model(
                 assert time.monotonic() - began < LIMIT_S, found
                 answered += 10
                 # What was counted before anybody looked is no answer of these ten seconds.
-                await stream.send_str(told(space, within_100_ms=9 * answered, within_1_s=10_000 + answered))
+                await stream.send_str(report_json(space, within_100_ms=9 * answered, within_1_s=10_000 + answered))
                 await asyncio.sleep(0.5)
                 found = reader.ask(f"/api/models/{namespace}/m/history").body
         [(p50, p95, p99)] = {

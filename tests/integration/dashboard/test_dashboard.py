@@ -89,7 +89,7 @@ def grant(api: Api, namespace: str, role: str, subject: dict[str, str]) -> None:
     api.create(f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}/rolebindings", body)
 
 
-def seen(reader: Reader, **headers: str) -> set[str]:
+def shown_namespaces(reader: Reader, **headers: str) -> set[str]:
     """Namespaces of the models that this reader is shown."""
     answer = reader.ask("/api/models?limit=200", **headers)
     assert answer.status == 200, answer
@@ -131,7 +131,11 @@ def test_a_user_sees_the_namespaces_that_they_may_list(reader: Reader, space: Sp
     other.serve()
     token = account(space, "reader", "get", "list")
     bearer = {"Authorization": f"Bearer {token}"}
-    until(lambda: seen(reader, **bearer), lambda spaces: spaces == {space.namespace}, what="one namespace is shown")
+    until(
+        lambda: shown_namespaces(reader, **bearer),
+        lambda spaces: spaces == {space.namespace},
+        what="one namespace is shown",
+    )
     assert reader.ask(f"/api/models/{space.namespace}/m", **bearer).status == 200
     refused = reader.ask(f"/api/models/{other.namespace}/m", **bearer)
     assert refused.status == 403
@@ -161,7 +165,11 @@ def test_a_session_is_a_cookie_closed_to_scripts_until_sign_out(reader: Reader, 
     assert {"HttpOnly", "Secure", "SameSite=Strict", "Path=/"} <= {part.strip() for part in cookie.split(";")}
     mine = {"Cookie": cookie.partition(";")[0]}
     assert reader.ask("/api/session", **mine).body["user"] == f"system:serviceaccount:{space.namespace}:person"
-    until(lambda: seen(reader, **mine), lambda spaces: spaces == {space.namespace}, what="its namespace is shown")
+    until(
+        lambda: shown_namespaces(reader, **mine),
+        lambda spaces: spaces == {space.namespace},
+        what="its namespace is shown",
+    )
     out = reader.ask("/api/session", method="DELETE", **mine)
     assert 'halcyon-token=""' in out.headers["Set-Cookie"]
 
@@ -179,9 +187,13 @@ def test_a_proxy_is_believed_from_its_address_only(reader: Reader, space: Space)
     assert reader.ask("/api/models", **said).status == 401
     trusted = Reader(reader.port, tls=True, source=PROXY, headers=said)
     assert trusted.ask("/api/session").body["user"] == "ada"
-    until(lambda: seen(trusted), lambda spaces: spaces == {space.namespace}, what="the group's namespace is shown")
+    until(
+        lambda: shown_namespaces(trusted),
+        lambda spaces: spaces == {space.namespace},
+        what="the group's namespace is shown",
+    )
     stranger = Reader(reader.port, tls=True, source=PROXY, headers={"X-Forwarded-User": "bob"})
-    assert seen(stranger) == set()
+    assert shown_namespaces(stranger) == set()
     root = {"X-Forwarded-User": "eve", "X-Forwarded-Groups": "system:masters"}
     assert Reader(reader.port, tls=True, source=PROXY, headers=root).ask("/api/models").status == 401
 
@@ -189,7 +201,9 @@ def test_a_proxy_is_believed_from_its_address_only(reader: Reader, space: Space)
 def test_a_standby_on_localhost_shows_every_model_to_requests_of_that_name(standby: Operator, space: Space) -> None:
     space.serve()
     reader = Reader(port_of(standby))
-    until(lambda: seen(reader), lambda spaces: space.namespace in spaces, what="the standby shows the model")
+    until(
+        lambda: shown_namespaces(reader), lambda spaces: space.namespace in spaces, what="the standby shows the model"
+    )
     session = reader.ask("/api/session").body
     assert session == {"user": "localhost", "open": True}
     assert reader.ask("/api/models", Host="evil.example").status == 403

@@ -66,7 +66,7 @@ def anywhere(_: Address) -> bool:
     return True
 
 
-def ask(proxy: str, *pieces: bytes) -> bytes:
+def proxy_answer(proxy: str, *pieces: bytes) -> bytes:
     """What a client of the proxy gets, that waits for an answer after each piece and then for the end."""
     host, _, port = proxy.removeprefix("http://").partition(":")
     got = b""
@@ -84,7 +84,7 @@ def ask(proxy: str, *pieces: bytes) -> bytes:
 def test_a_tunnel_leads_to_the_host_that_was_named(server: int) -> None:
     door = EgressProxy(f"https://127.0.0.1:{server}/a.tar", anywhere)
     with door.opened() as proxy:
-        got = ask(proxy, f"CONNECT 127.0.0.1:{server} HTTP/1.1\r\n\r\n".encode(), b"hello")
+        got = proxy_answer(proxy, f"CONNECT 127.0.0.1:{server} HTTP/1.1\r\n\r\n".encode(), b"hello")
     assert got == b"HTTP/1.1 200 OK\r\n\r\nsaid: hello"
     assert door.refused == ""
 
@@ -92,15 +92,15 @@ def test_a_tunnel_leads_to_the_host_that_was_named(server: int) -> None:
 def test_a_plain_request_is_passed_on_as_it_is(server: int) -> None:
     request = f"GET http://127.0.0.1:{server}/a.tar HTTP/1.1\r\nHost: x\r\n\r\n".encode()
     with EgressProxy(f"http://127.0.0.1:{server}/a.tar", anywhere).opened() as proxy:
-        assert ask(proxy, request) == b"said: " + request
+        assert proxy_answer(proxy, request) == b"said: " + request
 
 
 @pytest.mark.parametrize("elsewhere", ["169.254.169.254:80", "127.0.0.1:1", "[::1]:6443", "kubernetes.default.svc:443"])
 def test_another_host_or_port_is_refused_by_name(server: int, elsewhere: str) -> None:
     door = EgressProxy(f"https://127.0.0.1:{server}/a.tar", anywhere)
     with door.opened() as proxy:
-        assert b"403 Forbidden" in ask(proxy, f"CONNECT {elsewhere} HTTP/1.1\r\n\r\n".encode())
-        assert b"403 Forbidden" in ask(proxy, f"GET http://{elsewhere}/ HTTP/1.1\r\n\r\n".encode())
+        assert b"403 Forbidden" in proxy_answer(proxy, f"CONNECT {elsewhere} HTTP/1.1\r\n\r\n".encode())
+        assert b"403 Forbidden" in proxy_answer(proxy, f"GET http://{elsewhere}/ HTTP/1.1\r\n\r\n".encode())
     assert f"127.0.0.1:{server} leads on to " in door.refused
 
 
@@ -116,7 +116,7 @@ def test_a_name_that_leads_inside_is_refused_when_it_is_connected_to(
     monkeypatch.setattr(socket, "getaddrinfo", resolve)
     door = EgressProxy(f"https://models.example.com:{server}/a.tar", lambda address: is_open(address, private=True))
     with door.opened() as proxy:
-        got = ask(proxy, f"CONNECT models.example.com:{server} HTTP/1.1\r\n\r\n".encode())
+        got = proxy_answer(proxy, f"CONNECT models.example.com:{server} HTTP/1.1\r\n\r\n".encode())
     assert b"403 Forbidden" in got
     assert asked == ["models.example.com"]
     assert "models.example.com is 127.0.0.1, and no model is taken from" in door.refused
@@ -129,7 +129,7 @@ def test_an_address_that_does_not_answer_is_reported(server: int, monkeypatch: p
     monkeypatch.setattr(socket, "getaddrinfo", unknown)
     door = EgressProxy(f"https://models.example.com:{server}/a.tar", anywhere)
     with door.opened() as proxy:
-        ask(proxy, f"CONNECT models.example.com:{server} HTTP/1.1\r\n\r\n".encode())
+        proxy_answer(proxy, f"CONNECT models.example.com:{server} HTTP/1.1\r\n\r\n".encode())
     assert door.refused == "models.example.com isn't found: Name or service not known"
 
 
@@ -138,5 +138,5 @@ def test_an_address_that_does_not_answer_is_reported(server: int, monkeypatch: p
 )
 def test_a_request_that_is_none_for_a_proxy_ends_its_connection_alone(server: int, noise: bytes) -> None:
     with EgressProxy(f"https://127.0.0.1:{server}/a.tar", anywhere).opened() as proxy:
-        assert b"said" not in ask(proxy, noise)
-        assert b"said: x" in ask(proxy, f"CONNECT 127.0.0.1:{server} HTTP/1.1\r\n\r\n".encode(), b"x")
+        assert b"said" not in proxy_answer(proxy, noise)
+        assert b"said: x" in proxy_answer(proxy, f"CONNECT 127.0.0.1:{server} HTTP/1.1\r\n\r\n".encode(), b"x")

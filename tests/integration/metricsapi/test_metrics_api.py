@@ -129,7 +129,7 @@ async def session(
         yield client
 
 
-async def ask(
+async def api_response(
     site: Site,
     client: aiohttp.ClientSession,
     path: str = QUEUE,
@@ -146,7 +146,7 @@ async def as_hpa(
     site: Site, tmp_path: Path, path: str = QUEUE, params: dict[str, str] | None = None
 ) -> tuple[int, Any]:
     async with session(tmp_path, PROXY) as client:
-        return await ask(site, client, path, headers=REMOTE, params=params)
+        return await api_response(site, client, path, headers=REMOTE, params=params)
 
 
 async def test_the_hpa_gets_one_value_with_its_time_and_window(tmp_path: Path) -> None:
@@ -271,9 +271,9 @@ async def test_a_missing_resource_is_answered_with_a_status(tmp_path: Path, path
 async def test_remote_headers_without_the_front_proxys_certificate_count_for_nothing(tmp_path: Path) -> None:
     async with served() as site, session(tmp_path) as client:
         for path in (QUEUE, ROOT, "/apis"):
-            status, answer = await ask(site, client, path, headers=REMOTE)
+            status, answer = await api_response(site, client, path, headers=REMOTE)
             assert (status, answer["reason"]) == (401, "Unauthorized")
-        status, _ = await ask(site, client, headers={**REMOTE, "Authorization": "Bearer bobs"})
+        status, _ = await api_response(site, client, headers={**REMOTE, "Authorization": "Bearer bobs"})
         assert status == 403
         assert site.reviewed == ["bob"]
 
@@ -283,7 +283,7 @@ async def test_a_certificate_of_another_ca_does_not_get_through_the_handshake(tm
         for certificate in (client_certificate(OTHER_CA), client_certificate(OURS)):
             async with session(tmp_path, certificate) as client:
                 with pytest.raises(aiohttp.ClientError):
-                    await ask(site, client, headers=REMOTE)
+                    await api_response(site, client, headers=REMOTE)
 
 
 @pytest.mark.parametrize(
@@ -297,33 +297,33 @@ async def test_a_certificate_of_another_ca_does_not_get_through_the_handshake(tm
 async def test_a_certificate_that_is_not_valid_for_clients_is_refused(tmp_path: Path, certificate: Pair) -> None:
     async with served() as site, session(tmp_path, certificate) as client:
         with pytest.raises(aiohttp.ClientError):
-            await ask(site, client, headers=REMOTE)
+            await api_response(site, client, headers=REMOTE)
 
 
 async def test_a_certificate_with_the_wrong_name_authenticates_no_client(tmp_path: Path) -> None:
     async with served() as site, session(tmp_path, client_certificate(PROXY_CA, "kubelet")) as client:
-        assert (await ask(site, client, headers=REMOTE))[0] == 401
+        assert (await api_response(site, client, headers=REMOTE))[0] == 401
         site.gate.front_proxy = RequestHeaderConfig(PROXY_CA.cert_pem)
-        assert (await ask(site, client, headers=REMOTE))[0] == 200
+        assert (await api_response(site, client, headers=REMOTE))[0] == 200
 
 
 async def test_the_front_proxy_without_a_user_authenticates_no_client(tmp_path: Path) -> None:
     async with served() as site, session(tmp_path, PROXY) as client:
-        assert (await ask(site, client))[0] == 401
-        assert (await ask(site, client, headers={"X-Remote-User": ""}))[0] == 401
+        assert (await api_response(site, client))[0] == 401
+        assert (await api_response(site, client, headers={"X-Remote-User": ""}))[0] == 401
 
 
 async def test_a_replaced_front_proxy_ca_ends_its_certificates_on_open_connections_too(tmp_path: Path) -> None:
     async with served() as site, session(tmp_path, PROXY) as client:
-        assert (await ask(site, client, headers=REMOTE))[0] == 200
+        assert (await api_response(site, client, headers=REMOTE))[0] == 200
         new_ca = make_ca(NOW)
         site.gate.front_proxy = RequestHeaderConfig(new_ca.cert_pem, ("front-proxy-client",))
         site.tls.trust(new_ca.cert_pem)
-        assert (await ask(site, client, headers=REMOTE))[0] == 401
+        assert (await api_response(site, client, headers=REMOTE))[0] == 401
         with pytest.raises(aiohttp.ClientError):
-            await ask(site, client, headers=REMOTE)
+            await api_response(site, client, headers=REMOTE)
         async with session(tmp_path, client_certificate(new_ca)) as newcomer:
-            assert (await ask(site, newcomer, headers=REMOTE))[0] == 200
+            assert (await api_response(site, newcomer, headers=REMOTE))[0] == 200
 
 
 async def test_both_front_proxy_cas_pass_while_one_replaces_the_other(tmp_path: Path) -> None:
@@ -332,9 +332,9 @@ async def test_both_front_proxy_cas_pass_while_one_replaces_the_other(tmp_path: 
         both = PROXY_CA.cert_pem + new_ca.cert_pem
         site.gate.front_proxy = RequestHeaderConfig(both, ("front-proxy-client",))
         site.tls.trust(both)
-        assert (await ask(site, client, headers=REMOTE))[0] == 200
+        assert (await api_response(site, client, headers=REMOTE))[0] == 200
         async with session(tmp_path, client_certificate(new_ca)) as newcomer:
-            assert (await ask(site, newcomer, headers=REMOTE))[0] == 200
+            assert (await api_response(site, newcomer, headers=REMOTE))[0] == 200
 
 
 async def test_without_a_front_proxy_ca_no_certificate_passes_and_tokens_do(tmp_path: Path) -> None:
@@ -343,20 +343,20 @@ async def test_without_a_front_proxy_ca_no_certificate_passes_and_tokens_do(tmp_
         site.tls.trust("")
         async with session(tmp_path, PROXY) as client:
             with pytest.raises(aiohttp.ClientError):
-                await ask(site, client, headers=REMOTE)
+                await api_response(site, client, headers=REMOTE)
         async with session(tmp_path) as client:
-            assert (await ask(site, client, headers={"Authorization": "Bearer alices"}))[0] == 200
+            assert (await api_response(site, client, headers={"Authorization": "Bearer alices"}))[0] == 200
 
 
 async def test_a_token_is_reviewed_and_its_access_too(tmp_path: Path) -> None:
     async with served() as site, session(tmp_path) as client:
-        assert (await ask(site, client, headers={"Authorization": "Bearer alices"}))[0] == 200
-        status, answer = await ask(site, client, headers={"Authorization": "bearer bobs"})
+        assert (await api_response(site, client, headers={"Authorization": "Bearer alices"}))[0] == 200
+        status, answer = await api_response(site, client, headers={"Authorization": "bearer bobs"})
         assert (status, answer["reason"]) == (403, "Forbidden")
         assert 'User "bob" cannot list resource "queueDepth"' in answer["message"]
         other = f"{ROOT}/namespaces/other/queueDepth"
-        assert (await ask(site, client, other, headers={"Authorization": "Bearer alices"}))[0] == 403
-        assert (await ask(site, client, ROOT, headers={"Authorization": "Bearer bobs"}))[0] == 200
+        assert (await api_response(site, client, other, headers={"Authorization": "Bearer alices"}))[0] == 403
+        assert (await api_response(site, client, ROOT, headers={"Authorization": "Bearer bobs"}))[0] == 200
 
 
 @pytest.mark.parametrize(
@@ -364,21 +364,21 @@ async def test_a_token_is_reviewed_and_its_access_too(tmp_path: Path) -> None:
 )
 async def test_no_credentials_are_a_401(tmp_path: Path, header: dict[str, str]) -> None:
     async with served() as site, session(tmp_path) as client:
-        status, answer = await ask(site, client, headers=header)
+        status, answer = await api_response(site, client, headers=header)
         assert (status, answer["kind"], answer["reason"]) == (401, "Status", "Unauthorized")
 
 
 async def test_failing_reviews_admit_no_caller(tmp_path: Path) -> None:
     async with served() as site, session(tmp_path) as client:
         site.reviews_fail = True
-        status, answer = await ask(site, client, headers={"Authorization": "Bearer alices"})
+        status, answer = await api_response(site, client, headers={"Authorization": "Bearer alices"})
         assert (status, answer["reason"]) == (503, "ServiceUnavailable")
 
 
 async def test_direct_callers_are_rate_limited_and_the_rest_cause_no_reviews(tmp_path: Path) -> None:
     async with served() as site, session(tmp_path) as client:
         bob = {"Authorization": "Bearer bobs"}
-        answers = [(await ask(site, client, headers=bob))[0] for _ in range(int(BURST) + 5)]
+        answers = [(await api_response(site, client, headers=bob))[0] for _ in range(int(BURST) + 5)]
         assert answers == [403] * int(BURST) + [429] * 5
         assert len(site.reviewed) == BURST
         async with client.get(site.url(QUEUE), params=MODEL) as response:
@@ -386,14 +386,14 @@ async def test_direct_callers_are_rate_limited_and_the_rest_cause_no_reviews(tmp
             assert (await response.json())["reason"] == "TooManyRequests"
         assert (await as_hpa(site, tmp_path))[0] == 200
         site.now += 1 / RATE_PER_S
-        assert [(await ask(site, client, headers=bob))[0] for _ in range(2)] == [403, 429]
+        assert [(await api_response(site, client, headers=bob))[0] for _ in range(2)] == [403, 429]
 
 
 @pytest.mark.parametrize("header", ["X-Remote-User", "X-Remote-Group", "X-Remote-Extra-Scopes", "Impersonate-User"])
 async def test_a_header_changes_no_token_into_another_user(tmp_path: Path, header: str) -> None:
     async with served() as site, session(tmp_path) as client:
         spoofed = {"Authorization": "Bearer bobs", header: "alice"}
-        assert (await ask(site, client, headers=spoofed))[0] == 403
+        assert (await api_response(site, client, headers=spoofed))[0] == 403
         assert site.reviewed == ["bob"]
 
 
@@ -409,17 +409,17 @@ async def test_probes_need_no_credentials(tmp_path: Path) -> None:
 
 async def test_a_new_serving_certificate_is_shown_without_dropping_a_connection(tmp_path: Path) -> None:
     async with served() as site, session(tmp_path, PROXY) as client:
-        assert (await ask(site, client, headers=REMOTE))[0] == 200
+        assert (await api_response(site, client, headers=REMOTE))[0] == 200
         new_ca = make_ca(NOW)
         fresh = issue(new_ca, ["localhost"], NOW)
         site.tls.serve(fresh.cert_pem, fresh.key_pem)
         # The open connection trusts the old CA alone, so an answer proves that it is the old connection.
-        assert (await ask(site, client, headers=REMOTE))[0] == 200
+        assert (await api_response(site, client, headers=REMOTE))[0] == 200
         async with session(tmp_path, PROXY, ca=new_ca) as newcomer:
-            assert (await ask(site, newcomer, headers=REMOTE))[0] == 200
+            assert (await api_response(site, newcomer, headers=REMOTE))[0] == 200
         async with session(tmp_path, PROXY) as stranger:
             with pytest.raises(aiohttp.ClientError):
-                await ask(site, stranger, headers=REMOTE)
+                await api_response(site, stranger, headers=REMOTE)
 
 
 async def test_a_broken_certificate_leaves_the_old_one(tmp_path: Path) -> None:
@@ -438,7 +438,7 @@ async def test_old_tls_is_refused(tmp_path: Path) -> None:
         assert site.tls.context.minimum_version is ssl.TLSVersion.TLSv1_2
         context.maximum_version = ssl.TLSVersion.TLSv1_2
         async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=context)) as client:
-            assert (await ask(site, client, headers={"Authorization": "Bearer alices"}))[0] == 200
+            assert (await api_response(site, client, headers={"Authorization": "Bearer alices"}))[0] == 200
 
 
 async def test_a_connection_without_a_server_name_gets_the_newest_certificate_too(tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ BAD: dict[str, tuple[Object, list[str]]] = {
 }
 
 
-def said(text: str, words: list[str]) -> bool:
+def is_same_message(text: str, words: list[str]) -> bool:
     """API server and operator say it alike, but for the words around a bound, and brackets."""
     plain = re.sub(r"should be ", "", text)
     return all(re.sub(r"should be ", "", word) in plain for word in words)
@@ -54,7 +54,7 @@ def test_the_api_server_refuses_it_and_names_field_value_and_limit(space: Space,
     obj, words = BAD[case]
     answer = space.try_apply(obj)
     assert answer.status == 422, answer
-    assert said(str((answer.body or {})["message"]), words)
+    assert is_same_message(str((answer.body or {})["message"]), words)
 
 
 def test_an_unknown_field_is_refused_under_strict_validation(space: Space) -> None:
@@ -125,7 +125,7 @@ def test_a_stored_spec_breaking_a_new_rule_is_rejected_and_keeps_serving(
     for name, before in stored.items():
         message = space.wait_condition("Accepted", "False", "Invalid", name=name)
         words = list(BAD.values())[int(name[1:])][1]
-        assert said(message, words), (name, message)
+        assert is_same_message(message, words), (name, message)
         assert "what was accepted before keeps serving" in message
         assert space.condition("Stalled", name)[:2] == ("True", "Invalid")
         assert versions(space, name) == before
@@ -146,10 +146,10 @@ def test_a_stored_spec_breaking_a_new_rule_is_rejected_and_keeps_serving(
             what="an event tells of it",
         )
         assert event["reason"] == "Invalid"
-        assert said(event["note"], words)
+        assert is_same_message(event["note"], words)
     long = BAD["name too long"][0]["metadata"]["name"]
     message = space.wait_condition("Accepted", "False", "Invalid", name=long)
-    assert said(message, BAD["name too long"][1])
+    assert is_same_message(message, BAD["name too long"][1])
     assert not [name for _, name in space.children() if name.startswith(long)]
     space.apply(deployment("m0"))
     space.wait_condition("Accepted", "True", name="m0")

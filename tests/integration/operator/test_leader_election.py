@@ -119,10 +119,10 @@ def test_both_replicas_answer_the_metrics_api_for_authorized_callers_alone(
     )
     good, bad = token(space, "reader"), token(space, "default")
     for replica in pair:
-        assert ask(replica, space, "")[0] == 401
-        assert ask(replica, space, "nonsense")[0] == 401
-        assert ask(replica, space, bad)[0] == 403
-        assert ask(replica, space, good)[0] == 403
+        assert metrics_response(replica, space, "")[0] == 401
+        assert metrics_response(replica, space, "nonsense")[0] == 401
+        assert metrics_response(replica, space, bad)[0] == 403
+        assert metrics_response(replica, space, good)[0] == 403
     cluster.api.create(
         f"/apis/rbac.authorization.k8s.io/v1/namespaces/{space.namespace}/rolebindings",
         {
@@ -132,11 +132,11 @@ def test_both_replicas_answer_the_metrics_api_for_authorized_callers_alone(
         },
     )
     for replica in pair:
-        status, message = until(asked(replica, space, good), lambda a: a[0] != 403, what="the binding counts")
+        status, message = until(metrics_request(replica, space, good), lambda a: a[0] != 403, what="the binding counts")
         # No agent runs here, so nothing is known; and that is what it says, not 0.
         assert status == 404
         assert "no balancer's agent has spoken yet" in message
-        assert ask(replica, space, bad)[0] == 403
+        assert metrics_response(replica, space, bad)[0] == 403
 
 
 def token(space: Space, account: str, audience: str | None = None) -> str:
@@ -149,7 +149,7 @@ def token(space: Space, account: str, audience: str | None = None) -> str:
     return str(answer.body["status"]["token"])
 
 
-def ask(operator: Operator, space: Space, bearer: str) -> tuple[int, str]:
+def metrics_response(operator: Operator, space: Space, bearer: str) -> tuple[int, str]:
     """Status and message of the metrics API of one replica."""
     context = ssl.create_default_context()
     context.check_hostname = False  # it is made for the Service
@@ -165,9 +165,9 @@ def ask(operator: Operator, space: Space, bearer: str) -> tuple[int, str]:
             return error.code, str(json.loads(error.read())["message"])
 
 
-def asked(operator: Operator, space: Space, bearer: str) -> Callable[[], tuple[int, str]]:
+def metrics_request(operator: Operator, space: Space, bearer: str) -> Callable[[], tuple[int, str]]:
     """`ask`, to be asked again."""
-    return lambda: ask(operator, space, bearer)
+    return lambda: metrics_response(operator, space, bearer)
 
 
 def test_children_go_with_a_model_deployment_deleted_while_no_operator_runs(

@@ -27,7 +27,7 @@ from halcyon.kube import kinds
 from tests import figures
 from tests.integration.autoscaling.test_direct_scaling import Agent, record, servers
 from tests.integration.charts import Object, Values, render
-from tests.integration.operator.test_leader_election import ask, token
+from tests.integration.operator.test_leader_election import metrics_response, token
 from tests.integration.operator.test_rights import ROLES, SELECTED, WALLED, WALLS
 from tests.integration.operator_process import Operator, install
 from tests.integration.operator_space import Space, deployment
@@ -290,7 +290,7 @@ class Causes:
         await _tell(self._lacking, dead="")
 
     async def callers(self) -> None:
-        ask(self._lacking.operator, self._space, token(self._space, "default"))
+        metrics_response(self._lacking.operator, self._space, token(self._space, "default"))
 
     async def dead_pods(self) -> None:
         await _tell(self._lacking, dead=servers(self._space)[0])

@@ -19,7 +19,7 @@ from halcyon.api.documents.observation_report import AUDIENCE
 from halcyon.kube import kinds
 from tests.integration.autoscaling.test_direct_scaling import Agent, record, servers, until_then
 from tests.integration.charts import Object, Values, render
-from tests.integration.operator.test_leader_election import ask, token
+from tests.integration.operator.test_leader_election import metrics_response, token
 from tests.integration.operator_process import Operator, install
 from tests.integration.operator_space import Space
 from tests.integration.proxy import Door, Proxy, Request
@@ -189,9 +189,13 @@ async def drive(installed: Installed) -> None:
             "subjects": [{"kind": "ServiceAccount", "name": "reader", "namespace": space.namespace}],
         },
     )
-    assert ask(operator, space, token(space, "default"))[0] == 403
+    assert metrics_response(operator, space, token(space, "default"))[0] == 403
     reader = token(space, "reader")
-    until(lambda: ask(operator, space, reader)[0], lambda status: status in {200, 404}, what="a reader is answered")
+    until(
+        lambda: metrics_response(operator, space, reader)[0],
+        lambda status: status in {200, 404},
+        what="a reader is answered",
+    )
 
     space.serve(traffic={"balancer": "Service"})
     until(lambda: space.get(kinds.ROLE, "m-balancer"), lambda role: role is None, what="the balancer's role goes")

@@ -136,14 +136,14 @@ def fewest(space: Space, of: tuple[str, ...] = ("m-a-",)) -> Iterator[list[int]]
         )
 
 
-def told(space: Space, reason: str) -> list[str]:
+def event_notes(space: Space, reason: str) -> list[str]:
     return [e["note"] for e in space.events() if e["reason"] == reason]
 
 
 def wait_told_once(space: Space, reason: str) -> None:
     """Events are written beside the status that they tell of, so one may be there a moment after it."""
-    until(lambda: told(space, reason), bool, what=f"an event tells of {reason}")
-    assert len(told(space, reason)) == 1
+    until(lambda: event_notes(space, reason), bool, what=f"an event tells of {reason}")
+    assert len(event_notes(space, reason)) == 1
 
 
 def test_auto_replaces_without_capacity_to_surge_and_reports_it(space: Space, pool: Pool) -> None:
@@ -153,14 +153,14 @@ def test_auto_replaces_without_capacity_to_surge_and_reports_it(space: Space, po
         second = change(space, pool.model(2, surgeWait="2s"))
         # The status says it for as long as it lasts; the event stays.
         wait_told_once(space, "ReplacingPods")
-        (note,) = told(space, "ReplacingPods")
+        (note,) = event_notes(space, "ReplacingPods")
         assert "no room to surge for 2s: pod m-a-" in note
         assert "needs 1 more nvidia.com/gpu" in note
         space.wait_settled(limit_s=30)
     assert min(seen) == 1
     assert applied(space) == second
     assert rollout(space)["history"][0] == {**rollout(space)["history"][0], "revision": second, "result": "Served"}
-    assert len(told(space, "ReplacingPods")) == 1
+    assert len(event_notes(space, "ReplacingPods")) == 1
     assert rollout(space)["strategy"] == "Surge"
 
 
@@ -172,7 +172,7 @@ def test_a_quota_is_capacity_too(space: Space, pool: Pool) -> None:
     with fewest(space) as seen:
         second = change(space, pool.model(2, surgeWait="2s"))
         wait_told_once(space, "ReplacingPods")
-        assert "exceeded quota" in told(space, "ReplacingPods")[0]
+        assert "exceeded quota" in event_notes(space, "ReplacingPods")[0]
         space.wait_settled(limit_s=30)
     assert min(seen) == 1
     assert applied(space) == second
@@ -206,7 +206,7 @@ def test_a_rollout_blocked_past_the_deadline_has_all_of_it_once_unblocked(space:
         what="the pod has its time to start",
         for_s=15,
     )
-    assert told(space, "RolledBack") == []
+    assert event_notes(space, "RolledBack") == []
 
 
 def test_replicas_are_followed_while_a_rollout_is_blocked(space: Space, pool: Pool) -> None:
@@ -376,7 +376,7 @@ def of_slot(space: Space, slot: str) -> set[tuple[str, str]]:
     return {(k, n) for k, n in space.children() if n in {f"m-{slot}", f"m-server-{slot}"}}
 
 
-def said(kubectl: Kubectl, space: Space, word: str) -> tuple[int, str]:
+def command_output(kubectl: Kubectl, space: Space, word: str) -> tuple[int, str]:
     """Exit status and output of `halcyon promote m` or `abort m`."""
     out = io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
@@ -405,7 +405,7 @@ def test_a_canary_takes_its_share_and_promotion_restarts_no_pod_of_it(
     canaries = pods_of(space, "b")
     # A word that was said before is taken back by the next one.
     space.merge(kinds.MODEL_DEPLOYMENT, "m", {"metadata": {"annotations": {"serving.halcyon.dev/abort": "another"}}})
-    status, told = said(kubectl, space, "promote")
+    status, told = command_output(kubectl, space, "promote")
     assert (status, told.split(". ")[0]) == (
         0,
         f"revision {bad} of m, at step 1 with 25 % of the requests: it gets all requests once a pod of it is ready",
@@ -420,7 +420,7 @@ def test_a_canary_takes_its_share_and_promotion_restarts_no_pod_of_it(
     # Once the last pod of the old slot is gone too, which its Deployment doesn't wait for.
     until(lambda: rollout(space)["phase"], lambda phase: phase == "Complete", what="the rollout is over")
     told = "halcyon promote: no canary of m is under way: its rollout is Complete\n"
-    assert said(kubectl, space, "promote") == (2, told)
+    assert command_output(kubectl, space, "promote") == (2, told)
 
 
 def test_a_canary_goes_by_time_without_analysis_and_frees_its_slot(space: Space, pool: Pool) -> None:
@@ -448,7 +448,7 @@ def test_an_aborted_canary_leaves_nothing_and_is_not_tried_again(
     until(lambda: len(pods_of(space, "b")), lambda n: n == 1, what="the canary is ready")
     space.scale(3)
     until(lambda: len(pods_of(space, "a") | pods_of(space, "b")), lambda n: n == 3, what="the count is followed")
-    status, told = said(kubectl, space, "abort")
+    status, told = command_output(kubectl, space, "abort")
     assert (status, told.split(",")[0]) == (0, f"revision {bad} of m")
     message = space.wait_condition("Stalled", "True", "RolledBack")
     assert "CanaryAborted: aborted by annotation" in message
@@ -526,13 +526,13 @@ def test_a_superseded_canary_that_waits_for_capacity_is_aborted_by_its_command(
     second = half(space, pool)
     third = change(space, pool.model(3, replicas=4, strategy="Surge", **HALF))
     space.wait_condition("Reconciling", "True", "RolloutBlocked")
-    status, told = said(kubectl, space, "abort")
+    status, told = command_output(kubectl, space, "abort")
     assert (status, f"revision {second} of m, gone from the spec already" in told) == (0, True), told
     until(lambda: of_slot(space, "b"), lambda left: not left, what="nothing is left of it", limit_s=30)
     # The one that serves has its GPUs now, and Surge takes none from it.
     pool.resize(5)
     space.wait_settled(limit_s=40)
     assert applied(space) == third
-    status, told = said(kubectl, space, "abort")
+    status, told = command_output(kubectl, space, "abort")
     assert status == 2
     assert "no canary of m is under way" in told

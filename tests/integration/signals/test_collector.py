@@ -53,7 +53,7 @@ class Clock:
         return self.now
 
 
-class Scene:
+class ServedCollector:
     """A collector that is served."""
 
     client: TestClient[web.Request, web.Application]
@@ -79,8 +79,8 @@ class Scene:
 
 
 @asynccontextmanager
-async def served() -> AsyncIterator[Scene]:
-    scene = Scene()
+async def served() -> AsyncIterator[ServedCollector]:
+    scene = ServedCollector()
     app = web.Application()
     app.add_routes(scene.collector.routes())
     async with TestClient(TestServer(app)) as client:
@@ -134,7 +134,7 @@ async def test_an_unreachable_authenticator_gives_no_verdict() -> None:
 
 
 async def test_an_agent_that_goes_away_before_its_stream_begins_is_no_error(caplog: pytest.LogCaptureFixture) -> None:
-    scene = Scene()
+    scene = ServedCollector()
     scene.accounts.answers = asyncio.Event()
     app = web.Application()
     app.add_routes(scene.collector.routes())

@@ -99,7 +99,7 @@ def record(space: Space, requests: int) -> str:
 
 
 @contextlib.asynccontextmanager
-async def told(operator: Operator, space: Space) -> AsyncIterator[None]:
+async def reported_load(operator: Operator, space: Space) -> AsyncIterator[None]:
     """While it lasts, the operator hears of 400 requests per second, far more than two replicas can do."""
     began = time.monotonic()
 
@@ -180,7 +180,7 @@ async def test_queries_of_dashboards_and_alerts_have_data_and_series_go_with_mod
 
             await so(scraped, "every page was scraped")
             await asyncio.to_thread(serve_several, space)
-            async with told(operator, space):
+            async with reported_load(operator, space):
                 left = list(asked)
 
                 def ask() -> list[str]:

@@ -34,7 +34,7 @@ LIVED_S = 12.0
 SPEC = parse("any", {"model": {"source": PVC}, "traffic": {"balancer": "Service"}})
 
 
-class World:
+class ScrapedModels:
     """Models without a balancer, the hub, and who reads for it."""
 
     def __init__(self, time: VirtualTime) -> None:
@@ -96,7 +96,7 @@ class World:
 class Talk(asyncio.Protocol):
     """One connection to a pod."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: ScrapedModels) -> None:
         self._world = world
 
     @override
@@ -149,11 +149,11 @@ def pod(model: str, number: int, address: str) -> Object:
     return pods.project({"metadata": meta, "status": {"phase": "Running", "podIP": address, "conditions": [ready]}})
 
 
-def lived(prepare: Callable[[World], list[str]], seconds: float = LIVED_S) -> tuple[World, list[str]]:
+def lived(prepare: Callable[[ScrapedModels], list[str]], seconds: float = LIVED_S) -> tuple[ScrapedModels, list[str]]:
     """The world after so long, and what was prepared in it."""
 
-    async def scenario(time: VirtualTime) -> tuple[World, list[str]]:
-        world = World(time)
+    async def scenario(time: VirtualTime) -> tuple[ScrapedModels, list[str]]:
+        world = ScrapedModels(time)
         prepared = prepare(world)
         await world.live(seconds)
         return world, prepared
@@ -162,7 +162,7 @@ def lived(prepare: Callable[[World], list[str]], seconds: float = LIVED_S) -> tu
 
 
 def test_a_bounded_number_of_hanging_models_is_read_at_once() -> None:
-    def prepare(world: World) -> list[str]:
+    def prepare(world: ScrapedModels) -> list[str]:
         world.models("hangs", 200, hang=True)
         return world.models("well", 20)
 
@@ -177,7 +177,7 @@ def test_a_bounded_number_of_hanging_models_is_read_at_once() -> None:
 
 
 def test_a_few_hanging_models_delay_no_other() -> None:
-    def prepare(world: World) -> list[str]:
+    def prepare(world: ScrapedModels) -> list[str]:
         world.models("hangs", MAX_AT_ONCE - 4, hang=True)
         return world.models("well", 4)
 
@@ -189,7 +189,7 @@ def test_a_few_hanging_models_delay_no_other() -> None:
 
 
 def test_any_number_of_hanging_pods_leaves_the_others_ready() -> None:
-    def prepare(world: World) -> list[str]:
+    def prepare(world: ScrapedModels) -> list[str]:
         world.models("hangs", 40, pods_each=16, hang=True)
         return world.models("well", 20)
 
@@ -199,7 +199,7 @@ def test_any_number_of_hanging_pods_leaves_the_others_ready() -> None:
 
 
 def test_an_unexpected_failure_of_a_model_is_logged_and_others_are_read(caplog: pytest.LogCaptureFixture) -> None:
-    def prepare(world: World) -> list[str]:
+    def prepare(world: ScrapedModels) -> list[str]:
         [odd] = world.models("odd", 1)
         world.caches.pods.find("team", odd)[0]["status"] = None
         return world.models("well", 4)

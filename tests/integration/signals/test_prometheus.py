@@ -48,7 +48,7 @@ class Exporter:
 
 
 @dataclass
-class Scene:
+class ScrapedPrometheus:
     exporter: Exporter
     prometheus: Prometheus
 
@@ -90,16 +90,16 @@ def job(address: str, name: str, *, honor_labels: bool = False) -> dict[str, obj
 
 
 @pytest.fixture(scope="module")
-def scene() -> Iterator[Scene]:
+def scene() -> Iterator[ScrapedPrometheus]:
     exporter = Exporter({"/dcgm": "", "/honest": "", "/ending": ""})
     with served(exporter) as address:
         jobs = [job(address, "dcgm"), job(address, "honest", honor_labels=True), job(address, "ending")]
         with prometheus(jobs, past=past()) as running:
-            yield Scene(exporter, running)
+            yield ScrapedPrometheus(exporter, running)
 
 
 @pytest.fixture
-def source(scene: Scene) -> PrometheusSource:
+def source(scene: ScrapedPrometheus) -> PrometheusSource:
     return PrometheusSource(PrometheusSite(f"http://{scene.prometheus.address}"))
 
 
@@ -119,7 +119,7 @@ def percent(source: PrometheusSource, pod: str) -> float | None:
 
 
 async def test_the_exporters_values_are_percentages_by_pod_and_nonsense_is_unknown(
-    scene: Scene, source: PrometheusSource
+    scene: ScrapedPrometheus, source: PrometheusSource
 ) -> None:
     late_at, old_at = time.time() - 8, time.time() - STALE_S - 5
     scene.exporter.pages["/dcgm"] = "".join(
@@ -164,7 +164,7 @@ async def test_the_exporters_values_are_percentages_by_pod_and_nonsense_is_unkno
     assert "samples left out" in source.status()
 
 
-async def test_matchers_keep_out_what_others_expose_under_the_same_names(scene: Scene) -> None:
+async def test_matchers_keep_out_what_others_expose_under_the_same_names(scene: ScrapedPrometheus) -> None:
     scene.exporter.pages["/ending"] = gpu(UTIL, "victim", "100")
     open_to_all = PrometheusSource(PrometheusSite(f"http://{scene.prometheus.address}"))
     await reach(open_to_all, lambda: percent(open_to_all, "victim") == 100, what="the series is there")
@@ -174,7 +174,9 @@ async def test_matchers_keep_out_what_others_expose_under_the_same_names(scene: 
     assert "GPU utilisation of" in guarded.status()
 
 
-async def test_an_exporter_that_ends_leaves_its_pods_unknown_not_idle(scene: Scene, source: PrometheusSource) -> None:
+async def test_an_exporter_that_ends_leaves_its_pods_unknown_not_idle(
+    scene: ScrapedPrometheus, source: PrometheusSource
+) -> None:
     scene.exporter.pages["/ending"] = gpu(UTIL, "ending", "50")
     await reach(source, lambda: percent(source, "ending") == 50, what="the pod is known")
     del scene.exporter.pages["/ending"]
@@ -198,7 +200,7 @@ class Clock:
         return time.monotonic() + self.ahead_s
 
 
-async def test_values_hold_until_stale_while_prometheus_is_away_and_then_return(scene: Scene) -> None:
+async def test_values_hold_until_stale_while_prometheus_is_away_and_then_return(scene: ScrapedPrometheus) -> None:
     clock = Clock()
     source = PrometheusSource(PrometheusSite(f"http://{scene.prometheus.address}"), monotonic=clock)
     scene.exporter.pages["/ending"] = gpu(UTIL, "held", "50")
@@ -220,7 +222,7 @@ async def test_values_hold_until_stale_while_prometheus_is_away_and_then_return(
     assert "Connection refused" not in source.status()
 
 
-async def test_the_source_polls_by_itself_until_it_is_cancelled(scene: Scene) -> None:
+async def test_the_source_polls_by_itself_until_it_is_cancelled(scene: ScrapedPrometheus) -> None:
     source = PrometheusSource(PrometheusSite(f"http://{scene.prometheus.address}"), pace=PollInterval(poll_s=0.1))
     running = asyncio.create_task(source.run())
     for value in (50.0, 60.0):
@@ -234,7 +236,7 @@ async def test_the_source_polls_by_itself_until_it_is_cancelled(scene: Scene) ->
         await running
 
 
-async def test_the_arrivals_of_the_past_become_the_history_of_the_season(scene: Scene) -> None:
+async def test_the_arrivals_of_the_past_become_the_history_of_the_season(scene: ScrapedPrometheus) -> None:
     source = PrometheusSource(PrometheusSite(f"http://{scene.prometheus.address}"), wall=lambda: PAST_END + 10)
     history = await source.history("ns", "m")
     assert history is not None
@@ -253,7 +255,7 @@ async def test_the_arrivals_of_the_past_become_the_history_of_the_season(scene: 
     assert await source.history("ns", "nobody") is None
 
 
-async def test_a_sites_own_query_for_arrivals_has_namespace_and_name(scene: Scene) -> None:
+async def test_a_sites_own_query_for_arrivals_has_namespace_and_name(scene: ScrapedPrometheus) -> None:
     url = f"http://{scene.prometheus.address}"
     query = 'sum(rate(haproxy_frontend_http_requests_total{namespace="$namespace",pod=~"$name-.*",proxy="grpc"}[5m]))'
     own = PrometheusSource(PrometheusSite(url, arrivals=query), wall=lambda: PAST_END)
@@ -266,7 +268,7 @@ async def test_a_sites_own_query_for_arrivals_has_namespace_and_name(scene: Scen
         await several.history("ns", "m")
 
 
-async def test_a_query_that_prometheus_refuses_is_named_and_stops_no_other(scene: Scene) -> None:
+async def test_a_query_that_prometheus_refuses_is_named_and_stops_no_other(scene: ScrapedPrometheus) -> None:
     wrong = PrometheusSite(f"http://{scene.prometheus.address}", gpu_matchers="job=dcgm", arrivals="sum(")
     source = PrometheusSource(wrong, wall=lambda: PAST_END)
     await source.poll()
@@ -276,7 +278,7 @@ async def test_a_query_that_prometheus_refuses_is_named_and_stops_no_other(scene
         await source.history("ns", "m")
 
 
-async def test_a_token_is_reread_when_it_rotates_and_is_never_shown(scene: Scene, tmp_path: Path) -> None:
+async def test_a_token_is_reread_when_it_rotates_and_is_never_shown(scene: ScrapedPrometheus, tmp_path: Path) -> None:
     gate, file = TokenGate(scene.prometheus.address, "first-token"), tmp_path / "token"
     file.write_text("first-token\n")
     with served(gate) as address:

@@ -16,7 +16,7 @@ from halcyon.metricsapi.api_service import ExternalMetricsApi
 from halcyon.scaling.hpa.recommendation import Term
 from halcyon.scaling.planner.outputs import PlanPart
 from halcyon.scaling.policy.decision import Change, Decision, PolicyName, Signal, of_hpa
-from tests.unit.control.scope_builders import pod, resource, view, world
+from tests.unit.control.scope_builders import applied_children, pod, resource, scope_of
 
 AT = 1_795_082_400.0
 """2026-11-19T10:00:00Z, a Thursday: the time of every decision."""
@@ -58,11 +58,11 @@ class Situation:
         spec: dict[str, Any] = {"replicas": self.replicas}
         if self.scaling is not None:
             spec["scaling"] = copy.deepcopy(self.scaling)
-        before = view(spec, metrics_api=self.metrics_api, foreign_autoscaler=self.foreign_autoscaler)
+        before = scope_of(spec, metrics_api=self.metrics_api, foreign_autoscaler=self.foreign_autoscaler)
         planned = make(before)
         assert planned.target is not None
         key = planned.target.key
-        children = world(before)
+        children = applied_children(before)
         if self.foreign_below:
             before.resource["spec"]["replicas"] = 1
             before = replace(before, foreign_below={"digits-a": self.foreign_below})

@@ -81,7 +81,9 @@ def dressed(server: Server) -> Object:
     return pod(server.name, key=server.revision, ready=server.ready, containers=containers, **more)
 
 
-def seen(cluster: Cluster, *more: Object, model: Callable[[Object], None] = lambda _: None, **fields: Any) -> Inventory:
+def inventory(
+    cluster: Cluster, *more: Object, model: Callable[[Object], None] = lambda _: None, **fields: Any
+) -> Inventory:
     """The small cluster as a person sees it; `more` are pods besides, `fields` go into the view that the status is made of."""
     from dataclasses import replace  # noqa: PLC0415
 
@@ -116,7 +118,7 @@ def steady() -> Inventory:
     """Two pods serve, and an HPA scales them."""
     cluster = served(room=2, count=2)
     cluster.spec["scaling"] = dict(SCALED)
-    found = seen(cluster, metrics_api=OURS)
+    found = inventory(cluster, metrics_api=OURS)
     found.hpas[0]["status"] = {
         "desiredReplicas": 2,
         "conditions": [{"type": "ScalingActive", "status": "True", "reason": "ValidMetricFound"}],
@@ -129,7 +131,7 @@ def no_room() -> Inventory:
     cluster = served(room=2, count=2)
     cluster.spec["replicas"] = 3
     cluster.settle(rounds=3, step_s=1.0)
-    return seen(cluster)
+    return inventory(cluster)
 
 
 def surge() -> Inventory:
@@ -139,7 +141,7 @@ def surge() -> Inventory:
     cluster.operate()
     cluster.control()
     cluster.schedule()
-    return seen(cluster)
+    return inventory(cluster)
 
 
 def canary() -> Inventory:
@@ -147,7 +149,7 @@ def canary() -> Inventory:
     cluster = served(room=5, count=4, strategy="Canary")
     cluster.key(batching={"maxBatchSize": 4})
     cluster.settle(rounds=3, step_s=1.0)
-    return seen(cluster)
+    return inventory(cluster)
 
 
 def failed() -> Inventory:
@@ -155,7 +157,7 @@ def failed() -> Inventory:
     cluster = served(room=3, count=2)
     cluster.bad.add(cluster.key(batching={"maxBatchSize": 4}))
     cluster.settle(rounds=5, step_s=400.0)
-    return seen(cluster)
+    return inventory(cluster)
 
 
 def stages() -> Inventory:
@@ -181,7 +183,7 @@ def stages() -> Inventory:
         pod("p-no-model", key=key, init=[{"name": "fetch", "state": {"terminated": {"exitCode": 1, "message": verdict}}, "restartCount": 3}], containers=[]),
         pod("p-fallen", key=key, containers=[{**start, "restartCount": 4, "state": {"waiting": {"reason": "CrashLoopBackOff"}}, "lastState": {"terminated": fell}}]),
     ]  # fmt: skip
-    return seen(cluster, *many)
+    return inventory(cluster, *many)
 
 
 def unheard() -> Inventory:

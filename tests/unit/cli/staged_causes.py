@@ -31,11 +31,11 @@ from halcyon.kube.client import Object
 from halcyon.kube.kinds import Key
 from halcyon.metricsapi.api_service import ExternalMetricsApi
 from halcyon.render import names
-from tests.unit.control.autoscaling.autoscaler_simulation import DIGITS, Running, World, live
+from tests.unit.control.autoscaling.autoscaler_simulation import DIGITS, OperatorReplica, Running, live
 from tests.unit.control.autoscaling.autoscaler_simulation import pod as ready_pod
 from tests.unit.control.rollout.deployment_simulation import served
-from tests.unit.control.scope_builders import PVC, resource, view
-from tests.unit.control.scope_builders import world as children
+from tests.unit.control.scope_builders import PVC, resource, scope_of
+from tests.unit.control.scope_builders import applied_children as children
 from tests.unit.signals.records import EPOCH, haproxy, record, triton
 
 THEIRS = ExternalMetricsApi(ours=False, why="external.metrics.k8s.io is served by keda/keda-operator-metrics-apiserver")
@@ -47,7 +47,7 @@ Pods = Callable[[str, float], tuple[Object, ...]]
 
 
 @dataclass(frozen=True)
-class Told:
+class ExplainedResource:
     """A ModelDeployment as it is read, and when."""
 
     resource: Object
@@ -71,7 +71,7 @@ class Stage:
     """As many ready ones as wanted where it is left out."""
     seen: dict[str, Any] = field(default_factory=dict)
     """Fields of the view beside those that are made here."""
-    scene: Callable[[Theatre], Awaitable[None]] = lambda _: asyncio.sleep(30)
+    scene: Callable[[StagedCluster], Awaitable[None]] = lambda _: asyncio.sleep(30)
 
     @property
     def document(self) -> dict[str, Any]:
@@ -82,12 +82,12 @@ class Stage:
         traffic = {"traffic": {"queueLimit": 5000}}
         return {"model": {"source": PVC}, "runtime": {"gpu": {"count": self.gpus}}, **traffic, **scaled}
 
-    def told(self) -> Told:
+    def told(self) -> ExplainedResource:
         """How it has come out."""
-        found: list[Told] = []
+        found: list[ExplainedResource] = []
 
-        async def play(world: World) -> None:
-            theatre = Theatre(self, world)
+        async def play(world: OperatorReplica) -> None:
+            theatre = StagedCluster(self, world)
             async with Running(world.scaler):
                 await self.scene(theatre)
                 found.append(self._read(theatre))
@@ -95,10 +95,10 @@ class Stage:
         live(play)
         return found[0]
 
-    def _read(self, theatre: Theatre) -> Told:
+    def _read(self, theatre: StagedCluster) -> ExplainedResource:
         count, now = theatre.world.replicas(), EPOCH + theatre.world.time()
         accepted = self.document | {"replicas": count}
-        before = view(accepted, metrics_api=THEIRS)
+        before = scope_of(accepted, metrics_api=THEIRS)
         planned = make(before)
         assert planned.target is not None
         there = children(before)
@@ -118,13 +118,13 @@ class Stage:
             **self.seen,
         )
         told = status.make(seen, make(seen), now=rfc3339(now))
-        return Told(copy.deepcopy(asked | {"status": told}), datetime.fromtimestamp(now, UTC))
+        return ExplainedResource(copy.deepcopy(asked | {"status": told}), datetime.fromtimestamp(now, UTC))
 
 
-class Theatre:
+class StagedCluster:
     """The world of a stage, and what can be done in it."""
 
-    def __init__(self, stage: Stage, world: World) -> None:
+    def __init__(self, stage: Stage, world: OperatorReplica) -> None:
         self.stage, self.world = stage, world
         self._pods: dict[str, float] = {}
         world.have_pods = self._have  # type: ignore[method-assign]  # pods that take a while
@@ -245,56 +245,56 @@ def and_others(ready: int, **others: Any) -> Pods:
     return made
 
 
-async def _silence(theatre: Theatre) -> None:
+async def _silence(theatre: StagedCluster) -> None:
     await theatre.load(160, 40)
     await asyncio.sleep(25)
 
 
-async def _idle(theatre: Theatre) -> None:
+async def _idle(theatre: StagedCluster) -> None:
     await theatre.load(16, 30)
     await theatre.load(0, 80)
 
 
-async def _woken(theatre: Theatre) -> None:
+async def _woken(theatre: StagedCluster) -> None:
     await _idle(theatre)
     await theatre.load(8, 3, queued=8)
 
 
-async def _rising(theatre: Theatre) -> None:
+async def _rising(theatre: StagedCluster) -> None:
     await theatre.load(100, 60)
     for step in range(60):
         theatre.speak(100 + 2 * step)
         await asyncio.sleep(1.0)
 
 
-async def _fallen(theatre: Theatre) -> None:
+async def _fallen(theatre: StagedCluster) -> None:
     await theatre.load(400, 120)
     await theatre.load(80, 25)
 
 
-async def _flooded(theatre: Theatre) -> None:
+async def _flooded(theatre: StagedCluster) -> None:
     await theatre.load(160, 40)
     await theatre.load(240, 6, queued=4000)
 
 
-async def _busy(theatre: Theatre) -> None:
+async def _busy(theatre: StagedCluster) -> None:
     await theatre.load(400, 60, gpu=0.9)
     await theatre.load(5, 250, gpu=0.99)
 
 
-async def _full(theatre: Theatre) -> None:
+async def _full(theatre: StagedCluster) -> None:
     count = theatre.quota(hard=8, others=5)
     for _ in range(40):
         count()
         await theatre.load(400, 1, gpu=0.9)
 
 
-async def _shared(theatre: Theatre) -> None:
+async def _shared(theatre: StagedCluster) -> None:
     theatre.world.scaler.ceilings.budget = GpuBudget(2)
     await theatre.load(400, 40, gpu=0.9)
 
 
-async def _fought(theatre: Theatre) -> None:
+async def _fought(theatre: StagedCluster) -> None:
     await theatre.load(400, 30)
     for _ in range(5):
         theatre.world.scale(DIGITS, 2, by="argocd-controller")
@@ -302,11 +302,11 @@ async def _fought(theatre: Theatre) -> None:
         await theatre.load(400, 8)
 
 
-def _steady(rps: int, seconds: int = 40, **more: Any) -> Callable[[Theatre], Awaitable[None]]:
+def _steady(rps: int, seconds: int = 40, **more: Any) -> Callable[[StagedCluster], Awaitable[None]]:
     return lambda theatre: theatre.load(rps, seconds, **more)
 
 
-def _blocked() -> Told:
+def _blocked() -> ExplainedResource:
     """A new revision that finds no room beside the old one."""
     cluster = served(room=2, count=2, strategy="Surge")
     cluster.spec["batching"] = {"maxBatchSize": 2}
@@ -316,7 +316,7 @@ def _blocked() -> Told:
     cluster.operate()
     seen = cluster.look()
     told = status.make(seen, plan.make(seen), now=rfc3339(cluster.now))
-    return Told(dict(seen.resource) | {"status": told}, datetime.fromtimestamp(cluster.now, UTC))
+    return ExplainedResource(dict(seen.resource) | {"status": told}, datetime.fromtimestamp(cluster.now, UTC))
 
 
 _OFFICE = {"name": "office-hours", "start": "* * * * *", "duration": "10h", "timeZone": "UTC", "minReplicas": 4}
@@ -327,7 +327,7 @@ _CREATED = {"waiting": {"reason": "ContainerCreating"}}
 _LOADS = {"running": {"startedAt": "2026-11-22T00:00:00Z"}}
 _KEDA = "HorizontalPodAutoscaler keda-hpa-digits of ScaledObject digits"
 
-STAGES: dict[str, Callable[[], Told]] = {
+STAGES: dict[str, Callable[[], ExplainedResource]] = {
     "at-the-most": Stage({"maxReplicas": 3}, scene=_steady(400)).told,
     "at-the-least": Stage({"minReplicas": 3}, replicas=3, scene=_steady(16)).told,
     "schedule-raises": Stage({"schedules": [_OFFICE]}, scene=_steady(16)).told,

@@ -29,18 +29,18 @@ def resource(spec: dict[str, Any] | None = None, *, generation: int = 1, status:
     }
 
 
-def view(spec: dict[str, Any] | None = None, **fields: Any) -> Scope:
+def scope_of(spec: dict[str, Any] | None = None, **fields: Any) -> Scope:
     """What is known of a new ModelDeployment."""
     return Scope(**{"resource": resource(spec), "site": SITE, "children": {}, "source": SourceState(), **fields})
 
 
-def world(before: Scope, planned: ReconcilePlan | None = None) -> dict[tuple[Kind, str], Object]:
+def applied_children(before: Scope, planned: ReconcilePlan | None = None) -> dict[tuple[Kind, str], Object]:
     """The children as they are once this view's plan was applied."""
     applied = planned or make(before)
     return {(kind_of(o), o["metadata"]["name"]): copied(o) for o in (*applied.first, *applied.then)}
 
 
-def stranger(kind: Kind, name: str, *, owner_uid: str = "", owner_name: str = "digits") -> Object:
+def conflicting_object(kind: Kind, name: str, *, owner_uid: str = "", owner_name: str = "digits") -> Object:
     """An object that isn't ours: nobody's, or of another ModelDeployment."""
     owners = (
         [{"kind": "ModelDeployment", "name": owner_name, "uid": owner_uid, "controller": True}] if owner_uid else []

@@ -23,7 +23,7 @@ from halcyon.render.site import Subject
 from tests import security
 from tests.forbidden import found
 from tests.strategies import NAMES, broken, documents
-from tests.unit.control.scope_builders import resource, view
+from tests.unit.control.scope_builders import resource, scope_of
 from tests.unit.render.rendered import SUBJECT, WALLED, children, content_of, find
 
 THOROUGH = settings().max_examples >= 1000
@@ -77,7 +77,9 @@ def test_no_child_of_any_spec_has_forbidden_fields(part: int) -> None:
     def harmless(one: dict[str, Any], other: dict[str, Any], name: str) -> None:
         for document in crossed(one, other):
             spec = parse(name, document)
-            planned = make(view(document, site=WALLED, source=SourceState(content=content_of(spec)), gateway_api=True))
+            planned = make(
+                scope_of(document, site=WALLED, source=SourceState(content=content_of(spec)), gateway_api=True)
+            )
             made = children(spec, Subject("team", name, "uid"))
             both = wrong(made, name) + wrong([*planned.first, *planned.then], "digits")
             seen.update(specs=1, children=len(made), forbidden=len(both))
@@ -96,7 +98,7 @@ def test_a_spec_with_mistakes_is_refused_in_words_and_makes_nothing(part: int) -
     @given(broken(SCHEMA))
     @MISTAKEN
     def refused(document: dict[str, Any]) -> None:
-        planned = make(view(resource=resource() | {"spec": copy.deepcopy(document)}, gateway_api=True))
+        planned = make(scope_of(resource=resource() | {"spec": copy.deepcopy(document)}, gateway_api=True))
         said = complaint(document)
         seen.update(specs=1, refused=bool(said))
         if said:

@@ -33,7 +33,7 @@ SPEC = parse(
 )
 
 
-def made() -> tuple[Object, Object]:
+def rendered_routes() -> tuple[Object, Object]:
     gateway = SPEC.traffic.gateway
     assert gateway is not None
     assert gateway.grpc is not None
@@ -49,7 +49,7 @@ def matches(route: Object) -> list[dict[str, Any]]:
 
 def test_routes_let_through_what_balancers_do() -> None:
     config = haproxy_cfg.render(PLAN, listen=Listen())
-    http, grpc = made()
+    http, grpc = rendered_routes()
 
     paths = {match["path"]["value"] for match in matches(http) if match["path"]["type"] == "Exact"}
     assert paths == set(
@@ -62,7 +62,7 @@ def test_routes_let_through_what_balancers_do() -> None:
 
 
 def test_no_rule_has_more_matches_than_the_gateway_api_allows() -> None:
-    http, grpc = made()
+    http, grpc = rendered_routes()
 
     # Of 1.2, the oldest version whose HTTPRoute allows more than eight.
     assert all(len(rule["matches"]) <= 64 for rule in http["spec"]["rules"])

@@ -95,7 +95,7 @@ def may(policies: list[Object], source: Pod, target: Pod, port: int, protocol: s
     return True
 
 
-def made(site: SiteNetwork, *, balancers: bool = True, clients: bool = False) -> list[Object]:
+def rendered_policies(site: SiteNetwork, *, balancers: bool = True, clients: bool = False) -> list[Object]:
     around = [network_policies.servers(SUBJECT, site, balancers=balancers, clients=clients)]
     return around + ([network_policies.balancers(SUBJECT, site, operator_port=OPERATOR_PORT)] if balancers else [])
 
@@ -120,26 +120,26 @@ def reached(policies: list[Object], source: Pod, target: Pod) -> set[int]:
 def test_behind_balancers_servers_are_reached_by_these_alone(
     source: Pod, servers: set[int], balancers: set[int]
 ) -> None:
-    assert reached(made(SITE), source, SERVER) == servers
-    assert reached(made(SITE), source, BALANCER) == balancers
+    assert reached(rendered_policies(SITE), source, SERVER) == servers
+    assert reached(rendered_policies(SITE), source, BALANCER) == balancers
 
 
 def test_clients_that_are_named_are_the_only_ones() -> None:
-    assert reached(made(STRICT), FRONT, BALANCER) == {8000, 8001}
-    assert reached(made(STRICT), ANYBODY, BALANCER) == set()
-    assert reached(made(STRICT), FRONT, SERVER) == set()
-    direct = made(STRICT, balancers=False, clients=True)
+    assert reached(rendered_policies(STRICT), FRONT, BALANCER) == {8000, 8001}
+    assert reached(rendered_policies(STRICT), ANYBODY, BALANCER) == set()
+    assert reached(rendered_policies(STRICT), FRONT, SERVER) == set()
+    direct = rendered_policies(STRICT, balancers=False, clients=True)
     assert reached(direct, FRONT, SERVER) == {8000, 8001}
     assert reached(direct, ANYBODY, SERVER) == set()
 
 
 def test_clients_reach_servers_without_a_balancer_and_never_their_metrics() -> None:
-    policies = made(SITE, balancers=False, clients=True)
+    policies = rendered_policies(SITE, balancers=False, clients=True)
 
     assert reached(policies, ANYBODY, SERVER) == {8000, 8001}
     assert reached(policies, OPERATOR, SERVER) == {8000, 8001, 8002}
     assert reached(policies, BALANCER, SERVER) == {8000, 8001}, "one that lingers is a client like others"
-    both = made(SITE, balancers=True, clients=True)
+    both = rendered_policies(SITE, balancers=True, clients=True)
     assert reached(both, BALANCER, SERVER) == {8000, 8001, 8002}
     assert reached(both, ANYBODY, SERVER) == {8000, 8001}
 
@@ -147,12 +147,12 @@ def test_clients_reach_servers_without_a_balancer_and_never_their_metrics() -> N
 @pytest.mark.parametrize("target", [ANYBODY, BALANCER, OPERATOR, API_SERVER, CLOUD, CLOUD_6, REDIS])
 @pytest.mark.parametrize("port", [53, 80, 443, API_PORT, 6379, 8000, OPERATOR_PORT])
 def test_servers_reach_nothing_unless_the_site_allows_it(target: Pod, port: int) -> None:
-    assert not may(made(SITE), SERVER, target, port)
-    assert may(made(CALLING), SERVER, target, port) == (target is REDIS and port == 6379)
+    assert not may(rendered_policies(SITE), SERVER, target, port)
+    assert may(rendered_policies(CALLING), SERVER, target, port) == (target is REDIS and port == 6379)
 
 
 def test_balancers_reach_what_their_agents_need_and_no_metadata() -> None:
-    policies = made(SITE)
+    policies = rendered_policies(SITE)
 
     assert may(policies, BALANCER, OPERATOR, OPERATOR_PORT)
     assert may(policies, BALANCER, API_SERVER, API_PORT)

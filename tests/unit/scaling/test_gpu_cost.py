@@ -16,7 +16,7 @@ HOUR = 3600.0
 AT = 500_000 * HOUR
 
 
-def look(
+def cost_sample(
     at: float, *, starting: int = 0, serving: int = 0, busy: float | None = None, most: int | None = None, **rows: float
 ) -> Look:
     return Look(AT + at, starting, serving, Worked(busy, rows), most)
@@ -32,33 +32,35 @@ def counted(*looks: Look) -> Ledger:
 def over(hours: float, *, step_s: float = 60.0, begin: float = 0.0, **held: Any) -> Ledger:
     """Looks at the same for so long; rows of one pod grow by 60 in a minute."""
     steps = int(hours * HOUR / step_s) + 1
-    return counted(*(look(begin + n * step_s, p=n * step_s, **held) for n in range(steps)))
+    return counted(*(cost_sample(begin + n * step_s, p=n * step_s, **held) for n in range(steps)))
 
 
 def test_the_first_sample_counts_nothing() -> None:
-    assert counted(look(0, serving=4, busy=0.5)).total == Spent()
+    assert counted(cost_sample(0, serving=4, busy=0.5)).total == Spent()
 
 
 def test_time_is_counted_by_what_the_gpus_do() -> None:
-    spent = counted(look(0), look(10, starting=2, serving=4, busy=0.75, most=16)).total
+    spent = counted(cost_sample(0), cost_sample(10, starting=2, serving=4, busy=0.75, most=16)).total
 
     assert (spent.starting, spent.busy, spent.idle, spent.unknown) == (20, 30, 10, 0)
     assert (spent.most, spent.seconds, spent.gpus) == (160, 10, 60)
 
 
 def test_unreported_time_is_unknown_and_not_idle() -> None:
-    spent = counted(look(0), look(10, serving=4)).total
+    spent = counted(cost_sample(0), cost_sample(10, serving=4)).total
 
     assert (spent.busy, spent.idle, spent.unknown) == (0, 0, 40)
 
 
 @pytest.mark.parametrize("gap", [0.0, -5.0, 61.0])
 def test_unsampled_time_is_not_counted(gap: float) -> None:
-    assert counted(look(100), look(100 + gap, serving=4, busy=1.0)).total == Spent()
+    assert counted(cost_sample(100), cost_sample(100 + gap, serving=4, busy=1.0)).total == Spent()
 
 
 def test_inferences_are_those_of_pods_that_were_seen_before() -> None:
-    ledger = counted(look(0, a=100, b=50), look(10, a=130, b=20, c=1000), look(20, a=130, b=30, c=1005))
+    ledger = counted(
+        cost_sample(0, a=100, b=50), cost_sample(10, a=130, b=20, c=1000), cost_sample(20, a=130, b=30, c=1005)
+    )
 
     # a grew by 30; b was started anew and has computed 20 since, then 10; when c began nobody knows.
     assert ledger.total.inferences == 30 + 20 + 10 + 5
@@ -83,8 +85,8 @@ def test_a_kept_ledger_is_read_back() -> None:
 def test_entries_older_than_a_day_are_dropped_at_the_first_sample() -> None:
     kept = Ledger.from_json(over(3, serving=2, busy=0.3).to_json())
 
-    assert kept.counted(look(10 * HOUR)).day.busy > 0
-    assert kept.counted(look(40 * HOUR)).day == Spent()
+    assert kept.counted(cost_sample(10 * HOUR)).day.busy > 0
+    assert kept.counted(cost_sample(40 * HOUR)).day == Spent()
 
 
 @pytest.mark.parametrize(
@@ -118,7 +120,7 @@ def test_a_free_gpu_costs_zero() -> None:
 
 
 def test_a_model_at_zero_costs_nothing_now() -> None:
-    ledger = over(1, serving=2, busy=0.5, most=8).counted(look(HOUR + 10, most=8))
+    ledger = over(1, serving=2, busy=0.5, most=8).counted(cost_sample(HOUR + 10, most=8))
 
     assert cost(ledger, 3.0).per_hour == 0.0
 
@@ -189,7 +191,7 @@ def test_every_second_of_every_gpu_is_counted_once(steps: list[tuple[float, int,
     at, ledger, held = 0.0, Ledger(), 0.0
     for number, (seconds, starting, serving, busy, rows) in enumerate(steps):
         at += seconds
-        ledger = ledger.counted(look(at, starting=starting, serving=serving, busy=busy, p=rows))
+        ledger = ledger.counted(cost_sample(at, starting=starting, serving=serving, busy=busy, p=rows))
         held += (starting + serving) * seconds if number else 0.0
 
     assert ledger.total.gpus == pytest.approx(held, rel=1e-6, abs=1e-3)

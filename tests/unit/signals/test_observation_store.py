@@ -16,7 +16,7 @@ from halcyon.signals.store_state import MAX_LATE, POD_COUNTERS
 from tests.unit.signals.records import EPOCH, haproxy, record, triton
 
 
-def seen(hub: ObservationStore, now: float, name: str = "m") -> Observation:
+def observation_of(hub: ObservationStore, now: float, name: str = "m") -> Observation:
     observation = hub.observe("ns", name, now)
     assert observation is not None
     return observation
@@ -30,7 +30,7 @@ def test_balancers_stand_side_by_side() -> None:
     hub = ObservationStore()
     hub.receive(record(0, balancer=haproxy(3)), 0.0)
     hub.receive(record(0, agent="m-balancer-1", balancer=haproxy(4)), 0.1)
-    assert [(b.agent, b.points[-1].queued) for b in seen(hub, 0.2).balancers] == [
+    assert [(b.agent, b.points[-1].queued) for b in observation_of(hub, 0.2).balancers] == [
         ("m-balancer-0", 3),
         ("m-balancer-1", 4),
     ]
@@ -43,7 +43,7 @@ def test_the_newest_sample_of_a_pod_wins_whatever_the_order() -> None:
         hub = ObservationStore()
         for one in records:
             hub.receive(one, 1.0)
-        (pod,) = seen(hub, 1.0).pods
+        (pod,) = observation_of(hub, 1.0).pods
         assert pod.points[-1].at == pytest.approx(0.9)
         assert pod.points[-1].pending == 2
 
@@ -54,11 +54,11 @@ def test_a_wrong_clock_of_an_agent_changes_nothing(skew: float) -> None:
     for second in range(5):
         hub.receive(record(second, triton(at=second - 0.5, pending=1), agent="right"), float(second))
         hub.receive(record(second, triton(at=second - 0.2, pending=2), agent="wrong", skew=skew), second + 0.1)
-    (pod,) = seen(hub, 4.2).pods
+    (pod,) = observation_of(hub, 4.2).pods
     assert pod.points[-1].pending == 2
     assert pod.points[-1].at == pytest.approx(3.9)
     hub.receive(record(6, triton(at=5.9, pending=7), agent="right"), 6.0)
-    assert seen(hub, 6.0).pods[0].points[-1].pending == 7
+    assert observation_of(hub, 6.0).pods[0].points[-1].pending == 7
 
 
 def test_a_clock_set_back_is_believed_and_a_late_record_is_not() -> None:
@@ -66,7 +66,7 @@ def test_a_clock_set_back_is_believed_and_a_late_record_is_not() -> None:
     assert hub.receive(record(100, balancer=haproxy(1)), 0.0)
     assert not hub.receive(record(99, balancer=haproxy(2)), 0.5)
     assert hub.receive(record(50, balancer=haproxy(3)), 1.0)
-    assert seen(hub, 1.0).balancers[0].points[-1].queued == 3
+    assert observation_of(hub, 1.0).balancers[0].points[-1].queued == 3
 
 
 def test_a_records_wait_for_its_connection_is_part_of_its_age() -> None:
@@ -75,9 +75,9 @@ def test_a_records_wait_for_its_connection_is_part_of_its_age() -> None:
         hub.receive(
             record(made, triton(at=made - 0.1), balancer=haproxy(requests=int(90 * made)), sent=EPOCH + sent), sent
         )
-    (balancer,) = seen(hub, 2.0).balancers
+    (balancer,) = observation_of(hub, 2.0).balancers
     assert [point.at for point in balancer.points] == pytest.approx([0.0, 1.0, 2.0], abs=1e-6)
-    assert [point.at for point in seen(hub, 2.0).pods[0].points] == pytest.approx([-0.1, 0.9, 1.9], abs=1e-6)
+    assert [point.at for point in observation_of(hub, 2.0).pods[0].points] == pytest.approx([-0.1, 0.9, 1.9], abs=1e-6)
     assert [(point.counted_at, point.requests) for point in balancer.points][-1] == pytest.approx((1.0, 90.0))
 
 
@@ -85,7 +85,7 @@ def test_a_sample_that_an_agent_keeps_repeating_grows_old() -> None:
     hub = ObservationStore()
     for second in range(15):
         hub.receive(record(second, triton(at=0)), float(second))
-    assert seen(hub, 14.0).pods[0].points[-1].at == pytest.approx(0.0)
+    assert observation_of(hub, 14.0).pods[0].points[-1].at == pytest.approx(0.0)
 
 
 def test_a_silent_agent_leaves_the_observation_and_is_named() -> None:
@@ -93,7 +93,7 @@ def test_a_silent_agent_leaves_the_observation_and_is_named() -> None:
     hub.receive(record(0, triton("p-0"), agent="gone", balancer=haproxy(9)), 0.0)
     for second in range(12):
         hub.receive(record(second, triton("p-1", at=second)), float(second))
-    observation = seen(hub, 11.0)
+    observation = observation_of(hub, 11.0)
     assert [b.agent for b in observation.balancers] == ["m-balancer-0"]
     assert [pod.name for pod in observation.pods] == ["p-1"]
     assert observation.silent == (("gone", 11.0),)
@@ -105,7 +105,7 @@ def test_a_balancer_that_does_not_answer_leaves_no_points() -> None:
     for second in range(1, 12):
         sent = record(second, triton(at=second))
         hub.receive(type(sent)(sent.namespace, sent.name, sent.agent, sent.at, None, sent.pods), float(second))
-    (balancer,) = seen(hub, 11.0).balancers
+    (balancer,) = observation_of(hub, 11.0).balancers
     assert balancer.points[-1].at == 0.0
 
 
@@ -113,7 +113,7 @@ def test_a_pod_that_no_agent_names_any_more_is_gone() -> None:
     hub = ObservationStore()
     hub.receive(record(0, triton("p-0"), triton("p-1")), 0.0)
     hub.receive(record(1, triton("p-1", at=1)), 1.0)
-    assert [pod.name for pod in seen(hub, 1.0).pods] == ["p-1"]
+    assert [pod.name for pod in observation_of(hub, 1.0).pods] == ["p-1"]
 
 
 def test_an_agent_ignorant_of_a_pod_does_not_hide_anothers_sample() -> None:
@@ -122,7 +122,7 @@ def test_an_agent_ignorant_of_a_pod_does_not_hide_anothers_sample() -> None:
     for second in range(3):
         hub.receive(record(second, triton(at=second, pending=4), agent="a"), float(second))
         hub.receive(record(second, blank, PodSample("m-a-0", "ready", record(second).at), agent="b"), second + 0.1)
-    (pod,) = seen(hub, 2.2).pods
+    (pod,) = observation_of(hub, 2.2).pods
     assert (pod.state, pod.points[-1].pending) == ("ready", 4)
 
 
@@ -141,20 +141,20 @@ def test_the_graver_report_on_a_pod_counts(one: str, other: str, merged: str) ->
         hub = ObservationStore()
         hub.receive(record(0, triton(state=first), agent="a"), 0.0)
         hub.receive(record(0, triton(state=second), agent="b"), 0.0)
-        assert seen(hub, 0.0).pods[0].state == merged
+        assert observation_of(hub, 0.0).pods[0].state == merged
 
 
 def test_a_gpu_is_never_more_than_wholly_busy() -> None:
     hub = ObservationStore()
     hub.receive(record(0, triton(gpu=1.03)), 0.0)
-    assert seen(hub, 0.0).pods[0].points[-1].gpu == 100.0
+    assert observation_of(hub, 0.0).pods[0].points[-1].gpu == 100.0
 
 
 def test_a_restarted_pod_counts_from_zero() -> None:
     hub = ObservationStore()
     for second, rows in enumerate([1000, 1010, 3, 13, 23, 23]):
         hub.receive(record(second, triton(at=second, rows=rows)), float(second))
-    points = seen(hub, 5.0).pods[0].points
+    points = observation_of(hub, 5.0).pods[0].points
     assert points[-1].rows is not None
     assert points[0].rows is not None
     assert points[-1].rows - points[0].rows == 10 + 23
@@ -164,7 +164,7 @@ def test_one_bad_sample_of_a_counter_adds_nothing() -> None:
     hub = ObservationStore()
     for second, refused in enumerate([500_000, 500_001, 7, 500_002, 900_000, 500_003, 250_000, 500_004, 500_004]):
         hub.receive(record(second, balancer=haproxy(refused=refused, requests=refused)), float(second))
-    points = seen(hub, 8.0).balancers[0].points
+    points = observation_of(hub, 8.0).balancers[0].points
     assert points[-1].refused - points[0].refused == 4
 
 
@@ -172,7 +172,7 @@ def test_more_refusals_than_requests_are_a_bad_sample() -> None:
     hub = ObservationStore()
     for second in range(6):
         hub.receive(record(second, balancer=haproxy(refused=1000 * second, requests=10 * second)), float(second))
-    points = seen(hub, 5.0).balancers[0].points
+    points = observation_of(hub, 5.0).balancers[0].points
     assert points[-1].refused - points[0].refused == 40
 
 
@@ -181,7 +181,7 @@ def test_surplus_rejections_are_no_debt_of_later_requests() -> None:
     for second in range(8):
         refused = 0 if second < 2 else 500_000
         hub.receive(record(second, balancer=haproxy(refused=refused, requests=10 * second)), float(second))
-    points = seen(hub, 7.0).balancers[0].points
+    points = observation_of(hub, 7.0).balancers[0].points
     assert [point.refused for point in points] == [0, 0, 0, 20, 20, 20, 20, 20]
 
 
@@ -189,7 +189,7 @@ def refused_of(hub: ObservationStore, *said: BalancerSample) -> float:
     """Refused ones in all after these records, one a second and the last one twice."""
     for second, sample in enumerate((*said, said[-1])):
         hub.receive(record(second, balancer=sample), float(second))
-    return seen(hub, float(len(said))).balancers[0].points[-1].refused
+    return observation_of(hub, float(len(said))).balancers[0].points[-1].refused
 
 
 @pytest.mark.parametrize("late_s", [1, 30, 3600])
@@ -223,7 +223,7 @@ def test_a_counter_that_jumps_beyond_reason_adds_nothing() -> None:
     hub = ObservationStore()
     for second, refused in enumerate(JUMPS):
         hub.receive(record(second, balancer=haproxy(refused=refused, requests=refused)), float(second))
-    points = seen(hub, 4.0).balancers[0].points
+    points = observation_of(hub, 4.0).balancers[0].points
     assert points[-1].refused - points[0].refused == 2
 
 
@@ -232,7 +232,7 @@ def test_no_counter_of_a_pod_jumps_beyond_reason(counter: str) -> None:
     hub = ObservationStore()
     for second, value in enumerate(JUMPS):
         hub.receive(record(second, triton(at=second, **{counter: value})), float(second))
-    points = seen(hub, 4.0).pods[0].points
+    points = observation_of(hub, 4.0).pods[0].points
     assert getattr(points[-1], counter) - getattr(points[0], counter) == 2
 
 
@@ -241,7 +241,7 @@ def test_one_bad_sample_of_any_counter_of_a_pod_adds_nothing(counter: str) -> No
     hub = ObservationStore()
     for second, value in enumerate([500_000, 500_001, 7, 500_002, 900_000, 500_003, 250_000, 500_004, 500_004]):
         hub.receive(record(second, triton(at=second, **{counter: value})), float(second))
-    points = seen(hub, 8.0).pods[0].points
+    points = observation_of(hub, 8.0).pods[0].points
     assert getattr(points[-1], counter) - getattr(points[0], counter) == 4
 
 
@@ -250,7 +250,7 @@ def test_requests_that_end_together_bring_all_their_time_at_once(counter: str) -
     hub, minute_us = ObservationStore(), 60 * 1_000_000
     for second, ended in enumerate([0, 0, 0, 65536, 65536, 65536]):
         hub.receive(record(second, triton(at=second, **{counter: ended * minute_us})), float(second))
-    points = seen(hub, 5.0).pods[0].points
+    points = observation_of(hub, 5.0).pods[0].points
     assert getattr(points[-1], counter) == 65536 * minute_us
 
 
@@ -260,11 +260,11 @@ def test_two_agents_that_read_one_pod_do_not_count_it_twice() -> None:
         hub.receive(record(second, triton(at=second, rows=100 * second), agent="a"), float(second))
         late = second - 0.5
         hub.receive(record(second, triton(at=late, rows=round(100 * late) + 50), agent="b"), second + 0.05)
-    points = seen(hub, 14.1).pods[0].points
+    points = observation_of(hub, 14.1).pods[0].points
     assert rate(points, 14.1, 15.0, lambda p: p.rows) == pytest.approx(100, rel=0.1)
 
 
-class Told:
+class Listener:
     """Remembers what it was told."""
 
     def __init__(self) -> None:
@@ -280,7 +280,7 @@ class Told:
 
 
 def test_the_controller_is_notified_of_changes_and_of_nothing_else() -> None:
-    told = Told()
+    told = Listener()
     hub = ObservationStore(told)
     hub.receive(record(0, triton(state="starting")), 0.0)
     told.count()
@@ -298,7 +298,7 @@ def test_the_controller_is_notified_of_changes_and_of_nothing_else() -> None:
 
 @pytest.mark.parametrize("waiting", [haproxy(1), haproxy(refused=5, requests=5)], ids=["queued", "refused"])
 def test_the_controller_is_notified_once_when_requests_wait_without_ready_pods(waiting: BalancerSample) -> None:
-    told = Told()
+    told = Listener()
     hub = ObservationStore(told)
     hub.receive(record(0), 0.0)
     told.count()
@@ -313,7 +313,7 @@ def test_the_controller_is_notified_once_when_requests_wait_without_ready_pods(w
 
 
 def test_a_queue_before_a_ready_pod_is_no_news() -> None:
-    told = Told()
+    told = Listener()
     hub = ObservationStore(told)
     hub.receive(record(0, triton()), 0.0)
     told.count()
@@ -340,7 +340,7 @@ def test_agents_without_end_do_not_fill_the_memory() -> None:
     hub = ObservationStore()
     for number in range(10 * MAX_AGENTS):
         hub.receive(record(0, agent=f"a-{number}"), number / 100)
-    assert len(seen(hub, 3.2).balancers) == MAX_AGENTS
+    assert len(observation_of(hub, 3.2).balancers) == MAX_AGENTS
 
 
 def test_a_thousand_models_fit() -> None:
@@ -392,7 +392,7 @@ def test_rates_are_never_negative_and_unknown_never_becomes_zero(
         sent = record(now, *moved, agent=agent)
         hub.receive(type(sent)(sent.namespace, sent.name, agent, sent.at, balancer, sent.pods), now)
         pending_known |= {pod.name for pod in moved if pod.pending is not None}
-        observation = seen(hub, now)
+        observation = observation_of(hub, now)
         for b in observation.balancers:
             assert list(b.points) == sorted(b.points, key=lambda p: p.at)
             assert all(later.refused >= p.refused for p, later in zip(b.points, b.points[1:], strict=False))
@@ -419,7 +419,7 @@ def test_the_order_of_the_agents_records_does_not_matter(order: list[int], said:
         hub = ObservationStore()
         for n in arrangement:
             hub.receive(records[n], 5.0)
-        observation = seen(hub, 5.0)
+        observation = observation_of(hub, 5.0)
         (pod,) = observation.pods
         pictures.append((observation.balancers, pod.state, pod.points[-1].at))
     assert pictures[0] == pictures[1]
@@ -439,7 +439,7 @@ def test_listeners_receive_every_accepted_record() -> None:
 
 def test_a_record_is_in_the_observation_when_it_is_announced() -> None:
     queued: list[float] = []
-    hub = ObservationStore(on_record=lambda *_: queued.append(seen(hub, 1.0).balancers[0].points[-1].queued))
+    hub = ObservationStore(on_record=lambda *_: queued.append(observation_of(hub, 1.0).balancers[0].points[-1].queued))
     hub.receive(record(1, balancer=haproxy(7)), 1.0)
 
     assert queued == [7]
@@ -458,7 +458,7 @@ def test_growth_counts_at_the_record_before_its_confirmation() -> None:
     hub = ObservationStore()
     for at, requests in ((0.0, 30), (1.0, 60), (2.0, 210), (2.2, 250)):
         hub.receive(record(at, balancer=haproxy(requests=requests)), at)
-    points = seen(hub, 2.2).balancers[0].points
+    points = observation_of(hub, 2.2).balancers[0].points
     assert [(point.at, point.requests) for point in points][-2:] == [(2.0, 30.0), (2.2, 180.0)]
 
 
@@ -467,7 +467,7 @@ def test_a_pod_sample_sent_twice_does_not_confirm_itself() -> None:
     hub.receive(record(0, triton(at=0.0, succeeded=10)), 0.0)
     hub.receive(record(1, triton(at=1.0, succeeded=900)), 1.0)
     hub.receive(record(1.2, triton(at=1.0, succeeded=900)), 1.2)
-    assert seen(hub, 1.2).pods[0].points[-1].succeeded == 0
+    assert observation_of(hub, 1.2).pods[0].points[-1].succeeded == 0
     hub.receive(record(2, triton(at=2.0, succeeded=20)), 2.0)
     hub.receive(record(3, triton(at=3.0, succeeded=30)), 3.0)
-    assert seen(hub, 3.0).pods[0].points[-1].succeeded == 10
+    assert observation_of(hub, 3.0).pods[0].points[-1].succeeded == 10

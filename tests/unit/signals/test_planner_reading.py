@@ -44,7 +44,7 @@ def kubernetes(*names: str, phase: Any = "ready") -> tuple[PodReading, ...]:
     return tuple(PodReading(name, phase, EPOCH.at(0.0), EPOCH.at(60.0)) for name in names)
 
 
-def seen(*parts: BalancerObservation | PodObservation, at: float = NOW, **rest: Any) -> Observation:
+def observation_of(*parts: BalancerObservation | PodObservation, at: float = NOW, **rest: Any) -> Observation:
     return Observation(
         at,
         tuple(part for part in parts if isinstance(part, PodObservation)),
@@ -59,13 +59,13 @@ def gather(observation: Observation, *, pods: Any = None, memory: SignalMemory |
     return reading(of, replicas=3, pods=listed, epoch=EPOCH, memory=memory or SignalMemory(), **rest)
 
 
-def told(observation: Observation, **rest: Any) -> Reading:
+def reading_of(observation: Observation, **rest: Any) -> Reading:
     return gather(observation, **rest).reading
 
 
 def test_all_agents_and_pods_become_one_reading() -> None:
     made = gather(
-        seen(
+        observation_of(
             balancer(queued=3, inflight=10),
             balancer("b-1", queued=4, inflight=12, age=0.2),
             triton(pending=5.0, gpu=80.0),
@@ -87,41 +87,44 @@ def test_all_agents_and_pods_become_one_reading() -> None:
 
 
 def test_arrivals_grow_with_each_balancer_and_do_not_jump_when_one_appears() -> None:
-    made = gather(seen(balancer(requests=5000)))
-    made = gather(seen(balancer(requests=5040), balancer("b-1", requests=1e6)), memory=made.memory)
+    made = gather(observation_of(balancer(requests=5000)))
+    made = gather(observation_of(balancer(requests=5040), balancer("b-1", requests=1e6)), memory=made.memory)
     assert made.reading.arrived == 40
-    made = gather(seen(balancer(requests=5040), balancer("b-1", requests=1e6 + 2)), memory=made.memory)
+    made = gather(observation_of(balancer(requests=5040), balancer("b-1", requests=1e6 + 2)), memory=made.memory)
     assert made.reading.arrived == 42
 
 
 def test_rejections_grow_with_each_balancer_and_are_unknown_during_a_silence() -> None:
-    made = gather(seen(balancer(refused=70.0)))
+    made = gather(observation_of(balancer(refused=70.0)))
     assert made.reading.refused == 0, "what was refused before anybody looked is past"
-    both = seen(balancer(refused=75.0), balancer("b-1", refused=1e6))
+    both = observation_of(balancer(refused=75.0), balancer("b-1", refused=1e6))
     made = gather(both, memory=made.memory)
     assert made.reading.refused == 5
     assert gather(both, memory=made.memory).memory.refused is made.memory.refused, "nothing new is made of nothing new"
-    assert gather(seen(balancer(refused=80.0), silent=(("b-1", 14.0),)), memory=made.memory).reading.refused is None
+    assert (
+        gather(observation_of(balancer(refused=80.0), silent=(("b-1", 14.0),)), memory=made.memory).reading.refused
+        is None
+    )
 
 
 def test_a_silent_balancer_with_an_existing_pod_makes_the_load_unknown() -> None:
-    observation = seen(balancer(), triton(), silent=(("b-1", 14.0),))
+    observation = observation_of(balancer(), triton(), silent=(("b-1", 14.0),))
     for balancers in (None, {"b-0", "b-1"}):
         made = gather(observation, balancers=balancers)
         assert (made.reading.arrived, made.reading.waiting, made.reading.inflight) == (None, None, None)
         assert made.reading.at == EPOCH.at(NOW - 0.5)
         assert "b-1 was last heard 14 s ago" in made.unknown[0]
-    assert told(observation, balancers={"b-0"}).arrived == 0, "its pod is gone, and its queue with it"
+    assert reading_of(observation, balancers={"b-0"}).arrived == 0, "its pod is gone, and its queue with it"
 
 
 @pytest.mark.parametrize(
     ("observation", "balancers", "why"),
     [
-        (seen(), None, "no balancer's agent has spoken yet"),
-        (seen(), set(), "no balancer's agent has spoken yet"),
-        (seen(balancer()), {"b-0", "b-1"}, "b-1 has not spoken yet"),
-        (seen(balancer(), balancer("b-1", age=11.0)), {"b-0", "b-1"}, "HAProxy of b-1 does not answer"),
-        (seen(silent=tuple((f"b-{n}", 20.0) for n in range(9))), None, "and 6 more"),
+        (observation_of(), None, "no balancer's agent has spoken yet"),
+        (observation_of(), set(), "no balancer's agent has spoken yet"),
+        (observation_of(balancer()), {"b-0", "b-1"}, "b-1 has not spoken yet"),
+        (observation_of(balancer(), balancer("b-1", age=11.0)), {"b-0", "b-1"}, "HAProxy of b-1 does not answer"),
+        (observation_of(silent=tuple((f"b-{n}", 20.0) for n in range(9))), None, "and 6 more"),
     ],
 )
 def test_a_silent_balancer_is_named(observation: Observation, balancers: Any, why: str) -> None:
@@ -131,21 +134,25 @@ def test_a_silent_balancer_is_named(observation: Observation, balancers: Any, wh
 
 
 def test_arrivals_during_a_balancers_silence_count_when_it_is_back() -> None:
-    made = gather(seen(balancer(requests=100), balancer("b-1", requests=100)))
-    made = gather(seen(balancer(requests=150), silent=(("b-1", 11.0),)), memory=made.memory)
+    made = gather(observation_of(balancer(requests=100), balancer("b-1", requests=100)))
+    made = gather(observation_of(balancer(requests=150), silent=(("b-1", 11.0),)), memory=made.memory)
     assert made.reading.arrived is None
-    made = gather(seen(balancer(requests=200), balancer("b-1", requests=200)), memory=made.memory)
+    made = gather(observation_of(balancer(requests=200), balancer("b-1", requests=200)), memory=made.memory)
     assert made.reading.arrived == 200
 
 
 def test_a_balancer_that_counted_unseen_and_unexpected_does_not_jump() -> None:
-    made = gather(seen(balancer(requests=100), balancer("b-1", requests=100)), balancers={"b-0", "b-1"})
-    made = gather(seen(balancer(requests=110), silent=(("b-1", 60.0),)), memory=made.memory, balancers={"b-0"})
-    made = gather(seen(balancer(requests=120), balancer("b-1", requests=9000)), memory=made.memory, balancers={"b-0"})
+    made = gather(observation_of(balancer(requests=100), balancer("b-1", requests=100)), balancers={"b-0", "b-1"})
+    made = gather(
+        observation_of(balancer(requests=110), silent=(("b-1", 60.0),)), memory=made.memory, balancers={"b-0"}
+    )
+    made = gather(
+        observation_of(balancer(requests=120), balancer("b-1", requests=9000)), memory=made.memory, balancers={"b-0"}
+    )
     assert made.reading.arrived == 20
 
 
-def spoken(name: str, *said: tuple[float, float]) -> BalancerObservation:
+def balancer_reports(name: str, *said: tuple[float, float]) -> BalancerObservation:
     """(time, count) of each record."""
     times = [said[0][0], *(at for at, _ in said)]  # of when its counts are: the record before
     points = (BalancerPoint(at, 0.0, 0.0, count, 0.0, 0.0, of) for (at, count), of in zip(said, times, strict=False))
@@ -153,36 +160,42 @@ def spoken(name: str, *said: tuple[float, float]) -> BalancerObservation:
 
 
 def test_the_counter_of_a_record_is_that_of_the_record_before() -> None:
-    made = gather(seen(spoken("b-0", (NOW - 3, 0), (NOW - 2, 100), (NOW - 1, 200))))
+    made = gather(observation_of(balancer_reports("b-0", (NOW - 3, 0), (NOW - 2, 100), (NOW - 1, 200))))
     assert made.reading.at == EPOCH.at(NOW - 2)
-    made = gather(seen(spoken("b-0", (NOW - 2, 100), (NOW - 1, 200), (NOW, 300)), at=NOW + 0.5), memory=made.memory)
+    made = gather(
+        observation_of(balancer_reports("b-0", (NOW - 2, 100), (NOW - 1, 200), (NOW, 300)), at=NOW + 0.5),
+        memory=made.memory,
+    )
     assert (made.reading.at, made.reading.arrived) == (EPOCH.at(NOW - 1), 100.0)
 
 
 def test_the_slowest_busy_balancer_sets_the_time_and_others_follow() -> None:
     slow, quick = [(NOW - 6, 0.0), (NOW - 3, 300.0)], [(NOW - 3.5, 50.0), (NOW - 2.5, 150.0), (NOW - 1.5, 250.0)]
-    made = gather(seen(spoken("slow", *slow), spoken("quick", *quick)))
+    made = gather(observation_of(balancer_reports("slow", *slow), balancer_reports("quick", *quick)))
     assert made.reading.at == EPOCH.at(NOW - 6)
     made = gather(
-        seen(spoken("slow", *slow[1:], (NOW, 600.0)), spoken("quick", *quick, (NOW - 0.5, 350.0))), memory=made.memory
+        observation_of(
+            balancer_reports("slow", *slow[1:], (NOW, 600.0)), balancer_reports("quick", *quick, (NOW - 0.5, 350.0))
+        ),
+        memory=made.memory,
     )
     assert (made.reading.at, made.reading.arrived) == (EPOCH.at(NOW - 3), 300.0 + 50.0)
 
 
 def test_a_balancer_that_counts_nothing_delays_no_other() -> None:
-    idle = spoken("idle", (NOW - 9, 5.0), (NOW - 4, 5.0))
-    busy = spoken("busy", (NOW - 2, 100.0), (NOW - 1, 200.0), (NOW, 300.0))
-    assert told(seen(idle, busy)).at == EPOCH.at(NOW - 1)
-    assert told(seen(idle)).at == EPOCH.at(NOW - 4 - PACE_S)
+    idle = balancer_reports("idle", (NOW - 9, 5.0), (NOW - 4, 5.0))
+    busy = balancer_reports("busy", (NOW - 2, 100.0), (NOW - 1, 200.0), (NOW, 300.0))
+    assert reading_of(observation_of(idle, busy)).at == EPOCH.at(NOW - 1)
+    assert reading_of(observation_of(idle)).at == EPOCH.at(NOW - 4 - PACE_S)
 
 
 def test_the_first_record_after_a_silence_is_not_enough() -> None:
-    before = gather(seen(spoken("b-0", (NOW - 2, 100.0), (NOW - 1, 200.0), (NOW, 300.0))))
-    back = seen(spoken("b-0", (NOW, 300.0), (NOW + 30, 400.0)), at=NOW + 30.5)
+    before = gather(observation_of(balancer_reports("b-0", (NOW - 2, 100.0), (NOW - 1, 200.0), (NOW, 300.0))))
+    back = observation_of(balancer_reports("b-0", (NOW, 300.0), (NOW + 30, 400.0)), at=NOW + 30.5)
     made = gather(back, memory=before.memory)
     assert made.reading.arrived is None
     assert "b-0 is back only now" in made.unknown[0]
-    again = seen(spoken("b-0", (NOW, 300.0), (NOW + 30, 400.0), (NOW + 31, 3300.0)), at=NOW + 31.5)
+    again = observation_of(balancer_reports("b-0", (NOW, 300.0), (NOW + 30, 400.0), (NOW + 31, 3300.0)), at=NOW + 31.5)
     made = gather(again, memory=made.memory)
     assert (made.reading.at, made.reading.arrived) == (EPOCH.at(NOW + 30), 3000.0)
 
@@ -231,61 +244,69 @@ def test_a_steady_load_is_steady_for_any_timing_of_its_records(
 
 
 def test_one_pod_whose_backend_is_dead_is_broken_and_left_out() -> None:
-    made = told(seen(balancer(), triton(pending=4.0, gpu=50.0), triton("p-1", "maintenance", pending=90.0, gpu=100.0)))
+    made = reading_of(
+        observation_of(balancer(), triton(pending=4.0, gpu=50.0), triton("p-1", "maintenance", pending=90.0, gpu=100.0))
+    )
     assert [pod.phase for pod in made.pods] == ["ready", "broken"]
     assert (made.waiting, made.gpu) == (4.0, 50.0)
 
 
 def test_a_pod_that_is_not_ready_for_kubernetes_stays_what_it_is() -> None:
-    observation = seen(balancer(), triton("p-0", "maintenance"))
+    observation = observation_of(balancer(), triton("p-0", "maintenance"))
     for phase in ("starting", "unschedulable", "draining"):
-        made = told(observation, pods=kubernetes("p-0", phase=phase))
+        made = reading_of(observation, pods=kubernetes("p-0", phase=phase))
         assert made.pods[0].phase == phase
         assert (made.waiting, made.gpu) == (0.0, None)
 
 
 def test_unreadable_pods_count_as_the_others_until_they_are_most() -> None:
     blank = {"pending": None, "gpu": None}
-    some = told(
-        seen(balancer(), triton(pending=4.0), triton("p-1", pending=6.0), triton("p-2", "unreachable", **blank))
+    some = reading_of(
+        observation_of(
+            balancer(), triton(pending=4.0), triton("p-1", pending=6.0), triton("p-2", "unreachable", **blank)
+        )
     )
     assert (some.waiting, some.gpu) == (15.0, 150.0)
-    made = gather(seen(balancer(), triton(), triton("p-1", **blank), triton("p-2", age=11.0)))
+    made = gather(observation_of(balancer(), triton(), triton("p-1", **blank), triton("p-2", age=11.0)))
     assert (made.reading.waiting, made.reading.gpu, made.reading.arrived) == (None, None, 0.0)
     assert made.unknown == ("most ready pods do not tell what waits in them: p-0, p-1, p-2",)
-    assert told(seen(balancer()), pods=kubernetes("p-0")).waiting is None, "no agent knows the pod yet"
+    assert reading_of(observation_of(balancer()), pods=kubernetes("p-0")).waiting is None, "no agent knows the pod yet"
 
 
 def test_no_ready_pod_is_no_obstacle_to_knowing_the_load() -> None:
-    made = told(seen(balancer(queued=7)), pods=())
+    made = reading_of(observation_of(balancer(queued=7)), pods=())
     assert (made.waiting, made.inflight, made.gpu) == (7.0, 7.0, None)
 
 
 def test_a_triton_without_the_gauge_reports_its_queue_by_waiting_time() -> None:
     points = tuple(PodPoint(NOW - age, queue_us=3e6 * (10 - age)) for age in (4.0, 3.0, 2.0, 1.0, 0.0))
-    assert told(seen(balancer(), PodObservation("p-0", "ready", points))).waiting == pytest.approx(3.0)
+    assert reading_of(observation_of(balancer(), PodObservation("p-0", "ready", points))).waiting == pytest.approx(3.0)
 
 
 def test_batches_are_summed_over_pods_and_never_fall() -> None:
     made = gather(
-        seen(balancer(), triton(batches=((1, 3, 89_000),)), triton("p-1", batches=((1, 3, 60_000), (8, 1, 10_000))))
+        observation_of(
+            balancer(), triton(batches=((1, 3, 89_000),)), triton("p-1", batches=((1, 3, 60_000), (8, 1, 10_000)))
+        )
     )
     assert made.reading.batches == {1: (3, pytest.approx(0.089)), 8: (1, pytest.approx(0.01))}
-    made = gather(seen(balancer(), triton("p-1", batches=((1, 4, 80_000), (8, 1, 10_000)))), memory=made.memory)
+    made = gather(
+        observation_of(balancer(), triton("p-1", batches=((1, 4, 80_000), (8, 1, 10_000)))), memory=made.memory
+    )
     assert made.reading.batches == {1: (4, pytest.approx(0.109)), 8: (1, pytest.approx(0.01))}
     assert set(made.memory.batches.last) == {"p-1"}
 
 
 def test_rows_per_request_are_those_of_requests_lately() -> None:
-    made = gather(seen(balancer(), triton(succeeded=500.0, rows=500.0)))
+    made = gather(observation_of(balancer(), triton(succeeded=500.0, rows=500.0)))
     assert made.reading.rows_per_request == 1.0
-    made = gather(seen(balancer(), triton(succeeded=600.0, rows=800.0)), memory=made.memory)
+    made = gather(observation_of(balancer(), triton(succeeded=600.0, rows=800.0)), memory=made.memory)
     assert made.reading.rows_per_request == pytest.approx(3.0)
-    made = gather(seen(balancer(), triton(succeeded=None, rows=None)), memory=made.memory)
+    made = gather(observation_of(balancer(), triton(succeeded=None, rows=None)), memory=made.memory)
     assert made.reading.rows_per_request == pytest.approx(3.0)
-    made = gather(seen(balancer(), triton(succeeded=0.0, rows=0.0)), memory=made.memory)
+    made = gather(observation_of(balancer(), triton(succeeded=0.0, rows=0.0)), memory=made.memory)
     for n in range(1, 101):
-        made = gather(seen(balancer(), triton(succeeded=100.0 * n, rows=500.0 * n)), memory=made.memory)
+        made = gather(observation_of(balancer(), triton(succeeded=100.0 * n, rows=500.0 * n)), memory=made.memory)
     assert made.reading.rows_per_request == pytest.approx(5.0, rel=0.05)
 
 
@@ -293,7 +314,9 @@ def test_a_pod_that_reports_nonsense_does_not_change_the_rows() -> None:
     memory = SignalMemory()
     for n in range(10):
         good = [triton(f"p-{i}", succeeded=100.0 * n, rows=200.0 * n) for i in range(3)]
-        made = gather(seen(balancer(), *good, triton("p-9", succeeded=100.0 * n, rows=9000.0 * n)), memory=memory)
+        made = gather(
+            observation_of(balancer(), *good, triton("p-9", succeeded=100.0 * n, rows=9000.0 * n)), memory=memory
+        )
         memory = made.memory
         assert made.reading.rows_per_request == (2.0 if n else 1.0)
 
@@ -302,7 +325,7 @@ def test_lasting_changes_of_rows_are_believed_after_a_few_readings() -> None:
     memory, rows, seen_rows = SignalMemory(), 0.0, []
     for n in range(20):
         rows += 200.0 if n < 10 else 1600.0
-        made = gather(seen(balancer(), triton(succeeded=100.0 * n, rows=rows)), memory=memory)
+        made = gather(observation_of(balancer(), triton(succeeded=100.0 * n, rows=rows)), memory=memory)
         memory = made.memory
         seen_rows.append(made.reading.rows_per_request)
     assert seen_rows[1:14] == [2.0] * 13
@@ -310,17 +333,17 @@ def test_lasting_changes_of_rows_are_believed_after_a_few_readings() -> None:
 
 
 def test_small_changes_of_rows_are_not_reported() -> None:
-    made = gather(seen(balancer(), triton()))
+    made = gather(observation_of(balancer(), triton()))
     told_rows = set()
     for n in range(1, 50):
         rows = 200.0 * n + 3 * (n % 3)
-        made = gather(seen(balancer(), triton(succeeded=100.0 * n, rows=rows)), memory=made.memory)
+        made = gather(observation_of(balancer(), triton(succeeded=100.0 * n, rows=rows)), memory=made.memory)
         told_rows.add(made.reading.rows_per_request)
     assert len(told_rows) == 1
 
 
 def test_the_same_observation_makes_the_same_reading() -> None:
-    observation = seen(balancer(requests=9), triton(batches=((1, 3, 5),)), silent=(("b-9", 30.0),))
+    observation = observation_of(balancer(requests=9), triton(batches=((1, 3, 5),)), silent=(("b-9", 30.0),))
     assert gather(observation) == gather(observation)
 
 
@@ -332,5 +355,5 @@ def test_times_are_of_the_epoch_and_survive_small_clock_adjustments() -> None:
         stepped = epoch.checked(monotonic_s=60.0, wall_s=1_763_700_060.0 + off)
         assert stepped.at(60.0) == 1_763_700_060.0 + off
     assert reading(
-        picture(seen(balancer(), at=NOW)), replicas=1, pods=(), epoch=stepped, memory=SignalMemory()
+        picture(observation_of(balancer(), at=NOW)), replicas=1, pods=(), epoch=stepped, memory=SignalMemory()
     ).reading.at == stepped.at(NOW - 0.5)

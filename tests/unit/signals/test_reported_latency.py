@@ -24,7 +24,7 @@ SLOT_A, CLIENTS = 22, 6
 GOOD = SlotLatency("a", (1, 2), (3, 4, 5))
 
 
-def told(*slots: str) -> Record:
+def report_of(*slots: str) -> Record:
     """What an agent tells of a HAProxy with these slots: 9 answers of slot a, 4 within a millisecond."""
     counted = latency_buckets.read({SLOT_A: 9, SLOT_A + 1: 40, SLOT_A + 2: 5})
     clients = latency_buckets.read_clients({CLIENTS: 3, CLIENTS + 1: 3, CLIENTS + 2: 2})
@@ -47,7 +47,7 @@ def sent(*slots: SlotLatency) -> Record:
 
 
 def test_latency_is_reported_for_two_slots_and_arrives_as_counted() -> None:
-    made = Record.from_json(told("a", "b").to_json())
+    made = Record.from_json(report_of("a", "b").to_json())
     hub = ObservationStore()
     hub.receive(vet(made).record, 1.0)
     observation = hub.observe("ns", "m", 1.0)
@@ -61,13 +61,13 @@ def test_latency_is_reported_for_two_slots_and_arrives_as_counted() -> None:
 
 
 def test_a_single_slot_has_no_latency_to_compare() -> None:
-    made = told("a")
+    made = report_of("a")
     assert made.balancer is not None
     assert made.balancer.latency == ()
 
 
 def test_client_latency_is_always_reported_and_arrives_as_counted() -> None:
-    made = Record.from_json(told("a").to_json())
+    made = Record.from_json(report_of("a").to_json())
     hub = ObservationStore()
     hub.receive(vet(made).record, 1.0)
     assert hub.answers("ns", "m", 2.0) == {

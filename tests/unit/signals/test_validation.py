@@ -59,7 +59,7 @@ def test_a_table_without_its_time_is_no_record(at: Any) -> None:
         vet(record(0, triton(batches=BatchStats(at, ()))))
 
 
-def known(hub: ObservationStore, now: float) -> Any:
+def known_batches(hub: ObservationStore, now: float) -> Any:
     observation = hub.observe("ns", "m", now)
     assert observation is not None
     return observation.pods[0].batches
@@ -75,9 +75,9 @@ def send(
 def test_a_table_never_read_is_unknown() -> None:
     hub = ObservationStore()
     send(hub, 0.0, None)
-    assert known(hub, 0.0) is None
+    assert known_batches(hub, 0.0) is None
     send(hub, 1.0, read(1.0))
-    assert known(hub, 1.0) == ()
+    assert known_batches(hub, 1.0) == ()
 
 
 def test_the_last_read_wins_whichever_agent_repeats_an_older_one() -> None:
@@ -87,9 +87,9 @@ def test_the_last_read_wins_whichever_agent_repeats_an_older_one() -> None:
     for second in range(2, 6):
         send(hub, float(second), read(0.0, (1, 5, 50)))
         send(hub, second + 0.1, read(1.0, (1, 8, 80)), agent="b", late_s=0.05)
-        assert known(hub, second + 0.2) == ((1, 8, 80),)
+        assert known_batches(hub, second + 0.2) == ((1, 8, 80),)
     send(hub, 6.0, read(5.5, (1, 9, 90)))
-    assert known(hub, 6.0) == ((1, 9, 90),)
+    assert known_batches(hub, 6.0) == ((1, 9, 90),)
 
 
 def test_a_read_that_only_looks_newer_is_not_taken_for_a_restart() -> None:
@@ -97,16 +97,16 @@ def test_a_read_that_only_looks_newer_is_not_taken_for_a_restart() -> None:
     send(hub, 1.01, read(1.01, (1, 8, 80)), agent="b")
     for second in range(1, 5):
         send(hub, float(second), read(1.0, (1, 7, 70)), late_s=0.3)
-        assert known(hub, second + 0.5) == ((1, 8, 80),)
+        assert known_batches(hub, second + 0.5) == ((1, 8, 80),)
 
 
 def test_a_restart_is_believed_with_the_second_read() -> None:
     hub = ObservationStore()
     send(hub, 1.0, read(1.0, (1, 3, 90), (16, 800, 8000)))
     send(hub, 6.0, read(6.0, (1, 3, 80)))
-    assert known(hub, 6.0) == ((1, 3, 90), (16, 800, 8000))
+    assert known_batches(hub, 6.0) == ((1, 3, 90), (16, 800, 8000))
     send(hub, 11.0, read(11.0, (1, 4, 90)))
-    assert known(hub, 11.0) == ((1, 4, 90),)
+    assert known_batches(hub, 11.0) == ((1, 4, 90),)
 
 
 def test_a_wrong_clock_of_an_agent_changes_nothing() -> None:
@@ -114,4 +114,4 @@ def test_a_wrong_clock_of_an_agent_changes_nothing() -> None:
     hub.receive(record(2, triton(at=2, batches=read(2.0, (1, 8, 80))), agent="right"), 2.0)
     wrong = record(2, triton(at=2, batches=read(3600.0, (1, 7, 70))), agent="wrong", skew=3600.0)
     hub.receive(wrong, 2.1)
-    assert known(hub, 2.2) == ((1, 8, 80),)
+    assert known_batches(hub, 2.2) == ((1, 8, 80),)

@@ -27,7 +27,7 @@ DIGEST = "sha256:" + "a" * 64
 FEW = draws(0.8)
 
 
-def asked(spec: Document, limits: Document, namespace: str = "team") -> PolicySubject:
+def policy_subject(spec: Document, limits: Document, namespace: str = "team") -> PolicySubject:
     return PolicySubject(parse("digits", spec), namespace, policy(limits))
 
 
@@ -64,18 +64,18 @@ def test_a_policy_can_name_every_kind_of_source() -> None:
 @pytest.mark.parametrize("path", LIMITS)
 def test_a_limit_refuses_with_field_value_and_limit_and_allows_the_rest(path: str) -> None:
     limit, bad, words, good = LIMITS[path]
-    found = asked(bad, {path: limit})
+    found = policy_subject(bad, {path: limit})
     said = warnings(found) if path == "triton.warnBelow" else refusals(found)
     assert len(said) == 1
     for word in words:
         assert word in said[0], (word, said[0])
-    fine = asked(good, {path: limit})
+    fine = policy_subject(good, {path: limit})
     assert refusals(fine) == warnings(fine) == []
 
 
 def test_a_list_with_nothing_in_it_allows_nothing_and_says_so() -> None:
     (said,) = refusals(
-        asked(document("runtime.image", "nvcr.io/nvidia/tritonserver:26.07-py3"), {"images.registries": []})
+        policy_subject(document("runtime.image", "nvcr.io/nvidia/tritonserver:26.07-py3"), {"images.registries": []})
     )
     assert "takes images from none" in said
 
@@ -113,7 +113,7 @@ def test_an_image_is_completed_as_the_runtime_does_it(image: str, name: str) -> 
     ],
 )
 def test_a_registry_is_not_what_only_begins_like_it(entry: str, image: str, fits: bool) -> None:
-    assert (refusals(asked(document("runtime.image", image), {"images.registries": [entry]})) == []) is fits
+    assert (refusals(policy_subject(document("runtime.image", image), {"images.registries": [entry]})) == []) is fits
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ def test_a_release_is_known_by_its_tag_or_the_sites_digests(image: str, version:
 def test_the_maximum_of_replicas_follows_from_replicas_and_gpus(
     spec: Document, limits: Document, most: int | None
 ) -> None:
-    assert most_replicas(asked(spec, limits)) == most
+    assert most_replicas(policy_subject(spec, limits)) == most
     exempt = PolicySubject(
         parse("digits", spec), "team", policy(limits).model_copy(update={"exempt_namespaces": ("team",)})
     )

@@ -19,7 +19,7 @@ UNREADY = replace(READY, serving=False)
 LEAVES = replace(READY, terminating=True)
 
 
-def heard(*news: PodNews) -> NoticedEndpoints:
+def noticed_endpoints(*news: PodNews) -> NoticedEndpoints:
     noticed = NoticedEndpoints()
     for one in news:
         noticed.hear(Notice("p", "a", "10.0.0.1", one), 100.0)
@@ -47,37 +47,37 @@ def heard(*news: PodNews) -> NoticedEndpoints:
 def test_a_notice_counts_before_the_slices_have_it(
     news: list[PodNews], listed: list[Endpoint], known: list[Endpoint]
 ) -> None:
-    assert heard(*news).amend(tuple(listed), 100.1) == tuple(known)
+    assert noticed_endpoints(*news).amend(tuple(listed), 100.1) == tuple(known)
 
 
 @pytest.mark.parametrize(("news", "listed"), [("ready", UNREADY), ("unready", READY)])
 def test_slices_that_never_agree_are_right_in_the_end(news: PodNews, listed: Endpoint) -> None:
-    noticed = heard(news)
+    noticed = noticed_endpoints(news)
     assert noticed.amend((listed,), 100.0 + HELD_S - 0.1) != (listed,)
     assert noticed.amend((listed,), 100.0 + HELD_S) == (listed,)
     assert noticed.amend((listed,), 100.0) == (listed,)
 
 
 def test_a_notice_that_slices_never_list_is_no_endpoint_in_the_end() -> None:
-    noticed = heard("ready")
+    noticed = noticed_endpoints("ready")
     assert noticed.amend((), 100.0) == (READY,)
     assert noticed.amend((), 100.0 + HELD_S) == ()
 
 
 @pytest.mark.parametrize(("news", "agreed", "later"), [("ready", READY, UNREADY), ("unready", UNREADY, READY)])
 def test_slices_alone_count_once_they_list_a_noticed_pod(news: PodNews, agreed: Endpoint, later: Endpoint) -> None:
-    noticed = heard(news)
+    noticed = noticed_endpoints(news)
     assert noticed.amend((agreed,), 100.1) == (agreed,)
     assert noticed.amend((later,), 100.2) == (later,)
 
 
 def test_a_leaving_pod_is_out_while_slices_still_have_it_as_staying() -> None:
-    noticed = heard("leaving")
+    noticed = noticed_endpoints("leaving")
     assert noticed.amend((READY,), 100.0 + 100 * HELD_S) == (LEAVES,)
 
 
 def test_unknown_slices_leave_the_endpoints_unknown() -> None:
-    assert heard("ready").amend(None, 100.0) is None
+    assert noticed_endpoints("ready").amend(None, 100.0) is None
 
 
 ENDPOINTS = st.builds(

@@ -13,7 +13,7 @@ def reading(answered: int, *, queued: int = 9, process: int = 1, service_ms: int
     return HaproxyStats(0.0, process, "x", queued=queued, answered=answered, service_ms=spent)
 
 
-def looks(
+def sampled_rate(
     meter: ServiceRateMeter, rate: int, *, seconds: int, servers: int = 2, start: int = 0, queued: int = 9
 ) -> ServiceRate | None:
     pace = None
@@ -23,23 +23,23 @@ def looks(
 
 
 def test_answers_while_requests_wait_are_the_service_rate() -> None:
-    assert looks(ServiceRateMeter(), 100, seconds=4) == ServiceRate(100.0, 0.05)
+    assert sampled_rate(ServiceRateMeter(), 100, seconds=4) == ServiceRate(100.0, 0.05)
 
 
 def test_answers_without_a_queue_give_no_rate() -> None:
-    assert looks(ServiceRateMeter(), 100, seconds=60, queued=0) is None
+    assert sampled_rate(ServiceRateMeter(), 100, seconds=60, queued=0) is None
 
 
 def test_a_burst_after_calm_is_not_measured_by_the_calm() -> None:
     meter = ServiceRateMeter()
-    assert looks(meter, 1, seconds=60, queued=0) is None
+    assert sampled_rate(meter, 1, seconds=60, queued=0) is None
     # Requests wait at this look, but did not at the one before.
     assert meter.look(reading(61), servers=2, now=61.0) is None
 
 
 def test_a_server_more_is_a_higher_rate_at_once() -> None:
     meter = ServiceRateMeter()
-    looks(meter, 100, seconds=4, servers=2)
+    sampled_rate(meter, 100, seconds=4, servers=2)
     assert meter.look(reading(500), servers=3, now=5.0) is not None
     last = meter.look(reading(600, queued=0), servers=4, now=6.0)
     assert last is not None
@@ -48,8 +48,8 @@ def test_a_server_more_is_a_higher_rate_at_once() -> None:
 
 def test_slow_answers_take_longer_to_be_known() -> None:
     meter = ServiceRateMeter()
-    assert looks(meter, 1, seconds=19) is None
-    assert looks(ServiceRateMeter(), 1, seconds=20) == ServiceRate(1.0, 0.05)
+    assert sampled_rate(meter, 1, seconds=19) is None
+    assert sampled_rate(ServiceRateMeter(), 1, seconds=20) == ServiceRate(1.0, 0.05)
     one_in_five_s = ServiceRateMeter()
     paces = [
         one_in_five_s.look(reading(second // 5), servers=1, now=float(second))
@@ -61,27 +61,27 @@ def test_slow_answers_take_longer_to_be_known() -> None:
 
 def test_a_service_rate_is_forgotten_when_requests_have_not_waited_for_long() -> None:
     meter = ServiceRateMeter()
-    looks(meter, 100, seconds=4)
+    sampled_rate(meter, 100, seconds=4)
     assert meter.look(reading(400, queued=0), servers=2, now=4 + KNOWN_FOR_S) is not None
     assert meter.look(reading(400, queued=0), servers=2, now=4.1 + KNOWN_FOR_S) is None
 
 
 def test_the_service_rate_is_unknown_without_a_server() -> None:
     meter = ServiceRateMeter()
-    looks(meter, 100, seconds=4)
+    sampled_rate(meter, 100, seconds=4)
     assert meter.look(reading(400), servers=0, now=5.0) is None
 
 
 def test_a_new_process_starts_without_a_service_rate() -> None:
     meter = ServiceRateMeter()
-    looks(meter, 100, seconds=4)
+    sampled_rate(meter, 100, seconds=4)
     assert meter.look(reading(1000, process=2), servers=2, now=5.0) is None
     assert meter.look(reading(1100, process=2), servers=2, now=6.0) == ServiceRate(100.0, 0.05)
 
 
 def test_a_restarted_counter_is_skipped() -> None:
     meter = ServiceRateMeter()
-    looks(meter, 100, seconds=4)
+    sampled_rate(meter, 100, seconds=4)
     before = meter.look(reading(500), servers=2, now=5.0)
     assert meter.look(reading(600, service_ms=3), servers=2, now=6.0) == before
 

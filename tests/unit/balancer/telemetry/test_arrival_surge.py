@@ -7,7 +7,7 @@ import pytest
 from halcyon.balancer.telemetry.arrival_surge import ArrivalSurge
 
 
-def looks(rates: list[float], *, seed: int | None = None) -> list[int]:
+def confirmed_samples(rates: list[float], *, seed: int | None = None) -> list[int]:
     """Places of the looks, one a second at these rates, that are to be confirmed; with a seed, requests come at random."""
     surge, total, found = ArrivalSurge(), 0, []
     draw = random.Random(seed)
@@ -27,27 +27,27 @@ def _arrivals(draw: random.Random, rate: float) -> int:
 
 
 def test_a_step_is_confirmed_at_its_beginning_and_in_the_next_sample() -> None:
-    found = looks([30.0] * 20 + [60.0] + [180.0] * 40)
+    found = confirmed_samples([30.0] * 20 + [60.0] + [180.0] * 40)
     assert [place for place in found if place > 3][:2] == [20, 21]
 
 
 def test_a_step_is_confirmed_no_more_than_a_few_times() -> None:
-    assert len([place for place in looks([30.0] * 20 + [180.0] * 60) if place >= 20]) <= 3
+    assert len([place for place in confirmed_samples([30.0] * 20 + [180.0] * 60) if place >= 20]) <= 3
 
 
 def test_the_first_requests_after_a_silence_are_a_surge() -> None:
-    assert looks([0.0] * 10 + [8.0, 8.0])[0] == 10
+    assert confirmed_samples([0.0] * 10 + [8.0, 8.0])[0] == 10
 
 
 @pytest.mark.parametrize("rate", [3.0, 30.0, 300.0])
 def test_chance_is_hardly_ever_confirmed(rate: float) -> None:
     # The mean of three seconds is a noisy one, and few requests are skewed: less than one look in a hundred.
-    assert len(looks([rate] * 3600, seed=7)) < 36
+    assert len(confirmed_samples([rate] * 3600, seed=7)) < 36
 
 
 def test_a_bursting_load_is_confirmed_at_most_twice_every_five_seconds() -> None:
-    assert len(looks([10.0, 10.0, 200.0, 400.0, 800.0] * 60)) <= 300 * 3 / 5
-    assert len(looks([2.0**k for k in range(40)])) <= 3 + 40 / 5
+    assert len(confirmed_samples([10.0, 10.0, 200.0, 400.0, 800.0] * 60)) <= 300 * 3 / 5
+    assert len(confirmed_samples([2.0**k for k in range(40)])) <= 3 + 40 / 5
 
 
 def test_a_new_process_counts_from_zero_and_causes_no_surge() -> None:

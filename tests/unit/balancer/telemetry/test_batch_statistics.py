@@ -63,7 +63,7 @@ def pods(count: int) -> list[Endpoint]:
     return [Endpoint("a", f"p-{n}", "127.76.2.1", serving=True, terminating=False) for n in range(count)]
 
 
-def made(batches: BatchStats | None) -> Record:
+def report_of(batches: BatchStats | None) -> Record:
     return record(
         namespace="ns",
         name="m",
@@ -77,15 +77,15 @@ def made(batches: BatchStats | None) -> Record:
 
 
 def test_batches_travel_with_the_record_and_are_no_news_by_themselves() -> None:
-    sent = made(BatchStats(1000.0, ((1, 3, 89_000), (16, 3, 44_000))))
+    sent = report_of(BatchStats(1000.0, ((1, 3, 89_000), (16, 3, 44_000))))
     assert Record.from_json(sent.to_json()) == sent
-    assert without_times(sent) == without_times(made(None))
+    assert without_times(sent) == without_times(report_of(None))
 
 
 def test_a_record_of_an_older_agent_is_read() -> None:
-    document = json.loads(made(None).to_json())
+    document = json.loads(report_of(None).to_json())
     del document["pods"][0]["batches"]
-    assert Record.from_json(json.dumps(document)) == made(None)
+    assert Record.from_json(json.dumps(document)) == report_of(None)
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_a_record_of_an_older_agent_is_read() -> None:
     ],
 )
 def test_batches_that_are_none_are_no_record(batches: Any) -> None:
-    document = json.loads(made(None).to_json())
+    document = json.loads(report_of(None).to_json())
     document["pods"][0]["batches"] = batches
     with pytest.raises(RecordError):
         Record.from_json(json.dumps(document))

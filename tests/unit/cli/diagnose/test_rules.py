@@ -41,7 +41,7 @@ def seen_of(situation: str, change: Callable[[Any], None] = lambda _: None) -> I
 def served(*pods: Any, **fields: Any) -> Inventory:
     """A model that is served by one pod, and these besides."""
     cluster = scenes.served(room=1, count=1)
-    return scenes.seen(cluster, *pods, **fields)
+    return scenes.inventory(cluster, *pods, **fields)
 
 
 def condition(kind: str, status: str, reason: str, message: str = "said") -> Callable[[Any], None]:

@@ -19,7 +19,7 @@ from halcyon.control.state.scope import Scope
 from halcyon.kube import kinds
 from tests.unit.cli.explain.test_report import compared
 from tests.unit.cli.plan.test_observations_file import MODEL
-from tests.unit.control.scope_builders import pod, view, world
+from tests.unit.control.scope_builders import applied_children, pod, scope_of
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 
@@ -30,11 +30,11 @@ def nobody(*_: Any) -> None:
 
 def applied(spec: dict[str, Any] | None = None, now: dict[str, Any] | None = None) -> Scope:
     """A model that was applied, and is asked for something else now."""
-    before = view(spec)
+    before = scope_of(spec)
     target = make(before).target
     assert target is not None
     pods = tuple(pod(f"digits-a-{n}", ready=True, revision=target.key) for n in range(2))
-    return replace(view(now), children=world(before), revisions=(target,), pods=pods)
+    return replace(scope_of(now), children=applied_children(before), revisions=(target,), pods=pods)
 
 
 def found(now: Scope) -> dict[tuple[str, str], Child]:

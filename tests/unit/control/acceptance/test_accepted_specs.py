@@ -51,7 +51,7 @@ async def refused() -> Team:
     return team
 
 
-def known(team: Team, spec_of: AcceptedSpecs | None = None) -> tuple[int, int] | None:
+def gpus_and_replicas(team: Team, spec_of: AcceptedSpecs | None = None) -> tuple[int, int] | None:
     """GPUs of a pod and the most replicas, by the spec in force."""
     spec = (spec_of or team.spec_of)(ONE)
     if spec is None:
@@ -65,14 +65,14 @@ def known(team: Team, spec_of: AcceptedSpecs | None = None) -> tuple[int, int] |
 async def test_an_overwritten_accepted_spec_is_not_in_force_and_is_restored(make: Any, asked: bool) -> None:
     team: Team = await make()
     if asked:
-        assert known(team) == (1, 8)
+        assert gpus_and_replicas(team) == (1, 8)
     text = team.accepted_text("one")
     for n in range(3):
         team.write_accepted("one", forged(text, most=1000 - n))
-        assert known(team) == (1, 8)
+        assert gpus_and_replicas(team) == (1, 8)
         await team.reconcile("one")
         assert team.accepted_text("one") == text
-        assert known(team) == (1, 8)
+        assert gpus_and_replicas(team) == (1, 8)
 
     assert team.told().count("AcceptedSpecEdited") == 1
 
@@ -82,10 +82,10 @@ async def test_a_deleted_accepted_spec_stays_in_force_and_is_written_again(make:
     team: Team = await make()
     text = team.accepted_text("one")
     team.seen(CONFIG_MAP, MAP, None)
-    assert known(team) == (1, 8)
+    assert gpus_and_replicas(team) == (1, 8)
     await team.reconcile("one")
     assert team.accepted_text("one") == text
-    assert known(team) == (1, 8)
+    assert gpus_and_replicas(team) == (1, 8)
 
 
 async def test_a_budget_holds_whatever_is_written_over_the_accepted_spec() -> None:
@@ -103,28 +103,28 @@ async def test_a_spec_that_was_accepted_earlier_is_no_spec_in_force() -> None:
     before = team.accepted_text("one")
     team.ask("one", **GOOD | {"scaling": {"maxReplicas": 2}})
     await team.reconcile("one")
-    assert known(team) == (1, 2)
+    assert gpus_and_replicas(team) == (1, 2)
     team.write_accepted("one", before)
-    assert known(team) == (1, 2)
+    assert gpus_and_replicas(team) == (1, 2)
 
 
 async def test_a_new_spec_is_in_force_with_its_seal_and_its_text() -> None:
     team = await served()
     before = dict(team.api.objects)
-    assert known(team) == (1, 8)
+    assert gpus_and_replicas(team) == (1, 8)
     team.ask("one", **GOOD | {"scaling": {"maxReplicas": 2}})
     await team.reconcile("one")
     after = dict(team.api.objects)
     records = [(kind, name) for kind, _, name in after if kind is CONTROLLER_REVISION]
     for kind, name in (*records, (CONFIG_MAP, MAP)):
         team.seen(kind, name, before[kind, "team", name])
-    assert known(team) == (1, 8)
+    assert gpus_and_replicas(team) == (1, 8)
 
     for kind, name in records:
         team.seen(kind, name, after[kind, "team", name])
-    assert known(team) == (1, 8)
+    assert gpus_and_replicas(team) == (1, 8)
     team.seen(CONFIG_MAP, MAP, after[CONFIG_MAP, "team", MAP])
-    assert known(team) == (1, 2)
+    assert gpus_and_replicas(team) == (1, 2)
     assert "AcceptedSpecEdited" not in team.told()
 
 
@@ -139,16 +139,16 @@ async def test_a_text_not_replaced_yet_counts_as_unedited() -> None:
     team.spec_of._in_force[ONE] = _InForce(before["data"]["accepted.json"])
     await team.reconcile("one")
     assert "AcceptedSpecEdited" not in team.told()
-    assert known(team) == (1, 2)
+    assert gpus_and_replicas(team) == (1, 2)
 
 
 async def test_a_new_process_has_no_opinion_of_what_was_written_over() -> None:
     team = await served()
     team.write_accepted("one", forged(team.accepted_text("one")))
     fresh = AcceptedSpecs(team.caches)
-    assert known(team, fresh) is None
+    assert gpus_and_replicas(team, fresh) is None
     await team.reconcile("one")
-    assert known(team, fresh) == (1, 8)
+    assert gpus_and_replicas(team, fresh) == (1, 8)
 
 
 async def test_the_budget_knows_a_model_without_a_known_spec_by_its_servers() -> None:
@@ -162,11 +162,11 @@ async def test_the_budget_knows_a_model_without_a_known_spec_by_its_servers() ->
 
 async def test_a_new_model_of_the_same_name_has_accepted_nothing_yet() -> None:
     team = await served()
-    assert known(team) == (1, 8)
+    assert gpus_and_replicas(team) == (1, 8)
     team.ask("one", uid="another", **BAD)
-    assert known(team) is None
+    assert gpus_and_replicas(team) is None
     team.delete("one")
-    assert known(team) is None
+    assert gpus_and_replicas(team) is None
     assert not team.spec_of._in_force
 
 
@@ -179,8 +179,8 @@ async def test_a_record_of_an_earlier_version_is_sealed_despite_a_rejected_spec(
             team.seen(kind, name, stored | {"metadata": bare})
     await team.reconcile("one")
     team.write_accepted("one", forged(team.accepted_text("one")))
-    assert known(team) == (1, 8)
-    assert known(team, AcceptedSpecs(team.caches)) is None
+    assert gpus_and_replicas(team) == (1, 8)
+    assert gpus_and_replicas(team, AcceptedSpecs(team.caches)) is None
 
 
 async def test_a_spec_is_parsed_once_for_any_number_of_reads() -> None:

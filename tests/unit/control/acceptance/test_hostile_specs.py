@@ -16,7 +16,7 @@ from halcyon.api.conditions import MESSAGE_LIMIT, Reason
 from halcyon.api.policy.site_policy import SitePolicy
 from halcyon.control.desired.plan import make
 from tests.hostile import POLICY, ROWS, Row
-from tests.unit.control.scope_builders import resource, view
+from tests.unit.control.scope_builders import resource, scope_of
 from tests.unit.render.rendered import SITE
 
 STRICT = replace(SITE, policy=SitePolicy.model_validate(POLICY))
@@ -42,7 +42,7 @@ def test_a_hostile_spec_stored_past_admission_is_rejected_and_makes_nothing(row:
     for attempt in row.attempts:
         stored = resource() | {"spec": copy.deepcopy(attempt.spec)}
         stored["metadata"]["name"] = attempt.name or "digits"
-        planned = make(view(resource=stored, site=STRICT, gateway_api=True))
+        planned = make(scope_of(resource=stored, site=STRICT, gateway_api=True))
 
         assert planned.acceptance.reason in {Reason.INVALID, Reason.POLICY_DENIED}
         assert attempt.off in planned.acceptance.message[:MESSAGE_LIMIT]

@@ -20,7 +20,7 @@ from halcyon.kube.kinds import Kind
 from halcyon.render import names, revision
 from halcyon.render.revision import Revision
 from tests.policies import LIMITS, policy
-from tests.unit.control.scope_builders import PVC, view, world
+from tests.unit.control.scope_builders import PVC, applied_children, scope_of
 from tests.unit.render.rendered import SITE
 
 KEPT = "what was accepted before keeps serving"
@@ -29,8 +29,8 @@ ACCEPTED = (kinds.CONFIG_MAP, names.balancer("digits"))
 Children = dict[tuple[Kind, str], Object]
 
 
-def seen(spec: dict[str, Any], limits: dict[str, Any], **fields: Any) -> Scope:
-    return view(spec, site=replace(SITE, policy=policy(limits)), **fields)
+def scope_under(spec: dict[str, Any], limits: dict[str, Any], **fields: Any) -> Scope:
+    return scope_of(spec, site=replace(SITE, policy=policy(limits)), **fields)
 
 
 def records(children: Children) -> tuple[Revision, ...]:
@@ -40,8 +40,8 @@ def records(children: Children) -> tuple[Revision, ...]:
 
 def later(before: Scope, spec: dict[str, Any], limits: dict[str, Any], **fields: Any) -> Scope:
     """The view of another spec, under another policy, once `before` was applied."""
-    children = fields.pop("children", None) or world(before)
-    return seen(spec, limits, children=children, revisions=records(children), **fields)
+    children = fields.pop("children", None) or applied_children(before)
+    return scope_under(spec, limits, children=children, revisions=records(children), **fields)
 
 
 def servers(planned: ReconcilePlan) -> int:
@@ -53,18 +53,18 @@ def servers(planned: ReconcilePlan) -> int:
 @pytest.mark.parametrize("path", [path for path in LIMITS if path != "triton.warnBelow"])
 def test_a_forbidden_spec_is_rejected_and_the_accepted_one_keeps_serving(path: str) -> None:
     limit, bad, words, _ = LIMITS[path]
-    good = seen({"traffic": {"queueLimit": 77}} | {k: v for k, v in bad.items() if k == "replicas"}, {})
+    good = scope_under({"traffic": {"queueLimit": 77}} | {k: v for k, v in bad.items() if k == "replicas"}, {})
     planned = make(later(good, bad, {path: limit}))
 
     assert planned.acceptance.reason is Reason.POLICY_DENIED
     assert all(word in planned.acceptance.message for word in words)
     assert planned.spec is not None
     assert planned.spec.traffic.queue_limit == 77
-    assert world(good) == world(good, planned)
+    assert applied_children(good) == applied_children(good, planned)
 
 
 def test_a_spec_that_was_never_accepted_makes_nothing() -> None:
-    planned = make(seen({"replicas": 9}, {"limits.replicas": 8}))
+    planned = make(scope_under({"replicas": 9}, {"limits.replicas": 8}))
 
     assert planned.acceptance.reason is Reason.POLICY_DENIED
     assert not planned.first
@@ -72,7 +72,7 @@ def test_a_spec_that_was_never_accepted_makes_nothing() -> None:
 
 
 def test_the_status_names_the_refusal_in_each_condition_that_needs_a_person() -> None:
-    before = later(seen(CPU, {}), CPU | {"replicas": 9}, {"limits.replicas": 8})
+    before = later(scope_under(CPU, {}), CPU | {"replicas": 9}, {"limits.replicas": 8})
     said = status.make(before, make(before), now="2026-01-01T00:00:00Z")["conditions"]
     by_type = {c["type"]: c for c in said}
 
@@ -88,11 +88,11 @@ def test_the_status_names_the_refusal_in_each_condition_that_needs_a_person() ->
 def test_scale_is_no_way_past_a_limit(limits: dict[str, Any], count: int) -> None:
     asked = {"replicas": 9} | ({"batching": {"maxBatchSize": 0}} if count == 9 else {})
 
-    assert servers(make(later(seen({"replicas": 2}, {}), asked, limits))) == count
+    assert servers(make(later(scope_under({"replicas": 2}, {}), asked, limits))) == count
 
 
 def test_a_limit_takes_nothing_from_a_model_that_has_more_already() -> None:
-    before = seen({"replicas": 7}, {})
+    before = scope_under({"replicas": 7}, {})
     assert servers(make(later(before, {"replicas": 7}, {"limits.replicas": 4}))) == 7
     assert servers(make(later(before, {"replicas": 9}, {"limits.replicas": 4}))) == 7
     assert servers(make(later(before, {"replicas": 6}, {"limits.replicas": 4}))) == 6
@@ -101,7 +101,7 @@ def test_a_limit_takes_nothing_from_a_model_that_has_more_already() -> None:
 
 def test_an_exempt_namespace_is_free() -> None:
     free = SitePolicy.model_validate({"exemptNamespaces": ["team"], "limits": {"replicas": 1, "gpusPerNamespace": 0}})
-    assert make(view({"replicas": 9}, site=replace(SITE, policy=free))).acceptance.accepted
+    assert make(scope_of({"replicas": 9}, site=replace(SITE, policy=free))).acceptance.accepted
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def test_an_exempt_namespace_is_free() -> None:
 )
 def test_a_namespaces_gpus_go_to_the_first_model(elsewhere: int, held: int, accepted: bool) -> None:
     asked = {"scaling": {"maxReplicas": 2}, "runtime": {"gpu": {"count": 2}}}
-    planned = make(seen(asked, {"limits.gpusPerNamespace": 8}, gpus=Gpus(held, elsewhere)))
+    planned = make(scope_under(asked, {"limits.gpusPerNamespace": 8}, gpus=Gpus(held, elsewhere)))
 
     assert planned.acceptance.accepted is accepted
     if not accepted:
@@ -119,7 +119,7 @@ def test_a_namespaces_gpus_go_to_the_first_model(elsewhere: int, held: int, acce
 
 
 def test_scale_is_no_way_to_the_gpus_of_others() -> None:
-    before = seen({"replicas": 2}, {})
+    before = scope_under({"replicas": 2}, {})
     denied = later(before, {"replicas": 9}, {"limits.gpusPerNamespace": 8}, gpus=Gpus(2, 5))
     assert servers(make(denied)) == 3
 
@@ -128,17 +128,17 @@ def test_the_operator_s_own_key_is_given_to_no_model() -> None:
     asked = {"runtime": {"env": [{"name": "A", "secretKeyRef": {"name": "halcyon-tls", "key": "tls.key"}}]}}
     here, elsewhere = (replace(SITE, own_secret=f"{namespace}/halcyon-tls") for namespace in ("team", "system"))
 
-    denied = make(view(asked, site=here)).acceptance
+    denied = make(scope_of(asked, site=here)).acceptance
     assert (denied.reason, denied.message) == (
         Reason.POLICY_DENIED, "spec names the Secret halcyon-tls, which is the operator's own key; name another Secret",
     )  # fmt: skip
-    assert make(view(asked, site=elsewhere)).acceptance.accepted
+    assert make(scope_of(asked, site=elsewhere)).acceptance.accepted
 
 
 def test_advice_is_a_condition_of_its_own_and_the_spec_is_accepted() -> None:
     _, old, words, new = LIMITS["triton.warnBelow"]
     for spec, advised in ((old, True), (new, False)):
-        looked = seen(spec, {"triton.warnBelow": "26.07"})
+        looked = scope_under(spec, {"triton.warnBelow": "26.07"})
         planned = make(looked)
         found = find(status._conditions(looked, planned), Type.POLICY_WARNING)
         assert planned.acceptance.accepted
@@ -157,8 +157,8 @@ def tampered(children: Children, **spec: Any) -> Children:
 
 
 def test_an_edited_accepted_spec_is_not_in_force() -> None:
-    good = seen({"replicas": 2, "model": {"source": PVC}}, {})
-    edited = tampered(world(good), traffic={"service": {"type": "LoadBalancer"}})
+    good = scope_under({"replicas": 2, "model": {"source": PVC}}, {})
+    edited = tampered(applied_children(good), traffic={"service": {"type": "LoadBalancer"}})
     refused = {"runtime": {"image": "evil.example/x:1"}}
     limits = {"images.registries": ["nvcr.io"], "traffic.serviceTypes": ["ClusterIP"]}
 
@@ -170,8 +170,8 @@ def test_an_edited_accepted_spec_is_not_in_force() -> None:
 
 
 def test_an_unsealed_record_of_an_earlier_version_counts() -> None:
-    good = seen({"traffic": {"queueLimit": 77}}, {})
-    children = world(good)
+    good = scope_under({"traffic": {"queueLimit": 77}}, {})
+    children = applied_children(good)
     for (kind, _), obj in children.items():
         if kind is kinds.CONTROLLER_REVISION:
             obj["metadata"].pop("annotations")
@@ -182,9 +182,9 @@ def test_an_unsealed_record_of_an_earlier_version_counts() -> None:
 
 
 def test_each_acceptance_is_sealed_on_the_newest_record_though_the_revision_stays() -> None:
-    first = seen({"traffic": {"queueLimit": 77}}, {})
+    first = scope_under({"traffic": {"queueLimit": 77}}, {})
     second = later(first, {"traffic": {"queueLimit": 78}}, {})
-    (one,), (other,) = records(world(first)), records(world(second))
+    (one,), (other,) = records(applied_children(first)), records(applied_children(second))
 
     assert one.key == other.key
     assert one.seal != other.seal

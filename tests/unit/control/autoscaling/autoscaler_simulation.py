@@ -114,7 +114,7 @@ class Write:
 class _Kube(MemoryKube):
     """Notes what is written to /scale; its watches are quick."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: OperatorReplica) -> None:
         super().__init__()
         self._world = world
         self.errors: list[Exception] = []
@@ -132,7 +132,7 @@ class _Kube(MemoryKube):
         return made
 
 
-class World:
+class OperatorReplica:
     """One replica of the operator, as far as scaling goes."""
 
     def __init__(
@@ -317,18 +317,18 @@ class World:
             await asyncio.sleep(1.0)
 
 
-def live(scenario: Callable[[World], Awaitable[None]], **world: Any) -> World:
+def live(scenario: Callable[[OperatorReplica], Awaitable[None]], **world: Any) -> OperatorReplica:
     """The world after a scenario."""
 
-    async def main(time: VirtualTime) -> World:
-        made = World(time, **world)
+    async def main(time: VirtualTime) -> OperatorReplica:
+        made = OperatorReplica(time, **world)
         await scenario(made)
         return made
 
     return run(main)
 
 
-async def served(world: World, key: Key = DIGITS) -> float | str:
+async def served(world: OperatorReplica, key: Key = DIGITS) -> float | str:
     """What the metrics API answers for the policy Planner: a count, or why there is none."""
     found = await world.scaler.desired(*key)
     return found.value if isinstance(found, Value) else found.reason

@@ -16,7 +16,7 @@ from halcyon.scaling.hpa.algorithm import SYNC_S
 from halcyon.scaling.planner.outputs import PlannerMemory
 from halcyon.scaling.policy.decision import RULES_SAY_UNTIL, Decision
 from halcyon.scaling.schedules import in_force
-from tests.unit.control.autoscaling.autoscaler_simulation import DIGITS, World, spec
+from tests.unit.control.autoscaling.autoscaler_simulation import DIGITS, OperatorReplica, spec
 from tests.unit.control.scope_builders import PVC
 from tests.unit.signals.records import EPOCH
 
@@ -38,7 +38,7 @@ class Model:
 
     def __init__(self, *, replicas: int = 2, **scaling: Any) -> None:
         self.clock = Clock()
-        self.world = World(self.clock)
+        self.world = OperatorReplica(self.clock)
         self.world.model(replicas=replicas, **scaling)
         self.deciding = Decider(self.world.sensing)
 

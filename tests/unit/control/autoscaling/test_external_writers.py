@@ -12,7 +12,7 @@ Look = tuple[float, int, int]
 """When, the count in force, and the one that we ask for from then on."""
 
 
-def said(looks: list[Look], rivals: ExternalWriters | None = None, *, writer: str = "argocd") -> list[str]:
+def conflict_messages(looks: list[Look], rivals: ExternalWriters | None = None, *, writer: str = "argocd") -> list[str]:
     watching = ExternalWriters() if rivals is None else rivals
     return [watching.look(DIGITS, count, desired, writer, at) for at, count, desired in looks]
 
@@ -48,11 +48,11 @@ def fought(*, every_s: float = 30.0, times: int = TIMES) -> list[Look]:
     ],
 )
 def test_three_changes_by_others_within_five_minutes_are_a_conflict(looks: list[Look], conflict: bool) -> None:
-    assert [bool(text) for text in said(looks)] == [False] * (len(looks) - 1) + [conflict]
+    assert [bool(text) for text in conflict_messages(looks)] == [False] * (len(looks) - 1) + [conflict]
 
 
 def test_a_conflict_names_the_writer_the_replicas_and_the_remedy() -> None:
-    text = said(fought())[-1]
+    text = conflict_messages(fought())[-1]
 
     assert "field manager argocd has set spec.replicas 3 times within 5 min, to 2 at last" in text
     assert "10 min" in text
@@ -61,47 +61,47 @@ def test_a_conflict_names_the_writer_the_replicas_and_the_remedy() -> None:
 
 @pytest.mark.parametrize("writer", ["", "halcyon", "kube-controller-manager"])
 def test_an_anonymous_writer_gets_no_name(writer: str) -> None:
-    assert said(fought(), writer=writer)[-1].startswith("somebody else has set spec.replicas")
+    assert conflict_messages(fought(), writer=writer)[-1].startswith("somebody else has set spec.replicas")
 
 
 def test_a_conflict_ends_ten_minutes_after_the_last_change() -> None:
     rivals = ExternalWriters()
     last = fought()[-1][0]
-    assert said(fought(), rivals)[-1]
+    assert conflict_messages(fought(), rivals)[-1]
 
-    assert said([(last + CALM_S - 1, 2, 6)], rivals)[-1]
-    assert said([(last + CALM_S, 2, 6)], rivals) == [""]
-    assert said([(last + CALM_S + 1, 6, 6), (last + CALM_S + 2, 6, 6)], rivals) == ["", ""]
+    assert conflict_messages([(last + CALM_S - 1, 2, 6)], rivals)[-1]
+    assert conflict_messages([(last + CALM_S, 2, 6)], rivals) == [""]
+    assert conflict_messages([(last + CALM_S + 1, 6, 6), (last + CALM_S + 2, 6, 6)], rivals) == ["", ""]
 
 
 def test_a_change_during_a_conflict_makes_it_last() -> None:
     rivals = ExternalWriters()
     last = fought()[-1][0]
-    said(fought(), rivals)
+    conflict_messages(fought(), rivals)
     again = last + CALM_S - 10
 
-    assert "to 9 at last" in said([(again, 9, 6)], rivals)[-1]
-    assert said([(again + CALM_S - 1, 9, 6)], rivals)[-1]
-    assert said([(again + CALM_S, 9, 6)], rivals) == [""]
+    assert "to 9 at last" in conflict_messages([(again, 9, 6)], rivals)[-1]
+    assert conflict_messages([(again + CALM_S - 1, 9, 6)], rivals)[-1]
+    assert conflict_messages([(again + CALM_S, 9, 6)], rivals) == [""]
 
 
 def test_desired_replicas_are_not_written_during_a_conflict() -> None:
     rivals = ExternalWriters()
     last = fought()[-1][0]
-    said(fought(), rivals)
-    said([(last + 200, 2, 9)], rivals)
+    conflict_messages(fought(), rivals)
+    conflict_messages([(last + 200, 2, 9)], rivals)
 
-    assert "to 9 at last" in said([(last + 201, 9, 9)], rivals)[-1]
-    assert said([(last + 201 + CALM_S - 1, 9, 9)], rivals)[-1]
+    assert "to 9 at last" in conflict_messages([(last + 201, 9, 9)], rivals)[-1]
+    assert conflict_messages([(last + 201 + CALM_S - 1, 9, 9)], rivals)[-1]
 
 
 def test_replicas_that_were_restored_before_a_sample_count_too() -> None:
     rivals = ExternalWriters()
     found = []
     for n in range(TIMES):
-        found += said([(n * 10.0, 2, 6)], rivals)
+        found += conflict_messages([(n * 10.0, 2, 6)], rivals)
         rivals.wrote(DIGITS, 6)
-    found += said([(TIMES * 10.0, 2, 6)], rivals)
+    found += conflict_messages([(TIMES * 10.0, 2, 6)], rivals)
 
     assert [bool(text) for text in found] == [False] * TIMES + [True]
 
@@ -109,24 +109,24 @@ def test_replicas_that_were_restored_before_a_sample_count_too() -> None:
 def test_changes_of_replicas_that_others_own_are_no_conflict() -> None:
     rivals, found = ExternalWriters(), []
     for n in range(2 * TIMES):
-        found += said([(30.0 * n, 1, 2), (30.0 * n + 1, 2, 2)], rivals)
+        found += conflict_messages([(30.0 * n, 1, 2), (30.0 * n + 1, 2, 2)], rivals)
         rivals.rest(DIGITS)  # and the HPA takes it back to 1, by rules of its own
     assert set(found) == {""}
 
 
 def test_a_conflict_resumes_after_a_time_under_another_owner() -> None:
     rivals = ExternalWriters()
-    assert said(fought(), rivals)[-1]
+    assert conflict_messages(fought(), rivals)[-1]
     rivals.rest(DIGITS)
-    assert said([(100.0, 2, 6)], rivals) != [""]
-    assert said([(100.0 + CALM_S, 2, 6)], rivals) == [""]
+    assert conflict_messages([(100.0, 2, 6)], rivals) != [""]
+    assert conflict_messages([(100.0 + CALM_S, 2, 6)], rivals) == [""]
 
 
 def test_models_are_watched_apart_and_forgotten_with_their_history() -> None:
     rivals = ExternalWriters()
-    assert said(fought(), rivals)[-1]
+    assert conflict_messages(fought(), rivals)[-1]
     assert rivals.look(OTHER, 2, 6, "argocd", 100.0) == ""
 
     rivals.forget(DIGITS)
 
-    assert said([(101.0, 5, 9), (102.0, 6, 9)], rivals) == ["", ""]
+    assert conflict_messages([(101.0, 5, 9), (102.0, 6, 9)], rivals) == ["", ""]

@@ -18,7 +18,7 @@ from halcyon.kube.kinds import Key
 from halcyon.scaling.planner.forecast.seasonality import BIN_S, DAY, KEEP, History
 from halcyon.scaling.planner.outputs import PlannerMemory
 from halcyon.signals.prometheus.client import PrometheusError, Unanswered
-from tests.unit.control.autoscaling.autoscaler_simulation import DIGITS, World
+from tests.unit.control.autoscaling.autoscaler_simulation import DIGITS, OperatorReplica
 from tests.unit.kube.virtual_time import VirtualTime, run
 
 OTHER = Key("team", "other")
@@ -30,7 +30,7 @@ def history(bins: Iterable[float | None], *, end: int) -> History:
     return History.of(bins, end=end * BIN_S)
 
 
-def seen(bins: Bins, *, until: float, rate: float = 0.0) -> History:
+def observed_history(bins: Bins, *, until: float, rate: float = 0.0) -> History:
     """As a planner sees it: these whole bins, and `rate` in the open one until then; in seconds since the epoch."""
     made = History()
     for number, mean in sorted(bins.items()):
@@ -47,43 +47,43 @@ def by_number(made: History) -> dict[int, float | None]:
     return {made.open - len(made.bins) + index: mean for index, mean in enumerate(made.bins)}
 
 
-def known(made: History) -> dict[int, float]:
+def known_bins(made: History) -> dict[int, float]:
     return {number: mean for number, mean in by_number(made).items() if mean is not None}
 
 
 def test_the_past_goes_before_what_was_seen_since() -> None:
     past = history([1, 2, 3], end=1000)
-    ours = seen({1000: 4, 1001: 5}, until=1002 * BIN_S + 60, rate=6)
+    ours = observed_history({1000: 4, 1001: 5}, until=1002 * BIN_S + 60, rate=6)
     made = merged(past, ours)
 
-    assert known(made) == {997: 1, 998: 2, 999: 3, 1000: 4, 1001: 5}
+    assert known_bins(made) == {997: 1, 998: 2, 999: 3, 1000: 4, 1001: 5}
     assert (made.open, made.until) == (1002, 1002 * BIN_S + 60)
     assert (made.requests, made.seconds) == (pytest.approx(360), pytest.approx(60))
 
 
 def test_a_common_bin_is_ours_and_an_unknown_bin_is_the_pasts() -> None:
     past = history([1, 1, 1, 1, 1], end=1000)
-    ours = seen({996: 7, 998: 9}, until=1000 * BIN_S + 10)
+    ours = observed_history({996: 7, 998: 9}, until=1000 * BIN_S + 10)
 
-    assert known(merged(past, ours)) == {995: 1, 996: 7, 997: 1, 998: 9, 999: 1}
+    assert known_bins(merged(past, ours)) == {995: 1, 996: 7, 997: 1, 998: 9, 999: 1}
 
 
 def test_an_unknown_bin_stays_unknown_and_is_no_idle_time() -> None:
-    made = merged(history([1, 2], end=1000), seen({1003: 4}, until=1004 * BIN_S + 10))
+    made = merged(history([1, 2], end=1000), observed_history({1003: 4}, until=1004 * BIN_S + 10))
 
     assert by_number(made) == {998: 1, 999: 2, 1000: None, 1001: None, 1002: None, 1003: 4}
 
 
 def test_a_model_last_reported_before_the_past_ends_has_all_of_it() -> None:
-    ours = seen({997: 5}, until=998 * BIN_S + 10, rate=3)
+    ours = observed_history({997: 5}, until=998 * BIN_S + 10, rate=3)
     made = merged(history([1, 2, 3, 4], end=1000), ours)
 
-    assert known(made) == {996: 1, 997: 5, 998: 3, 999: 4}
+    assert known_bins(made) == {996: 1, 997: 5, 998: 3, 999: 4}
     assert (made.open, made.seconds) == (1000, 0)
 
 
 def test_the_merge_with_an_empty_history_is_the_other_history() -> None:
-    past, ours = history([1, 2], end=1000), seen({1000: 4}, until=1001 * BIN_S + 10)
+    past, ours = history([1, 2], end=1000), observed_history({1000: 4}, until=1001 * BIN_S + 10)
 
     assert merged(past, History()) == past
     assert merged(History(), ours) == ours
@@ -95,7 +95,7 @@ def test_the_seasons_are_those_that_the_whole_past_would_have_taught() -> None:
 
     end = 1000 * DAY
     past = history([usual(number) for number in range(end - 3 * DAY, end)], end=end)
-    ours = seen({number: usual(number) for number in range(end - 5, end + 3)}, until=(end + 3) * BIN_S + 30)
+    ours = observed_history({number: usual(number) for number in range(end - 5, end + 3)}, until=(end + 3) * BIN_S + 30)
     whole = history([usual(number) for number in range(end - 3 * DAY, end + 3)], end=end + 3)
 
     made = merged(past, ours)
@@ -106,7 +106,7 @@ def test_the_seasons_are_those_that_the_whole_past_would_have_taught() -> None:
 
 def test_a_merged_history_keeps_no_more_than_a_history_does() -> None:
     past = History(bins=(1.0,) * KEEP, open=1000 + KEEP, until=(1000 + KEEP) * BIN_S)
-    made = merged(past, seen({1000 + KEEP: 4}, until=(1001 + KEEP) * BIN_S + 10))
+    made = merged(past, observed_history({1000 + KEEP: 4}, until=(1001 + KEEP) * BIN_S + 10))
 
     assert len(made.bins) == KEEP
     assert made.bins[-1] == 4
@@ -121,10 +121,10 @@ _RATES = st.one_of(st.none(), st.integers(0, 50).map(float))
     end=st.integers(995, 1010),
 )
 def test_each_bin_is_ours_or_else_the_past_s(past: list[float | None], bins: Bins, end: int) -> None:
-    before, ours = history(past, end=end), seen(bins, until=(max(bins, default=990) + 1) * BIN_S + 1)
+    before, ours = history(past, end=end), observed_history(bins, until=(max(bins, default=990) + 1) * BIN_S + 1)
     made = merged(before, ours)
 
-    assert known(made) == pytest.approx(known(before) | known(ours))
+    assert known_bins(made) == pytest.approx(known_bins(before) | known_bins(ours))
     assert made.open == max(before.open, ours.open)
 
 
@@ -245,7 +245,7 @@ class Model:
 
     def __init__(self) -> None:
         self.now = 1000.0
-        self.world = World(lambda: self.now)
+        self.world = OperatorReplica(lambda: self.now)
         self.world.model(replicas=2)
         self.wanted: list[Key] = []
         self.deciding = self.another()
@@ -323,7 +323,7 @@ def test_a_model_with_less_than_a_day_of_memory_requests_the_past(bins: int, *, 
     assert histories._due == {}
     assert model.wanted == ([DIGITS] if asks else [])
     # What we have seen ourselves stays.
-    assert known(model.memory().history).get(end - 1) == (3.0 if bins else 7.0)
+    assert known_bins(model.memory().history).get(end - 1) == (3.0 if bins else 7.0)
 
 
 def test_a_deleted_model_wants_no_history() -> None:

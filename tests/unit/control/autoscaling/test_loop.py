@@ -14,14 +14,22 @@ from halcyon.kube.kinds import Key
 from halcyon.scaling.observations import FRESH_S
 from halcyon.scaling.policy.decision import REST_S, SPACING_S
 from halcyon.signals.store_state import CONFIRMS_INTERVAL_S
-from tests.unit.control.autoscaling.autoscaler_simulation import DIGITS, Running, World, holds, live, plan_of, served
+from tests.unit.control.autoscaling.autoscaler_simulation import (
+    DIGITS,
+    OperatorReplica,
+    Running,
+    holds,
+    live,
+    plan_of,
+    served,
+)
 from tests.unit.kube.virtual_time import VirtualTime, run
 
 HPA, DIRECT = Actuator.HPA, Actuator.DIRECT
 
 
 def test_a_failing_decision_stops_no_other_and_its_signals_go_stale() -> None:
-    async def scenario(world: World) -> None:
+    async def scenario(world: OperatorReplica) -> None:
         dictated = world.dictate()
         dictated.wanted |= {DIGITS: 3, Key("team", "other"): 3}
         world.model(replicas=2)
@@ -47,7 +55,7 @@ def test_a_failing_decision_stops_no_other_and_its_signals_go_stale() -> None:
 
 
 def test_a_model_whose_decision_fails_is_tried_no_more_often_than_others() -> None:
-    async def scenario(world: World) -> None:
+    async def scenario(world: OperatorReplica) -> None:
         dictated = world.dictate()
         dictated.wanted[DIGITS] = ValueError("a surprise")
         world.model()
@@ -63,7 +71,7 @@ def test_a_model_whose_decision_fails_is_tried_no_more_often_than_others() -> No
 
 
 def test_a_standby_decides_and_writes_nothing() -> None:
-    async def scenario(world: World) -> None:
+    async def scenario(world: OperatorReplica) -> None:
         dictated = world.dictate()
         dictated.wanted[DIGITS] = 7
         world.model(replicas=2, actuator=None, told={"desired": 4})
@@ -80,7 +88,7 @@ def test_a_standby_decides_and_writes_nothing() -> None:
 
 
 def test_a_standby_serves_nothing_before_the_leader_has_published() -> None:
-    async def scenario(world: World) -> None:
+    async def scenario(world: OperatorReplica) -> None:
         world.dictate()
         world.model(actuator=None)
         async with Running(world.scaler):
@@ -91,7 +99,7 @@ def test_a_standby_serves_nothing_before_the_leader_has_published() -> None:
 
 
 def test_a_new_leader_writes_nothing_before_a_reconcile_names_the_actuator() -> None:
-    async def scenario(world: World) -> None:
+    async def scenario(world: OperatorReplica) -> None:
         world.dictate().wanted[DIGITS] = 5
         key = world.model(replicas=2, actuator=None)
         async with Running(world.scaler):
@@ -109,7 +117,7 @@ def test_a_new_leader_writes_nothing_before_a_reconcile_names_the_actuator() -> 
 
 @pytest.mark.parametrize("how", ["forget", "gone", "planned"])
 def test_a_model_without_decisions_leaves_no_state(how: str) -> None:
-    async def scenario(world: World) -> None:
+    async def scenario(world: OperatorReplica) -> None:
         key = world.model(
             replicas=1, schedules=[{"name": "s", "start": "0 8 * * *", "duration": "1h", "minReplicas": 2}]
         )
@@ -134,7 +142,7 @@ def test_a_model_without_decisions_leaves_no_state(how: str) -> None:
 
 @pytest.mark.parametrize("leads", [True, False])
 def test_a_deleted_model_leaves_no_state_despite_reports_of_its_last_balancer(leads: bool) -> None:
-    async def scenario(world: World) -> None:
+    async def scenario(world: OperatorReplica) -> None:
         key = world.model(replicas=2, actuator=HPA if leads else None)
         async with Running(world.scaler):
             await world.load(80, 15)
@@ -149,7 +157,7 @@ def test_a_deleted_model_leaves_no_state_despite_reports_of_its_last_balancer(le
 
 
 def test_a_models_decisions_are_no_more_frequent_than_confirmed_reports() -> None:
-    async def scenario(world: World) -> None:
+    async def scenario(world: OperatorReplica) -> None:
         dictated = world.dictate()
         world.model()
         async with Running(world.scaler):
@@ -164,7 +172,7 @@ def test_a_models_decisions_are_no_more_frequent_than_confirmed_reports() -> Non
 
 
 def test_reports_that_confirm_nothing_cause_one_decision_a_second() -> None:
-    async def scenario(world: World) -> None:
+    async def scenario(world: OperatorReplica) -> None:
         dictated = world.dictate()
         world.model()
         async with Running(world.scaler):
@@ -180,7 +188,7 @@ def test_reports_that_confirm_nothing_cause_one_decision_a_second() -> None:
 
 
 def test_a_record_that_confirms_another_is_decided_on_at_once() -> None:
-    async def scenario(world: World) -> None:
+    async def scenario(world: OperatorReplica) -> None:
         dictated = world.dictate()
         world.model()
         async with Running(world.scaler):
@@ -200,7 +208,7 @@ def test_a_record_that_confirms_another_is_decided_on_at_once() -> None:
 
 
 def test_reports_at_zero_replicas_are_evaluated_at_once() -> None:
-    async def scenario(world: World) -> None:
+    async def scenario(world: OperatorReplica) -> None:
         dictated = world.dictate()
         dictated.wanted[DIGITS] = 0
         world.model(replicas=0, minReplicas=0)
@@ -219,7 +227,7 @@ def test_reports_at_zero_replicas_are_evaluated_at_once() -> None:
 
 
 def test_a_model_whose_agents_are_silent_is_decided_for_all_the_same() -> None:
-    async def scenario(world: World) -> None:
+    async def scenario(world: OperatorReplica) -> None:
         dictated = world.dictate()
         world.model()
         async with Running(world.scaler):
@@ -237,7 +245,7 @@ def test_a_thousand_models_in_one_round_let_others_have_their_turn() -> None:
         def clock() -> float:
             return time() + spent
 
-        world = World(clock)
+        world = OperatorReplica(clock)
         dictated = world.dictate()
 
         def think() -> None:

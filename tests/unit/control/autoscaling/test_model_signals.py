@@ -21,7 +21,7 @@ from halcyon.scaling.planner.reading import PodReading, Reading
 from halcyon.scaling.policy.decision import Signal
 from halcyon.signals.planner_reading import Gathered
 from halcyon.signals.prometheus.source import Sampled
-from tests.unit.control.autoscaling.autoscaler_simulation import DIGITS, World, pod, spec
+from tests.unit.control.autoscaling.autoscaler_simulation import DIGITS, OperatorReplica, pod, spec
 from tests.unit.control.scope_builders import PVC
 from tests.unit.signals.records import EPOCH, haproxy, record, triton
 
@@ -38,26 +38,26 @@ class Clock:
         return self.now
 
 
-def world(**scaling: Any) -> World:
-    made = World(Clock())
+def operator_replica(**scaling: Any) -> OperatorReplica:
+    made = OperatorReplica(Clock())
     made.model(replicas=1, **scaling)
     return made
 
 
-def hear(made: World, seconds: int = 3, **balancer: int) -> None:
+def report_balancer(made: OperatorReplica, seconds: int = 3, **balancer: int) -> None:
     assert isinstance(made.time, Clock)
     for _ in range(seconds):
         made.time.now += 1
         made.speak(DIGITS, **balancer)
 
 
-def gathered(made: World) -> Gathered:
+def gathered(made: OperatorReplica) -> Gathered:
     found = made.sensing.for_planner(DIGITS, made.specs[DIGITS])
     assert found is not None
     return found.gathered
 
 
-def reading(made: World) -> Reading:
+def reading(made: OperatorReplica) -> Reading:
     return gathered(made).reading
 
 
@@ -72,7 +72,7 @@ def server(*, created: float, ready: float | None, uid: str = "u1") -> Object:
     return made | {"metadata": made["metadata"] | {"uid": uid}}
 
 
-def told(made: World, obj: Object) -> PodReading:
+def pod_reading(made: OperatorReplica, obj: Object) -> PodReading:
     """The reading of a pod, once the cache has it like this."""
     made.caches.pods._store(POD, None)
     made.caches.pods._store(POD, obj)
@@ -81,7 +81,7 @@ def told(made: World, obj: Object) -> PodReading:
 
 
 def test_the_reading_is_none_without_reports() -> None:
-    made = world()
+    made = operator_replica()
 
     assert made.sensing.for_planner(DIGITS, made.specs[DIGITS]) is None
     assert made.sensing.facts(DIGITS) is None
@@ -92,7 +92,7 @@ def test_the_reading_is_none_without_reports() -> None:
 
 
 def test_the_replicas_in_force_are_the_caches() -> None:
-    made = world()
+    made = operator_replica()
     made.scale(DIGITS, 7)
 
     assert made.caches.replicas(DIGITS) == 7
@@ -100,20 +100,20 @@ def test_the_replicas_in_force_are_the_caches() -> None:
 
 
 def test_times_are_of_the_wall_clock_whose_steps_are_followed() -> None:
-    made = world()
-    hear(made, arrived=10)
+    made = operator_replica()
+    report_balancer(made, arrived=10)
     at = reading(made).at
     assert at == pytest.approx(EPOCH + made.time(), abs=2)
 
     made.wall_ahead_s += 3600
-    hear(made, arrived=10)
+    report_balancer(made, arrived=10)
     assert reading(made).at == pytest.approx(EPOCH + made.time(), abs=2)
     made.sensing.check_clocks()
     assert reading(made).at == pytest.approx(EPOCH + 3600 + made.time(), abs=2)
 
 
 def test_a_wall_clock_that_is_slewed_a_little_changes_no_interval() -> None:
-    made = world()
+    made = operator_replica()
     epoch = made.sensing.epoch
     made.wall_ahead_s += 0.5
     made.sensing.check_clocks()
@@ -122,11 +122,11 @@ def test_a_wall_clock_that_is_slewed_a_little_changes_no_interval() -> None:
 
 
 def test_a_pods_first_ready_time_is_kept_through_later_readiness_changes() -> None:
-    made = world()
-    hear(made)
-    born = told(made, server(created=900, ready=940))
-    lost = told(made, server(created=900, ready=None))
-    back = told(made, server(created=900, ready=1000))
+    made = operator_replica()
+    report_balancer(made)
+    born = pod_reading(made, server(created=900, ready=940))
+    lost = pod_reading(made, server(created=900, ready=None))
+    back = pod_reading(made, server(created=900, ready=1000))
 
     assert [p.phase for p in (born, lost, back)] == ["ready", "broken", "ready"]
     assert {p.ready_at for p in (born, lost, back)} == {EPOCH + 940}
@@ -134,19 +134,19 @@ def test_a_pods_first_ready_time_is_kept_through_later_readiness_changes() -> No
 
 
 def test_another_pod_of_the_same_name_has_its_own_start() -> None:
-    made = world()
-    hear(made)
-    told(made, server(created=900, ready=940))
-    starting = told(made, server(created=990, ready=None, uid="u2"))
+    made = operator_replica()
+    report_balancer(made)
+    pod_reading(made, server(created=900, ready=940))
+    starting = pod_reading(made, server(created=990, ready=None, uid="u2"))
 
     assert (starting.phase, starting.ready_at) == ("starting", None)
-    assert told(made, server(created=990, ready=1010, uid="u2")).ready_at == EPOCH + 1010
+    assert pod_reading(made, server(created=990, ready=1010, uid="u2")).ready_at == EPOCH + 1010
 
 
 def test_a_deleted_pod_leaves_no_state() -> None:
-    made = world()
-    hear(made)
-    told(made, server(created=900, ready=940))
+    made = operator_replica()
+    report_balancer(made)
+    pod_reading(made, server(created=900, ready=940))
     made.caches.pods._store(POD, None)
 
     assert reading(made).pods == ()
@@ -155,54 +155,54 @@ def test_a_deleted_pod_leaves_no_state() -> None:
 
 @pytest.mark.parametrize(("took_s", "known"), [(40.0, True), (600.0, True), (601.0, False), (86_400.0, False)])
 def test_a_pod_already_ready_at_startup_is_no_measure_of_starts(took_s: float, known: bool) -> None:
-    made = world()
-    hear(made)
-    found = told(made, server(created=900 - took_s, ready=900))
+    made = operator_replica()
+    report_balancer(made)
+    found = pod_reading(made, server(created=900 - took_s, ready=900))
 
     assert found.phase == "ready"
     assert found.ready_at == (EPOCH + 900 if known else None)
 
 
 def test_a_balancer_whose_pod_is_gone_is_not_waited_for() -> None:
-    made = world()
+    made = operator_replica()
     other = Key("team", "digits-balancer-1")
     made.caches.pods._store(other, pod(other.name, "digits", names.BALANCER))
     for _ in range(3):
-        hear(made, 1, arrived=10)
+        report_balancer(made, 1, arrived=10)
         made.hub.receive(
             record(made.time(), agent=other.name, balancer=haproxy(), namespace="team", name="digits"), made.time()
         )
     assert gathered(made).unknown == ()
 
-    hear(made, 12, arrived=10)
+    report_balancer(made, 12, arrived=10)
     assert reading(made).arrived is None
     assert "digits-balancer-1 was last heard 12 s ago" in gathered(made).unknown[0]
 
     made.caches.pods._store(other, None)
-    hear(made, 1, arrived=10)
+    report_balancer(made, 1, arrived=10)
     assert gathered(made).unknown == ()
     assert reading(made).arrived is not None
 
 
 @pytest.mark.parametrize(("ready", "known"), [(True, False), (False, True)])
 def test_a_silent_balancer_is_waited_for_once_its_pod_is_ready(ready: bool, known: bool) -> None:
-    made = world()
+    made = operator_replica()
     ready_at = stamp(990) if ready else None
     other = pod("digits-balancer-1", "digits", names.BALANCER, ready_at=ready_at, created_at=stamp(980))
     made.caches.pods._store(Key("team", "digits-balancer-1"), other)
-    hear(made, arrived=10)
+    report_balancer(made, arrived=10)
 
     assert (reading(made).arrived is not None) is known
 
 
 def test_balancer_pods_are_no_servers() -> None:
-    made = world()
-    hear(made)
+    made = operator_replica()
+    report_balancer(made)
 
     assert [p.name for p in reading(made).pods] == ["digits-a-0"]
 
 
-def shown(made: World, known: Spec) -> tuple[Signal, ...]:
+def shown(made: OperatorReplica, known: Spec) -> tuple[Signal, ...]:
     """What a reader is shown, by the policy."""
     if policy(known) == "Rules":
         return made.sensing.by_rules(DIGITS, known).signals
@@ -242,7 +242,7 @@ def with_gpu(**scaling: Any) -> Spec:
 def test_signals_are_shown_if_measured_or_requested(
     known: Spec, gpu: float | None, expected: dict[str, tuple[int | None, str]]
 ) -> None:
-    made = world()
+    made = operator_replica()
     for second in range(3):
         now = 1000.0 + second
         seen = triton(POD.name, at=now, gpu=gpu)
@@ -262,7 +262,7 @@ class Sources:
     """A model of two GPU pods, and what each source tells of them: agents, Prometheus, batches."""
 
     def __init__(self, *, count: int = 2, **scaling: Any) -> None:
-        self.world = World(Clock())
+        self.world = OperatorReplica(Clock())
         self.spec = with_gpu(**scaling)
         self.world.model(replicas=count)
         self.world.specs[DIGITS] = self.spec
@@ -427,7 +427,7 @@ def test_a_deleted_model_leaves_no_state() -> None:
 
 
 def test_signals_of_an_unreported_model_are_missing_with_the_reason() -> None:
-    made = world(policy="Rules", targets={"queueDepth": 5})
+    made = operator_replica(policy="Rules", targets={"queueDepth": 5})
 
     (queue,) = made.sensing.by_rules(DIGITS, made.specs[DIGITS]).signals
 

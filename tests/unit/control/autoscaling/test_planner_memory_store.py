@@ -107,7 +107,7 @@ class ShardKube(MemoryKube):
         return found, str(next(self._versions))
 
 
-def asked(memory: PlannerMemory, at: float) -> PlannerMemory:
+def memory_with_request(memory: PlannerMemory, at: float) -> PlannerMemory:
     """With one more request."""
     return replace(memory, arrivals=replace(memory.arrivals, last_at=at))
 
@@ -162,7 +162,7 @@ def test_the_digest_changes_with_a_request_start_line_or_bet() -> None:
     line = memory.capacity.line
     assert line is not None
     others = [
-        asked(memory, EPOCH + 999),
+        memory_with_request(memory, EPOCH + 999),
         replace(memory, capacity=replace(memory.capacity, starts=(*memory.capacity.starts, 12.5))),
         replace(memory, capacity=replace(memory.capacity, line=replace(line, t0_s=line.t0_s * 1.01))),
         replace(memory, spikes=replace(memory.spikes, spikes=())),
@@ -412,14 +412,14 @@ def test_memories_are_written_every_ten_minutes_and_never_at_rest() -> None:
         first.offer(KEY, "u", replace(LIVED(1), hold=LIVED(2).hold))
         await asyncio.sleep(5 * SAVE_INTERVAL_S)
         assert len(kube.writes) == 1
-        first.offer(KEY, "u", asked(LIVED(1), EPOCH + 9999))
+        first.offer(KEY, "u", memory_with_request(LIVED(1), EPOCH + 9999))
         await asyncio.sleep(SAVE_INTERVAL_S + 1)
         assert len(kube.writes) == 2
         running.cancel()
 
         second = await served(kube, clock)
         found = (await second.load())[KEY]
-        assert packed(found.restored().memory) == same(asked(LIVED(1), EPOCH + 9999))
+        assert packed(found.restored().memory) == same(memory_with_request(LIVED(1), EPOCH + 9999))
         running = asyncio.create_task(second.run(lambda: {KEY}))
         second.offer(KEY, "u", found.restored().memory)
         await asyncio.sleep(5 * SAVE_INTERVAL_S)
@@ -469,7 +469,7 @@ def test_packing_of_memories_is_spread_over_time_and_done_before_the_save() -> N
         kept = PlannerMemoryStore(kube, "system", clock, wall)
         await kept.load()
         keys = {Key("team", f"m{n}") for n in range(1300)}
-        memory = asked(PlannerMemory(), EPOCH)
+        memory = memory_with_request(PlannerMemory(), EPOCH)
         for key in keys:
             kept.offer(key, "u", memory)
         running = asyncio.create_task(kept.run(lambda: keys))
@@ -560,7 +560,7 @@ def test_a_leader_that_steps_down_saves_recent_models_first_in_its_time() -> Non
         kept = PlannerMemoryStore(kube, "system", lambda: float(next(now)), lambda: EPOCH)
         await kept.load()
         for n in (3, 1, 9, 7, 5):
-            kept.offer(Key("team", f"m{n}"), "u", asked(PlannerMemory(), EPOCH + n))
+            kept.offer(Key("team", f"m{n}"), "u", memory_with_request(PlannerMemory(), EPOCH + n))
         await kept.flush(within_s=5)
         assert {entry for _, entry in kube.entries()} == {"team.m9", "team.m7"}
         await kept.flush(within_s=60)

@@ -12,14 +12,14 @@ from halcyon.control.objects.actuator import Actuator
 from halcyon.kube import kinds
 from halcyon.kube.kinds import Key
 from halcyon.render import names
-from tests.unit.control.autoscaling.autoscaler_simulation import DIGITS, Running, World, live, plan_of
+from tests.unit.control.autoscaling.autoscaler_simulation import DIGITS, OperatorReplica, Running, live, plan_of
 from tests.unit.control.scope_builders import PVC
 
 OTHER = Key("team", "other")
 GPU = "requests.nvidia.com/gpu"
 
 
-def with_gpus(world: World, key: Key, gpus: int) -> None:
+def with_gpus(world: OperatorReplica, key: Key, gpus: int) -> None:
     """The model's pods have so many GPUs each."""
     document = {"model": {"source": PVC}, "runtime": {"gpu": {"count": gpus}}}
     world.specs[key] = parse(key.name, document | {"scaling": {"minReplicas": 1, "maxReplicas": 10}})
@@ -33,7 +33,7 @@ def with_gpus(world: World, key: Key, gpus: int) -> None:
     )
 
 
-def have_quota(world: World, *, hard: int, used: int, version: int = 1) -> None:
+def have_quota(world: OperatorReplica, *, hard: int, used: int, version: int = 1) -> None:
     made = {
         "metadata": {"namespace": "team", "name": "gpus", "uid": "q", "resourceVersion": str(version)},
         "status": {"hard": {GPU: str(hard)}, "used": {GPU: str(used)}},
@@ -42,7 +42,7 @@ def have_quota(world: World, *, hard: int, used: int, version: int = 1) -> None:
 
 
 def test_desired_replicas_stay_within_the_quota_and_the_limit_is_named() -> None:
-    async def scenario(world: World) -> None:
+    async def scenario(world: OperatorReplica) -> None:
         world.dictate().wanted[DIGITS] = 6
         world.model(replicas=1, actuator=Actuator.DIRECT)
         with_gpus(world, DIGITS, 2)
@@ -69,7 +69,7 @@ def test_desired_replicas_stay_within_the_quota_and_the_limit_is_named() -> None
 
 
 def test_a_full_quota_takes_nothing_away() -> None:
-    async def scenario(world: World) -> None:
+    async def scenario(world: OperatorReplica) -> None:
         dictated = world.dictate()
         dictated.wanted[DIGITS] = 6
         world.model(replicas=4, actuator=Actuator.DIRECT)
@@ -86,7 +86,7 @@ def test_a_full_quota_takes_nothing_away() -> None:
 
 
 def test_models_that_decide_at_once_are_not_granted_the_same_quota() -> None:
-    async def scenario(world: World) -> None:
+    async def scenario(world: OperatorReplica) -> None:
         world.dictate().wanted |= {DIGITS: 4, OTHER: 4}
         for key in (DIGITS, OTHER):
             world.model(key.name, replicas=1, actuator=Actuator.DIRECT)
@@ -105,7 +105,7 @@ def test_models_that_decide_at_once_are_not_granted_the_same_quota() -> None:
 
 
 def test_an_unused_promise_frees_its_capacity() -> None:
-    async def scenario(world: World) -> None:
+    async def scenario(world: OperatorReplica) -> None:
         dictated = world.dictate()
         dictated.wanted |= {DIGITS: 3, OTHER: 1}
         for key in (DIGITS, OTHER):
@@ -127,7 +127,7 @@ def test_an_unused_promise_frees_its_capacity() -> None:
 
 
 def test_two_models_share_the_sites_budget_and_exchange_returned_gpus() -> None:
-    async def scenario(world: World) -> None:
+    async def scenario(world: OperatorReplica) -> None:
         world.scaler.ceilings.budget = GpuBudget(6)
         dictated = world.dictate()
         dictated.wanted |= {DIGITS: 4, OTHER: 4}
@@ -151,7 +151,7 @@ def test_two_models_share_the_sites_budget_and_exchange_returned_gpus() -> None:
 
 
 def test_a_model_without_decisions_holds_its_gpus_until_it_is_gone() -> None:
-    async def scenario(world: World) -> None:
+    async def scenario(world: OperatorReplica) -> None:
         world.scaler.ceilings.budget = GpuBudget(6)
         world.dictate().wanted[DIGITS] = 6
         world.model("other", replicas=4, actuator=None)
@@ -171,7 +171,7 @@ def test_a_model_without_decisions_holds_its_gpus_until_it_is_gone() -> None:
 
 
 def test_recommendations_take_nothing_from_the_budget() -> None:
-    async def scenario(world: World) -> None:
+    async def scenario(world: OperatorReplica) -> None:
         world.scaler.ceilings.budget = GpuBudget(6)
         world.dictate().wanted |= {DIGITS: 6, OTHER: 5}
         world.model("other", replicas=1, actuator=Actuator.DIRECT)

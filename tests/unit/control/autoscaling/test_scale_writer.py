@@ -13,7 +13,15 @@ from halcyon.kube import errors
 from halcyon.kube.kinds import Key
 from halcyon.scaling.observations import Missing
 from halcyon.scaling.policy.decision import REST_S, SPACING_S
-from tests.unit.control.autoscaling.autoscaler_simulation import CONFLICT, DIGITS, Running, World, live, served, spec
+from tests.unit.control.autoscaling.autoscaler_simulation import (
+    CONFLICT,
+    DIGITS,
+    OperatorReplica,
+    Running,
+    live,
+    served,
+    spec,
+)
 
 HPA, DIRECT = Actuator.HPA, Actuator.DIRECT
 
@@ -39,7 +47,7 @@ HPA, DIRECT = Actuator.HPA, Actuator.DIRECT
 def test_replicas_are_written_and_served_by_the_table(
     *, mode: str, actuator: Actuator, before: int, wanted: int, written: list[int], answer: float
 ) -> None:
-    async def scenario(world: World) -> None:
+    async def scenario(world: OperatorReplica) -> None:
         world.dictate().wanted[DIGITS] = wanted
         world.model(replicas=before, actuator=actuator, minReplicas=0, mode=mode)
         async with Running(world.scaler):
@@ -55,7 +63,7 @@ def test_replicas_are_written_and_served_by_the_table(
 
 
 def test_higher_replicas_are_written_as_soon_as_the_status_has_them() -> None:
-    async def scenario(world: World) -> None:
+    async def scenario(world: OperatorReplica) -> None:
         world.dictate().wanted[DIGITS] = 5
         world.model(replicas=2)
         async with Running(world.scaler):
@@ -68,7 +76,7 @@ def test_higher_replicas_are_written_as_soon_as_the_status_has_them() -> None:
 
 
 def test_replicas_are_written_even_if_the_status_is_not() -> None:
-    async def scenario(world: World) -> None:
+    async def scenario(world: OperatorReplica) -> None:
         world.dictate().wanted[DIGITS] = 5
         world.model(replicas=2)
         async with Running(world.scaler):
@@ -83,7 +91,7 @@ def test_replicas_are_written_even_if_the_status_is_not() -> None:
 def test_higher_replicas_go_before_late_statuses_for_a_while() -> None:
     times: list[float] = []
 
-    async def scenario(world: World) -> None:
+    async def scenario(world: OperatorReplica) -> None:
         dictated = world.dictate()
         key = world.model(replicas=2, maxReplicas=100)
         async with Running(world.scaler):
@@ -105,7 +113,7 @@ def test_higher_replicas_go_before_late_statuses_for_a_while() -> None:
 
 @pytest.mark.parametrize("error", [CONFLICT, errors.Unreachable("no answer")])
 def test_a_status_is_written_even_if_its_replicas_could_not_be(error: Exception) -> None:
-    async def scenario(world: World) -> None:
+    async def scenario(world: OperatorReplica) -> None:
         dictated = world.dictate()
         key = world.model(replicas=2, maxReplicas=100)
         async with Running(world.scaler):
@@ -121,7 +129,7 @@ def test_a_status_is_written_even_if_its_replicas_could_not_be(error: Exception)
 
 
 def test_a_fall_waits_for_its_status_although_those_are_late() -> None:
-    async def scenario(world: World) -> None:
+    async def scenario(world: OperatorReplica) -> None:
         dictated = world.dictate()
         key = world.model(replicas=2, maxReplicas=100, actuator=DIRECT)
         async with Running(world.scaler):
@@ -139,7 +147,7 @@ def test_a_fall_waits_for_its_status_although_those_are_late() -> None:
 def test_replicas_above_the_served_value_are_never_written(publishes_in_s: float) -> None:
     checks: list[tuple[int, float | str]] = []
 
-    async def scenario(world: World) -> None:
+    async def scenario(world: OperatorReplica) -> None:
         async def by_the_standby() -> None:
             world.leads = False
             checks.append((world.replicas(), await served(world)))
@@ -165,7 +173,7 @@ def test_replicas_above_the_served_value_are_never_written(publishes_in_s: float
 
 
 def test_replicas_between_the_present_and_zero_are_left_to_the_hpa() -> None:
-    async def scenario(world: World) -> None:
+    async def scenario(world: OperatorReplica) -> None:
         dictated = world.dictate()
         dictated.wanted[DIGITS] = 0
         world.model(replicas=5, minReplicas=0)
@@ -179,7 +187,7 @@ def test_replicas_between_the_present_and_zero_are_left_to_the_hpa() -> None:
 
 
 def test_a_model_that_is_paused_while_a_write_waits_is_not_scaled() -> None:
-    async def scenario(world: World) -> None:
+    async def scenario(world: OperatorReplica) -> None:
         world.dictate().wanted[DIGITS] = 5
         world.model(replicas=2)
         async with Running(world.scaler):
@@ -191,7 +199,7 @@ def test_a_model_that_is_paused_while_a_write_waits_is_not_scaled() -> None:
 
 
 def test_a_leader_that_stands_down_while_a_write_waits_writes_no_more() -> None:
-    async def scenario(world: World) -> None:
+    async def scenario(world: OperatorReplica) -> None:
         world.dictate().wanted[DIGITS] = 5
         world.model(replicas=2)
         async with Running(world.scaler):
@@ -204,7 +212,7 @@ def test_a_leader_that_stands_down_while_a_write_waits_writes_no_more() -> None:
 
 @pytest.mark.parametrize("error", [CONFLICT, errors.Busy(503, "later"), errors.Unreachable("no answer")])
 def test_a_failed_write_leads_to_a_new_decision(error: Exception) -> None:
-    async def scenario(world: World) -> None:
+    async def scenario(world: OperatorReplica) -> None:
         world.dictate().wanted[DIGITS] = 5
         world.model(replicas=2)
         world.kube.errors = [error, error]
@@ -218,7 +226,7 @@ def test_a_failed_write_leads_to_a_new_decision(error: Exception) -> None:
 
 
 def test_replicas_written_by_others_are_the_start_after_a_conflict() -> None:
-    async def scenario(world: World) -> None:
+    async def scenario(world: OperatorReplica) -> None:
         world.dictate().wanted[DIGITS] = 5
         world.model(replicas=2)
         async with Running(world.scaler):
@@ -236,7 +244,7 @@ def test_replicas_written_by_others_are_the_start_after_a_conflict() -> None:
 
 
 def test_a_write_waits_until_the_cache_has_the_last_one() -> None:
-    async def scenario(world: World) -> None:
+    async def scenario(world: OperatorReplica) -> None:
         dictated = world.dictate()
         dictated.wanted[DIGITS] = 5
         world.model(replicas=2)
@@ -261,7 +269,7 @@ def test_a_write_waits_until_the_cache_has_the_last_one() -> None:
 
 
 def test_unknown_signals_change_no_replicas_and_serve_nothing() -> None:
-    async def scenario(world: World) -> None:
+    async def scenario(world: OperatorReplica) -> None:
         dictated = world.dictate()
         dictated.wanted[DIGITS] = 8
         dictated.unknown[DIGITS] = "the balancers are silent"
@@ -275,7 +283,7 @@ def test_unknown_signals_change_no_replicas_and_serve_nothing() -> None:
 
 
 def test_no_value_is_served_before_a_decision_or_for_an_unplanned_model() -> None:
-    async def scenario(world: World) -> None:
+    async def scenario(world: OperatorReplica) -> None:
         world.dictate()
         key = world.model()
         assert await served(world) == "nothing was decided yet"
@@ -288,7 +296,7 @@ def test_no_value_is_served_before_a_decision_or_for_an_unplanned_model() -> Non
 
 
 def test_a_repeated_writer_of_replicas_is_named_and_left_alone() -> None:
-    async def scenario(world: World) -> None:
+    async def scenario(world: OperatorReplica) -> None:
         world.dictate().wanted[DIGITS] = 6
         key = world.model(replicas=2)
         async with Running(world.scaler):
@@ -306,7 +314,7 @@ def test_a_repeated_writer_of_replicas_is_named_and_left_alone() -> None:
 
 
 def test_a_writer_that_reverts_the_replicas_at_once_is_named_too() -> None:
-    async def scenario(world: World) -> None:
+    async def scenario(world: OperatorReplica) -> None:
         world.dictate().wanted[DIGITS] = 6
         key = world.model(replicas=2)
 
@@ -328,7 +336,7 @@ def test_a_writer_that_reverts_the_replicas_at_once_is_named_too() -> None:
 
 
 def test_a_person_who_sets_the_replicas_once_is_no_conflict() -> None:
-    async def scenario(world: World) -> None:
+    async def scenario(world: OperatorReplica) -> None:
         world.dictate().wanted[DIGITS] = 6
         key = world.model(replicas=2)
         async with Running(world.scaler):
@@ -342,7 +350,7 @@ def test_a_person_who_sets_the_replicas_once_is_no_conflict() -> None:
 
 
 def test_a_persons_changes_of_replicas_are_no_conflict() -> None:
-    async def scenario(world: World) -> None:
+    async def scenario(world: OperatorReplica) -> None:
         world.dictate().wanted[DIGITS] = 6
         key = world.model(replicas=2)
         async with Running(world.scaler):
@@ -365,7 +373,7 @@ def test_a_persons_changes_of_replicas_are_no_conflict() -> None:
 
 
 def test_load_raises_the_replicas_and_its_end_lowers_them() -> None:
-    async def scenario(world: World) -> None:
+    async def scenario(world: OperatorReplica) -> None:
         world.model(replicas=1, actuator=DIRECT)
         async with Running(world.scaler):
             await world.load(80, 30)
@@ -384,7 +392,7 @@ def test_load_raises_the_replicas_and_its_end_lowers_them() -> None:
 
 
 def test_the_first_request_wakes_a_model_at_zero_within_a_tick() -> None:
-    async def scenario(world: World) -> None:
+    async def scenario(world: OperatorReplica) -> None:
         key = world.model(replicas=0, minReplicas=0)
         async with Running(world.scaler):
             for _ in range(5):
@@ -403,7 +411,7 @@ def test_the_first_request_wakes_a_model_at_zero_within_a_tick() -> None:
 
 
 def test_a_model_goes_to_zero_after_its_idle_time_and_not_before() -> None:
-    async def scenario(world: World) -> None:
+    async def scenario(world: OperatorReplica) -> None:
         world.model(replicas=1, minReplicas=0, idleAfter="2m")
         async with Running(world.scaler):
             await world.load(16, 30)
@@ -417,7 +425,7 @@ def test_a_model_goes_to_zero_after_its_idle_time_and_not_before() -> None:
 
 
 def test_silent_agents_leave_the_replicas_and_end_the_served_value() -> None:
-    async def scenario(world: World) -> None:
+    async def scenario(world: OperatorReplica) -> None:
         world.model(replicas=4, actuator=DIRECT)
         async with Running(world.scaler):
             await world.load(200, 90)

@@ -16,11 +16,18 @@ from halcyon.control.autoscaling.status_updates import SHOWN_EVERY_LATE_S, STATU
 from halcyon.control.objects.actuator import Actuator
 from halcyon.control.status.events import happenings
 from halcyon.scaling.policy.decision import KEPT, REST_S, Signal
-from tests.unit.control.autoscaling.autoscaler_simulation import DIGITS, Dictated, Running, World, live, plan_of
+from tests.unit.control.autoscaling.autoscaler_simulation import (
+    DIGITS,
+    Dictated,
+    OperatorReplica,
+    Running,
+    live,
+    plan_of,
+)
 
 
 def test_the_last_changes_are_kept_the_newest_first() -> None:
-    async def scenario(world: World) -> None:
+    async def scenario(world: OperatorReplica) -> None:
         dictated = world.dictate()
         world.model(replicas=1, maxReplicas=50)
         async with Running(world.scaler):
@@ -37,7 +44,7 @@ def test_the_last_changes_are_kept_the_newest_first() -> None:
 
 
 def test_the_first_change_of_a_model_is_shown_too() -> None:
-    async def scenario(world: World) -> None:
+    async def scenario(world: OperatorReplica) -> None:
         world.dictate().wanted[DIGITS] = 5
         world.model(replicas=2)
         async with Running(world.scaler):
@@ -48,7 +55,7 @@ def test_the_first_change_of_a_model_is_shown_too() -> None:
 
 
 def test_replicas_that_the_hpa_writes_are_a_change_with_the_signals() -> None:
-    async def scenario(world: World) -> None:
+    async def scenario(world: OperatorReplica) -> None:
         key = world.model(replicas=2, policy="Rules", maxReplicas=9, targets={"queueDepth": 16})
         async with Running(world.scaler):
             world.speak(queued=40)
@@ -66,7 +73,7 @@ def test_replicas_that_the_hpa_writes_are_a_change_with_the_signals() -> None:
 
 
 def test_a_model_given_to_the_hpas_rules_is_not_scaled_by_that() -> None:
-    async def scenario(world: World) -> None:
+    async def scenario(world: OperatorReplica) -> None:
         key = world.model(replicas=2, actuator=Actuator.HPA, told={"desired": 2})
         dictated = world.dictate()
         dictated.wanted[key] = 1
@@ -82,7 +89,7 @@ def test_a_model_given_to_the_hpas_rules_is_not_scaled_by_that() -> None:
 
 
 def test_a_new_leader_takes_over_the_changes_and_repeats_none() -> None:
-    async def scenario(world: World) -> None:
+    async def scenario(world: OperatorReplica) -> None:
         dictated = world.dictate()
         key = world.model(replicas=1, told={"desired": 1})
         async with Running(world.scaler):
@@ -105,7 +112,7 @@ def test_a_new_leader_takes_over_the_changes_and_repeats_none() -> None:
 
 
 def test_a_new_leader_that_decides_otherwise_shows_one_change() -> None:
-    async def scenario(world: World) -> None:
+    async def scenario(world: OperatorReplica) -> None:
         old = {"time": "2025-11-20T10:00:00Z", "before": 1, "after": 4, "why": "so"}
         world.dictate().wanted[DIGITS] = 6
         world.model(replicas=4, told={"desired": 4, "mode": "Active", "decisions": [old]})
@@ -120,7 +127,7 @@ def test_a_new_leader_that_decides_otherwise_shows_one_change() -> None:
 
 
 def test_a_new_leaders_early_reconcile_keeps_the_status() -> None:
-    async def scenario(world: World) -> None:
+    async def scenario(world: OperatorReplica) -> None:
         old = {"time": "2025-11-20T10:00:00Z", "before": 1, "after": 4, "why": "so"}
         world.dictate().wanted[DIGITS] = 4
         key = world.model(replicas=4, actuator=None, told={"desired": 4, "decisions": [old]})
@@ -141,7 +148,7 @@ def rate(value: float) -> tuple[Signal, ...]:
 
 
 @asynccontextmanager
-async def steady(world: World, *, for_s: float) -> AsyncIterator[Dictated]:
+async def steady(world: OperatorReplica, *, for_s: float) -> AsyncIterator[Dictated]:
     """A model with two replicas at 100 requests per second, of which the status has told, for so long."""
     dictated = world.dictate()
     dictated.signals[DIGITS] = rate(100)
@@ -152,7 +159,7 @@ async def steady(world: World, *, for_s: float) -> AsyncIterator[Dictated]:
         yield dictated
 
 
-async def spoken(world: World, seconds: int) -> None:
+async def report_each_second(world: OperatorReplica, seconds: int) -> None:
     """An agent speaks each second."""
     for _ in range(seconds):
         world.speak()
@@ -160,7 +167,7 @@ async def spoken(world: World, seconds: int) -> None:
 
 
 def test_a_value_is_news_when_it_changed_by_a_fifth_since_shown() -> None:
-    async def scenario(world: World) -> None:
+    async def scenario(world: OperatorReplica) -> None:
         async with steady(world, for_s=1) as dictated:
             for value in (90, 110, 119, 85):
                 dictated.signals[DIGITS] = rate(value)
@@ -168,7 +175,7 @@ def test_a_value_is_news_when_it_changed_by_a_fifth_since_shown() -> None:
             assert len(world.queued) == 1
             for value in range(200, 1200, 100):
                 dictated.signals[DIGITS] = rate(value)
-                await spoken(world, 1)
+                await report_each_second(world, 1)
             times = [at for at, _ in world.queued[1:]]
             assert 1 <= len(times) <= 2
             assert all(later - sooner >= STATUS_INTERVAL_S for sooner, later in pairwise(times))
@@ -178,26 +185,26 @@ def test_a_value_is_news_when_it_changed_by_a_fifth_since_shown() -> None:
 
 @pytest.mark.parametrize(("stays_s", "more"), [(int(MOVED_FOR_S) - 1, 0), (int(MOVED_FOR_S) + 6, 1)])
 def test_a_changed_value_is_shown_when_it_stays(stays_s: int, more: int) -> None:
-    async def scenario(world: World) -> None:
+    async def scenario(world: OperatorReplica) -> None:
         async with steady(world, for_s=STATUS_INTERVAL_S + 1) as dictated:
             dictated.signals[DIGITS] = rate(200)
-            await spoken(world, stays_s)
+            await report_each_second(world, stays_s)
             dictated.signals[DIGITS] = rate(100)
-            await spoken(world, 5)
+            await report_each_second(world, 5)
             assert len(world.queued) == 1 + more
 
     live(scenario)
 
 
 def test_values_are_shown_less_often_if_statuses_are_late() -> None:
-    async def scenario(world: World) -> None:
+    async def scenario(world: OperatorReplica) -> None:
         async with steady(world, for_s=1) as dictated:
             dictated.wanted[DIGITS] = 4  # its status comes too late
-            await spoken(world, 3)
+            await report_each_second(world, 3)
             told = len(world.queued)
             for value in (200, 400, 800):
                 dictated.signals[DIGITS] = rate(value)
-                await spoken(world, 8)
+                await report_each_second(world, 8)
             assert len(world.queued) == told
             await asyncio.sleep(SHOWN_EVERY_LATE_S)
             assert len(world.queued) == told + 1
@@ -206,10 +213,10 @@ def test_values_are_shown_less_often_if_statuses_are_late() -> None:
 
 
 def test_a_value_change_right_before_new_replicas_is_shown_with_them() -> None:
-    async def scenario(world: World) -> None:
+    async def scenario(world: OperatorReplica) -> None:
         async with steady(world, for_s=STATUS_INTERVAL_S + 1) as dictated:
             dictated.signals[DIGITS] = rate(200)
-            await spoken(world, 1)
+            await report_each_second(world, 1)
             assert len(world.queued) == 1
             dictated.wanted[DIGITS] = 4
             world.speak()
@@ -221,7 +228,7 @@ def test_a_value_change_right_before_new_replicas_is_shown_with_them() -> None:
 
 @pytest.mark.parametrize("what", ["desired", "current", "unknown"])
 def test_changed_replicas_are_news_at_once(what: str) -> None:
-    async def scenario(world: World) -> None:
+    async def scenario(world: OperatorReplica) -> None:
         dictated = world.dictate()
         key = world.model(replicas=3, mode="Recommend")
         async with Running(world.scaler):
@@ -242,7 +249,7 @@ def test_changed_replicas_are_news_at_once(what: str) -> None:
 
 
 def test_a_reconcile_gets_the_mean_batch_that_was_news() -> None:
-    async def scenario(world: World) -> None:
+    async def scenario(world: OperatorReplica) -> None:
         world.model(replicas=1)
         async with Running(world.scaler):
             await world.load(80, 30)

@@ -9,7 +9,7 @@ import pytest
 from halcyon.control.desired.plan import make
 from halcyon.control.state.scope import Scope
 from halcyon.kube import kinds
-from tests.unit.control.scope_builders import stranger, view, world
+from tests.unit.control.scope_builders import applied_children, conflicting_object, scope_of
 from tests.unit.render.rendered import WALLED
 
 DIRECT = {"traffic": {"balancer": "Service"}}
@@ -33,15 +33,15 @@ def after(before: Scope, spec: dict[str, Any] | None, *, balancers: int) -> Scop
     """What is there once the plan of `before` was applied."""
     planned = make(before)
     assert planned.target is not None
-    children = {**dict(before.children), **world(before, planned)}
+    children = {**dict(before.children), **applied_children(before, planned)}
     for where in planned.delete:
         children.pop(where)
-    return view(spec, site=WALLED, children=children, revisions=(planned.target,), balancers=balancers)
+    return scope_of(spec, site=WALLED, children=children, revisions=(planned.target,), balancers=balancers)
 
 
 def test_network_policies_are_absent_unless_the_site_enables_them() -> None:
-    assert policies(view()) == {}
-    assert policies(view(DIRECT)) == {}
+    assert policies(scope_of()) == {}
+    assert policies(scope_of(DIRECT)) == {}
 
 
 @pytest.mark.parametrize(
@@ -57,14 +57,14 @@ def test_network_policies_are_absent_unless_the_site_enables_them() -> None:
 def test_network_policies_follow_the_routing_mode(
     spec: dict[str, Any] | None, balancers: int, who: list[str], both: bool
 ) -> None:
-    seen = view(spec, site=WALLED, balancers=balancers)
+    seen = scope_of(spec, site=WALLED, balancers=balancers)
 
     assert let_in(seen) == who
     assert ("digits-balancer" in policies(seen)) == both
 
 
 def test_a_change_of_the_routing_mode_shuts_no_client_out() -> None:
-    direct = after(view(site=WALLED), DIRECT, balancers=2)
+    direct = after(scope_of(site=WALLED), DIRECT, balancers=2)
     assert let_in(direct) == ["halcyon", "balancer", "anybody"]
     assert AROUND_BALANCERS not in make(direct).delete, "they still drain"
     alone = after(direct, DIRECT, balancers=0)
@@ -84,13 +84,13 @@ def test_a_change_of_the_routing_mode_shuts_no_client_out() -> None:
 
 def test_agents_are_let_out_to_the_operators_port() -> None:
     ports = {
-        port["port"] for rule in policies(view(site=WALLED))["digits-balancer"]["egress"] for port in rule["ports"]
+        port["port"] for rule in policies(scope_of(site=WALLED))["digits-balancer"]["egress"] for port in rule["ports"]
     }
     assert WALLED.port in ports
 
 
 def test_a_conflicting_network_policy_is_left_alone_and_named() -> None:
-    planned = make(view(site=WALLED, children={AROUND_BALANCERS: stranger(*AROUND_BALANCERS)}))
+    planned = make(scope_of(site=WALLED, children={AROUND_BALANCERS: conflicting_object(*AROUND_BALANCERS)}))
 
     assert not planned.acceptance.accepted
     assert (

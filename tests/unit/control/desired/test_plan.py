@@ -21,7 +21,7 @@ from halcyon.render import names, revision
 from halcyon.render.revision import KEPT, Content, Revision
 from tests.drawn import draws
 from tests.strategies import documents
-from tests.unit.control.scope_builders import PVC, UID, pod, resource, stranger, view, world
+from tests.unit.control.scope_builders import PVC, UID, applied_children, conflicting_object, pod, resource, scope_of
 from tests.unit.render.rendered import SITE
 
 MISSING = SourceState(missing="PersistentVolumeClaim team/models doesn't exist")
@@ -36,16 +36,16 @@ def after(before: Scope, spec: dict[str, Any] | None = None, **fields: Any) -> S
     """The view once `before` was applied, with another spec perhaps."""
     planned = make(before)
     assert planned.target is not None
-    return view(
+    return scope_of(
         spec,
-        children=world(before),
+        children=applied_children(before),
         revisions=(planned.target, *before.revisions),
         config_maps=tuple(revision.config_maps(planned.target, "digits")),
         **fields,
     )
 
 
-def there(planned: ReconcilePlan) -> set[tuple[str, str]]:
+def planned_children(planned: ReconcilePlan) -> set[tuple[str, str]]:
     return {(o["kind"], o["metadata"]["name"]) for o in (*planned.first, *planned.then)}
 
 
@@ -56,11 +56,11 @@ def deployment(planned: ReconcilePlan) -> dict[str, Any]:
 
 
 def test_a_valid_spec_is_accepted_with_every_child() -> None:
-    planned = make(view())
+    planned = make(scope_of())
 
     assert planned.acceptance.accepted
     assert planned.acceptance.reason is Reason.ACCEPTED
-    assert {k for k, _ in there(planned)} == {
+    assert {k for k, _ in planned_children(planned)} == {
         "ConfigMap", "ControllerRevision", "Deployment", "ServiceAccount", "Role", "RoleBinding", "Service",
         "PodDisruptionBudget",
     }  # fmt: skip
@@ -74,21 +74,21 @@ def test_a_valid_spec_is_accepted_with_every_child() -> None:
 def test_every_child_of_a_fixed_name_is_one_that_is_looked_for(document: dict[str, Any]) -> None:
     needed = {(kind.kind, name) for kind, name in every_child("digits")}
     hashed = {"ControllerRevision", "ConfigMap"}
-    planned = make(view(document, metrics_api=OURS))
+    planned = make(scope_of(document, metrics_api=OURS))
 
-    assert {(k, n) for k, n in there(planned) if k not in hashed} <= needed
+    assert {(k, n) for k, n in planned_children(planned) if k not in hashed} <= needed
     assert ("ConfigMap", "digits-balancer") in needed
 
 
 def test_referenced_children_come_first() -> None:
-    planned = make(view())
+    planned = make(scope_of())
 
     assert [o["kind"] for o in planned.first] == ["ConfigMap", "ControllerRevision", "ServiceAccount", "Role"]
     assert "RoleBinding" in {o["kind"] for o in planned.then}
 
 
 def test_a_spec_that_was_never_valid_makes_nothing() -> None:
-    planned = make(view(INVALID))
+    planned = make(scope_of(INVALID))
 
     assert (planned.acceptance.accepted, planned.acceptance.reason) == (False, Reason.INVALID)
     assert planned.acceptance.message.startswith("spec.batching.maxBatchSize is 0")
@@ -97,17 +97,17 @@ def test_a_spec_that_was_never_valid_makes_nothing() -> None:
 
 
 def test_an_invalid_spec_leaves_what_was_accepted_as_it_was() -> None:
-    good = view({"traffic": {"queueLimit": 77}})
+    good = scope_of({"traffic": {"queueLimit": 77}})
     planned = make(after(good, INVALID))
 
     assert planned.acceptance.reason is Reason.INVALID
     assert planned.spec is not None
     assert planned.spec.traffic.queue_limit == 77
-    assert world(good) == world(good, planned)
+    assert applied_children(good) == applied_children(good, planned)
 
 
 def test_replicas_are_followed_while_the_spec_is_invalid() -> None:
-    planned = make(after(view({"replicas": 2}), INVALID | {"replicas": 5}))
+    planned = make(after(scope_of({"replicas": 2}), INVALID | {"replicas": 5}))
 
     assert planned.replicas == 5
     assert deployment(planned)["replicas"] == 5
@@ -115,13 +115,13 @@ def test_replicas_are_followed_while_the_spec_is_invalid() -> None:
 
 @pytest.mark.parametrize("count", [-1, 1001, "3", None])
 def test_malformed_replicas_are_not_followed(count: Any) -> None:
-    planned = make(after(view({"replicas": 2}), {"replicas": count} | INVALID))
+    planned = make(after(scope_of({"replicas": 2}), {"replicas": count} | INVALID))
 
     assert planned.replicas == 1
 
 
 def test_a_missing_source_makes_nothing_where_nothing_was() -> None:
-    planned = make(view(source=MISSING))
+    planned = make(scope_of(source=MISSING))
 
     assert planned.acceptance.reason is Reason.SOURCE_NOT_FOUND
     assert planned.acceptance.message == MISSING.missing
@@ -130,10 +130,10 @@ def test_a_missing_source_makes_nothing_where_nothing_was() -> None:
 
 def test_a_source_the_cluster_cannot_have_is_rejected_and_serving_continues() -> None:
     lacking = SourceState(lacking="no image volumes")
-    before = view()
+    before = scope_of()
     now = after(before, before.resource["spec"], source=lacking)
 
-    assert make(view(source=lacking)).then == ()
+    assert make(scope_of(source=lacking)).then == ()
     planned = make(now)
     assert (planned.acceptance.accepted, planned.acceptance.reason) == (False, Reason.INVALID)
     assert planned.acceptance.message == "no image volumes"
@@ -141,7 +141,7 @@ def test_a_source_the_cluster_cannot_have_is_rejected_and_serving_continues() ->
 
 
 def test_a_source_that_vanishes_leaves_the_servers_as_they_were() -> None:
-    before = view({"model": {"source": {"configMap": {"name": "m", "items": [{"key": "a", "path": "1/a"}]}}}},
+    before = scope_of({"model": {"source": {"configMap": {"name": "m", "items": [{"key": "a", "path": "1/a"}]}}}},
                   source=SourceState(content=Content(data={"a": "x"}, binary={})))  # fmt: skip
     now = after(before, before.resource["spec"], source=replace(MISSING))
     planned = make(now)
@@ -153,7 +153,7 @@ def test_a_source_that_vanishes_leaves_the_servers_as_they_were() -> None:
 
 
 def test_a_stored_spec_that_no_version_understands_is_as_none() -> None:
-    now = after(view(), INVALID)
+    now = after(scope_of(), INVALID)
     kept = copy.deepcopy(dict(now.children))
     kept[kinds.CONFIG_MAP, "digits-balancer"]["data"]["accepted.json"] = "{"
 
@@ -161,7 +161,7 @@ def test_a_stored_spec_that_no_version_understands_is_as_none() -> None:
 
 
 def test_an_unchanged_spec_is_served_from_its_record_by_a_newer_operator() -> None:
-    before = view()
+    before = scope_of()
     newer = replace(before.site, operator_image="localhost/halcyon-operator:next", server_image="localhost/triton:next")
     planned = make(replace(after(before), site=newer))
 
@@ -171,7 +171,7 @@ def test_an_unchanged_spec_is_served_from_its_record_by_a_newer_operator() -> No
 
 
 def test_a_changed_spec_is_a_new_revision_with_a_newer_number() -> None:
-    one = view({"batching": {"maxBatchSize": 4}})
+    one = scope_of({"batching": {"maxBatchSize": 4}})
     two = after(one, {"batching": {"maxBatchSize": 8}})
     back = after(two, one.resource["spec"])
     first, second, third = (make(v).target for v in (one, two, back))
@@ -185,8 +185,8 @@ def test_a_changed_spec_is_a_new_revision_with_a_newer_number() -> None:
 
 
 def test_changed_replicas_change_the_replicas_alone() -> None:
-    before = view({"replicas": 2})
-    was, now = world(before), world(after(before, {"replicas": 7}))
+    before = scope_of({"replicas": 2})
+    was, now = applied_children(before), applied_children(after(before, {"replicas": 7}))
     differs = {name for (kind, name), obj in now.items() if obj != was[kind, name]}
 
     assert differs == {"digits-a", "digits-balancer"}
@@ -216,22 +216,24 @@ def test_the_actuator_is_chosen_and_says_why(
     scaling: dict[str, Any] | None, api: ExternalMetricsApi, foreign: str, actuator: Actuator, why: str
 ) -> None:
     spec = {} if scaling is None else {"scaling": {"maxReplicas": 4} | scaling}
-    planned = make(view(spec, metrics_api=api, foreign_autoscaler=foreign))
+    planned = make(scope_of(spec, metrics_api=api, foreign_autoscaler=foreign))
 
     assert planned.actuator is actuator
     assert planned.actuator_why.startswith(why)
-    assert (("HorizontalPodAutoscaler", "digits") in there(planned)) is (actuator is Actuator.HPA)
+    assert (("HorizontalPodAutoscaler", "digits") in planned_children(planned)) is (actuator is Actuator.HPA)
 
 
 @pytest.mark.parametrize("spec", [{}, {"scaling": {"maxReplicas": 4, "actuator": "Direct"}}])
 def test_an_autoscaler_of_ours_that_is_no_longer_wanted_goes(spec: dict[str, Any]) -> None:
-    planned = make(after(view(SCALING, metrics_api=OURS), spec, metrics_api=OURS))
+    planned = make(after(scope_of(SCALING, metrics_api=OURS), spec, metrics_api=OURS))
 
     assert (kinds.HPA, "digits") in planned.delete
 
 
 def test_an_external_hpa_is_never_deleted() -> None:
-    planned = make(view(children={(kinds.HPA, "digits"): stranger(kinds.HPA, "digits")}, foreign_autoscaler="digits"))
+    planned = make(
+        scope_of(children={(kinds.HPA, "digits"): conflicting_object(kinds.HPA, "digits")}, foreign_autoscaler="digits")
+    )
 
     assert planned.delete == ()
     assert planned.strangers == ()
@@ -244,7 +246,7 @@ def scaled_below(
     spec: dict[str, Any], *, replicas: int, canary: int = 0, below: dict[str, str] = BELOW, **fields: Any
 ) -> Scope:
     """Served, and then somebody else's autoscaler has set the Deployment's count."""
-    now = after(view(spec), spec, foreign_below=below, **fields)
+    now = after(scope_of(spec), spec, foreign_below=below, **fields)
     here = copy.deepcopy(now.children[kinds.DEPLOYMENT, "digits-a"])
     here["spec"]["replicas"] = replicas
     beside = {
@@ -304,11 +306,11 @@ def test_a_stateful_model_stays_at_one_replica_despite_an_hpa() -> None:
     config = Content(data={"config.pbtxt": "sequence_batching { }"}, binary={})
     source = {"configMap": {"name": "files", "items": [{"key": "config.pbtxt", "path": "config.pbtxt"}]}}
     spec = {"replicas": 1, "model": {"source": source}}
-    before = view(spec, source=SourceState(content=config))
+    before = scope_of(spec, source=SourceState(content=config))
     planned = make(before)
     assert planned.acceptance.accepted
     assert planned.target is not None
-    here = world(before, planned)
+    here = applied_children(before, planned)
     here[kinds.DEPLOYMENT, "digits-a"]["spec"]["replicas"] = 3
     now = replace(before, children=here, revisions=(planned.target,), foreign_below=BELOW)
 
@@ -317,7 +319,7 @@ def test_a_stateful_model_stays_at_one_replica_despite_an_hpa() -> None:
 
 def test_a_schedule_that_can_never_open_is_refused_by_its_name() -> None:
     window = {"name": "day", "start": "0 8 31 2 *", "duration": "8h", "timeZone": "Mars/Olympus", "minReplicas": 2}
-    planned = make(view({"scaling": {"maxReplicas": 4, "schedules": [window]}}))
+    planned = make(scope_of({"scaling": {"maxReplicas": 4, "schedules": [window]}}))
 
     assert (planned.acceptance.accepted, planned.acceptance.reason) == (False, Reason.INVALID)
     assert planned.acceptance.message == (
@@ -327,7 +329,7 @@ def test_a_schedule_that_can_never_open_is_refused_by_its_name() -> None:
 
 
 def test_replicas_stay_inside_the_limits_of_scaling() -> None:
-    assert make(view(SCALING | {"replicas": 9})).replicas == 4
+    assert make(scope_of(SCALING | {"replicas": 9})).replicas == 4
 
 
 @pytest.mark.parametrize(
@@ -342,7 +344,7 @@ def test_replicas_stay_inside_the_limits_of_scaling() -> None:
     ids=lambda v: str(v)[-30:],
 )
 def test_a_conflicting_object_stops_everything_and_is_named(kind: kinds.Kind, name: str) -> None:
-    planned = make(view(children={(kind, name): stranger(kind, name)}))
+    planned = make(scope_of(children={(kind, name): conflicting_object(kind, name)}))
 
     assert planned.acceptance.reason is Reason.CONFLICT
     assert f"{kind.kind} {name} exists and doesn't belong to this ModelDeployment; it is left untouched" in (
@@ -353,14 +355,16 @@ def test_a_conflicting_object_stops_everything_and_is_named(kind: kinds.Kind, na
 
 
 def test_an_autoscaler_of_our_name_that_scales_something_else_is_a_conflict() -> None:
-    planned = make(view(SCALING, children={(kinds.HPA, "digits"): stranger(kinds.HPA, "digits")}, metrics_api=OURS))
+    planned = make(
+        scope_of(SCALING, children={(kinds.HPA, "digits"): conflicting_object(kinds.HPA, "digits")}, metrics_api=OURS)
+    )
 
     assert planned.strangers == (ConflictingObject("HorizontalPodAutoscaler", "digits", leaving=False),)
 
 
 def test_children_of_a_deleted_model_deployment_of_this_name_are_waited_for() -> None:
-    old = stranger(kinds.SERVICE, "digits", owner_uid="old")
-    planned = make(view(children={(kinds.SERVICE, "digits"): old}))
+    old = conflicting_object(kinds.SERVICE, "digits", owner_uid="old")
+    planned = make(scope_of(children={(kinds.SERVICE, "digits"): old}))
 
     assert planned.strangers == (ConflictingObject("Service", "digits", leaving=True),)
     assert planned.acceptance.message == (
@@ -369,33 +373,33 @@ def test_children_of_a_deleted_model_deployment_of_this_name_are_waited_for() ->
 
 
 def test_a_child_of_another_model_deployment_is_not_waited_for() -> None:
-    theirs = stranger(kinds.SERVICE, "digits-server-a", owner_uid="x", owner_name="digits-server-a")
-    planned = make(view(children={(kinds.SERVICE, "digits-server-a"): theirs}))
+    theirs = conflicting_object(kinds.SERVICE, "digits-server-a", owner_uid="x", owner_name="digits-server-a")
+    planned = make(scope_of(children={(kinds.SERVICE, "digits-server-a"): theirs}))
 
     assert planned.strangers == (ConflictingObject("Service", "digits-server-a", leaving=False),)
 
 
 def test_our_children_are_maintained_beside_a_conflicting_object() -> None:
-    before = view()
+    before = scope_of()
     now = after(before, {"replicas": 3})
-    children = dict(now.children) | {(kinds.SERVICE, "digits"): stranger(kinds.SERVICE, "digits")}
+    children = dict(now.children) | {(kinds.SERVICE, "digits"): conflicting_object(kinds.SERVICE, "digits")}
     del children[kinds.PDB, "digits-a"]
     planned = make(replace(now, children=children))
 
     assert deployment(planned)["replicas"] == 3
-    assert ("Service", "digits") not in there(planned)
-    assert ("PodDisruptionBudget", "digits-a") not in there(planned)
+    assert ("Service", "digits") not in planned_children(planned)
+    assert ("PodDisruptionBudget", "digits-a") not in planned_children(planned)
 
 
 def many(count: int) -> tuple[Scope, list[Revision]]:
     """A ModelDeployment that has had so many revisions before the one asked for now."""
     old = []
     for n in range(1, count + 1):
-        target = make(view({"model": {"source": PVC, "revision": str(n)}})).target
+        target = make(scope_of({"model": {"source": PVC, "revision": str(n)}})).target
         assert target is not None
         old.append(replace(target, number=n))
     maps = {name for r in old for name in revision.config_maps(r, "digits")}
-    return view(revisions=tuple(old), config_maps=tuple(sorted(maps))), old
+    return scope_of(revisions=tuple(old), config_maps=tuple(sorted(maps))), old
 
 
 def test_ten_revisions_are_kept_the_newest_first() -> None:
@@ -423,11 +427,11 @@ def test_config_maps_go_with_the_last_revision_that_needs_them() -> None:
     spec = {"model": {"source": {"configMap": {"name": "m", "items": [{"key": "a", "path": "1/a"}]}}}}
     old = []
     for n, this in enumerate(content):
-        target = make(view(spec, source=SourceState(content=this))).target
+        target = make(scope_of(spec, source=SourceState(content=this))).target
         assert target is not None
         old.append(replace(target, number=n + 1))
     maps = sorted({name for r in old for name in revision.config_maps(r, "digits")})
-    now = view(spec, source=SourceState(content=content[-1]), revisions=tuple(old), config_maps=tuple(maps))
+    now = scope_of(spec, source=SourceState(content=content[-1]), revisions=tuple(old), config_maps=tuple(maps))
     deleted = {name for kind, name in make(now).delete if kind is kinds.CONFIG_MAP}
 
     # All of them share one overlay; each has its own copy of the model.
@@ -450,30 +454,32 @@ def test_a_record_in_another_format_keeps_itself_and_every_config_map() -> None:
 
 
 def test_a_record_in_another_format_is_not_written_over() -> None:
-    first = view()
-    children = world(first)
+    first = scope_of()
+    children = applied_children(first)
     (where,) = (key for key in children if key[0] is kinds.CONTROLLER_REVISION)
     children[where]["data"] = {"format": 99}
-    planned = make(view(children=children))
+    planned = make(scope_of(children=children))
 
     assert planned.acceptance.accepted
-    assert ("ControllerRevision", where[1]) not in there(planned)
+    assert ("ControllerRevision", where[1]) not in planned_children(planned)
     assert deployment(planned) == deployment(make(first))
 
 
 def test_the_accepted_spec_is_stored_without_its_replicas() -> None:
-    one, two = (world(view({"replicas": n}))[kinds.CONFIG_MAP, "digits-balancer"]["data"] for n in (1, 2))
+    one, two = (
+        applied_children(scope_of({"replicas": n}))[kinds.CONFIG_MAP, "digits-balancer"]["data"] for n in (1, 2)
+    )
 
     assert one["accepted.json"] == two["accepted.json"]
     assert json.loads(one["accepted.json"])["model"] == {"source": PVC}
 
 
 def test_planning_twice_gives_the_same_plan() -> None:
-    assert make(view(SCALING)) == make(view(SCALING))
+    assert make(scope_of(SCALING)) == make(scope_of(SCALING))
 
 
 def test_every_child_is_ours() -> None:
-    for obj in world(view()).values():
+    for obj in applied_children(scope_of()).values():
         assert obj["metadata"]["ownerReferences"][0]["uid"] == UID == resource()["metadata"]["uid"]
 
 
@@ -486,7 +492,7 @@ def service(planned: ReconcilePlan) -> dict[str, Any]:
 
 
 def test_a_forbidden_annotation_is_named_and_the_accepted_spec_keeps_serving() -> None:
-    before = view({"traffic": {"service": {"annotations": {HOSTNAME: "a.example"}}}})
+    before = scope_of({"traffic": {"service": {"annotations": {HOSTNAME: "a.example"}}}})
     wanted = {"traffic": {"service": {"annotations": {HOSTNAME: "b.example", "example.com/x": ""}}}}
     planned = make(after(before, wanted))
 
@@ -499,6 +505,6 @@ def test_a_forbidden_annotation_is_named_and_the_accepted_spec_keeps_serving() -
 def test_a_site_may_allow_other_annotations_or_none() -> None:
     wanted = {"traffic": {"service": {"annotations": {"example.com/x": "1"}}}}
     own = replace(SITE, service_annotations=("example.com/",))
-    assert service(make(view(wanted, site=own)))["metadata"]["annotations"] == {"example.com/x": "1"}
-    refused = make(view(wanted, site=replace(SITE, service_annotations=()))).acceptance
+    assert service(make(scope_of(wanted, site=own)))["metadata"]["annotations"] == {"example.com/x": "1"}
+    refused = make(scope_of(wanted, site=replace(SITE, service_annotations=()))).acceptance
     assert "it allows none" in refused.message

@@ -10,7 +10,7 @@ from halcyon.control.desired.plan import ReconcilePlan, make
 from halcyon.control.state.scope import Scope
 from halcyon.kube import kinds
 from halcyon.kube.kinds import Kind
-from tests.unit.control.scope_builders import view, world
+from tests.unit.control.scope_builders import applied_children, scope_of
 
 SERVICE = {"traffic": {"balancer": "Service"}}
 BESIDE = {kind: (kind, "digits-balancer") for kind in (kinds.DEPLOYMENT, kinds.PDB, kinds.ROLE, kinds.ROLE_BINDING)}
@@ -18,7 +18,7 @@ IDENTITY = (kinds.SERVICE_ACCOUNT, "digits-balancer")
 HEADLESS = (kinds.SERVICE, "digits-headless")
 
 
-def there(planned: ReconcilePlan) -> set[tuple[str, str]]:
+def planned_children(planned: ReconcilePlan) -> set[tuple[str, str]]:
     return {(o["kind"], o["metadata"]["name"]) for o in (*planned.first, *planned.then)}
 
 
@@ -32,19 +32,19 @@ def then(before: Scope, spec: dict[str, Any] | None = None, *, balancers: int = 
     """What is there once the plan of `before` was applied, less what it deletes."""
     planned = make(before)
     assert planned.target is not None
-    children = {**dict(before.children), **world(before, planned)}
+    children = {**dict(before.children), **applied_children(before, planned)}
     for where in planned.delete:
         children.pop(where)
     if (deployment := children.get(BESIDE[kinds.DEPLOYMENT])) is not None:
         deployment["status"] = {"availableReplicas": available} if available else {}
-    return view(spec, children=children, revisions=(planned.target,), balancers=balancers)
+    return scope_of(spec, children=children, revisions=(planned.target,), balancers=balancers)
 
 
 def test_the_service_selects_the_servers_and_no_balancer_child_is_made() -> None:
-    planned = make(view(SERVICE))
+    planned = make(scope_of(SERVICE))
 
     assert planned.acceptance.accepted
-    assert there(planned) == {
+    assert planned_children(planned) == {
         ("ConfigMap", "digits-balancer"), ("Deployment", "digits-a"), ("PodDisruptionBudget", "digits-a"),
         ("Service", "digits"), ("Service", "digits-headless"), ("Service", "digits-server-a"),
         *((o["kind"], o["metadata"]["name"]) for o in planned.first),
@@ -54,7 +54,7 @@ def test_the_service_selects_the_servers_and_no_balancer_child_is_made() -> None
 
 
 def test_the_service_leads_to_the_servers_before_the_balancers_go() -> None:
-    changed = then(view(), SERVICE, balancers=2, available=2)
+    changed = then(scope_of(), SERVICE, balancers=2, available=2)
     planned = make(changed)
 
     assert leads_to(planned) == "server"
@@ -73,21 +73,21 @@ def test_the_service_leads_to_the_servers_before_the_balancers_go() -> None:
 
 @pytest.mark.parametrize(("available", "leads"), [(0, "server"), (1, "balancer")])
 def test_the_service_stays_with_the_servers_until_a_balancer_is_there(available: int, leads: str) -> None:
-    back = then(then(view(SERVICE)), balancers=2, available=available)
+    back = then(then(scope_of(SERVICE)), balancers=2, available=available)
     planned = make(back)
 
-    assert ("Deployment", "digits-balancer") in there(planned)
+    assert ("Deployment", "digits-balancer") in planned_children(planned)
     assert leads_to(planned) == leads
     assert (HEADLESS in planned.delete) is (leads == "balancer")
 
 
 def test_a_service_of_balancers_keeps_leading_to_them_while_none_is_available() -> None:
-    assert leads_to(make(then(view(), available=0))) == "balancer"
+    assert leads_to(make(then(scope_of(), available=0))) == "balancer"
 
 
 @pytest.mark.parametrize("kind", [kinds.DEPLOYMENT, kinds.ROLE])
 def test_objects_of_others_are_not_deleted(kind: Kind) -> None:
-    changed = then(view(), SERVICE)
+    changed = then(scope_of(), SERVICE)
     changed.children[BESIDE[kind]]["metadata"]["ownerReferences"] = []
 
     assert BESIDE[kind] not in make(changed).delete

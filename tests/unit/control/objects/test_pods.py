@@ -30,7 +30,7 @@ def ended(code: int, reason: str = "Error", message: str = "") -> dict[str, Any]
     return {"terminated": {"exitCode": code, "reason": reason, "message": message}}
 
 
-def said(**statuses: Any) -> PodFailure | None:
+def pod_failure(**statuses: Any) -> PodFailure | None:
     return pods.trouble([pod("p", ready=False, **statuses)])
 
 
@@ -41,9 +41,12 @@ def test_a_ready_pod_has_no_failure_whatever_its_history() -> None:
 
 
 def test_a_pod_that_has_just_started_has_no_failure() -> None:
-    assert said(containers=[waiting("triton", "PodInitializing")], init=[waiting("fetch", "PodInitializing")]) is None
-    assert said(containers=[RUNNING]) is None
-    assert said() is None
+    assert (
+        pod_failure(containers=[waiting("triton", "PodInitializing")], init=[waiting("fetch", "PodInitializing")])
+        is None
+    )
+    assert pod_failure(containers=[RUNNING]) is None
+    assert pod_failure() is None
 
 
 def test_the_schedulers_message_is_shown() -> None:
@@ -67,7 +70,9 @@ def test_the_schedulers_message_is_shown() -> None:
     ],
 )
 def test_an_image_that_cannot_be_pulled_is_reported(reason: str, message: str | None, text: str) -> None:
-    assert said(containers=[waiting("triton", reason, message)]) == PodFailure(Reason.IMAGE_PULL_FAILED, text, "p")
+    assert pod_failure(containers=[waiting("triton", reason, message)]) == PodFailure(
+        Reason.IMAGE_PULL_FAILED, text, "p"
+    )
 
 
 @pytest.mark.parametrize(
@@ -86,12 +91,12 @@ def test_the_fetcher_s_reason_is_the_pod_s(reason: str, expected: Reason) -> Non
     later = waiting("fetch", "CrashLoopBackOff", lastState=ended(1, message=message), restartCount=2)
 
     for status in (now, later):
-        assert said(init=[status]) == PodFailure(expected, "config.pbtxt line 3: x", "p")
+        assert pod_failure(init=[status]) == PodFailure(expected, "config.pbtxt line 3: x", "p")
 
 
 @pytest.mark.parametrize("message", ["", "Traceback", "[]", "null", '{"reason": "x"}'])
 def test_a_fetcher_that_ends_without_a_reason_is_a_failed_container(message: str) -> None:
-    found = said(init=[{"name": "fetch", "restartCount": 0, "state": ended(137, "OOMKilled", message)}])
+    found = pod_failure(init=[{"name": "fetch", "restartCount": 0, "state": ended(137, "OOMKilled", message)}])
 
     assert found is not None
     assert found.reason is Reason.CONTAINER_FAILED
@@ -101,24 +106,24 @@ def test_a_fetcher_that_ends_without_a_reason_is_a_failed_container(message: str
 def test_a_completed_fetcher_is_no_failure_despite_earlier_attempts() -> None:
     done = {"name": "fetch", "restartCount": 1, "state": ended(0, "Completed"), "lastState": ended(1)}
 
-    assert said(init=[done], containers=[RUNNING]) is None
+    assert pod_failure(init=[done], containers=[RUNNING]) is None
 
 
 def test_a_crash_loop_is_reported_with_its_last_message() -> None:
     crashing = waiting("triton", "CrashLoopBackOff", lastState=ended(139, message="segfault"), restartCount=4)
 
-    assert said(containers=[crashing]) == PodFailure(
+    assert pod_failure(containers=[crashing]) == PodFailure(
         Reason.CONTAINER_FAILED, "triton ended with Error (exit code 139): segfault, 4 restarts", "p"
     )
 
 
 def test_a_container_that_ended_once_and_runs_is_given_its_time() -> None:
-    assert said(containers=[RUNNING | {"state": ended(1)}]) is None
+    assert pod_failure(containers=[RUNNING | {"state": ended(1)}]) is None
 
 
 @pytest.mark.parametrize("reason", ["CreateContainerConfigError", "CreateContainerError"])
 def test_a_container_that_cannot_be_created_is_reported(reason: str) -> None:
-    found = said(containers=[waiting("triton", reason, 'secret "tokens" not found')])
+    found = pod_failure(containers=[waiting("triton", reason, 'secret "tokens" not found')])
 
     assert found == PodFailure(Reason.CONTAINER_FAILED, 'triton: secret "tokens" not found', "p")
 
@@ -126,7 +131,7 @@ def test_a_container_that_cannot_be_created_is_reported(reason: str) -> None:
 def test_a_runtime_without_image_volumes_is_named() -> None:
     # The words of containerd 1.6.20.
     words = 'failed to generate container "08407c" spec: failed to generate spec: failed to mkdir "": mkdir : no such file or directory'
-    found = said(init=[waiting("fetch", "CreateContainerError", words)])
+    found = pod_failure(init=[waiting("fetch", "CreateContainerError", words)])
 
     assert found is not None
     assert found.message.startswith(

@@ -15,7 +15,7 @@ from halcyon.control.state.scope import Gpus
 from halcyon.kube import kinds
 from halcyon.kube.kinds import Key
 from halcyon.render import names
-from tests.unit.control.scope_builders import PVC, resource, view, world
+from tests.unit.control.scope_builders import PVC, applied_children, resource, scope_of
 from tests.unit.kube.memory_kube import MemoryKube
 
 ONE, TWO, THREE = (Key("team", name) for name in ("one", "two", "three"))
@@ -41,8 +41,8 @@ class Ledger:
 
     def store(self, spec: dict[str, Any], *, count: int | None = None, tampered: bool = False) -> None:
         """A model `digits` as an earlier process has left it."""
-        before = view(spec)
-        children = world(before, make(before))
+        before = scope_of(spec)
+        children = applied_children(before, make(before))
         self.caches.resources._store(Key("team", "digits"), resource(spec))
         for (kind, name), obj in children.items():
             stored = obj | {"metadata": obj["metadata"] | {"resourceVersion": "1"}}
@@ -123,8 +123,8 @@ def test_a_model_blocked_by_a_conflicting_object_holds_nothing() -> None:
 
 def test_servers_of_the_revision_before_count_while_they_are_kept() -> None:
     """A revision with fewer GPUs failed, so the servers are of the one before it."""
-    large = make(view({"runtime": {"gpu": {"count": 4}}}))
-    small = make(view({"runtime": {"gpu": {"count": 1}}}))
+    large = make(scope_of({"runtime": {"gpu": {"count": 4}}}))
+    small = make(scope_of({"runtime": {"gpu": {"count": 1}}}))
     assert small.rollout is not None
     assert large.rollout is not None
     ledger = Ledger()

@@ -15,8 +15,8 @@ from halcyon.control.status import cost as status_cost
 from halcyon.kube.kinds import Key
 from halcyon.scaling.gpu_cost import Cost, Prices, Spent
 from halcyon.scaling.planner.outputs import PlannerMemory
-from tests.unit.control.autoscaling.autoscaler_simulation import DIGITS, World, live
-from tests.unit.control.scope_builders import PVC, view
+from tests.unit.control.autoscaling.autoscaler_simulation import DIGITS, OperatorReplica, live
+from tests.unit.control.scope_builders import PVC, scope_of
 from tests.unit.signals.records import haproxy, record, triton
 
 PRICES = Prices("EUR", {"NVIDIA-L4": 0.8}, 2.5)
@@ -31,7 +31,7 @@ def document(gpus: int = 2, product: str | None = None, **scaling: Any) -> dict[
 class Books:
     """A world with a model on GPUs, and who counts what they cost."""
 
-    def __init__(self, world: World, *, leads: bool = True, prices: Prices = PRICES, **asked: Any) -> None:
+    def __init__(self, world: OperatorReplica, *, leads: bool = True, prices: Prices = PRICES, **asked: Any) -> None:
         self.world, self.told = world, 0
         world.model(replicas=2, actuator=None)
         for name in ("digits-a-0", "digits-a-1"):
@@ -60,11 +60,11 @@ class Books:
 
 
 def status(books: Books) -> Any:
-    return status_cost.make(view(costs=books.costs.shown(DIGITS)))
+    return status_cost.make(scope_of(costs=books.costs.shown(DIGITS)))
 
 
 def test_gpu_time_is_counted_by_what_the_pods_do_and_shown() -> None:
-    async def scenario(world: World) -> None:
+    async def scenario(world: OperatorReplica) -> None:
         books = Books(world)
         await books.run(1210, rps=10)
         spent = books.costs.spent(DIGITS)
@@ -88,7 +88,7 @@ def test_gpu_time_is_counted_by_what_the_pods_do_and_shown() -> None:
 
 
 def test_a_model_at_rest_has_its_status_written_for_nothing() -> None:
-    async def scenario(world: World) -> None:
+    async def scenario(world: OperatorReplica) -> None:
         books = Books(world)
         await books.run(1300, gpu=0.0)
         before = books.told
@@ -100,7 +100,7 @@ def test_a_model_at_rest_has_its_status_written_for_nothing() -> None:
 
 
 def test_shares_changed_after_a_load_are_shown_once_more_and_then_hourly() -> None:
-    async def scenario(world: World) -> None:
+    async def scenario(world: OperatorReplica) -> None:
         books = Books(world)
         await books.run(1210, gpu=0.5, rps=10)
         await books.run(400, gpu=1.0, rps=10)
@@ -121,7 +121,7 @@ def test_shares_changed_after_a_load_are_shown_once_more_and_then_hourly() -> No
 
 
 def test_shares_that_get_known_after_a_short_load_wait_for_the_hour() -> None:
-    async def scenario(world: World) -> None:
+    async def scenario(world: OperatorReplica) -> None:
         books = Books(world)
         await books.run(300, gpu=0.9, rps=10)
         at_work = books.told
@@ -136,7 +136,7 @@ def test_shares_that_get_known_after_a_short_load_wait_for_the_hour() -> None:
 
 
 def test_a_model_that_never_worked_shows_its_shares_after_an_hour() -> None:
-    async def scenario(world: World) -> None:
+    async def scenario(world: OperatorReplica) -> None:
         books = Books(world)
         await books.run(3500, gpu=0.0)
         assert books.told == 1
@@ -149,7 +149,7 @@ def test_a_model_that_never_worked_shows_its_shares_after_an_hour() -> None:
 
 
 def test_a_changing_load_is_shown_every_ten_minutes_at_most() -> None:
-    async def scenario(world: World) -> None:
+    async def scenario(world: OperatorReplica) -> None:
         books = Books(world)
         for n in range(8):
             await books.run(300, gpu=n % 2, rps=10 * n)
@@ -159,7 +159,7 @@ def test_a_changing_load_is_shown_every_ten_minutes_at_most() -> None:
 
 
 def test_a_pod_that_comes_or_goes_is_shown_at_the_next_sample() -> None:
-    async def scenario(world: World) -> None:
+    async def scenario(world: OperatorReplica) -> None:
         books = Books(world)
         await books.run(700)
         told = books.told
@@ -172,7 +172,7 @@ def test_a_pod_that_comes_or_goes_is_shown_at_the_next_sample() -> None:
 
 
 def test_an_unscheduled_pod_costs_nothing_and_a_loading_one_is_starting() -> None:
-    async def scenario(world: World) -> None:
+    async def scenario(world: OperatorReplica) -> None:
         books = Books(world)
         for name, address in (("digits-a-8", None), ("digits-a-9", "10.0.0.9")):
             pod = world.caches.pods.get(Key("team", "digits-a-0"))
@@ -190,7 +190,7 @@ def test_an_unscheduled_pod_costs_nothing_and_a_loading_one_is_starting() -> Non
 
 
 def test_the_price_is_that_of_the_product_that_the_pods_ask_for() -> None:
-    async def scenario(world: World) -> None:
+    async def scenario(world: OperatorReplica) -> None:
         books = Books(world, product="NVIDIA-L4")
         await books.run(20)
         assert status(books)["perHour"] == "3.20"
@@ -204,17 +204,17 @@ def test_the_price_is_that_of_the_product_that_the_pods_ask_for() -> None:
 
 
 def test_a_model_on_cpu_has_no_cost() -> None:
-    async def scenario(world: World) -> None:
+    async def scenario(world: OperatorReplica) -> None:
         books = Books(world, gpus=0)
         await books.run(700)
         assert (books.costs.spent(DIGITS), books.costs.per_hour(DIGITS), books.told) == (None, None, 0)
-        assert status_cost.make(view(costs=Shown(None))) is None
+        assert status_cost.make(scope_of(costs=Shown(None))) is None
 
     live(scenario)
 
 
 def test_unreported_gpus_are_neither_busy_nor_idle_and_are_paid_for() -> None:
-    async def scenario(world: World) -> None:
+    async def scenario(world: OperatorReplica) -> None:
         books = Books(world)
         await books.run(1300, gpu=None)
         spent = books.costs.spent(DIGITS)
@@ -228,7 +228,7 @@ def test_unreported_gpus_are_neither_busy_nor_idle_and_are_paid_for() -> None:
 
 
 def test_busy_instances_stand_in_if_the_gpus_report_nothing() -> None:
-    async def scenario(world: World) -> None:
+    async def scenario(world: OperatorReplica) -> None:
         books = Books(world, gpus=1)
         for _ in range(12):
             await asyncio.sleep(5)
@@ -244,7 +244,7 @@ def test_busy_instances_stand_in_if_the_gpus_report_nothing() -> None:
 
 
 def test_a_standby_counts_and_has_nothing_written() -> None:
-    async def scenario(world: World) -> None:
+    async def scenario(world: OperatorReplica) -> None:
         books = Books(world, leads=False)
         await books.run(700)
         assert books.costs.spent(DIGITS) != Spent()
@@ -254,7 +254,7 @@ def test_a_standby_counts_and_has_nothing_written() -> None:
 
 
 def test_counted_costs_outlive_the_process_with_the_planners_memory() -> None:
-    async def scenario(world: World) -> None:
+    async def scenario(world: OperatorReplica) -> None:
         books = Books(world)
         await books.run(1200, rps=10)
         kept = saved("digits", PlannerMemory(), at=0.0, cost=books.costs.stored(DIGITS))
@@ -279,7 +279,7 @@ def test_counted_costs_outlive_the_process_with_the_planners_memory() -> None:
 
 
 def test_a_model_that_goes_is_forgotten() -> None:
-    async def scenario(world: World) -> None:
+    async def scenario(world: OperatorReplica) -> None:
         books = Books(world)
         await books.run(20)
         world.delete(DIGITS)
@@ -290,7 +290,7 @@ def test_a_model_that_goes_is_forgotten() -> None:
 
 def test_a_process_without_samples_shows_the_last_published_costs() -> None:
     before = {"gpus": 4, "perHour": "10.00"}
-    told = view(costs=Shown(settling=True))
+    told = scope_of(costs=Shown(settling=True))
     told = replace(told, resource={**told.resource, "status": {"cost": before}})
 
     assert status_cost.make(told) == before
@@ -299,7 +299,7 @@ def test_a_process_without_samples_shows_the_last_published_costs() -> None:
 def test_shares_are_rounded_and_what_is_not_known_is_left_out() -> None:
     found = Cost(3, None, None, 0.333, None, None, None)
 
-    assert status_cost.make(view(costs=Shown(found, "EUR"))) == {"gpus": 3, "savingPercent": 33}
+    assert status_cost.make(scope_of(costs=Shown(found, "EUR"))) == {"gpus": 3, "savingPercent": 33}
 
 
 def test_prometheus_gets_gpu_time_by_state_and_cost_if_priced() -> None:

@@ -23,7 +23,7 @@ from halcyon.monitoring import per_model_metrics
 from halcyon.render import names
 from halcyon.scaling.planner.outputs import PlanPart
 from halcyon.scaling.policy.decision import Decision, Signal
-from tests.unit.control.autoscaling.autoscaler_simulation import DIGITS, Running, World, live, pod
+from tests.unit.control.autoscaling.autoscaler_simulation import DIGITS, OperatorReplica, Running, live, pod
 from tests.unit.control.scope_builders import PVC, resource
 
 QUEUE = Signal("queueDepth", value=41.0, target=10, at=1000.0)
@@ -51,7 +51,7 @@ def spec(**fields: Any) -> Spec:
     return parse("digits", {"model": {"source": PVC}, "runtime": {"gpu": {"count": 2}}} | fields)
 
 
-def told(status: dict[str, Any] | None = None, *, of: Spec | None = None, **known: Any) -> Told:
+def exported_values(status: dict[str, Any] | None = None, *, of: Spec | None = None, **known: Any) -> Told:
     """Name and values of the labels beside the model's -> value."""
     facts = ModelFacts(resource({"replicas": 9}, status=status), of, known.get("scaled"), known.get("start"))
     return {
@@ -63,7 +63,7 @@ def told(status: dict[str, Any] | None = None, *, of: Spec | None = None, **know
 def test_known_values_are_exported_in_base_units() -> None:
     scaled = ModelState(DIGITS, 0.0, raised=3, lowered=1, verdict=VERDICT)
     limits = spec(scaling={"minReplicas": 2, "maxReplicas": 6}, batching={"maxBatchSize": 5})
-    assert told(STATUS, of=limits, scaled=scaled, start=PodStart(12.0, 990.0)) == {
+    assert exported_values(STATUS, of=limits, scaled=scaled, start=PodStart(12.0, 990.0)) == {
         ("condition", "Ready", "True", "Ready"): 1,
         ("replicas",): 5,
         ("replicas_ready",): 4,
@@ -93,21 +93,23 @@ def test_known_values_are_exported_in_base_units() -> None:
 
 
 def test_unknown_values_have_no_sample_and_are_never_zero() -> None:
-    assert told() == {}, "nothing was accepted and no status was written"
-    assert told(of=spec()) == {("replicas_wanted",): 9, ("gpus",): 0}, "no scaling: no limits and no targets"
+    assert exported_values() == {}, "nothing was accepted and no status was written"
+    assert exported_values(of=spec()) == {("replicas_wanted",): 9, ("gpus",): 0}, "no scaling: no limits and no targets"
     none = replace(
         VERDICT, desired=None, limited_by=(), parts=(), signals=(replace(QUEUE, value=None, at=None, missing="no"),)
     )
     changes = {("desired_changes_total", "up"): 0, ("desired_changes_total", "down"): 0}
-    assert told(scaled=ModelState(DIGITS, 0.0)) == changes
-    assert told(scaled=ModelState(DIGITS, 0.0, verdict=none)) == changes | {("signal_missing", "queueDepth"): 1}
+    assert exported_values(scaled=ModelState(DIGITS, 0.0)) == changes
+    assert exported_values(scaled=ModelState(DIGITS, 0.0, verdict=none)) == changes | {
+        ("signal_missing", "queueDepth"): 1
+    }
     unready = replace(VERDICT, signals=(VERDICT.signals[1],))
-    assert ("gpu_utilization_ratio",) not in told(scaled=ModelState(DIGITS, 0.0, verdict=unready)), (
+    assert ("gpu_utilization_ratio",) not in exported_values(scaled=ModelState(DIGITS, 0.0, verdict=unready)), (
         "a mean of no servers"
     )
 
 
-def of_models(world: World, clock: Callable[[], float]) -> ModelMetrics:
+def of_models(world: OperatorReplica, clock: Callable[[], float]) -> ModelMetrics:
     def leads() -> bool:
         return world.leads
 
@@ -123,12 +125,12 @@ def of_models(world: World, clock: Callable[[], float]) -> ModelMetrics:
     )
 
 
-def page(world: World) -> str:
+def page(world: OperatorReplica) -> str:
     return asyncio.run(of_models(world, world.time).page())
 
 
 def test_series_of_a_model_go_with_it_and_a_standby_exports_none() -> None:
-    async def scenario(world: World) -> None:
+    async def scenario(world: OperatorReplica) -> None:
         world.dictate().wanted[DIGITS] = 3
         world.model()
         world.model("other")
@@ -159,7 +161,7 @@ def test_series_of_a_model_go_with_it_and_a_standby_exports_none() -> None:
 
 
 def test_a_large_page_yields_to_other_tasks_and_omits_deleted_models() -> None:
-    async def scenario(world: World) -> None:
+    async def scenario(world: OperatorReplica) -> None:
         for n in range(5):
             world.model(f"m{n}")
 
@@ -181,7 +183,7 @@ CREATED, READY, LATER = "2026-01-01T00:00:00Z", "2026-01-01T00:00:42Z", "2026-01
 
 
 def test_a_start_ends_at_readiness_and_is_measured_once() -> None:
-    async def scenario(world: World) -> None:
+    async def scenario(world: OperatorReplica) -> None:
         registry = CollectorRegistry()
         starts = StartTimes(world.caches, registry)
         world.model(replicas=0)
@@ -214,7 +216,7 @@ def test_a_start_ends_at_readiness_and_is_measured_once() -> None:
 
 
 def test_a_pod_that_bears_no_models_name_breaks_nothing() -> None:
-    async def scenario(world: World) -> None:
+    async def scenario(world: OperatorReplica) -> None:
         starts = StartTimes(world.caches, CollectorRegistry())
         for version, ready_at in enumerate((None, READY)):
             made = pod("theirs", "digits", names.SERVER, ready_at=ready_at, created_at=CREATED)

@@ -58,7 +58,7 @@ LOADS = [
 ]
 
 
-def spoken(load: Load) -> tuple[ObservationStore, float]:
+def loaded_store(load: Load) -> tuple[ObservationStore, float]:
     """A hub that has heard of it once a second, and when last."""
     hub = ObservationStore()
     for second in range(SECONDS):
@@ -93,14 +93,14 @@ def ruled(hub: ObservationStore, now: float) -> float:
 
 @pytest.mark.parametrize("load", LOADS)
 def test_the_dashboard_shows_what_a_request_takes_in_triton(load: Load) -> None:
-    found = shown(*spoken(load))
+    found = shown(*loaded_store(load))
 
     assert found.latency_ms == pytest.approx(1000 * (load.waiting + load.computing) / load.rate)
 
 
 @pytest.mark.parametrize("load", LOADS)
 def test_the_queue_without_the_gauge_is_as_long_as_it_is(load: Load) -> None:
-    hub, now = spoken(load)
+    hub, now = loaded_store(load)
 
     assert ruled(hub, now) == pytest.approx(load.waiting)
     assert planned(hub, now, SignalMemory())[0].waiting == pytest.approx(load.waiting)
@@ -108,7 +108,7 @@ def test_the_queue_without_the_gauge_is_as_long_as_it_is(load: Load) -> None:
 
 @pytest.mark.parametrize("load", LOADS)
 def test_rows_are_counted_however_many_a_request_has(load: Load) -> None:
-    hub, now = spoken(load)
+    hub, now = loaded_store(load)
     picture = hub.look("ns", "m", now)
     assert picture is not None
 

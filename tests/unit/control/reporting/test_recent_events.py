@@ -11,7 +11,7 @@ from halcyon.kube.kinds import Key
 KEY = Key("team", "digits")
 
 
-class Wall:
+class ManualClock:
     """Stands until it is moved."""
 
     now = 1000.0
@@ -26,7 +26,7 @@ def model(ready: str, reason: str = "Ready", message: str = "so it is", **status
 
 
 def test_changes_are_kept_the_newest_first() -> None:
-    wall = Wall()
+    wall = ManualClock()
     happened = RecentEvents(wall)
     happened.changed(KEY, None, model("False"))
     assert happened.of(KEY) == ()
@@ -42,7 +42,7 @@ def test_changes_are_kept_the_newest_first() -> None:
 
 
 def test_an_event_without_information_is_not_kept() -> None:
-    happened = RecentEvents(Wall())
+    happened = RecentEvents(ManualClock())
     happened.changed(KEY, model("True"), model("True", replicas={"ready": 2}))
     happened.changed(KEY, model("True"), model("True", message="2 of 2"))
 
@@ -50,7 +50,7 @@ def test_an_event_without_information_is_not_kept() -> None:
 
 
 def test_the_same_again_is_kept_after_a_while_only() -> None:
-    wall = Wall()
+    wall = ManualClock()
     happened = RecentEvents(wall)
     for _ in range(3):
         happened.changed(KEY, model("False"), model("True"))
@@ -61,7 +61,7 @@ def test_the_same_again_is_kept_after_a_while_only() -> None:
 
 
 def test_the_history_is_bounded_and_goes_with_the_model() -> None:
-    happened = RecentEvents(Wall())
+    happened = RecentEvents(ManualClock())
     for n in range(2 * KEPT):
         happened.changed(KEY, model("False"), model("True", message=f"number {n}"))
     assert len(happened.of(KEY)) == KEPT

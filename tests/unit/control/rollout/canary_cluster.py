@@ -22,7 +22,7 @@ SPECS: dict[str, dict[str, Any]] = {
 STEPS = (CanaryStep(weight=20, pause="1m"), CanaryStep(weight=50, pause="1m"))
 
 
-def ask(cluster: Cluster, spec: str) -> None:
+def request_spec(cluster: Cluster, spec: str) -> None:
     """Ask for one of `SPECS`."""
     cluster.spec = {name: value for name, value in cluster.spec.items() if name != "batching"} | SPECS[spec]
 
@@ -49,6 +49,6 @@ def split(cluster: Cluster) -> tuple[int, int]:
     return len(cluster.of("a")), len(cluster.of("b"))
 
 
-def told(cluster: Cluster) -> dict[str, Any]:
+def status_of(cluster: Cluster) -> dict[str, Any]:
     seen = cluster.look()
     return dict(status.make(seen, plan.make(seen), now=rfc3339(cluster.now)))

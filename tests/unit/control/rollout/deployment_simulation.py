@@ -18,7 +18,7 @@ from halcyon.kube.kinds import Kind
 from halcyon.render import names, revision
 from halcyon.render.revision import Revision
 from tests.unit.control.copies import copied
-from tests.unit.control.scope_builders import resource, view
+from tests.unit.control.scope_builders import resource, scope_of
 
 START = 1_767_000_000.0
 
@@ -73,7 +73,7 @@ class Cluster:
         """What the controller sees."""
         asked = resource(self.spec)
         asked["metadata"]["annotations"] = dict(self.annotations)
-        return view(
+        return scope_of(
             children=self.children,
             revisions=tuple(self.records.values()),
             pods=tuple(map(self._pod, self.servers)),

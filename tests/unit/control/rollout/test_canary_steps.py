@@ -17,7 +17,16 @@ from halcyon.control.rollout.rollout import RolloutPhase, RolloutPlan
 from halcyon.control.rollout.rollout_record import RolloutRecord, RolloutResult
 from halcyon.control.state.scope import CanaryVerdict
 from halcyon.kube import kinds
-from tests.unit.control.rollout.canary_cluster import SPECS, STEPS, ask, begun, decided, split, told, weights
+from tests.unit.control.rollout.canary_cluster import (
+    SPECS,
+    STEPS,
+    begun,
+    decided,
+    request_spec,
+    split,
+    status_of,
+    weights,
+)
 from tests.unit.control.rollout.deployment_simulation import START, Cluster
 
 FINE = CanaryVerdict("k", "promote", "errors 0 % against 0 %")
@@ -84,7 +93,7 @@ def test_a_canary_goes_by_its_steps_and_promotion_restarts_no_pod() -> None:
     cluster, first, asked = begun()
     cluster.settle(rounds=4, step_s=1)
     assert (split(cluster), weights(cluster)) == ((4, 1), {"a": 80, "b": 20})
-    assert told(cluster)["rollout"]["canary"] == {"step": 1, "weight": 20, "pods": 1}
+    assert status_of(cluster)["rollout"]["canary"] == {"step": 1, "weight": 20, "pods": 1}
     assert {s.revision for s in cluster.of("a")} == {first}
 
     cluster.verdict = CanaryVerdict(asked, "promote", "as good")
@@ -98,7 +107,7 @@ def test_a_canary_goes_by_its_steps_and_promotion_restarts_no_pod() -> None:
     assert (split(cluster), weights(cluster), cluster.slots()) == ((0, 5), {"b": 100}, ["b"])
     assert canaries <= {s.name for s in cluster.of("b")}
     assert (decided(cluster).phase, decided(cluster).trail.result) == (RolloutPhase.COMPLETE, RolloutResult.SERVED)
-    found = told(cluster)
+    found = status_of(cluster)
     assert found["revision"] == {"current": f"digits-{asked}", "target": f"digits-{asked}"}
     assert not {"Reconciling", "Stalled"} & {c["type"] for c in found["conditions"]}
 
@@ -143,7 +152,7 @@ def test_a_worse_or_aborted_canary_goes_at_once_and_is_not_retried(verdict: Any,
     assert (split(cluster), cluster.slots(), decided(cluster).phase) == ((5, 0), ["a"], RolloutPhase.ROLLED_BACK)
     assert decided(cluster).trail.reason == reason
     assert decided(cluster).target.key == first
-    stalled = next(c for c in told(cluster)["conditions"] if c["type"] == "Stalled")
+    stalled = next(c for c in status_of(cluster)["conditions"] if c["type"] == "Stalled")
     assert stalled["reason"] == "RolledBack"
     assert reason in stalled["message"]
 
@@ -208,7 +217,7 @@ def test_a_canary_without_capacity_reports_it_and_returns_its_pod() -> None:
     cluster.now += 60
     cluster.room = 4  # somebody else takes what is given up
     cluster.settle(rounds=3, step_s=1)
-    assert "needs 1 more nvidia.com/gpu" in told(cluster)["rollout"]["message"]
+    assert "needs 1 more nvidia.com/gpu" in status_of(cluster)["rollout"]["message"]
     cluster.settle(rounds=4, step_s=60)
     assert decided(cluster).trail.reason == Reason.UNSCHEDULABLE
     cluster.room = 5
@@ -299,7 +308,7 @@ def test_a_canary_costs_at_most_one_serving_pod_until_one_slot(count: int, spare
         elif event == "scale":
             cluster.spec["replicas"] = max(cluster.count - 1, 2)
         elif event in SPECS:
-            ask(cluster, event)
+            request_spec(cluster, event)
         else:
             cluster.now += 45
         for _ in range(3):

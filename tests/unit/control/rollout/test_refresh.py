@@ -13,7 +13,7 @@ from halcyon.control.state.scope import Scope
 from halcyon.control.status import status
 from halcyon.render import names, revision
 from halcyon.render.revision import Revision
-from tests.unit.control.scope_builders import PVC, resource, view, world
+from tests.unit.control.scope_builders import PVC, applied_children, resource, scope_of
 
 NEXT = "localhost/halcyon-operator:next"
 
@@ -24,7 +24,7 @@ def served(before: Scope, *renderings: Revision) -> Scope:
     assert target is not None
     known = {r.key: r for r in (*before.revisions, target, *renderings)}
     kept = [revision.read(revision.record(before.subject, r)) for r in known.values()]
-    return replace(before, children=world(before), revisions=tuple(r for r in kept if r is not None))
+    return replace(before, children=applied_children(before), revisions=tuple(r for r in kept if r is not None))
 
 
 def newer(before: Scope, image: str = NEXT, version: str = "0.2.0") -> Scope:
@@ -32,7 +32,7 @@ def newer(before: Scope, image: str = NEXT, version: str = "0.2.0") -> Scope:
     return replace(before, site=replace(before.site, operator_image=image, version=version))
 
 
-def asked(before: Scope, wish: str) -> Scope:
+def scope_with_refresh(before: Scope, wish: str) -> Scope:
     """With the annotation."""
     meta = {**before.resource["metadata"], "annotations": {REFRESH: wish}}
     return replace(before, resource={**before.resource, "metadata": meta})
@@ -53,14 +53,14 @@ def condition(now: Scope) -> dict[str, Any] | None:
 
 
 def test_the_operator_that_rendered_it_finds_nothing_outdated() -> None:
-    now = served(replace(view(), site=replace(view().site, version="0.1.0")))
+    now = served(replace(scope_of(), site=replace(scope_of().site, version="0.1.0")))
 
     assert make(now).outdated == ()
     assert condition(now) is None
 
 
 def test_a_changed_version_applies_the_record_and_shows_the_difference() -> None:
-    before = replace(view(), site=replace(view().site, version="0.1.0"))
+    before = replace(scope_of(), site=replace(scope_of().site, version="0.1.0"))
     now = newer(served(before))
     found = condition(now)
 
@@ -73,13 +73,13 @@ def test_a_changed_version_applies_the_record_and_shows_the_difference() -> None
 
 
 def test_a_version_that_renders_the_same_outdates_nothing() -> None:
-    now = served(view())
+    now = served(scope_of())
 
     assert make(replace(now, site=replace(now.site, version="0.2.0"))).outdated == ()
 
 
 def test_a_record_of_before_renderings_were_compared_is_compared() -> None:
-    before = view()
+    before = scope_of()
     old = replace(target(make(before)), site="", version="")
     now = replace(served(before), revisions=(old,))
 
@@ -92,9 +92,9 @@ def test_a_record_of_before_renderings_were_compared_is_compared() -> None:
 
 @pytest.mark.parametrize("name", [False, True])
 def test_a_refreshed_revision_is_rendered_afresh_with_its_own_key(name: bool) -> None:
-    now = newer(served(view()))
+    now = newer(served(scope_of()))
     old = target(make(now))
-    wished = asked(now, names.revision("digits", old.key) if name else old.key)
+    wished = scope_with_refresh(now, names.revision("digits", old.key) if name else old.key)
     made = make(wished)
 
     assert (image(target(made)), target(made).asks) == (NEXT, old.key)
@@ -105,7 +105,7 @@ def test_a_refreshed_revision_is_rendered_afresh_with_its_own_key(name: bool) ->
 
 
 def test_a_refresh_is_done_once_whatever_becomes_of_the_annotation() -> None:
-    wished = asked(newer(served(view())), target(make(view())).key)
+    wished = scope_with_refresh(newer(served(scope_of())), target(make(scope_of())).key)
     done = served(wished)
 
     for now in (done, replace(done, resource=resource())):
@@ -114,9 +114,9 @@ def test_a_refresh_is_done_once_whatever_becomes_of_the_annotation() -> None:
 
 
 def test_each_refresh_names_the_rendering_that_it_ends() -> None:
-    wished = asked(newer(served(view())), target(make(view())).key)
+    wished = scope_with_refresh(newer(served(scope_of())), target(make(scope_of())).key)
     later = newer(served(wished), "localhost/halcyon-operator:later", "0.3.0")
-    first, second = target(make(later)), target(make(asked(later, target(make(wished)).key)))
+    first, second = target(make(later)), target(make(scope_with_refresh(later, target(make(wished)).key)))
 
     assert image(first) == NEXT
     assert condition(later) is not None
@@ -125,29 +125,29 @@ def test_each_refresh_names_the_rendering_that_it_ends() -> None:
 
 
 def test_a_current_revision_is_not_rolled_over_by_the_request() -> None:
-    now = served(view())
+    now = served(scope_of())
 
-    assert target(make(asked(now, target(make(now)).key))).key == target(make(now)).key
+    assert target(make(scope_with_refresh(now, target(make(now)).key))).key == target(make(now)).key
 
 
 def test_a_refresh_request_for_another_revision_is_ignored() -> None:
-    now = newer(served(view()))
+    now = newer(served(scope_of()))
 
-    assert target(make(asked(now, "0123456789"))).key == target(make(view())).key
+    assert target(make(scope_with_refresh(now, "0123456789"))).key == target(make(scope_of())).key
 
 
 def test_a_spec_gone_back_to_has_its_last_rendering() -> None:
-    wished = asked(newer(served(view())), target(make(view())).key)
+    wished = scope_with_refresh(newer(served(scope_of())), target(make(scope_of())).key)
     other = {"model": {"source": PVC, "revision": "2"}}
     elsewhere = served(replace(served(wished), resource=resource(other)))
     back = replace(elsewhere, resource=resource())
 
-    assert target(make(elsewhere)).asks != target(make(view())).key
+    assert target(make(elsewhere)).asks != target(make(scope_of())).key
     assert target(make(back)).key == target(make(wished)).key
 
 
 def test_a_refused_spec_outdates_nothing() -> None:
-    now = newer(served(view()))
+    now = newer(served(scope_of()))
     invalid = replace(now, resource=resource({"batching": {"maxBatchSize": 0}}))
 
     assert condition(invalid) is None
@@ -162,7 +162,7 @@ def test_a_refused_spec_outdates_nothing() -> None:
     ],
 )
 def test_the_differing_fields_are_named(change: dict[str, Any], said: str) -> None:
-    now = served(view())
+    now = served(scope_of())
     found = condition(replace(now, site=replace(now.site, **change)))
 
     assert found is not None

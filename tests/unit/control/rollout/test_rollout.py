@@ -44,7 +44,7 @@ def under_way(*, room: int = 2, count: int = 2, **rollout: Any) -> tuple[Cluster
     return cluster, asked
 
 
-def told(cluster: Cluster, signals: Signals | None = None) -> dict[str, Any]:
+def status_of(cluster: Cluster, signals: Signals | None = None) -> dict[str, Any]:
     """The status."""
     seen = cluster.look()
     seen = type(seen)(**{**vars(seen), "signals": signals})
@@ -259,7 +259,7 @@ def test_the_deadline_begins_when_capacity_is_there(strategy: str, *, refused: b
     cluster.schedule()
 
     assert decided(cluster).phase is RolloutPhase.PROGRESSING
-    assert refused or condition(told(cluster), "Stalled") == ("", "")
+    assert refused or condition(status_of(cluster), "Stalled") == ("", "")
     if refused:
         deployment["status"]["conditions"] = []  # its controller has heard of the pod
     cluster.now += DEADLINE_S - 1
@@ -312,8 +312,8 @@ def test_a_revision_that_cannot_load_has_the_deadline_if_nothing_is_lost() -> No
     (server,) = (s for s in cluster.servers if s.revision == asked)
     signals = Signals(load_errors={server.name: "no"})
 
-    assert told(cluster, signals)["rollout"]["phase"] == "Progressing"
-    assert condition(told(cluster, signals), "Stalled") == ("LoadFailed", "no")
+    assert status_of(cluster, signals)["rollout"]["phase"] == "Progressing"
+    assert condition(status_of(cluster, signals), "Stalled") == ("LoadFailed", "no")
 
 
 def test_a_failure_is_remembered_while_its_pod_restarts() -> None:
@@ -322,12 +322,12 @@ def test_a_failure_is_remembered_while_its_pod_restarts() -> None:
     cluster.signals = Signals(load_errors={server.name: "the weights are for another model"})
     cluster.operate()
     cluster.signals = None
-    assert "rollout" in told(cluster)
-    assert "failed" not in told(cluster)["rollout"]
+    assert "rollout" in status_of(cluster)
+    assert "failed" not in status_of(cluster)["rollout"]
     cluster.now += DEADLINE_S
 
     assert decided(cluster).phase is RolloutPhase.ROLLING_BACK
-    assert told(cluster)["rollout"]["failed"]["message"] == "the weights are for another model"
+    assert status_of(cluster)["rollout"]["failed"]["message"] == "the weights are for another model"
 
 
 def test_a_failure_that_could_not_be_reported_yet_is_waited_for() -> None:
@@ -365,7 +365,7 @@ def test_no_revision_returns_if_none_was_ever_served() -> None:
     found = decided(cluster)
 
     assert (found.phase, len(cluster.applied)) == (RolloutPhase.FAILED, 1)
-    assert condition(told(cluster), "Stalled")[0] == "ProgressDeadlineExceeded"
+    assert condition(status_of(cluster), "Stalled")[0] == "ProgressDeadlineExceeded"
     # Whatever was wrong outside is mended: it is served, and good.
     cluster.bad.clear()
     cluster.settle(rounds=2)
@@ -378,7 +378,7 @@ def test_stay_keeps_the_new_template() -> None:
 
     assert decided(cluster).phase is RolloutPhase.FAILED
     assert cluster.applied[-1] == asked
-    assert "spec.rollout.onFailure is Stay" in condition(told(cluster), "Stalled")[1]
+    assert "spec.rollout.onFailure is Stay" in condition(status_of(cluster), "Stalled")[1]
     cluster.spec["rollout"] = {"onFailure": "Rollback"}
     cluster.settle(rounds=3)
     assert decided(cluster).phase is RolloutPhase.ROLLED_BACK
@@ -415,7 +415,7 @@ def test_a_return_to_the_spec_that_serves_ends_the_matter() -> None:
     cluster.settle(rounds=5)
 
     assert (decided(cluster).phase, cluster.made) == (RolloutPhase.COMPLETE, made)
-    assert condition(told(cluster), "Stalled") == ("", "")
+    assert condition(status_of(cluster), "Stalled") == ("", "")
     assert decided(cluster).asked.key == first
 
 
@@ -438,7 +438,7 @@ def test_a_rollout_that_another_overtakes_is_superseded() -> None:
     cluster, asked = under_way(room=3)
     cluster.key(**THIRD)
     cluster.settle(rounds=5)
-    history = told(cluster)["rollout"]["history"]
+    history = status_of(cluster)["rollout"]["history"]
 
     assert [h["result"] for h in history] == ["Served", "Superseded", "Served"]
     assert history[1]["revision"] == f"digits-{asked}"
@@ -491,7 +491,7 @@ def _noted(note: str) -> Revision:
 
 def test_the_status_names_the_serving_revision_and_why_not_the_requested_one() -> None:
     cluster, first, bad = failed()
-    found = told(cluster)
+    found = status_of(cluster)
     reason, message = condition(found, "Stalled")
 
     assert reason == "RolledBack"
@@ -539,7 +539,7 @@ def test_a_rollout_without_capacity_is_blocked_and_later_stalled(wait_s: float, 
     cluster, asked = under_way(strategy="Surge")
     cluster.now += wait_s
     cluster.operate()
-    found = told(cluster)
+    found = status_of(cluster)
     reason, message = condition(found, kind)
 
     assert reason == "RolloutBlocked"

@@ -16,7 +16,7 @@ from halcyon.control.rollout.rollout_record import RolloutRecord
 from halcyon.control.state.scope import Scope, SourceState
 from halcyon.kube import kinds
 from halcyon.render.revision import Content
-from tests.unit.control.scope_builders import pod, view, world
+from tests.unit.control.scope_builders import applied_children, pod, scope_of
 
 KEPT = "sequence_batching { direct {} }"
 ITEMS = {"configMap": {"name": "m", "items": [{"key": "config", "path": "config.pbtxt"}]}}
@@ -26,7 +26,7 @@ STICKY = {"stickiness": {"header": "X-Sequence-ID"}}
 def of_config_map(text: str = KEPT, *, binary: bool = False, **spec: Any) -> Scope:
     data = {} if binary else {"config": text}
     content = Content(data=data, binary={"config": base64.b64encode(text.encode()).decode()} if binary else {})
-    return view({"model": {"source": ITEMS}, "replicas": 2} | spec, source=SourceState(content=content))
+    return scope_of({"model": {"source": ITEMS}, "replicas": 2} | spec, source=SourceState(content=content))
 
 
 def balancers_plan(planned: ReconcilePlan) -> dict[str, Any]:
@@ -37,7 +37,7 @@ def balancers_plan(planned: ReconcilePlan) -> dict[str, Any]:
 
 def after(before: Scope, planned: ReconcilePlan, **fields: Any) -> Scope:
     assert planned.target is not None
-    return replace(before, children=world(before, planned), revisions=(planned.target,), **fields)
+    return replace(before, children=applied_children(before, planned), revisions=(planned.target,), **fields)
 
 
 @pytest.mark.parametrize("binary", [False, True])
@@ -92,30 +92,30 @@ def test_a_content_that_is_refused_changes_nothing_of_what_serves() -> None:
     assert "sequences" not in balancers_plan(planned)
 
 
-def told(key: str, message: str, code: int = 0) -> Any:
+def fetcher_pod(key: str, message: str, code: int = 0) -> Any:
     state = {"terminated": {"exitCode": code, "message": message}}
     return pod("p", ready=True, revision=key, init=[{"name": "fetch", "restartCount": 0, "state": state}])
 
 
 def test_the_first_pod_reports_a_volumes_sequences_and_the_record_keeps_them() -> None:
-    first = view({"replicas": 1})
+    first = scope_of({"replicas": 1})
     planned = make(first)
     assert planned.target is not None
-    seen = after(first, planned, pods=(told(planned.target.key, REPORT),))
+    seen = after(first, planned, pods=(fetcher_pod(planned.target.key, REPORT),))
     noted = make(seen)
     assert balancers_plan(noted)["sequences"] is True
     assert noted.target is not None
     assert RolloutRecord.of(noted.target).sequences
 
-    grown = after(seen, noted, pods=(), resource=view({"replicas": 2}).resource)
+    grown = after(seen, noted, pods=(), resource=scope_of({"replicas": 2}).resource)
     assert "spec.replicas is 2" in make(grown).acceptance.message
     assert kinds.DEPLOYMENT.kind in {o["kind"] for o in make(grown).then}
 
 
 @pytest.mark.parametrize(("message", "code"), [("", 0), (REPORT, 1), ("{}", 0)])
 def test_a_pod_that_says_anything_else_says_nothing_of_sequences(message: str, code: int) -> None:
-    first = view({"replicas": 2})
+    first = scope_of({"replicas": 2})
     planned = make(first)
     assert planned.target is not None
 
-    assert make(after(first, planned, pods=(told(planned.target.key, message, code),))).acceptance.accepted
+    assert make(after(first, planned, pods=(fetcher_pod(planned.target.key, message, code),))).acceptance.accepted

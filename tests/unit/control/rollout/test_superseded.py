@@ -12,7 +12,7 @@ from halcyon.control.rollout.rollout import RolloutPhase
 from halcyon.control.rollout.rollout_record import RolloutRecord, RolloutResult
 from halcyon.control.state.scope import CanaryVerdict
 from halcyon.kube import kinds
-from tests.unit.control.rollout.canary_cluster import ask, begun, decided, split, told, weights
+from tests.unit.control.rollout.canary_cluster import begun, decided, request_spec, split, status_of, weights
 from tests.unit.control.rollout.deployment_simulation import Cluster
 
 
@@ -51,7 +51,7 @@ def leave(cluster: Cluster, *, least: int, rounds: int = 30) -> list[int]:
 @pytest.mark.parametrize("spare", [0, 1])
 def test_a_canary_that_the_spec_leaves_goes_pod_by_pod(strategy: str, to: str, spare: int) -> None:
     cluster, first, asked = half(spare=spare)
-    ask(cluster, to)
+    request_spec(cluster, to)
     cluster.spec["rollout"] = {**cluster.spec["rollout"], "strategy": strategy}
     cluster.verdict = CanaryVerdict(decided(cluster).asked.key, "promote", "as good")
     shares = leave(cluster, least=4 if spare and strategy != "Replace" else 3)
@@ -72,10 +72,10 @@ def test_a_canary_that_the_spec_leaves_goes_pod_by_pod(strategy: str, to: str, s
 def test_specs_in_quick_succession_cost_no_more_pods_than_one(strategy: str, to: list[str]) -> None:
     cluster, _, _ = half()
     cluster.spec["rollout"] = {**cluster.spec["rollout"], "strategy": strategy}
-    ask(cluster, to[0])
+    request_spec(cluster, to[0])
     leave(cluster, least=3, rounds=5)
     assert cluster.of("b")
-    ask(cluster, to[1])
+    request_spec(cluster, to[1])
     leave(cluster, least=3, rounds=1)
     cluster.verdict = CanaryVerdict(decided(cluster).asked.key, "promote", "as good")
     leave(cluster, least=3)
@@ -89,7 +89,7 @@ def test_a_share_is_that_of_its_pods_and_never_grows() -> None:
     cluster, _, _ = begun(count=3, room=3)
     cluster.settle(rounds=6, step_s=20)
     assert weights(cluster) == {"a": 80, "b": 20}
-    ask(cluster, "undo")
+    request_spec(cluster, "undo")
     # One of three pods, of which all are needed until another is there.
     assert weights(cluster) == {"a": 80, "b": 20}
     for server in cluster.of("a"):
@@ -101,7 +101,7 @@ def test_pods_that_answer_no_client_go_at_once() -> None:
     cluster, _, asked = half()
     for server in cluster.of("b"):
         server.ready = False
-    ask(cluster, "other")
+    request_spec(cluster, "other")
 
     assert {p.slot: (p.replicas, p.weight) for p in decided(cluster).slots} == {"a": (4, 100), "b": (0, 0)}
     assert RolloutRecord.of(cluster.records[asked]).result == RolloutResult.SUPERSEDED
@@ -111,7 +111,7 @@ def test_a_superseded_canary_goes_at_once_if_the_others_suffice() -> None:
     cluster, _, _ = begun(count=1, room=2)
     cluster.settle(rounds=4, step_s=1)
     assert split(cluster) == (1, 1)
-    ask(cluster, "other")
+    request_spec(cluster, "other")
 
     assert {p.slot: (p.replicas, p.weight) for p in decided(cluster).slots} == {"a": (1, 100), "b": (0, 0)}
 
@@ -119,7 +119,7 @@ def test_a_superseded_canary_goes_at_once_if_the_others_suffice() -> None:
 @pytest.mark.parametrize(("count", "stays"), [(0, 0), (1, 0), (3, 1), (4, 2), (9, 2)])
 def test_replicas_are_followed_while_a_superseded_canary_goes(count: int, stays: int) -> None:
     cluster, _, _ = half()
-    ask(cluster, "undo")
+    request_spec(cluster, "undo")
     cluster.spec |= {"replicas": count, "scaling": {"minReplicas": 0, "maxReplicas": 9}}
 
     assert {p.slot: p.replicas for p in decided(cluster).slots} == {"a": count, "b": stays}
@@ -128,7 +128,7 @@ def test_replicas_are_followed_while_a_superseded_canary_goes(count: int, stays:
 @pytest.mark.parametrize("lost", ["both", "the canary's", "the others'"])
 def test_the_wait_for_capacity_begins_when_pods_are_evicted(lost: str) -> None:
     cluster, _, _ = half()
-    ask(cluster, "other")
+    request_spec(cluster, "other")
     cluster.spec["rollout"] = {**cluster.spec["rollout"], "strategy": "Auto", "surgeWait": "2s"}
     for act in (cluster.operate, cluster.control, cluster.schedule):
         act()
@@ -154,7 +154,7 @@ def test_the_wait_for_capacity_begins_when_pods_are_evicted(lost: str) -> None:
 def test_a_superseded_canary_stays_under_surge_until_there_is_capacity() -> None:
     cluster, first, _ = half()
     cluster.spec["rollout"] = {"strategy": "Surge"}
-    ask(cluster, "undo")
+    request_spec(cluster, "undo")
     leave(cluster, least=4, rounds=12)
     assert (decided(cluster).phase, split(cluster)) == (RolloutPhase.BLOCKED, (4, 2))
     cluster.room = 5
@@ -168,7 +168,7 @@ def test_more_pods_than_capacity_do_not_keep_a_superseded_canary() -> None:
     cluster.spec["replicas"] = 6
     cluster.settle(rounds=10)
     assert cluster.ready == 4
-    ask(cluster, "undo")
+    request_spec(cluster, "undo")
     leave(cluster, least=3)
 
     assert (cluster.slots(), [s.revision for s in cluster.servers if s.ready]) == (["a"], [first] * 4)
@@ -191,7 +191,7 @@ def test_a_bad_canary_goes_at_once_even_if_superseded(word: str, when: str) -> N
     if when == "before":
         condemn()
         cluster.operate()
-    ask(cluster, "other")
+    request_spec(cluster, "other")
     if when == "after":
         assert weights(cluster) == {"a": 50, "b": 50}
     if when != "before":
@@ -216,24 +216,24 @@ def test_a_canary_with_an_unrouted_name_goes_at_once() -> None:
 
 def test_a_waiting_rollout_is_requeued_when_time_alone_lets_a_pod_go() -> None:
     cluster, _, _ = half()
-    ask(cluster, "other")
+    request_spec(cluster, "other")
     for act in (cluster.operate, cluster.control, cluster.schedule):
         act()
 
     assert decided(cluster).again_s == 60
     cluster.now += 60
     assert {p.slot: p.replicas for p in decided(cluster).slots} == {"a": 4, "b": 1}
-    assert told(cluster)["rollout"]["phase"] == "Progressing"
+    assert status_of(cluster)["rollout"]["phase"] == "Progressing"
 
 
 def test_the_status_says_what_it_waits_for_while_pods_give_way() -> None:
     cluster, _, _ = half()
-    ask(cluster, "undo")
+    request_spec(cluster, "undo")
     for act in (cluster.operate, cluster.control, cluster.schedule):
         act()
     cluster.now += 60
 
-    found = told(cluster)["rollout"]
+    found = status_of(cluster)["rollout"]
     assert found["phase"] == "Progressing"
     assert "needs 1 more nvidia.com/gpu" in found["message"]
 
@@ -242,7 +242,7 @@ def test_a_pod_whose_capacity_goes_to_another_costs_no_second_one() -> None:
     cluster, _, _ = half()
     cluster.spec["replicas"] = 6
     cluster.settle(rounds=10)
-    ask(cluster, "undo")
+    request_spec(cluster, "undo")
     looks = []
     # More are wanted than there is room for, and the scheduler takes its time.
     for _ in range(4):
@@ -257,7 +257,7 @@ def test_pods_that_are_about_to_go_elsewhere_are_not_counted_on() -> None:
     cluster, _, _ = begun(count=5, room=7)
     for act in (cluster.operate, cluster.control, cluster.schedule, cluster.start, cluster.operate):
         act()
-    ask(cluster, "undo")
+    request_spec(cluster, "undo")
 
     # The fifth of the old ones may be gone by the time that its count is five again.
     assert (split(cluster), [p.replicas for p in decided(cluster).slots]) == ((5, 1), [5, 1])
@@ -270,9 +270,9 @@ def test_a_canary_requested_again_keeps_its_pods_until_the_others_return() -> No
     cluster.verdict = None
     cluster.settle(rounds=4, step_s=31)
     assert split(cluster) == (3, 2)
-    ask(cluster, "other")
+    request_spec(cluster, "other")
     cluster.operate()
-    ask(cluster, "again")
+    request_spec(cluster, "again")
     found = decided(cluster)
     assert found.canary is not None
     assert (found.canary.pods, [p.replicas for p in found.slots]) == (1, [4, 2])
@@ -285,7 +285,7 @@ def test_a_canary_requested_again_keeps_its_pods_until_the_others_return() -> No
 def test_a_verdict_is_ignored_without_analysis() -> None:
     cluster, _, asked = half()
     cluster.spec["rollout"]["canary"]["analysis"] = "Off"
-    ask(cluster, "undo")
+    request_spec(cluster, "undo")
     cluster.verdict = CanaryVerdict(asked, "rollback", "errors 4 % against 0 %")
 
     assert weights(cluster) == {"a": 50, "b": 50}

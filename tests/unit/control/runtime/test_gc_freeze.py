@@ -12,7 +12,7 @@ from halcyon.control.runtime.gc_freeze import MIN_OBJECTS, OFTEN_S, SHARE, THAWE
 
 
 @dataclass
-class World:
+class ManualHeap:
     """What a heap is told."""
 
     size: int
@@ -21,11 +21,11 @@ class World:
 
 
 @asynccontextmanager
-async def running(world: World) -> AsyncGenerator[GcFreeze]:
+async def running(world: ManualHeap) -> AsyncGenerator[GcFreeze]:
     heap = GcFreeze(lambda: world.size, lambda: world.changes, every_s=0.0, clock=lambda: world.now)
     task = asyncio.create_task(heap.run())
     try:
-        await looks()
+        await run_checks()
         yield heap
     finally:
         task.cancel()
@@ -33,14 +33,14 @@ async def running(world: World) -> AsyncGenerator[GcFreeze]:
         gc.unfreeze()
 
 
-async def looks() -> None:
+async def run_checks() -> None:
     for _ in range(20):
         await asyncio.sleep(0)
 
 
 async def test_new_objects_are_frozen_once_they_are_many() -> None:
     before, usual = gc.get_freeze_count(), gc.get_threshold()
-    world = World(size=20 * MIN_OBJECTS)
+    world = ManualHeap(size=20 * MIN_OBJECTS)
     async with running(world) as heap:
         assert heap.settled == 1
         assert gc.get_freeze_count() > before
@@ -49,24 +49,24 @@ async def test_new_objects_are_frozen_once_they_are_many() -> None:
 
         kept = [[number] for number in range(1000)]
         frozen, world.changes = gc.get_freeze_count(), int(SHARE * world.size) - 1
-        await looks()
+        await run_checks()
         assert heap.settled == 1
 
         world.changes += 1
-        await looks()
+        await run_checks()
         assert heap.settled == 2
         assert gc.get_freeze_count() > frozen + 0.9 * len(kept)
     assert gc.get_threshold() == usual
 
 
 async def test_a_small_heap_is_left_until_a_thousand_changes_or_ten_minutes() -> None:
-    world = World(size=4, changes=0)
+    world = ManualHeap(size=4, changes=0)
     async with running(world) as heap:
         world.changes, world.now = MIN_OBJECTS - 1, OFTEN_S - 1
-        await looks()
+        await run_checks()
         assert heap.settled == 1
         world.now += 1
-        await looks()
+        await run_checks()
         assert heap.settled == 2
 
 
@@ -74,7 +74,7 @@ async def test_cycles_among_what_was_frozen_are_found_in_the_end() -> None:
     class Node:
         other: Node
 
-    async with running(World(size=4)) as heap:
+    async with running(ManualHeap(size=4)) as heap:
         one, two = Node(), Node()
         one.other, two.other = two, one
         heap.settle()

@@ -22,7 +22,7 @@ DIGITS = Key("team", "digits")
 FILES = Key("team", "files")
 
 
-class World:
+class ManualCaches:
     """Caches that are filled by hand, and the keys that they have enqueued."""
 
     def __init__(self) -> None:
@@ -60,7 +60,7 @@ def from_config_map(name: str = "digits", source: str = "files") -> Object:
 
 
 def test_a_relabelled_child_concerns_the_old_owner_and_the_new_one() -> None:
-    world = World()
+    world = ManualCaches()
     services = world.caches.children[kinds.SERVICE]
     world.store(services, labelled(kinds.SERVICE, "digits", "digits"))
     world.queued.clear()
@@ -71,7 +71,7 @@ def test_a_relabelled_child_concerns_the_old_owner_and_the_new_one() -> None:
 
 
 def test_a_child_without_an_owner_concerns_no_model() -> None:
-    world = World()
+    world = ManualCaches()
     obj = labelled(kinds.SERVICE, "digits", "digits")
     obj["metadata"]["labels"] = None
     world.store(world.caches.children[kinds.SERVICE], obj)
@@ -80,7 +80,7 @@ def test_a_child_without_an_owner_concerns_no_model() -> None:
 
 
 async def test_the_content_of_a_config_map_is_read_once_per_version() -> None:
-    world = World()
+    world = ManualCaches()
     world.store(world.caches.resources, from_config_map())
     await world.config_map(FILES)
     await world.look()
@@ -91,7 +91,7 @@ async def test_the_content_of_a_config_map_is_read_once_per_version() -> None:
 
 
 async def test_a_config_maps_content_is_forgotten_with_its_last_model() -> None:
-    world = World()
+    world = ManualCaches()
     await world.config_map(FILES)
     for name in ("digits", "second"):
         world.store(world.caches.resources, from_config_map(name))
@@ -106,7 +106,7 @@ async def test_a_config_maps_content_is_forgotten_with_its_last_model() -> None:
 
 
 async def test_a_config_maps_content_is_forgotten_when_the_model_changes_its_source() -> None:
-    world = World()
+    world = ManualCaches()
     world.store(world.caches.resources, from_config_map())
     await world.config_map(FILES)
     await world.look()
@@ -144,7 +144,7 @@ def written(manager: str, time: str, *fields: str, subresource: str = "") -> dic
 def test_the_last_writer_of_the_replicas_is_kept_of_managed_fields_alone(entries: Any, writer: str) -> None:
     obj = resource()
     obj["metadata"]["managedFields"] = entries
-    kept = World().caches.resources.project(obj)
+    kept = ManualCaches().caches.resources.project(obj)
 
     assert kept["metadata"]["replicasWriter"] == writer
     assert "managedFields" not in kept["metadata"]
@@ -169,7 +169,7 @@ def component_pod(
 
 
 def test_ready_balancers_are_distinguished_from_servers_and_those_of_others() -> None:
-    world = World()
+    world = ManualCaches()
     for obj in (
         component_pod("b-0", names.BALANCER),
         component_pod("b-1", names.BALANCER, ready=False),
@@ -184,7 +184,7 @@ def test_ready_balancers_are_distinguished_from_servers_and_those_of_others() ->
 
 
 def test_a_balancer_pod_wakes_no_reconcile_and_a_server_pod_does() -> None:
-    world = World()
+    world = ManualCaches()
     world.store(world.caches.pods, component_pod("b-0", names.BALANCER))
     assert world.queued == []
 
@@ -193,7 +193,7 @@ def test_a_balancer_pod_wakes_no_reconcile_and_a_server_pod_does() -> None:
 
 
 async def test_a_failing_balancer_wakes_a_reconcile_that_sees_it() -> None:
-    world = World()
+    world = ManualCaches()
     world.store(world.caches.resources, resource())
     world.store(world.caches.pods, component_pod("b-0", names.BALANCER))
     world.queued.clear()
@@ -237,7 +237,7 @@ def autoscaler(name: str, target: str, *, kind: str = "ModelDeployment", owner: 
     ],
 )
 async def test_an_external_hpa_is_found_by_its_target(hpa: Object, said: str) -> None:
-    world = World()
+    world = ManualCaches()
     world.store(world.caches.resources, resource())
     for owner in hpa["metadata"].get("ownerReferences", ()):
         owner["uid"] = UID if owner["uid"] == "UID" else owner["uid"]
@@ -258,7 +258,7 @@ async def test_an_external_hpa_is_found_by_its_target(hpa: Object, said: str) ->
     ],
 )
 async def test_an_autoscaler_on_a_deployment_of_servers_is_found_too(hpa: Object, below: dict[str, str]) -> None:
-    world = World()
+    world = ManualCaches()
     world.store(world.caches.resources, resource())
     world.store(world.caches.hpas, hpa)
 
@@ -269,7 +269,7 @@ async def test_an_autoscaler_on_a_deployment_of_servers_is_found_too(hpa: Object
 
 
 def test_an_hpa_on_our_deployment_concerns_its_owner_and_others_none() -> None:
-    world = World()
+    world = ManualCaches()
     world.store(world.caches.children[kinds.DEPLOYMENT], labelled(kinds.DEPLOYMENT, "digits-a", "digits"))
     world.queued.clear()
     world.store(world.caches.hpas, autoscaler("theirs", "digits-a", kind="Deployment"))
@@ -279,7 +279,7 @@ def test_an_hpa_on_our_deployment_concerns_its_owner_and_others_none() -> None:
 
 
 def test_an_autoscaler_that_takes_another_target_concerns_both() -> None:
-    world = World()
+    world = ManualCaches()
     world.store(world.caches.hpas, autoscaler("theirs", "digits"))
     assert world.queued == [DIGITS]
 
@@ -288,7 +288,7 @@ def test_an_autoscaler_that_takes_another_target_concerns_both() -> None:
 
 
 def test_the_caches_are_stale_until_they_have_our_own_write_of_replicas() -> None:
-    world = World()
+    world = ManualCaches()
     world.store(world.caches.resources, resource())
     made = resource()
     made["metadata"]["resourceVersion"] = "500"

@@ -43,7 +43,7 @@ from halcyon.kube.kinds import Key, Kind
 from halcyon.kube.malformed_objects import Malformed
 from halcyon.render import names
 from halcyon.signals.observation_store import ObservationStore
-from tests.unit.control.scope_builders import PVC, resource, view, world
+from tests.unit.control.scope_builders import PVC, applied_children, resource, scope_of
 from tests.unit.kube.memory_kube import MemoryKube
 
 WEIGHT_BYTES = 380_000
@@ -157,7 +157,7 @@ class Replica:
         """A model that was accepted, and its children."""
         made = resource({"scaling": {"maxReplicas": 3}, "replicas": 2})
         made["metadata"]["name"] = key.name
-        for (kind, _), child in world(view(resource=made)).items():
+        for (kind, _), child in applied_children(scope_of(resource=made)).items():
             self.take(child, kind)
         self.take(made)
 
@@ -220,7 +220,7 @@ def test_no_shape_of_any_field_hides_the_other_models(replica: Replica, value: A
 def test_a_field_of_another_type_is_never_accepted(value: Any) -> None:
     for path in [path for path in PLACES if path[0] == "spec"]:
         kept = _project_resource(put(WHOLE, path, value))
-        acceptance = plan.make(view(resource=kept)).acceptance
+        acceptance = plan.make(scope_of(resource=kept)).acceptance
 
         assert acceptance.accepted is False
         assert kept.get("malformed", [""])[0] in acceptance.message
@@ -258,7 +258,7 @@ def test_a_malformed_field_is_reported_with_value_and_good_example(spec: dict[st
     made = resource() | {"spec": spec}
     kept = _project_resource(made)
 
-    acceptance = plan.make(view(resource=kept)).acceptance
+    acceptance = plan.make(scope_of(resource=kept)).acceptance
 
     assert (acceptance.accepted, acceptance.reason, acceptance.message) == (False, Reason.INVALID, said)
 
@@ -279,15 +279,15 @@ def test_an_object_nested_beyond_reading_is_still_there(path: Path) -> None:
     assert replica.caches.resources.keys() == [GOOD, ODD]
     kept = replica.caches.resources.get(ODD)
     assert kept is not None
-    assert plan.make(view(resource=kept)).acceptance.accepted is (path[0] == "status")
+    assert plan.make(scope_of(resource=kept)).acceptance.accepted is (path[0] == "status")
 
 
 def test_an_accepted_spec_keeps_serving_beside_a_field_of_another_type() -> None:
-    children = world(view({"replicas": 3}))
+    children = applied_children(scope_of({"replicas": 3}))
     revisions = tuple(filter(None, (plan.revision.read(obj) for obj in children.values())))
     kept = _project_resource(resource({"replicas": 3, "scaling": "x"}))
 
-    planned = plan.make(view(resource=kept, children=children, revisions=revisions))
+    planned = plan.make(scope_of(resource=kept, children=children, revisions=revisions))
 
     assert planned.acceptance.reason is Reason.INVALID
     assert (planned.spec is not None, planned.replicas) == (True, 3)

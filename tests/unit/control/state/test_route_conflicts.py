@@ -17,7 +17,7 @@ from halcyon.kube.client import Object
 from halcyon.kube.kinds import Key
 from halcyon.render import gateway_routes, names
 from halcyon.render.site import Subject
-from tests.unit.control.scope_builders import pod, view, world
+from tests.unit.control.scope_builders import applied_children, pod, scope_of
 
 OLD, NEW = "2026-01-01T00:00:00Z", "2026-02-01T00:00:00Z"
 EDGE = {"name": "edge", "namespace": "infra"}
@@ -113,10 +113,10 @@ def test_a_route_is_of_its_model_and_at_its_gateways() -> None:
 def served(*beside: Object) -> Scope:
     """`digits`, whose routes its Gateway has taken, and others at that Gateway."""
     asked = gateway(grpc={"hostnames": ["grpc.example.com"]})
-    before = view({"traffic": {"balancer": "Gateway", "gateway": asked}}, gateway_api=True)
+    before = scope_of({"traffic": {"balancer": "Gateway", "gateway": asked}}, gateway_api=True)
     planned = make(before)
     assert planned.target is not None
-    children = world(before)
+    children = applied_children(before)
     yes = [{"type": name, "status": "True", "observedGeneration": 1} for name in ("Accepted", "ResolvedRefs")]
     for kind in kinds.ROUTES:
         found = children[kind, "digits"]

@@ -13,13 +13,13 @@ from halcyon.control.state.scope import Scope
 from halcyon.control.status import cold_start, status
 from halcyon.control.status.cold_start import ColdStart, start
 from tests.unit.cli.staged_causes import server
-from tests.unit.control.scope_builders import view
+from tests.unit.control.scope_builders import scope_of
 
 NOW = 1_795_000_000.0
 
 
-def told(*pods: Any, before: dict[str, Any] | None = None, longest_s: float = 600) -> dict[str, Any] | None:
-    now = view()
+def cold_start_of(*pods: Any, before: dict[str, Any] | None = None, longest_s: float = 600) -> dict[str, Any] | None:
+    now = scope_of()
     now = replace(now, pods=pods, resource={**now.resource, "status": {"coldStart": before} if before else {}})
     return cold_start.make(now, longest_s=longest_s)
 
@@ -28,7 +28,7 @@ def test_a_start_is_shown_by_its_parts() -> None:
     made = start(server("r", "a", NOW, age_s=100))
 
     assert made == ColdStart("a", NOW - 59, 41, (("scheduling", 1), ("pulling", 9), ("fetching", 4), ("loading", 27)))
-    found = told(server("r", "a", NOW, age_s=100))
+    found = cold_start_of(server("r", "a", NOW, age_s=100))
     assert found is not None
     assert epoch_seconds(found.pop("readyAt")) == NOW - 59
     assert found == {
@@ -47,7 +47,7 @@ def test_a_pod_that_is_not_ready_or_restarted_has_no_start() -> None:
 
     assert start(server("r", "a", NOW, ready=False)) is None
     assert start(restarted) is None
-    assert told(server("r", "a", NOW, ready=False)) is None
+    assert cold_start_of(server("r", "a", NOW, ready=False)) is None
 
 
 def test_parts_without_a_report_are_left_out() -> None:
@@ -61,16 +61,16 @@ def test_parts_without_a_report_are_left_out() -> None:
 
 def test_the_last_start_counts_and_stays_when_its_pod_goes() -> None:
     old, new = server("r", "old", NOW, age_s=900), server("r", "new", NOW, age_s=100)
-    last = told(old, new)
+    last = cold_start_of(old, new)
 
     assert last is not None
     assert last["pod"] == "new"
-    assert told(old, before=last) == last
-    assert told(before=last) == last
+    assert cold_start_of(old, before=last) == last
+    assert cold_start_of(before=last) == last
 
 
 def test_a_start_longer_than_the_limit_is_none() -> None:
-    assert told(server("r", "a", NOW), longest_s=40) is None
+    assert cold_start_of(server("r", "a", NOW), longest_s=40) is None
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_a_start_longer_than_the_limit_is_none() -> None:
     ],
 )
 def test_pods_are_counted_by_what_they_are_doing(pod: dict[str, Any], counted: dict[str, int]) -> None:
-    before = view()
+    before = scope_of()
     target = make(before).target
     assert target is not None
     now: Scope = replace(before, pods=(server(target.key, "a", NOW, **pod),), revisions=(target,))

@@ -12,13 +12,13 @@ from halcyon.control.state.scope import Scope
 from halcyon.control.status import status
 from halcyon.kube import kinds
 from halcyon.kube.client import Object
-from tests.unit.control.scope_builders import pod, view, world
+from tests.unit.control.scope_builders import applied_children, pod, scope_of
 
 EDGE = {"name": "edge", "grpc": {"hostnames": ["grpc.example.com"]}}
 YES = {"Accepted": ("True", ""), "ResolvedRefs": ("True", "")}
 
 
-def told(conditions: dict[str, tuple[str, str]], *, gateway: str = "edge", generation: int = 2) -> Object:
+def route_status(conditions: dict[str, tuple[str, str]], *, gateway: str = "edge", generation: int = 2) -> Object:
     listed = [
         {"type": name, "status": state, "reason": "Why", "message": message, "observedGeneration": generation}
         for name, (state, message) in conditions.items()
@@ -30,10 +30,10 @@ def served(
     balancer: str = "Gateway", *, http: Object | None = None, grpc: Object | None = None, **fields: Any
 ) -> Scope:
     """A ready server, and routes of generation 2 with these statuses."""
-    before = view({"traffic": {"balancer": balancer, "gateway": EDGE}}, gateway_api=True)
+    before = scope_of({"traffic": {"balancer": balancer, "gateway": EDGE}}, gateway_api=True)
     planned = make(before)
     assert planned.target is not None
-    children = world(before)
+    children = applied_children(before)
     for kind, said in ((kinds.HTTP_ROUTE, http), (kinds.GRPC_ROUTE, grpc)):
         children[kind, "digits"]["metadata"]["generation"] = 2
         children[kind, "digits"]["status"] = said or {}
@@ -52,14 +52,20 @@ def conditions(now: Scope) -> dict[str, tuple[str, str, str]]:
     ("now", "expected"),
     [
         (served(gateway_api=False), ("False", "GatewayApiMissing")),
-        (view({"traffic": {"balancer": "Gateway", "gateway": EDGE}}, gateway_api=True), ("Unknown", "RoutesPending")),
+        (
+            scope_of({"traffic": {"balancer": "Gateway", "gateway": EDGE}}, gateway_api=True),
+            ("Unknown", "RoutesPending"),
+        ),
         (served(), ("Unknown", "RoutesPending")),
-        (served(http=told(YES)), ("Unknown", "RoutesPending")),
-        (served(http=told(YES), grpc=told(YES, gateway="another")), ("Unknown", "RoutesPending")),
-        (served(http=told(YES), grpc=told(YES, generation=1)), ("Unknown", "RoutesPending")),
-        (served(http=told(YES), grpc=told({"Accepted": ("True", "")})), ("Unknown", "RoutesPending")),
-        (served(http=told(YES), grpc=told(YES | {"ResolvedRefs": ("False", "no port")})), ("False", "RoutesRefused")),
-        (served(http=told(YES), grpc=told(YES)), ("True", "RoutesAccepted")),
+        (served(http=route_status(YES)), ("Unknown", "RoutesPending")),
+        (served(http=route_status(YES), grpc=route_status(YES, gateway="another")), ("Unknown", "RoutesPending")),
+        (served(http=route_status(YES), grpc=route_status(YES, generation=1)), ("Unknown", "RoutesPending")),
+        (served(http=route_status(YES), grpc=route_status({"Accepted": ("True", "")})), ("Unknown", "RoutesPending")),
+        (
+            served(http=route_status(YES), grpc=route_status(YES | {"ResolvedRefs": ("False", "no port")})),
+            ("False", "RoutesRefused"),
+        ),
+        (served(http=route_status(YES), grpc=route_status(YES)), ("True", "RoutesAccepted")),
     ],
 )
 def test_the_condition_follows_its_table(now: Scope, expected: tuple[str, str]) -> None:
@@ -67,7 +73,7 @@ def test_the_condition_follows_its_table(now: Scope, expected: tuple[str, str]) 
 
 
 def test_the_gateways_message_is_shown_in_its_words() -> None:
-    now = served(http=told(YES), grpc=told(YES | {"ResolvedRefs": ("False", "no port 8001")}))
+    now = served(http=route_status(YES), grpc=route_status(YES | {"ResolvedRefs": ("False", "no port 8001")}))
 
     assert conditions(now)["RoutesAccepted"][2] == "Gateway team/edge: GRPCRoute: ResolvedRefs: Why: no port 8001"
 
@@ -75,9 +81,9 @@ def test_the_gateways_message_is_shown_in_its_words() -> None:
 def test_ready_waits_for_the_gateway_only_where_there_are_no_balancers() -> None:
     assert conditions(served())["Ready"][:2] == ("Unknown", "Unknown")
     assert conditions(served(gateway_api=False))["Ready"][:2] == ("False", "GatewayApiMissing")
-    assert conditions(served(http=told(YES), grpc=told(YES)))["Ready"][:2] == ("True", "Ready")
+    assert conditions(served(http=route_status(YES), grpc=route_status(YES)))["Ready"][:2] == ("True", "Ready")
     assert conditions(served("HAProxy"))["Ready"][:2] == ("True", "Ready")
 
 
 def test_routes_have_no_condition_without_a_gateway() -> None:
-    assert "RoutesAccepted" not in conditions(view())
+    assert "RoutesAccepted" not in conditions(scope_of())

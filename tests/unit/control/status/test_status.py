@@ -25,7 +25,7 @@ from halcyon.scaling.planner.outputs import PlanPart
 from halcyon.scaling.policy.decision import Change, Decision, Signal
 from tests.drawn import draws
 from tests.strategies import documents
-from tests.unit.control.scope_builders import pod, resource, stranger, view, world
+from tests.unit.control.scope_builders import applied_children, conflicting_object, pod, resource, scope_of
 from tests.unit.control.status import kstatus
 
 NOW = "2026-01-02T03:04:05Z"
@@ -68,10 +68,10 @@ def deployed(
     **fields: Any,
 ) -> Scope:
     """A view some time after the plan was applied: so many pods ready and starting, and ready ones of another revision."""
-    before = view(spec, **{k: v for k, v in fields.items() if k in {"metrics_api", "source"}})
+    before = scope_of(spec, **{k: v for k, v in fields.items() if k in {"metrics_api", "source"}})
     planned = make(before)
     assert planned.target is not None
-    children = world(before)
+    children = applied_children(before)
     count = ready + starting
     children[kinds.DEPLOYMENT, "digits-a"]["metadata"]["generation"] = 1
     children[kinds.DEPLOYMENT, "digits-a"]["status"] = {
@@ -103,7 +103,7 @@ def condition(now: Scope, kind: str) -> tuple[str, str, str] | None:
     return found.get(kind)
 
 
-def told(now: Scope, kind: str) -> tuple[str, str] | None:
+def reason_and_message(now: Scope, kind: str) -> tuple[str, str] | None:
     found = condition(now, kind)
     return None if found is None else found[:2]
 
@@ -117,7 +117,7 @@ def reconciled(now: Scope) -> str:
 
 
 def test_accepted_is_true_where_the_spec_is_valid_and_its_source_there() -> None:
-    assert told(deployed(), "Accepted") == ("True", "Accepted")
+    assert reason_and_message(deployed(), "Accepted") == ("True", "Accepted")
 
 
 def test_accepted_is_false_where_the_api_server_refused_a_write() -> None:
@@ -127,13 +127,13 @@ def test_accepted_is_false_where_the_api_server_refused_a_write() -> None:
 
 
 def test_accepted_is_false_if_a_name_is_taken() -> None:
-    now = view(children={(kinds.SERVICE, "digits"): stranger(kinds.SERVICE, "digits")})
+    now = scope_of(children={(kinds.SERVICE, "digits"): conflicting_object(kinds.SERVICE, "digits")})
 
-    assert told(now, "Accepted") == ("False", "Conflict")
+    assert reason_and_message(now, "Accepted") == ("False", "Conflict")
 
 
 def test_accepted_is_false_where_the_spec_is_broken() -> None:
-    now = view({"replicas": 2, "batching": {"maxBatchSize": 0}})
+    now = scope_of({"replicas": 2, "batching": {"maxBatchSize": 0}})
 
     assert condition(now, "Accepted") == (
         "False", "Invalid", "spec.batching.maxBatchSize is 0: Input should be greater than or equal to 1",
@@ -151,7 +151,7 @@ def test_a_broken_spec_after_a_good_one_says_what_keeps_serving() -> None:
 def test_accepted_is_false_where_the_source_is_missing() -> None:
     missing = "ConfigMap team/m doesn't exist"
 
-    assert condition(view(source=SourceState(missing=missing)), "Accepted") == ("False", "SourceNotFound", missing)
+    assert condition(scope_of(source=SourceState(missing=missing)), "Accepted") == ("False", "SourceNotFound", missing)
 
 
 # ModelLoaded
@@ -177,11 +177,11 @@ def test_accepted_is_false_where_the_source_is_missing() -> None:
         (deployed(ready=0, starting=1, signals=Signals(load_errors={"gone": "old news"})), ("Unknown", "Loading")),
         (deployed(ready=0, starting=1, old=1), ("Unknown", "Loading")),
         (deployed(ready=0, old=1), ("Unknown", "Unknown")),
-        (view(), ("Unknown", "Unknown")),
+        (scope_of(), ("Unknown", "Unknown")),
     ],
 )
 def test_model_loaded_follows_its_table(now: Scope, expected: tuple[str, str]) -> None:
-    assert told(now, "ModelLoaded") == expected
+    assert reason_and_message(now, "ModelLoaded") == expected
 
 
 def test_a_model_that_does_not_load_is_reported_in_tritons_words() -> None:
@@ -189,8 +189,8 @@ def test_a_model_that_does_not_load_is_reported_in_tritons_words() -> None:
 
     assert condition(now, "ModelLoaded") == ("False", "LoadFailed", "unexpected shape")
     assert of(now)["model"] == {"name": "digits", "error": "unexpected shape"}
-    assert told(now, "Ready") == ("False", "LoadFailed")
-    assert told(now, "Stalled") == ("True", "LoadFailed")
+    assert reason_and_message(now, "Ready") == ("False", "LoadFailed")
+    assert reason_and_message(now, "Stalled") == ("True", "LoadFailed")
 
 
 # ServersReady
@@ -210,11 +210,11 @@ def test_a_model_that_does_not_load_is_reported_in_tritons_words() -> None:
         (deployed(ready=0, starting=1, troubled={"containers": PULLING}), ("False", "ImagePullFailed")),
         (deployed(ready=0, starting=1), ("False", "NoneReady")),
         (deployed(ready=0), ("False", "NoneReady")),
-        (view({"replicas": -1}), ("Unknown", "Unknown")),
+        (scope_of({"replicas": -1}), ("Unknown", "Unknown")),
     ],
 )
 def test_servers_ready_follows_its_table(now: Scope, expected: tuple[str, str]) -> None:
-    assert told(now, "ServersReady") == expected
+    assert reason_and_message(now, "ServersReady") == expected
 
 
 def test_servers_that_are_partly_ready_say_what_the_others_wait_for() -> None:
@@ -243,11 +243,11 @@ def test_pods_that_cannot_be_created_are_reported_in_the_api_servers_words() -> 
         (deployed(balancers=1), ("True", "BalancerReady")),
         (deployed(balancers=0), ("False", "BalancerNotReady")),
         (deployed({"traffic": {"balancer": "Service"}}), ("True", "NoBalancer")),
-        (view(), ("Unknown", "Unknown")),
+        (scope_of(), ("Unknown", "Unknown")),
     ],
 )
 def test_balancer_ready_follows_its_table(now: Scope, expected: tuple[str, str]) -> None:
-    assert told(now, "BalancerReady") == expected
+    assert reason_and_message(now, "BalancerReady") == expected
 
 
 def test_balancer_pods_that_cannot_be_created_are_reported() -> None:
@@ -264,7 +264,10 @@ def test_a_failing_balancer_is_reported_if_none_is_ready() -> None:
     )
     now = replace(deployed(balancers=0), balancer_trouble=why)
     assert condition(now, "BalancerReady") == ("False", "BalancerNotReady", f"0 of 2 balancers are ready: {why}")
-    assert told(replace(deployed(balancers=1), balancer_trouble=why), "BalancerReady") == ("True", "BalancerReady")
+    assert reason_and_message(replace(deployed(balancers=1), balancer_trouble=why), "BalancerReady") == (
+        "True",
+        "BalancerReady",
+    )
 
 
 def test_limitations_of_a_balancer_are_shown_whether_or_not_another_serves() -> None:
@@ -312,11 +315,11 @@ def of_mode(mode: str) -> dict[str, Any]:
             ("True", "ScalingActive"),
         ),
         (deployed(SCALING, signals=HEARD, scaling=decided()), ("True", "ScalingActive")),
-        (view({"replicas": -1}), ("Unknown", "Unknown")),
+        (scope_of({"replicas": -1}), ("Unknown", "Unknown")),
     ],
 )  # fmt: skip
 def test_scaling_active_follows_its_table(now: Scope, expected: tuple[str, str]) -> None:
-    assert told(now, "ScalingActive") == expected
+    assert reason_and_message(now, "ScalingActive") == expected
 
 
 def test_a_missing_metric_is_named_and_the_replicas_stay() -> None:
@@ -445,9 +448,9 @@ def test_a_batch_delay_beyond_the_request_timeout_causes_a_warning(spec: dict[st
 @pytest.mark.parametrize(
     ("now", "expected"),
     [
-        (view({"replicas": -1}), ("False", "Invalid")),
+        (scope_of({"replicas": -1}), ("False", "Invalid")),
         (deployed(refused="no"), ("False", "Forbidden")),
-        (view(), ("Unknown", "Unknown")),
+        (scope_of(), ("Unknown", "Unknown")),
         (deployed(balancers=0), ("False", "BalancerNotReady")),
         (deployed({"traffic": {"balancer": "Service"}}), ("True", "Ready")),
         (deployed({"replicas": 0}, ready=0), ("True", "ScaledToZero")),
@@ -463,7 +466,7 @@ def test_a_batch_delay_beyond_the_request_timeout_causes_a_warning(spec: dict[st
     ],
 )
 def test_ready_follows_its_table(now: Scope, expected: tuple[str, str]) -> None:
-    assert told(now, "Ready") == expected
+    assert reason_and_message(now, "Ready") == expected
 
 
 # Reconciling
@@ -472,7 +475,7 @@ def test_ready_follows_its_table(now: Scope, expected: tuple[str, str]) -> None:
 @pytest.mark.parametrize(
     ("now", "expected"),
     [
-        (view(), "True"),
+        (scope_of(), "True"),
         (deployed(server={"observedGeneration": 0}), "True"),
         (deployed(ready=1, old=1), "True"),
         (deployed(ready=0, starting=1), "True"),
@@ -481,12 +484,12 @@ def test_ready_follows_its_table(now: Scope, expected: tuple[str, str]) -> None:
         (deployed({"replicas": 5}, ready=1), None),
         (deployed({"replicas": 5}, ready=1, starting=4), None),
         (deployed({"replicas": 0}, ready=0), None),
-        (view({"replicas": -1}), None),
+        (scope_of({"replicas": -1}), None),
         (deployed(refused="no"), None),
     ],
 )
 def test_reconciling_is_there_until_the_revision_is_reached(now: Scope, expected: str | None) -> None:
-    found = told(now, "Reconciling")
+    found = reason_and_message(now, "Reconciling")
 
     assert (found and found[0]) == expected
 
@@ -499,10 +502,18 @@ LATE = {"conditions": [{"type": "Progressing", "status": "False", "reason": "Pro
 @pytest.mark.parametrize(
     ("now", "expected"),
     [
-        (view({"replicas": -1}), ("True", "Invalid")),
+        (scope_of({"replicas": -1}), ("True", "Invalid")),
         (deployed(refused="no"), ("True", "Forbidden")),
-        (view(children={(kinds.SERVICE, "digits"): stranger(kinds.SERVICE, "digits")}), ("True", "Conflict")),
-        (view(children={(kinds.SERVICE, "digits"): stranger(kinds.SERVICE, "digits", owner_uid="old")}), None),
+        (
+            scope_of(children={(kinds.SERVICE, "digits"): conflicting_object(kinds.SERVICE, "digits")}),
+            ("True", "Conflict"),
+        ),
+        (
+            scope_of(
+                children={(kinds.SERVICE, "digits"): conflicting_object(kinds.SERVICE, "digits", owner_uid="old")}
+            ),
+            None,
+        ),
         (
             deployed(ready=0, starting=1, troubled={"init": fetcher("ModelConfigInvalid")}),
             ("True", "ModelConfigInvalid"),
@@ -513,7 +524,7 @@ LATE = {"conditions": [{"type": "Progressing", "status": "False", "reason": "Pro
     ],
 )
 def test_stalled_follows_its_table(now: Scope, expected: tuple[str, str] | None) -> None:
-    assert told(now, "Stalled") == expected
+    assert reason_and_message(now, "Stalled") == expected
 
 
 # What tools make of it
@@ -526,13 +537,18 @@ def test_stalled_follows_its_table(now: Scope, expected: tuple[str, str] | None)
         (deployed({"replicas": 0}, ready=0), "Current"),
         (deployed({"replicas": 5}, ready=1, starting=4), "Current"),
         (deployed(SCALING, foreign_autoscaler="theirs"), "Current"),
-        (view(), "InProgress"),
+        (scope_of(), "InProgress"),
         (deployed(ready=0, starting=1), "InProgress"),
         (deployed(ready=1, old=1), "InProgress"),
         (deployed(balancers=0), "InProgress"),
-        (view(children={(kinds.SERVICE, "digits"): stranger(kinds.SERVICE, "digits", owner_uid="old")}), "InProgress"),
-        (view({"replicas": -1}), "Failed"),
-        (view(source=SourceState(missing="no")), "Failed"),
+        (
+            scope_of(
+                children={(kinds.SERVICE, "digits"): conflicting_object(kinds.SERVICE, "digits", owner_uid="old")}
+            ),
+            "InProgress",
+        ),
+        (scope_of({"replicas": -1}), "Failed"),
+        (scope_of(source=SourceState(missing="no")), "Failed"),
         (deployed(refused="no"), "Failed"),
         (deployed(ready=0, starting=1, troubled={"init": fetcher("ModelConfigInvalid")}), "Failed"),
         (deployed(ready=0, starting=1, server=LATE), "Failed"),
@@ -590,10 +606,12 @@ def test_a_status_always_fits_the_schema(
 
 
 def test_a_conflicting_deployment_is_ignored() -> None:
-    strangers = {(kinds.DEPLOYMENT, name): stranger(kinds.DEPLOYMENT, name) for name in ("digits-a", "digits-balancer")}
-    now = view(children=strangers)
+    strangers = {
+        (kinds.DEPLOYMENT, name): conflicting_object(kinds.DEPLOYMENT, name) for name in ("digits-a", "digits-balancer")
+    }
+    now = scope_of(children=strangers)
 
-    assert told(now, "BalancerReady") == ("Unknown", "Unknown")
+    assert reason_and_message(now, "BalancerReady") == ("Unknown", "Unknown")
     assert "current" not in of(now)["revision"]
 
 
@@ -625,7 +643,7 @@ def test_the_selector_and_the_addresses_are_those_of_the_children() -> None:
 
 
 def test_a_spec_that_was_never_accepted_has_only_its_reason() -> None:
-    made = of(view({"replicas": -1}))
+    made = of(scope_of({"replicas": -1}))
 
     assert set(made) == {"observedGeneration", "conditions", "replicas", "selector", "summary"}
     assert made["summary"] == {"ready": "0/0", "state": "Invalid"}

@@ -14,7 +14,7 @@ from halcyon.scaling.planner.headroom import Headroom
 from halcyon.scaling.planner.scale_down_hold import FIRST_S, MAX_HOLD_S, MIN_HOLD_S, ScaleDownHold
 
 
-def seen(rates: list[float], arrivals: ArrivalRate | None = None, at: float = 0.0) -> ArrivalRate:
+def observed_rate(rates: list[float], arrivals: ArrivalRate | None = None, at: float = 0.0) -> ArrivalRate:
     arrivals, total = arrivals or ArrivalRate().with_sample(at, 0.0, block_s=2.0), 0.0
     total = arrivals.counts[-1]
     for rate in rates:
@@ -40,14 +40,14 @@ def test_a_rise_is_seen_at_the_same_moments_for_any_first_sample(began_s: float)
 
 
 def test_a_steady_rate_is_its_mean() -> None:
-    assert seen([50.0] * 100).rate() == pytest.approx(50.0)
+    assert observed_rate([50.0] * 100).rate() == pytest.approx(50.0)
 
 
 def test_a_step_is_proven_within_seconds_and_never_overrated() -> None:
-    arrivals = seen([20.0] * 120)
+    arrivals = observed_rate([20.0] * 120)
     rates = []
     for _ in range(10):
-        arrivals = seen([200.0], arrivals)
+        arrivals = observed_rate([200.0], arrivals)
         rates.append(arrivals.rate() or 0.0)
     assert rates[1] > 175
     assert rates[-1] > 185
@@ -55,8 +55,8 @@ def test_a_step_is_proven_within_seconds_and_never_overrated() -> None:
 
 
 def test_an_unproven_change_moves_the_rate_no_more_than_minutes_do() -> None:
-    calm = seen([100.0] * 120)
-    rates = [(seen([more] * 4, calm).rate() or 0) for more in (118.0, 126.0, 136.0)]
+    calm = observed_rate([100.0] * 120)
+    rates = [(observed_rate([more] * 4, calm).rate() or 0) for more in (118.0, 126.0, 136.0)]
     # 5 standard errors of 504 in 4 s are 28 a second, and two of 544 are 12.
     assert rates == [
         pytest.approx(100 + 4 * 18 / 124),
@@ -67,9 +67,9 @@ def test_an_unproven_change_moves_the_rate_no_more_than_minutes_do() -> None:
 
 def test_the_rate_of_a_steady_load_is_the_mean_of_fifteen_minutes() -> None:
     drawn = np.random.Generator(np.random.PCG64(3)).poisson(100, 1800).astype(float).tolist()
-    arrivals, told, minutes = seen(drawn[:900]), [], []
+    arrivals, told, minutes = observed_rate(drawn[:900]), [], []
     for count in drawn[900:]:
-        arrivals = seen([count], arrivals)
+        arrivals = observed_rate([count], arrivals)
         told.append(arrivals.rate() or 0.0)
         minutes.append(arrivals.mean(60.0))
     assert arrivals.rate() == pytest.approx(sum(drawn[-900:]) / 900, rel=0.005)
@@ -78,14 +78,14 @@ def test_the_rate_of_a_steady_load_is_the_mean_of_fifteen_minutes() -> None:
 
 @pytest.mark.parametrize(("before", "after"), [(100.0, 20.0), (100.0, 92.0)])
 def test_a_load_that_has_fallen_takes_the_rate_along_within_a_minute(before: float, after: float) -> None:
-    arrivals = seen([before] * 900)
-    told = [(arrivals := seen([after], arrivals)).rate() or 0.0 for _ in range(62)]
+    arrivals = observed_rate([before] * 900)
+    told = [(arrivals := observed_rate([after], arrivals)).rate() or 0.0 for _ in range(62)]
     assert all(later <= earlier for earlier, later in pairwise(told))
     assert after <= told[-1] <= after + 2 * arrivals.error() + 1e-9
 
 
 def test_old_samples_do_not_hide_that_the_load_has_grown() -> None:
-    arrivals = seen([40.0] * 840 + [50.0] * 62)
+    arrivals = observed_rate([40.0] * 840 + [50.0] * 62)
     assert arrivals.rate() == pytest.approx(50.0 - 2 * arrivals.error(), rel=0.01)
 
 
@@ -106,7 +106,9 @@ def test_the_dispersion_is_that_of_the_load_however_long_its_blocks_are(
 
 def poisson(seed: int, seconds: int, group: float = 1.0) -> ArrivalRate:
     """30 requests a second, in groups of `group`: a dispersion of as much."""
-    return seen(list(group * np.random.Generator(np.random.PCG64(seed)).poisson(30 / group, seconds).astype(float)))
+    return observed_rate(
+        list(group * np.random.Generator(np.random.PCG64(seed)).poisson(30 / group, seconds).astype(float))
+    )
 
 
 @pytest.mark.parametrize("group", [1.0, 5.0])
@@ -144,30 +146,32 @@ def test_the_dispersion_is_one_once_sizes_have_learnt_the_noise() -> None:
 
 
 def test_a_few_seconds_prove_nothing_at_the_start() -> None:
-    arrivals = seen([20.0, 20.0, 45.0])
+    arrivals = observed_rate([20.0, 20.0, 45.0])
     assert arrivals.rate() == pytest.approx(arrivals.mean(60.0)), "the last second is no step yet"
 
 
 def test_a_few_equal_seconds_by_chance_make_no_step_of_noise() -> None:
     """A fifth of noise in each second is possible until it's known; where few arrive, chance alone is as much."""
     many, few = [1000.0] * 12, [5.0] * 12
-    arrivals = seen([*many, 1200.0, 1200.0])
+    arrivals = observed_rate([*many, 1200.0, 1200.0])
     assert arrivals.rate() == pytest.approx(arrivals.mean(60.0))
-    assert (seen([*many, 3000.0, 3000.0]).rate() or 0) > 2400
-    assert (seen([*many * 6, 1200.0, 1200.0]).rate() or 0) > 1150, "noise that is known to be none"
-    assert (seen([*few, 30.0, 30.0]).rate() or 0) > 20
+    assert (observed_rate([*many, 3000.0, 3000.0]).rate() or 0) > 2400
+    assert (observed_rate([*many * 6, 1200.0, 1200.0]).rate() or 0) > 1150, "noise that is known to be none"
+    assert (observed_rate([*few, 30.0, 30.0]).rate() or 0) > 20
 
 
 def test_a_busy_first_second_is_no_surer_than_its_noise_allows() -> None:
-    assert seen([2000.0]).sure() < 0.75
-    assert seen([2000.0] * 30).sure() > 0.98
+    assert observed_rate([2000.0]).sure() < 0.75
+    assert observed_rate([2000.0] * 30).sure() > 0.98
 
 
 def test_a_step_after_quiet_is_proven_at_once_and_noise_with_it() -> None:
-    quiet = seen([0.0] * 60)
-    assert (seen([100.0, 100.0], quiet).rate() or 0.0) > 80
+    quiet = observed_rate([0.0] * 60)
+    assert (observed_rate([100.0, 100.0], quiet).rate() or 0.0) > 80
     drawn = (5.0 * np.random.Generator(np.random.PCG64(seed)).poisson(20, 62).astype(float) for seed in range(50))
-    assert float(np.median([seen(list(counts), quiet).spread.noise for counts in drawn])) == pytest.approx(5, rel=0.2)
+    assert float(np.median([observed_rate(list(counts), quiet).spread.noise for counts in drawn])) == pytest.approx(
+        5, rel=0.2
+    )
 
 
 @given(
@@ -198,14 +202,14 @@ def test_a_load_that_comes_and_goes_is_known_as_soon_each_time(
 def test_a_burst_among_the_first_blocks_is_no_noise() -> None:
     drawn = list(np.random.Generator(np.random.PCG64(1)).poisson(30, 70).astype(float))
     drawn[20:24] = [400.0] * 4
-    assert seen(drawn).spread.noise < 3
+    assert observed_rate(drawn).spread.noise < 3
 
 
 def test_seconds_of_evidence_raise_the_rate_by_and_by() -> None:
     drawn = np.random.Generator(np.random.PCG64(1)).poisson(200, 90).astype(float).tolist()
     arrivals, sure = ArrivalRate().with_sample(0.0, 0.0, block_s=2.0), []
     for count in drawn:
-        arrivals = seen([count], arrivals)
+        arrivals = observed_rate([count], arrivals)
         sure.append(arrivals.sure())
     assert 0.6 < sure[0] < 0.75
     assert sure[29] > 0.98
@@ -214,7 +218,7 @@ def test_seconds_of_evidence_raise_the_rate_by_and_by() -> None:
 
 
 def test_a_silence_is_one_sample_whatever_its_seconds() -> None:
-    arrivals = seen([float(count) for count in np.random.Generator(np.random.PCG64(7)).poisson(60, 300)])
+    arrivals = observed_rate([float(count) for count in np.random.Generator(np.random.PCG64(7)).poisson(60, 300)])
     at, total = arrivals.times[-1] + 300.0, arrivals.counts[-1] + 300 * 60 * 1.05
     assert arrivals.with_sample(at, total, block_s=2.0).spread.value < arrivals.spread.value + 0.5
 
@@ -222,21 +226,23 @@ def test_a_silence_is_one_sample_whatever_its_seconds() -> None:
 @given(st.integers(0, 2**16), st.integers(0, 80), st.floats(1.0, 300.0), st.floats(0.0, 300.0))
 def test_the_rate_is_monotone_in_the_last_counter_value(seed: int, seconds: int, last: float, more: float) -> None:
     drawn = random.Random(seed)
-    arrivals = seen([drawn.uniform(0, 100) for _ in range(seconds)])
-    assert (seen([last], arrivals).rate() or 0) <= (seen([last + more], arrivals).rate() or 0) + 1e-9
+    arrivals = observed_rate([drawn.uniform(0, 100) for _ in range(seconds)])
+    assert (observed_rate([last], arrivals).rate() or 0) <= (observed_rate([last + more], arrivals).rate() or 0) + 1e-9
 
 
 def test_a_ramp_is_extrapolated_and_a_step_is_not() -> None:
-    ramp = seen([50.0] * 300 + [50 + 0.5 * second for second in range(200)]).rising(60.0)
+    ramp = observed_rate([50.0] * 300 + [50 + 0.5 * second for second in range(200)]).rising(60.0)
     assert ramp == pytest.approx(180.0, rel=0.08)
     for after in range(5, 120, 5):
-        stepped = seen([50.0] * 300 + [100.0] * after).rising(60.0)
+        stepped = observed_rate([50.0] * 300 + [100.0] * after).rising(60.0)
         assert stepped is None or stepped <= 101
 
 
 def test_a_ramp_before_a_slow_start_is_seen_sooner_than_the_start() -> None:
     calm = [50.0] * 900
-    early = [seen([*calm, *(50 + 0.5 * second for second in range(seconds))]).rising(400.0) for seconds in (60, 110)]
+    early = [
+        observed_rate([*calm, *(50 + 0.5 * second for second in range(seconds))]).rising(400.0) for seconds in (60, 110)
+    ]
     # As far ahead as it was seen, and no further: 50 + 0.5 x 110 now, and 100 s of it to come.
     assert early[1] == pytest.approx(155, rel=0.08)
     assert (early[0] or 0) <= 130
@@ -244,9 +250,9 @@ def test_a_ramp_before_a_slow_start_is_seen_sooner_than_the_start() -> None:
 
 def test_noise_is_no_trend() -> None:
     drawn = random.Random(1)
-    arrivals, alarms = seen([100.0] * 60), 0
+    arrivals, alarms = observed_rate([100.0] * 60), 0
     for _ in range(3000):
-        arrivals = seen([max(drawn.gauss(100, 20), 0)], arrivals)
+        arrivals = observed_rate([max(drawn.gauss(100, 20), 0)], arrivals)
         alarms += arrivals.rising(60.0) is not None
     assert alarms <= 30
 
@@ -259,9 +265,9 @@ def test_noisy_stairs_are_no_trend(stairs: tuple[int, ...], horizon_s: float) ->
     for seed in range(15):
         drawn = np.random.Generator(np.random.PCG64(seed))
         calm = [stairs[0]] * 300 + [rate for rate in stairs[1:-1] for _ in range(60)]
-        arrivals = seen([float(count) for count in drawn.poisson(calm)])
+        arrivals = observed_rate([float(count) for count in drawn.poisson(calm)])
         for count in drawn.poisson(stairs[-1], 60).tolist():
-            arrivals = seen([float(count)], arrivals)
+            arrivals = observed_rate([float(count)], arrivals)
             foreseen.append(arrivals.rising(horizon_s) is not None)
     assert sum(foreseen) < 0.2 * len(foreseen)
 
@@ -270,9 +276,9 @@ def test_noisy_stairs_are_no_trend(stairs: tuple[int, ...], horizon_s: float) ->
 def test_a_noisy_step_is_hardly_ever_a_steep_trend(before: int, after: int) -> None:
     foreseen = []
     for seed in range(30):
-        arrivals = seen([float(before)] * 300)
+        arrivals = observed_rate([float(before)] * 300)
         for count in np.random.Generator(np.random.PCG64(seed)).poisson(after, 60).tolist():
-            arrivals = seen([float(count)], arrivals)
+            arrivals = observed_rate([float(count)], arrivals)
             foreseen.append((arrivals.rising(60.0) or 0.0) > (arrivals.rate() or 0.0) + 0.05 * after)
     assert sum(foreseen) < 0.08 * len(foreseen)
 
@@ -281,9 +287,11 @@ def test_a_noisy_ramp_is_a_trend() -> None:
     foreseen = []
     for seed in range(20):
         drawn = np.random.Generator(np.random.PCG64(seed))
-        arrivals = seen([float(count) for count in drawn.poisson([50.0] * 300 + [50 + 0.5 * s for s in range(30)])])
+        arrivals = observed_rate(
+            [float(count) for count in drawn.poisson([50.0] * 300 + [50 + 0.5 * s for s in range(30)])]
+        )
         for count in drawn.poisson([65 + 0.5 * second for second in range(90)]).tolist():
-            arrivals = seen([float(count)], arrivals)
+            arrivals = observed_rate([float(count)], arrivals)
             foreseen.append((arrivals.rising(60.0) or 0.0) > (arrivals.rate() or 0.0) + 5)
     assert sum(foreseen) > 0.8 * len(foreseen)
 
@@ -291,8 +299,8 @@ def test_a_noisy_ramp_is_a_trend() -> None:
 @given(st.integers(0, 2**16), st.floats(0.0, 300.0), st.floats(0.0, 300.0))
 def test_more_in_the_last_second_never_is_a_reason_against_a_trend(seed: int, last: float, more: float) -> None:
     drawn = random.Random(seed)
-    arrivals = seen([drawn.uniform(0, second) for second in range(1, 120)])
-    less, much = (seen([now], arrivals).rising(60.0) or 0.0 for now in (last, last + more))
+    arrivals = observed_rate([drawn.uniform(0, second) for second in range(1, 120)])
+    less, much = (observed_rate([now], arrivals).rising(60.0) or 0.0 for now in (last, last + more))
     assert less <= much + 1e-9
 
 
@@ -305,7 +313,7 @@ def test_a_restarted_process_goes_on_counting() -> None:
 
 
 def test_a_clock_set_back_resets_the_rate_and_does_not_blind() -> None:
-    arrivals = seen([50.0] * 100)
+    arrivals = observed_rate([50.0] * 100)
     for second in range(1, 30):
         arrivals = arrivals.with_sample(
             100.0 - 3600 + second, arrivals.raw + 20.0 if arrivals.raw else 0.0, block_s=2.0
@@ -315,8 +323,8 @@ def test_a_clock_set_back_resets_the_rate_and_does_not_blind() -> None:
 
 def test_the_dispersion_distinguishes_bursts_from_poisson() -> None:
     drawn = random.Random(2)
-    plain = seen([float(sum(drawn.random() < 0.05 for _ in range(400))) for _ in range(900)])
-    bursty = seen([float(10 * sum(drawn.random() < 0.005 for _ in range(400))) for _ in range(900)])
+    plain = observed_rate([float(sum(drawn.random() < 0.05 for _ in range(400))) for _ in range(900)])
+    bursty = observed_rate([float(10 * sum(drawn.random() < 0.005 for _ in range(400))) for _ in range(900)])
     assert plain.spread.value == pytest.approx(1.0, abs=0.35)
     assert 6 < bursty.spread.value < 15
 

@@ -36,7 +36,7 @@ from halcyon.scaling.policy.decision import (
     of_plan,
     of_rules,
 )
-from tests.unit.control.scope_builders import view
+from tests.unit.control.scope_builders import scope_of
 
 SIGNALS = (
     Signal("requestRate", value=412.0, at=9.0),
@@ -226,7 +226,7 @@ CHANGES = st.lists(
 @given(CHANGES)
 def test_changes_are_read_from_the_status_as_they_were_written_there(changes: list[Change]) -> None:
     told = Reconciled(Acceptance(accepted=True, reason=Reason.ACCEPTED, message=""), actuator=Actuator.HPA)
-    written = status_scaling.make(view(scaling=PublishedScaling(changes=tuple(changes))), told)
+    written = status_scaling.make(scope_of(scaling=PublishedScaling(changes=tuple(changes))), told)
 
     assert changes_from(written.get("decisions")) == changes
 

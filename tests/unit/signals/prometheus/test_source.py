@@ -34,32 +34,32 @@ def rows(metric: str, value: str, *, age_s: float = 1.0, **labels: str) -> Rows:
     ]
 
 
-def told(*answers: Rows) -> Utilisation | None:
+def utilisation_of(*answers: Rows) -> Utilisation | None:
     return dcgm.answered([row for answer in answers for row in answer]).pods.get(("ns", "m"))
 
 
 def test_the_mean_of_several_gpus_is_as_old_as_their_oldest() -> None:
-    found = told(rows(ACTIVE, "0.5", UUID="a", age_s=3), rows(ACTIVE, "1", UUID="b", age_s=9))
+    found = utilisation_of(rows(ACTIVE, "0.5", UUID="a", age_s=3), rows(ACTIVE, "1", UUID="b", age_s=9))
     assert found == Utilisation(75.0, 9.0, dcgm.Metric(ACTIVE))
 
 
 def test_slices_of_one_gpu_are_distinguished_by_their_number() -> None:
-    found = told(rows(ACTIVE, "0.1", UUID="a", GPU_I_ID="1"), rows(ACTIVE, "0.3", UUID="a", GPU_I_ID="2"))
+    found = utilisation_of(rows(ACTIVE, "0.1", UUID="a", GPU_I_ID="1"), rows(ACTIVE, "0.3", UUID="a", GPU_I_ID="2"))
     assert found is not None
     assert found.percent == pytest.approx(20)
 
 
 def test_a_gpu_is_not_idle_if_plain_utilisation_is_zero_in_slices() -> None:
-    assert told(rows(UTIL, "0", GPU_I_ID="1")) is None
-    assert told(rows(UTIL, "0"), rows(ACTIVE, "NaN", GPU_I_ID="1")) is None
+    assert utilisation_of(rows(UTIL, "0", GPU_I_ID="1")) is None
+    assert utilisation_of(rows(UTIL, "0"), rows(ACTIVE, "NaN", GPU_I_ID="1")) is None
 
 
 def test_plain_utilisation_stands_in_for_an_unknown_one_without_slices() -> None:
-    assert told(rows(UTIL, "30"), rows(ACTIVE, "NaN")) == Utilisation(30.0, 1.0, dcgm.Metric(UTIL))
+    assert utilisation_of(rows(UTIL, "30"), rows(ACTIVE, "NaN")) == Utilisation(30.0, 1.0, dcgm.Metric(UTIL))
 
 
 def test_a_share_a_little_above_one_is_one() -> None:
-    found = told(rows(ACTIVE, "1.02"))
+    found = utilisation_of(rows(ACTIVE, "1.02"))
     assert found is not None
     assert found.percent == 100
 
@@ -82,9 +82,9 @@ def test_impossible_values_are_left_out_and_counted(metric: str, value: str) -> 
 
 
 def test_a_value_is_known_until_stale_and_not_without_its_time() -> None:
-    assert told(rows(UTIL, "30", age_s=STALE_S)) is not None
-    assert told(rows(UTIL, "30", age_s=STALE_S + 0.1)) is None
-    assert told(rows(UTIL, "30")[:1]) is None
+    assert utilisation_of(rows(UTIL, "30", age_s=STALE_S)) is not None
+    assert utilisation_of(rows(UTIL, "30", age_s=STALE_S + 0.1)) is None
+    assert utilisation_of(rows(UTIL, "30")[:1]) is None
 
 
 def test_the_pod_is_the_exported_one_where_there_is_one() -> None:
@@ -109,7 +109,7 @@ def test_a_utilisation_is_always_a_young_percentage(
         rows(metric, str(value), age_s=age_s, UUID=f"{index}", GPU_I_ID=part)
         for index, (metric, value, age_s, part) in enumerate(samples)
     ]
-    found = told(*answers)
+    found = utilisation_of(*answers)
     if found is not None:
         assert 0 <= found.percent <= 100
         assert 0 <= found.age_s <= STALE_S + 1e-6
