@@ -159,7 +159,7 @@ def test_a_model_that_changes_meanwhile_is_not_put_together_from_two(
         return bring(*given)  # type: ignore[arg-type]  # as they were given
 
     monkeypatch.setattr(module, "_download_part", after_a_change)
-    assert "was changed while it was downloaded" in refusal(remote, to, StoreError)
+    assert "changed during the download" in refusal(remote, to, StoreError)
 
 
 def test_a_store_that_nobody_answers_at_and_one_on_this_machine(to: Path) -> None:
