@@ -165,7 +165,10 @@ async def test_the_probes_answer_and_nothing_else_does() -> None:
     health = _Health()
     server = await probes.serve(health, host="127.0.0.1", port=0)
     port = server.sockets[0].getsockname()[1]
-    assert await _get(port, b"GET /healthz HTTP/1.1\r\n\r\n") == ("503 Service Unavailable", "no plan yet\n")
+    assert await _get(port, b"GET /healthz HTTP/1.1\r\n\r\n") == (
+        "503 Service Unavailable",
+        "the plan has not been read yet\n",
+    )
     health.why = None
     assert await _get(port, b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n") == ("200 OK", "ok\n")
     assert (await _get(port, b"GET /readyz?verbose HTTP/1.1\r\n\r\n"))[0] == "200 OK"

@@ -122,7 +122,7 @@ def test_a_name_longer_than_a_file_name_may_be_is_refused(tmp_path: Path) -> Non
 
 
 def test_a_folder_of_markers_alone_holds_nothing(tmp_path: Path) -> None:
-    with pytest.raises(SourceError, match="s3://b/m holds nothing"):
+    with pytest.raises(SourceError, match="s3://b/m is empty"):
         brought({"m/": b"", "m/1/": b""}, tmp_path)
 
 

@@ -156,8 +156,8 @@ def test_a_model_that_changes_meanwhile_is_not_put_together_from_two(
         store.put("models/moving/1/weights.bin", b"b" * 1000)
         return bring(*given)  # type: ignore[arg-type]  # as they were given
 
-    monkeypatch.setattr(module, "_bring", after_a_change)
-    assert "was changed while it was downloaded" in refusal(remote, to, StoreError)
+    monkeypatch.setattr(module, "_download_part", after_a_change)
+    assert "changed during the download" in refusal(remote, to, StoreError)
 
 
 def test_an_unreachable_store_and_one_on_this_machine_are_reported(to: Path) -> None:

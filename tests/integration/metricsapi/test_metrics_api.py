@@ -206,10 +206,10 @@ async def test_discovery_says_what_there_is(tmp_path: Path) -> None:
     ("reading", "words"),
     [
         (Missing("no agent"), "queueDepth of ModelDeployment ns/digits is unknown: no agent"),
-        (RulesReading(50.0, 1, Missing("stale"), None), "not known: stale"),
-        (RulesReading(50.0, 1, Value(math.nan, 48.0), None), "not known"),
-        (RulesReading(50.0, 1, Value(-1.0, 48.0), None), "not known"),
-        (RulesReading(50.0, 1, Value(math.inf, 48.0), None), "not known"),
+        (RulesReading(50.0, 1, Missing("stale"), None), "unknown: stale"),
+        (RulesReading(50.0, 1, Value(math.nan, 48.0), None), "unknown"),
+        (RulesReading(50.0, 1, Value(-1.0, 48.0), None), "unknown"),
+        (RulesReading(50.0, 1, Value(math.inf, 48.0), None), "unknown"),
     ],
 )
 async def test_a_missing_value_is_an_error_with_its_reason(
