@@ -72,9 +72,10 @@ test-readme: bootstrap ## README's own words in a fresh cluster with an image re
 test-guides: bootstrap ## every shell block of docs/quickstart.md, docs/troubleshooting.md and docs/guides, in a fresh cluster with the chart
 	@$(PY) -m pytest e2e/guides -q
 
-COMPAT := $(addprefix tests/integration/test_,chart_installed.py crd.py hostile.py image_source.py manifests.py metrics_api.py network_policies.py \
-  operator_bad_input.py operator_children.py operator_conflicts.py operator_direct.py operator_election.py operator_modes.py \
-  operator_planner.py operator_rights.py refresh.py rollout.py secrets.py site_policy.py)
+COMPAT := $(addprefix tests/integration/,api/test_crd.py api/test_hostile_specs.py api/test_site_policy.py \
+  autoscaling/test_direct_scaling.py autoscaling/test_planner.py chart/test_installation.py chart/test_manifests.py \
+  cli/test_refresh.py metricsapi/test_metrics_api.py $(addprefix operator/test_,bad_input.py children.py conflicting_objects.py \
+  image_source.py leader_election.py network_policies.py rights.py rollout.py routing_modes.py secrets.py))
 
 .PHONY: test-compat
 test-compat: bootstrap ## what the API server's version could change, on the oldest and newest that are supported (VERSIONS="1.31 1.36"), control planes only

@@ -1,8 +1,8 @@
 """Seventy inputs by which people try to get past an operator, as rows: what is tried, and what must come of it.
 
 The rows are those of the project's research on what went wrong in other operators, in its order and numbers; where a row names a
-field that this resource hasn't, that there is none is what it tries. tests/integration/test_hostile.py tries all of it on a real API
-server beside a real operator; tests/unit/control/test_hostile_specs.py holds `off` against the plan of a reconcile alone.
+field that this resource hasn't, that there is none is what it tries. tests/integration/api/test_hostile_specs.py tries all of it on a real API
+server beside a real operator; tests/unit/control/acceptance/test_hostile_specs.py holds `off` against the plan of a reconcile alone.
 
     admission    it must
     on           be refused by the API server, in these words; or, where only the operator can tell, not be accepted
@@ -199,9 +199,9 @@ ROWS: tuple[Row, ...] = (
         both(CLAIM, {"uri": {"url": "http://10.0.0.1/a.tar"}}, "a download over http:// can be modified in transit"),
         _url("s3://models/a", endpoint="http://[::1]:6443"),
     ), beside=(
-        "tests/integration/test_download_door.py::test_where_no_model_may_be_taken_from",
-        "tests/integration/test_download_door.py::test_a_name_that_leads_inside_is_refused_when_it_is_connected_to",
-        "tests/integration/test_download.py::test_a_redirect_to_another_host_is_not_followed",
+        "tests/integration/fetch/test_egress_proxy.py::test_forbidden_download_addresses_are_refused",
+        "tests/integration/fetch/test_egress_proxy.py::test_a_name_that_leads_inside_is_refused_when_it_is_connected_to",
+        "tests/integration/fetch/test_download.py::test_a_redirect_to_another_host_is_not_followed",
     ), why="a name says nothing of its address: the download looks at what it connects to"),
     Row(18, "a password in an address", (_url("https://user:pass@host/x.tar"), _url("s3://key:secret@models/a"), _url("https://host/x.tar?X-Amz-Signature=0"), _url("s3://models/a", endpoint="https://user:pass@host"))),
     Row(19, "commands in an address or a path", (_url("s3://bucket/$(reboot)"), _url("https://host/`id`.tar"), _url("s3://models/a", region="$(id)"), *tuple(bad(CLAIM, _claim("x", path=path), _MATCH, "persistentVolumeClaim.path is") for path in ("$(reboot)", "`id`", "; rm -rf /", "--option")))),
@@ -209,9 +209,9 @@ ROWS: tuple[Row, ...] = (
     Row(21, "an archive that leads out, or is endless", (unknown(f"{CLAIM}.archive", "https://example.com/bomb.zip"),), beside=(
         "tests/unit/fetch/test_main.py::test_a_link_that_can_not_be_followed_is_refused",
         "tests/unit/fetch/test_main.py::test_a_path_through_a_link_out_of_the_volume_is_refused",
-        "tests/unit/fetch/test_unpack.py::test_a_name_that_leads_out_is_refused",
-        "tests/unit/fetch/test_unpack.py::test_links_and_devices_are_refused_with_what_to_do",
-        "tests/unit/fetch/test_unpack.py::test_a_bomb_stops_at_the_limit_before_it_is_written",
+        "tests/unit/fetch/test_archive.py::test_a_name_that_leads_out_is_refused",
+        "tests/unit/fetch/test_archive.py::test_links_and_devices_are_refused_with_what_to_do",
+        "tests/unit/fetch/test_archive.py::test_a_bomb_stops_at_the_limit_before_it_is_written",
     ), why="what a volume or an archive holds is read by a fetcher, in a pod"),
     Row(22, "an image of anybody's", (
         both("runtime.image", "evil.example/triton:26.07", "spec.runtime.image is evil.example/triton:26.07, which this site does not allow"),
@@ -276,7 +276,7 @@ ROWS: tuple[Row, ...] = (
         bad("batching", {"maxQueueDelay": "2m"}, "must be between 0us and 1m", "spec.batching.maxQueueDelay"),
         bad("traffic.requestTimeout", "2h", "must be between 10ms and 1h"),
     ), beside=(
-        "tests/unit/control/test_status.py::test_a_batch_that_is_waited_for_longer_than_its_requests_live_is_warned_of",
+        "tests/unit/control/status/test_status.py::test_a_batch_delay_beyond_the_request_timeout_causes_a_warning",
     ), why="a wait that is allowed and longer than requests live is taken with a warning"),
     Row(38, "a GPU's target without a GPU", (
         both("scaling", {"maxReplicas": 2, "targets": {"gpuUtilization": 80}}, "spec.scaling.targets.gpuUtilization is set but spec.runtime.gpu.count is 0"),
@@ -301,14 +301,14 @@ ROWS: tuple[Row, ...] = (
         bad("model.deep", _deep(200), 'unknown field "spec.model.deep"', "recursion limit exceeded"),
     ), deed="annotations_without_end"),
     Row(44, "documents that grow when they are read", deed="yaml_bombs", beside=(
-        "tests/unit/cli/test_lint.py::test_aliases_are_gone_through_once",
-        "tests/unit/cli/test_lint.py::test_any_text_is_either_read_or_named",
+        "tests/unit/cli/lint/test_checks.py::test_aliases_are_gone_through_once",
+        "tests/unit/cli/lint/test_checks.py::test_a_text_is_either_read_or_named",
     ), why="files on a user's machine are read by `halcyon lint`, which no API server stands before"),
     Row(45, "another kind of source or GPU under the same name", deed="another_source", beside=(
-        "tests/unit/render/test_children.py::test_a_change_of_what_a_server_pod_is_made_of_is_a_new_revision",
+        "tests/unit/render/test_children.py::test_a_changed_ingredient_of_a_server_pod_is_a_new_revision",
     ), why="of a GPU that is another one: what makes a revision new is the builders' alone"),
     Row(46, "a name that is somebody else's", deed="somebody_s_name", beside=(
-        "tests/integration/test_operator_conflicts.py::test_an_object_that_is_not_ours_is_left_untouched_and_nothing_else_is_made",
+        "tests/integration/operator/test_conflicting_objects.py::test_a_conflicting_object_is_left_untouched_and_no_other_is_made",
     ), why="each way to be a stranger, and what becomes of children that are there"),
     Row(47, "an object that claims to be ours", deed="spoofed_owner"),
     Row(48, "finalizers, and a deletion that is raced", deed="finalizers"),
@@ -336,16 +336,16 @@ ROWS: tuple[Row, ...] = (
         unknown("traffic.rewrite", '"\nbackend x; '),
         unknown("traffic.haproxy", {"snippet": "http-request lua.evil"}),
     ), beside=(
-        "tests/unit/balancer/test_haproxy_config.py::test_a_model_name_that_could_be_syntax_is_refused_with_an_example",
-        "tests/unit/balancer/test_haproxy_config.py::test_text_that_is_not_a_name_never_reaches_the_file",
+        "tests/unit/balancer/config/test_haproxy_cfg.py::test_a_model_name_that_could_be_syntax_is_refused_with_an_example",
+        "tests/unit/balancer/config/test_haproxy_cfg.py::test_text_that_is_not_a_name_never_reaches_the_file",
     ), why="what HAProxy is told is written by the agent, in a pod"),
     Row(55, "certificates of others, or none", (
         bad("traffic.tls", {"secretName": "other/x"}, _MATCH, "spec.traffic.tls.secretName is"),
         bad("traffic.tls", {"secretName": "x", "namespace": "other"}, "unknown field", "spec.traffic.tls.namespace is not a field"),
     ), beside=(
-        "tests/integration/test_balancer_tls.py::test_without_a_certificate_nobody_can_come_until_there_is_one",
-        "tests/integration/test_balancer_tls.py::test_one_that_has_expired_takes_no_good_ones_place_and_the_days_that_are_left_are_told",
-        "tests/unit/balancer/test_haproxy_config.py::test_a_port_with_tls_never_takes_plain_text_and_without_a_certificate_nothing",
+        "tests/integration/balancer/test_tls.py::test_clients_are_rejected_until_the_first_certificate_is_there",
+        "tests/integration/balancer/test_tls.py::test_an_expired_certificate_replaces_no_good_one_and_the_expiry_is_reported",
+        "tests/unit/balancer/config/test_haproxy_cfg.py::test_a_tls_port_never_takes_plain_text_and_is_closed_without_certificate",
     ), why="a certificate that lacks, or has expired, is read by the agent, in a pod"),
     Row(56, "where metrics are asked, and what", (
         bad("scaling", {"maxReplicas": 2, "serverAddress": "http://evil/"}, "unknown field", "spec.scaling.serverAddress is not a field"),
@@ -379,7 +379,7 @@ ROWS: tuple[Row, ...] = (
     Row(63, "a route that another model has", (
         both("traffic.gateway", _gateway(http={"hostnames": ["a.victim.models.example.com"]}), "has the hostnames a.victim.models.example.com"),
     ), beside=(
-        "tests/integration/test_operator_gateway.py::test_of_two_models_that_ask_for_the_same_requests_the_younger_is_told_until_they_differ",
+        "tests/integration/operator/test_gateway_routes.py::test_the_younger_of_two_conflicting_models_says_so_until_they_differ",
     ), why="two models of names that both may have: nothing is refused, and the younger is told"),
     Row(64, "shares of a canary that don't add up", tuple(
         bad("rollout", {"strategy": "Canary", "canary": {"steps": [{"weight": weight} for weight in weights]}}, words, off)
@@ -393,16 +393,16 @@ ROWS: tuple[Row, ...] = (
     Row(65, "applying and deleting without pause", deed="without_pause"),
     Row(66, "ten thousand objects", deed="quota"),
     Row(67, "namespaces that nobody watches, or that end", deed="namespace_that_ends", beside=(
-        "tests/integration/test_chart_installed.py::test_two_releases_for_different_namespaces_stand_side_by_side",
+        "tests/integration/chart/test_installation.py::test_two_releases_for_different_namespaces_stand_side_by_side",
     ), why="of a namespace that nobody watches: the operator of this table watches all"),
     Row(68, "the longest names there are", deed="longest_names"),
     Row(69, "code of a model's own", (both("model.backend", "python", "spec.model.backend is python, which this site does not allow (allowed: onnxruntime, tensorrt"),), beside=(
-        "tests/unit/fetch/test_backends.py::test_a_model_whose_backend_is_not_on_the_list_is_refused",
+        "tests/unit/fetch/test_backend_policy.py::test_a_model_whose_backend_is_not_on_the_list_is_refused",
     ), why="which backend a model's own configuration names is read in the pod"),
     Row(70, "APIs by which one client reads another's memory", (
         unknown("traffic.sharedMemory", True),
         unknown("model.responseCache", {"enable": True}),
     ), beside=(
-        "tests/unit/render/test_children.py::test_what_could_be_used_against_others_is_closed_at_each_server",
+        "tests/unit/render/test_children.py::test_exploitable_features_are_closed_at_each_server",
     ), why="which APIs Triton has is in the arguments of a pod"),
 )  # fmt: skip

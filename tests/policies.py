@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from halcyon.api.policy.site_policy import SitePolicy
 from tests.strategies import Document
-from tests.unit.api.cases import CONFIG_MAP, document
+from tests.unit.api.spec_cases import CONFIG_MAP, document
 
 DIGEST = "sha256:" + "a" * 64
 GATEWAY = {"name": "edge", "namespace": "infra", "http": {"hostnames": ["a.team.example.com"]}}

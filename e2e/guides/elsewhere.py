@@ -12,7 +12,7 @@ RUN_BY = {
     "kubectl -n halcyon-system port-forward": "e2e/guides/test_dashboard_page.py",
     "kubectl -n NAMESPACE create token": "e2e/guides/test_dashboard_page.py",
     "kubectl logs POD -c fetch": "e2e/scenarios/test_download.py",
-    "pip install . ./cli": "tests/integration/test_wheel.py",
+    "pip install . ./cli": "tests/integration/cli/test_wheel.py",
 }
 """`make` runs its own targets: continuous integration, or a person; that each is there is looked at with the pages."""
 

@@ -88,13 +88,13 @@ def test_lines_are_drawn_where_their_values_are_and_gaps_stay_empty(charts: Page
     assert pixel(charts, "second", 200, 300)[3] == 0
 
 
-def test_a_limit_far_above_does_not_press_what_is_measured_to_the_ground(charts: Page) -> None:
+def test_a_limit_far_above_the_values_leaves_their_lines_readable(charts: Page) -> None:
     assert charts.evaluate("first.plot.scales.y.max") == 80
     charts.evaluate("first.show({ ...series, far: Array(360).fill(200) })")
     assert charts.evaluate("first.plot.scales.y.max") == 200
 
 
-def test_both_charts_tell_what_is_under_the_pointer(charts: Page) -> None:
+def test_both_charts_show_the_values_under_the_pointer(charts: Page) -> None:
     expect(figure(charts, "Second").locator(".readout")).to_have_text("Now: b 359")
     charts.mouse.move(*at(charts, "First", 200))
     expect(figure(charts, "First").locator(".readout")).to_contain_text("a 70, far 100000")
@@ -107,7 +107,7 @@ def test_both_charts_tell_what_is_under_the_pointer(charts: Page) -> None:
     expect(figure(charts, "Second").locator(".readout")).to_have_text("Now: b 359")
 
 
-def test_what_is_pointed_at_stays_the_same_time_when_points_come(charts: Page) -> None:
+def test_the_time_under_the_pointer_stays_when_points_arrive(charts: Page) -> None:
     told = figure(charts, "Second").locator(".readout")
     for point in (lambda: charts.mouse.move(*at(charts, "First", 200)), lambda: charts.keyboard.press("PageUp")):
         point()
@@ -121,7 +121,7 @@ def test_what_is_pointed_at_stays_the_same_time_when_points_come(charts: Page) -
         figure(charts, "Second").locator(".chart").focus()
 
 
-def test_a_decision_is_marked_where_it_was_and_tells_its_reason(charts: Page) -> None:
+def test_a_decision_is_marked_at_its_time_and_shows_its_reason(charts: Page) -> None:
     mark = figure(charts, "First").locator(".mark")
     expect(mark).to_have_count(1)
     expect(mark).to_have_attribute("title", "1 to 2: a queue")
@@ -169,7 +169,7 @@ def test_a_stretch_is_chosen_by_keyboard_and_followed(charts: Page) -> None:
     expect(charts.locator("figure")).to_have_count(2)
 
 
-def test_it_never_looks_so_close_that_there_is_no_line(charts: Page) -> None:
+def test_the_zoom_ends_before_a_line_is_gone(charts: Page) -> None:
     figure(charts, "Second").locator(".chart").focus()
     for _ in range(12):
         charts.keyboard.press("+")
@@ -205,7 +205,7 @@ def test_a_chart_is_as_wide_as_its_room(charts: Page) -> None:
         assert charts.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
-def test_where_nothing_is_known_that_is_said_until_something_is(charts: Page) -> None:
+def test_an_empty_chart_says_so_until_a_value_is_known(charts: Page) -> None:
     nothing = figure(charts, "First").get_by_text("There are no values in this hour.")
     expect(nothing).to_be_hidden()
     charts.evaluate("first.show({ ...series, a: Array(360).fill(null) })")

@@ -183,7 +183,7 @@ def test_the_specification_is_read_when_it_is_asked_for(page: Page, leader: Oper
     expect(page.get_by_label("What Halcyon sets")).to_contain_text('"model_name": "digits"')
 
 
-def test_what_if_says_why_it_can_say_nothing(page: Page, leader: Operator, served: Space) -> None:
+def test_the_what_if_form_says_why_it_has_no_answer(page: Page, leader: Operator, served: Space) -> None:
     assert served.settled("digits")
     page.goto(f"{url(leader)}#/live/digits")
     page.get_by_text("What if the targets were different").click()
@@ -193,7 +193,7 @@ def test_what_if_says_why_it_can_say_nothing(page: Page, leader: Operator, serve
     assert axe(page) == []
 
 
-def test_a_model_that_is_not_there_is_said_so_and_shown_once_it_is(bare: Page, leader: Operator, live: Space) -> None:
+def test_a_missing_model_is_reported_and_shown_once_it_exists(bare: Page, leader: Operator, live: Space) -> None:
     assert live.get(kinds.MODEL_DEPLOYMENT, "later") is None
     bare.goto(f"{url(leader)}#/live/later")  # of which the browser's console tells as well
     expect(bare.get_by_role("alert")).to_have_text("there is no ModelDeployment live/later")
@@ -214,7 +214,7 @@ def sights(page: Page, fleet: Fleet, leader: Operator, served: Space) -> dict[st
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 390], ids=["desktop", "phone"])
-def test_nothing_is_wrong_for_who_uses_a_reader_and_nothing_sticks_out(
+def test_a_screen_reader_finds_no_fault_and_no_element_overflows(
     page: Page, sights: dict[str, tuple[str, Callable[[], None]]], scheme: str, width: int
 ) -> None:
     page.set_viewport_size({"width": width, "height": 800})
@@ -239,7 +239,7 @@ def test_the_theme_is_chosen_and_kept(models: Page) -> None:
     expect(models.locator("html")).to_have_attribute("data-theme", "dark")
 
 
-def test_what_the_dashboard_costs_the_operator(page: Page, fleet: Fleet) -> None:
+def test_the_dashboard_costs_the_operator_a_bounded_amount(page: Page, fleet: Fleet) -> None:
     """Figures only. Both operators are the same but for the dashboard; neither leads."""
     both = (fleet.shows, fleet.plain)
 

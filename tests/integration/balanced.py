@@ -135,7 +135,7 @@ async def raw(port: int, request: bytes) -> tuple[int, dict[str, str], bytes]:
         writer.close()
 
 
-async def ask(port: int, method: str, target: str) -> tuple[int, dict[str, str], bytes]:
+async def http_response(port: int, method: str, target: str) -> tuple[int, dict[str, str], bytes]:
     request = f"{method} {target} HTTP/1.1\r\nHost: x\r\nUser-Agent: t\r\nContent-Length: 0\r\n\r\n"
     return await raw(port, request.encode("latin-1"))
 
@@ -164,7 +164,7 @@ class Process:
 
     async def probe(self, path: str) -> tuple[int, bytes]:
         try:
-            status, _, body = await ask(self.port, "GET", path)
+            status, _, body = await http_response(self.port, "GET", path)
         except (OSError, asyncio.IncompleteReadError):
             return 0, b""
         return status, body

@@ -15,7 +15,7 @@ from e2e.cluster.cluster import Cluster
 from halcyon.kube import kinds
 from halcyon.kube.kinds import Kind
 from tests.strategies import Document
-from tests.unit.control.objects import resource
+from tests.unit.control.scope_builders import resource
 
 STRICT = {"dryRun": "All", "fieldValidation": "Strict"}
 LIMIT_S = 40

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from halcyon.kube import kinds
 from halcyon.kube.kinds import Kind
 from tests.hostile import DIGEST, spec
-from tests.integration.hostile_scene import Scene, model
+from tests.integration.hostile_scene import HostileNamespace, model
 from tests.integration.operator_space import MERGE, Object, Space
 from tests.integration.waiting import until
 
@@ -36,7 +36,7 @@ def labelled(children: list[Object], name: str, namespace: str) -> list[str]:
     return found
 
 
-def own_key(scene: Scene) -> list[str]:
+def own_key(scene: HostileNamespace) -> list[str]:
     """A model beside the operator asks for its key: no admission policy holds there, so the operator must know."""
     there, name = Space(scene.space.api, scene.operator.namespace), "r7-own"
     asked = spec("runtime.env", [{"name": "A", "secretKeyRef": {"name": "halcyon-tls", "key": "tls.key"}}])
@@ -47,7 +47,7 @@ def own_key(scene: Scene) -> list[str]:
     return left + ([] if "the operator's own key" in message else [message])
 
 
-def gpus_of_a_namespace(scene: Scene) -> list[str]:
+def gpus_of_a_namespace(scene: HostileNamespace) -> list[str]:
     """Models that are right by themselves and too much together, created at the same moment, and one that grows by /scale."""
     asked, names = spec() | {"runtime": {"gpu": {"count": 8}}}, [f"r30-{n}" for n in range(6)]
     with ThreadPoolExecutor(len(names)) as pool:
@@ -79,7 +79,7 @@ def gpus_of_a_namespace(scene: Scene) -> list[str]:
     return escaped + ([] if len(later) == 1 else [f"{later} were accepted"])
 
 
-def numbers_that_json_has_not(scene: Scene) -> list[str]:
+def numbers_that_json_has_not(scene: HostileNamespace) -> list[str]:
     """NaN and infinity, as some clients write them."""
     escaped = []
     for text in ("NaN", "Infinity", "1e309"):
@@ -89,7 +89,7 @@ def numbers_that_json_has_not(scene: Scene) -> list[str]:
     return escaped
 
 
-def own_labels(scene: Scene) -> list[str]:
+def own_labels(scene: HostileNamespace) -> list[str]:
     """Those of a ModelDeployment are its own business: no child has them."""
     labels = {
         "sidecar.istio.io/inject": "true",
@@ -103,7 +103,7 @@ def own_labels(scene: Scene) -> list[str]:
     return escaped
 
 
-def annotations_without_end(scene: Scene) -> list[str]:
+def annotations_without_end(scene: HostileNamespace) -> list[str]:
     """As many as Kubernetes takes: the operator keeps nothing of its own there that might not fit any more."""
     scene.serve("r43", annotations={"example.com/a": "x" * 250_000})
     return []
@@ -118,7 +118,7 @@ _BOMB = "\n".join(
 """Nine to the ninth of one letter."""
 
 
-def yaml_bombs(scene: Scene) -> list[str]:
+def yaml_bombs(scene: HostileNamespace) -> list[str]:
     """Aliases that multiply, and keys that are there twice."""
     head = "apiVersion: serving.halcyon.dev/v1alpha1\nkind: ModelDeployment\nmetadata: {name: r44}\n"
     twice = f"{head}spec: {json.dumps(spec())}\nspec: {{}}\n"
@@ -129,7 +129,7 @@ def yaml_bombs(scene: Scene) -> list[str]:
     return escaped
 
 
-def another_source(scene: Scene) -> list[str]:
+def another_source(scene: HostileNamespace) -> list[str]:
     """A source of another kind is a new revision like any other: what serves stays until that can."""
     scene.serve("r45")
     before = scene.space.must(kinds.DEPLOYMENT, "r45-a")["spec"]["template"]
@@ -143,7 +143,7 @@ def another_source(scene: Scene) -> list[str]:
     return [] if after == before else ["the servers changed"]
 
 
-def somebody_s_name(scene: Scene) -> list[str]:
+def somebody_s_name(scene: HostileNamespace) -> list[str]:
     """A Service of the name that the model's would have."""
     theirs = {
         "apiVersion": "v1",
@@ -160,7 +160,7 @@ def somebody_s_name(scene: Scene) -> list[str]:
     return made + ([] if after == before else ["their Service was written"])
 
 
-def spoofed_owner(scene: Scene) -> list[str]:
+def spoofed_owner(scene: HostileNamespace) -> list[str]:
     """A tenant writes into the ConfigMap in which the accepted spec lies, beside a spec that is refused."""
     scene.serve("r47", spec() | {"replicas": 1})
     scene.space.scale(900, "r47")
@@ -185,7 +185,7 @@ def spoofed_owner(scene: Scene) -> list[str]:
     return escaped + ([] if "stays in effect" in message else [message])
 
 
-def finalizers(scene: Scene) -> list[str]:
+def finalizers(scene: HostileNamespace) -> list[str]:
     """Somebody's finalizer, and edits while the object goes: nothing is left, nothing comes back."""
     scene.serve("r48", finalizers=["example.com/hold"])
     scene.space.delete(kinds.MODEL_DEPLOYMENT, "r48")
@@ -195,7 +195,7 @@ def finalizers(scene: Scene) -> list[str]:
     return []
 
 
-def own_status(scene: Scene) -> list[str]:
+def own_status(scene: HostileNamespace) -> list[str]:
     """Somebody writes the status: it is what it was again, and nothing was done by it."""
     scene.serve("r49")
     before = scene.space.status("r49")["replicas"]
@@ -209,7 +209,7 @@ def own_status(scene: Scene) -> list[str]:
     return [] if scene.space.replicas("r49") == 1 else ["the servers follow the status"]
 
 
-def broken_annotations(scene: Scene) -> list[str]:
+def broken_annotations(scene: HostileNamespace) -> list[str]:
     """What the operator's framework would keep there is nothing that it needs."""
     broken = {
         "kopf.zalando.org/last-handled-configuration": "{",
@@ -220,14 +220,14 @@ def broken_annotations(scene: Scene) -> list[str]:
     return []
 
 
-def no_node(scene: Scene) -> list[str]:
+def no_node(scene: HostileNamespace) -> list[str]:
     """More GPUs than any node has."""
     scene.space.apply(model("r62", spec() | {"runtime": {"gpu": {"count": 16}}}))
     scene.space.wait_condition("ServersReady", "False", "Unschedulable", name="r62")
     return []
 
 
-def without_pause(scene: Scene) -> list[str]:
+def without_pause(scene: HostileNamespace) -> list[str]:
     """A model that comes and goes, as fast as the API server takes it, beside one that is to be served."""
     for _ in range(25):
         scene.space.apply(model("r65", spec()))
@@ -237,7 +237,7 @@ def without_pause(scene: Scene) -> list[str]:
     return []
 
 
-def quota(scene: Scene) -> list[str]:
+def quota(scene: HostileNamespace) -> list[str]:
     """How many there may be is a ResourceQuota's business."""
     space = scene.other(f"quota-{uuid.uuid4().hex[:8]}")
     counted = "count/modeldeployments.serving.halcyon.dev"
@@ -275,7 +275,7 @@ def quota(scene: Scene) -> list[str]:
     return [] if answers == [201, 201, 403, 403] else [f"the quota of 2 let in {answers}"]
 
 
-def namespace_that_ends(scene: Scene) -> list[str]:
+def namespace_that_ends(scene: HostileNamespace) -> list[str]:
     """A model in a namespace that is being deleted."""
     space = scene.other(f"ends-{uuid.uuid4().hex[:8]}")
     space.apply(model("r67", spec(), finalizers=["example.com/hold"]))
@@ -296,7 +296,7 @@ def namespace_that_ends(scene: Scene) -> list[str]:
     return [] if late.status == 403 else [f"a model in a namespace that ends: {late.status}"]
 
 
-def longest_names(scene: Scene) -> list[str]:
+def longest_names(scene: HostileNamespace) -> list[str]:
     """The longest namespace and the longest name."""
     space = scene.other(f"long-{uuid.uuid4().hex[:8]}-".ljust(63, "n"))
     name = "r68".ljust(52, "m")
@@ -307,7 +307,7 @@ def longest_names(scene: Scene) -> list[str]:
     return escaped
 
 
-DEEDS: dict[str, Callable[[Scene], list[str]]] = {
+DEEDS: dict[str, Callable[[HostileNamespace], list[str]]] = {
     deed.__name__: deed
     for deed in (
         own_key,

@@ -21,7 +21,7 @@ from tests.integration.waiting import until
 
 
 @dataclass(frozen=True)
-class Scene:
+class HostileNamespace:
     """Where a deed is done: a namespace of its own, so that none waits for another."""
 
     space: Space

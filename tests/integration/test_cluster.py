@@ -156,7 +156,7 @@ def local_port(cluster: Cluster) -> Iterator[int]:
     thread.join()
 
 
-def test_the_api_server_reaches_a_process_of_this_machine_as_an_aggregated_api(
+def test_the_api_server_reaches_a_local_process_as_an_aggregated_api(
     cluster: Cluster, kubectl: Kubectl, namespace: str, local_port: int
 ) -> None:
     kubectl("create", "service", "externalname", "probe", "--external-name=localhost")

@@ -31,7 +31,7 @@ def model() -> ModuleType:
         del sys.modules["triton_python_backend_utils"]
 
 
-def test_the_network_in_the_manifest_labels_held_out_digits_as_well_as_is_claimed() -> None:
+def test_the_manifests_network_labels_held_out_digits_as_well_as_claimed() -> None:
     assert train.accuracy(train.model_in(TEXT)) >= train.ACCURACY
 
 
@@ -39,7 +39,7 @@ def test_training_again_gives_the_committed_manifest() -> None:
     assert train.difference(TEXT, train.train()) is None
 
 
-def test_a_manifest_whose_text_was_edited_by_hand_is_told_from_a_trained_one() -> None:
+def test_a_manifest_edited_by_hand_is_distinguished_from_a_trained_one() -> None:
     edited = TEXT.replace('gpu_ms: "5"', 'gpu_ms: "6"')
     assert edited != TEXT
     reason = train.difference(edited, train.model_in(TEXT))
@@ -47,7 +47,7 @@ def test_a_manifest_whose_text_was_edited_by_hand_is_told_from_a_trained_one() -
     assert "text differs" in reason
 
 
-def test_a_network_of_another_shape_is_told_from_the_trained_one() -> None:
+def test_a_network_of_another_shape_is_distinguished_from_the_trained_one() -> None:
     proto = onnx.load_from_string(train.model_in(TEXT))
     proto.graph.initializer[1].dims[1] = 16
     reason = train.difference(TEXT, proto.SerializeToString(deterministic=True))
@@ -62,7 +62,7 @@ def test_every_item_of_the_source_is_in_the_config_map() -> None:
     assert {item["key"] for item in source["items"]} == config_map["data"].keys() | config_map["binaryData"].keys()
 
 
-def test_the_model_in_the_config_map_is_the_file_beside_it_and_python() -> None:
+def test_the_model_in_the_config_map_equals_the_files_beside_it() -> None:
     code = document("ConfigMap")["data"]["model.py"]
     assert code == (train.HERE / "model.py").read_text()
     compile(code, "model.py", "exec")

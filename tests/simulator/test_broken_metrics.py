@@ -135,7 +135,7 @@ CASES: dict[str, Breaker] = {
 }  # fmt: skip
 
 
-def hear(hub: ObservationStore, sent: Document | str | None, *, at: float) -> None:
+def receive_report(hub: ObservationStore, sent: Document | str | None, *, at: float) -> None:
     """The hub is told what an agent sent, as the collector would: what is no record is dropped."""
     if sent is None:
         return
@@ -153,7 +153,7 @@ def play(breaker: Breaker) -> tuple[list[int], list[RulesReading]]:
             sent: Document | str | None = good(second, agent)
             if 30 <= second < 85 and isinstance(sent, dict):
                 sent = breaker(sent, second, agent)
-            hear(hub, sent, at=second + 0.2 * agent)
+            receive_report(hub, sent, at=second + 0.2 * agent)
         now = second + 0.9
         if second % 15 == 14:
             observation = hub.observe("ns", "m", now)
@@ -166,13 +166,13 @@ def play(breaker: Breaker) -> tuple[list[int], list[RulesReading]]:
     return counts, readings
 
 
-def test_all_well_holds_and_is_known() -> None:
+def test_sound_metrics_hold_the_replicas_and_are_known() -> None:
     counts, readings = play(lambda d, _second, _agent: d)
     assert counts == [REPLICAS] * 7
     assert all(not isinstance(reading.queue_depth, Missing) for reading in readings)
 
 
-def test_a_true_change_moves_the_count() -> None:
+def test_a_true_change_moves_the_replicas() -> None:
     counts, _ = play(haproxy(queued=40))
     assert max(counts) > REPLICAS
     counts, _ = play(lambda d, _second, _agent: {**d, "pods": [{**p, "pending": 0, "gpu": 0.2} for p in d["pods"]]})
@@ -190,5 +190,5 @@ def test_a_broken_metric_moves_nothing_and_leaves_nothing_behind(kind: str) -> N
     assert gpu.value == pytest.approx(320)
 
 
-def test_there_are_enough_kinds() -> None:
+def test_the_number_of_broken_kinds_is_sufficient() -> None:
     assert len(CASES) >= 30

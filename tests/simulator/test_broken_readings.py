@@ -18,7 +18,17 @@ from halcyon.scaling.planner.scale_down_hold import ScaleDownHold
 from halcyon.signals.clock import WallClock
 from halcyon.signals.observation_store import ObservationStore
 from halcyon.signals.planner_reading import ReadingResult, SignalMemory, reading
-from tests.simulator.test_broken_metrics import CASES, REPLICAS, Breaker, Document, good, hear, one_pod, pods, top
+from tests.simulator.test_broken_metrics import (
+    CASES,
+    REPLICAS,
+    Breaker,
+    Document,
+    good,
+    one_pod,
+    pods,
+    receive_report,
+    top,
+)
 from tests.unit.signals.records import EPOCH
 
 OBJECTIVES = Objectives(low=1, high=20, max_batch=8, start_s=1.0)
@@ -42,7 +52,7 @@ SEEN_AS_LOAD = {"requests reset each second"}
 
 
 @cache
-def told(second: int, agent: int) -> Document:
+def document_with_batches(second: int, agent: int) -> Document:
     document = good(second, agent)
     batches = {"at": document["at"] - 0.1, "sizes": [[8, 10 * second, 320_000 * second]]}
     return {**document, "pods": [{**pod, "batches": batches} for pod in document["pods"]]}
@@ -55,10 +65,10 @@ def play(breaker: Breaker) -> tuple[list[Plan], list[ReadingResult]]:
     plans, readings = [], []
     for second in range(END):
         for agent in range(2):
-            sent: Document | str | None = told(second, agent)
+            sent: Document | str | None = document_with_batches(second, agent)
             if WELL <= second < BROKEN and isinstance(sent, dict):
                 sent = breaker(sent, second, agent)
-            hear(hub, sent, at=second + 0.2 * agent)
+            receive_report(hub, sent, at=second + 0.2 * agent)
         now = second + 0.9
         picture = hub.snapshot("ns", "m", now)
         assert picture is not None
@@ -78,7 +88,7 @@ def play(breaker: Breaker) -> tuple[list[Plan], list[ReadingResult]]:
     return plans, readings
 
 
-def test_all_well_is_known_and_holds() -> None:
+def test_sound_readings_are_known_and_hold_the_replicas() -> None:
     plans, readings = play(lambda d, _second, _agent: d)
     assert {made.count for made in plans} == {REPLICAS}
     assert all(not gathered.unknown for gathered in readings[1:])
@@ -87,7 +97,7 @@ def test_all_well_is_known_and_holds() -> None:
     assert readings[-1].reading.rows_per_request == pytest.approx(2.0, rel=0.02)
 
 
-def test_a_true_rise_moves_the_count() -> None:
+def test_a_true_rise_moves_the_replicas() -> None:
     def rise(d: Any, second: int, _agent: int) -> Any:
         return {**d, "balancer": {**d["balancer"], "requests": 160 * second + 200 * (second - WELL)}}
 

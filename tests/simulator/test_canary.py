@@ -66,7 +66,7 @@ def check(verdict: CanaryDecision, name: str) -> Evidence:
     return next(found for found in verdict.checks if found.name == name)
 
 
-def test_equal_revisions_are_not_rolled_back_however_often_one_looks() -> None:
+def test_equal_revisions_are_not_rolled_back_for_any_number_of_samples() -> None:
     # All three checks, to the end, also where a promotion would have ended it.
     actions = [rollout(seed, looks=50, stop_at="rollback")[1].action for seed in range(25)]
     assert actions.count("rollback") <= 1  # two or more come by chance, were alpha used up, once in 3; it is not
@@ -90,7 +90,7 @@ def _by_the_balancers(draw: random.Random, requests: int, *, slower: float = 1.0
     return Sample(requests=requests, failures=0, latency=told)
 
 
-def test_equal_revisions_by_the_balancers_buckets_are_rolled_back_no_more_often_than_alpha_says() -> None:
+def test_equal_revisions_by_balancer_buckets_are_rolled_back_at_most_at_alpha() -> None:
     found = [
         rollout(seed, rules=LATENCY, looks=60, stop_at="rollback", make=_by_the_balancers)[1].action
         for seed in range(60)
@@ -200,7 +200,7 @@ def test_a_queue_of_nothing_may_become_one_of_little() -> None:
     assert verdict.action == "promote"
 
 
-def test_a_failure_of_both_is_no_fault_of_the_canary_and_hides_none() -> None:
+def test_a_failure_of_both_revisions_is_no_fault_of_the_canary() -> None:
     draw, memory, actions = random.Random(4), None, []
     for look in range(90):
         outage = 10 <= look < 16
@@ -215,7 +215,7 @@ def test_a_failure_of_both_is_no_fault_of_the_canary_and_hides_none() -> None:
     assert actions[-1] == "rollback"
 
 
-def test_a_stall_of_one_look_is_no_reason() -> None:
+def test_a_stall_of_one_sample_is_no_reason() -> None:
     draw = random.Random(6)
     memory = None
     for look in range(12):
@@ -243,7 +243,7 @@ def test_requests_of_one_batch_are_one_piece_of_evidence() -> None:
     assert together > 0.01
 
 
-def test_what_is_not_known_is_waited_for_and_named() -> None:
+def test_unknown_evidence_is_waited_for_and_named() -> None:
     blind = Sample(requests=1000, failures=0)
     verdict = judge(blind, blind, EQUAL)
     assert verdict.action == "wait"
@@ -254,7 +254,7 @@ def test_what_is_not_known_is_waited_for_and_named() -> None:
     assert [found.finding for found in verdict.checks][1:] == ["unknown", "unknown"]
 
 
-def test_a_tail_beyond_the_histogram_is_said() -> None:
+def test_a_tail_beyond_the_histogram_is_reported() -> None:
     slow = Sample(requests=200, failures=0, latency=histogram([90.0] * 200))
     verdict = judge(slow, slow, LATENCY, judge(slow, slow, LATENCY).memory)
     assert verdict.action == "wait"
@@ -269,7 +269,7 @@ def test_a_rollback_of_errors_needs_no_latencies() -> None:
     assert verdict.action == "rollback"
 
 
-def test_another_agent_with_other_bounds_does_not_end_it() -> None:
+def test_an_agent_with_other_bounds_does_not_end_the_analysis() -> None:
     draw = random.Random(1)
     before = judge(window(draw, 200), window(draw, 200), LATENCY).memory
     other = Sample(requests=200, failures=0, latency=Histogram((0.1, 1.0), (100, 100, 0)))
@@ -320,7 +320,7 @@ def test_any_samples_have_a_verdict_that_follows_from_its_checks(looks: list[tup
 
 @settings(max_examples=60)
 @given(st.integers(0, 200), st.integers(1, 40), st.data())
-def test_one_more_failure_never_speaks_for_the_canary(failures: int, requests: int, data: st.DataObject) -> None:
+def test_one_more_failure_never_favours_the_canary(failures: int, requests: int, data: st.DataObject) -> None:
     fails = data.draw(st.integers(0, requests - 1))
     stable = Sample(requests=200, failures=failures)
     few, more = (judge(stable, Sample(requests=requests, failures=n), ERRORS).checks[0] for n in (fails, fails + 1))
@@ -332,7 +332,7 @@ def test_one_more_failure_never_speaks_for_the_canary(failures: int, requests: i
     assert more.p_fine >= few.p_fine - 1e-9
 
 
-def test_what_can_not_be_is_refused_by_name() -> None:
+def test_an_impossible_sample_is_refused_by_name() -> None:
     with pytest.raises(ValueError, match="failures 3 can't be more than requests 2"):
         Sample(requests=2, failures=3)
     with pytest.raises(ValueError, match="can't be below 0"):

@@ -85,7 +85,7 @@ def test_targets_of_make_are_there() -> None:
     assert asked - targets == set()
 
 
-def test_commands_that_others_run_or_nobody_are_on_a_page_and_others_are_there() -> None:
+def test_commands_run_elsewhere_are_on_a_page_and_their_tests_exist() -> None:
     shown_ones = [command for page in PAGES for command in commands(page)]
     for start in elsewhere.RUN_BY | elsewhere.NOBODY:
         assert any(command.startswith(start) for command in shown_ones), start
@@ -138,7 +138,7 @@ YAML = [(page, block) for page in PAGES if page.parent.name != "reference" for b
 
 
 @pytest.mark.parametrize(("page", "block"), YAML, ids=lambda part: shown(part) if isinstance(part, Path) else "")
-def test_what_is_shown_as_yaml_is_taken(page: Path, block: str) -> None:
+def test_documented_yaml_is_valid(page: Path, block: str) -> None:
     if block.startswith(VALUES):
         values, validator = chart()
         assert [error.message for error in validator.iter_errors(merged(yaml.safe_load(block), values))] == []

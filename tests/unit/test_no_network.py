@@ -58,7 +58,7 @@ def test_a_datagram_and_a_lookup_are_refused() -> None:
         socket.getaddrinfo("kubernetes.default.svc", 443)
 
 
-def test_a_test_whose_code_goes_on_without_the_connection_fails_at_its_end() -> None:
+def test_a_test_that_survives_a_refused_connection_fails_at_its_end() -> None:
     def goes_on() -> None:
         with contextlib.suppress(Exception), socket.socket() as one:
             one.connect(("127.0.0.1", 1))
@@ -78,7 +78,7 @@ def test_sockets_of_files_and_pairs_are_let_through(tmp_path: Path) -> None:
             assert other.recv(1) == b"x"
 
 
-def test_no_cluster_is_named_here_nor_to_a_process_that_is_started() -> None:
+def test_no_cluster_is_configured_here_or_in_child_processes() -> None:
     code = "import os; print([name for name in os.environ if name.startswith('KUBE')])"
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
 

@@ -16,7 +16,7 @@ def _without_plugins(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("parts", [1, 2, 3, 9])
-def test_each_file_is_in_one_part_and_the_parts_are_as_large_as_each_other(tmp_path: Path, parts: int) -> None:
+def test_each_file_is_in_one_part_and_parts_are_equally_large(tmp_path: Path, parts: int) -> None:
     files = [tmp_path / f"test_{n}.py" for n in range(7)]
     for n, file in enumerate(files):
         file.write_text("#" * 10 * (n + 1))
@@ -38,7 +38,7 @@ def test_a_file_with_drawn_examples_outweighs_larger_ones(tmp_path: Path) -> Non
     assert divided(files, 2) == [files[:1], files[1:]]
 
 
-def test_one_that_fails_in_any_part_fails_the_run(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_failure_in_any_part_fails_the_run(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "test_large.py").write_text("def test_large(): pass\n" + "#" * 100)
     (tmp_path / "test_small.py").write_text("def test_small(): assert not 'small'\n")
 

@@ -38,7 +38,7 @@ ISSUE_KEYS = {
 }
 
 
-def test_all_keys_are_there_and_what_was_not_measured_is_none_and_not_zero() -> None:
+def test_every_key_is_present_and_an_unmeasured_figure_is_none() -> None:
     content = merged({}, "exits", Found(figures={"haproxy_exits": 0}), short=True, seconds=1.0)
     assert content.keys() >= ISSUE_KEYS
     assert content["haproxy_exits"] == 0
@@ -87,7 +87,7 @@ requests: 20000 total, 20000 started, 20000 done, 19990 succeeded, 10 failed, 0 
 """
 
 
-def test_what_h2load_says_is_read_or_an_error() -> None:
+def test_output_of_h2load_is_parsed_or_an_error() -> None:
     rate = rate_of(SAID)
     assert (rate.per_s, rate.succeeded, rate.failed) == (8512.34, 19990, 10)
     with pytest.raises(BenchError, match="no result: connect failed"):
@@ -146,7 +146,7 @@ def test_every_failure_counts_once(failures: list[float], cuts: list[float]) -> 
     assert sum(one["failed"] for one in by_event.values()) == told["failed"] == len(failures)
 
 
-def test_waits_are_of_pods_that_came_and_went_under_the_load_and_never_below_zero() -> None:
+def test_waits_cover_pods_replaced_under_load_and_are_never_negative() -> None:
     times = PodTimes(
         ready_s={"old": 99.0, "new": 110.0, "silent": 111.0, "early": 112.0},
         leaving_s={"old": 115.0, "new": 118.0, "silent": 119.0},
@@ -164,7 +164,7 @@ def test_waits_are_of_pods_that_came_and_went_under_the_load_and_never_below_zer
     assert loss.by_event(last, times.leaving_s, windows) == {"a rollout": [0.1], "after the load": [0.0]}
 
 
-def test_what_a_load_tells_travels_as_json() -> None:
+def test_results_of_a_load_travel_as_json() -> None:
     what = sent(101.5, by_second={3: 7})
     assert Sent.from_json(what.to_json()) == what
     assert what.requests == 101
@@ -185,7 +185,7 @@ def test_goodput_counts_what_came_in_time_and_within_the_overload() -> None:
     assert outcome.accepted_p99_s == 0.9
 
 
-def test_a_process_tells_its_bench_by_its_environment() -> None:
+def test_a_process_names_its_bench_in_its_environment() -> None:
     assert owner_of(b"A=1\0HALCYON_BENCH_DATAPLANE=42\0B=2") == 42
     assert owner_of(b"A=1\0XHALCYON_BENCH_DATAPLANE=42\0") is None
     assert owner_of(b"HALCYON_BENCH_DATAPLANE=x") is None
@@ -213,7 +213,7 @@ def test_each_peer_balances_by_least_connections_over_all_servers() -> None:
     assert ends == [{"address": "127.0.0.1", "port_value": 1}, {"address": "127.0.0.2", "port_value": 1}]
 
 
-def test_a_model_sleeps_only_where_it_is_told_to() -> None:
+def test_a_model_sleeps_only_if_configured() -> None:
     assert "parameters" not in Work("nowork").files["config.pbtxt"]
     slow = Work("slow", t0_ms=60.0, a_ms=6.0).files
     assert 'key: "t0_ms" value { string_value: "60" }' in slow["config.pbtxt"]
@@ -241,7 +241,7 @@ def test_the_page_says_which_targets_hold_and_which_do_not() -> None:
     assert "replacements: 2000" in text
 
 
-def test_the_page_has_a_target_for_every_key_and_a_title_for_every_part() -> None:
+def test_the_page_has_a_target_per_key_and_a_title_per_part() -> None:
     assert {target.key for target in page.TARGETS} >= ISSUE_KEYS - {"held"}
     assert set(page._TITLES) == set(PARTS)
 

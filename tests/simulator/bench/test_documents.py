@@ -25,7 +25,7 @@ def test_a_document_of_the_benchmark_is_valid(name: str) -> None:
     assert spec.batching.max_batch_size == pods.LAW.max_batch
 
 
-def test_only_the_fixed_count_has_no_scaling() -> None:
+def test_only_fixed_replicas_have_no_scaling() -> None:
     specs = {scaler.name: parse("m", scaler.model("m")["spec"]) for scaler in (step.HALCYON, *step.PEERS)}
     assert [name for name, spec in specs.items() if spec.scaling is None] == ["static 4"]
     assert all(duration_s(spec.traffic.request_timeout) == step.DEADLINE_S for spec in specs.values())

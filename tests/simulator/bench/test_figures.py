@@ -55,7 +55,7 @@ def test_rows_stand_in_the_order_of_the_parts(parts: list[str]) -> None:
 
 
 @given(st.lists(st.floats(0, 1e6), min_size=1), st.floats(0.01, 1))
-def test_a_quantile_is_one_of_the_values_and_enough_are_not_above_it(values: list[float], share: float) -> None:
+def test_a_quantile_is_one_of_the_values_with_enough_below_it(values: list[float], share: float) -> None:
     found = quantile(values, share)
     assert found in values
     assert sum(value <= found for value in values) >= share * len(values) - 1e-9
@@ -87,7 +87,7 @@ def test_the_cost_of_this_process_can_be_read() -> None:
     assert 10 < rss_mib(os.getpid()) < 10_000
 
 
-def test_the_page_has_a_table_for_each_part_that_was_run_and_says_what_is_not_real() -> None:
+def test_the_page_has_a_table_per_part_and_names_its_stand_ins() -> None:
     listed = [
         row("fleet", step_to_scale_s=(1.234,), cpu_cores=0.5, stand_ins=("pods are KWOK's",)).to_dict(),
         row("step", figures={"violations_pct": 7.5, "pod_seconds_ratio": 1.3, "counts": "60s:4"}).to_dict(),
@@ -100,7 +100,7 @@ def test_the_page_has_a_table_for_each_part_that_was_run_and_says_what_is_not_re
     assert "None" not in text
 
 
-def test_counts_agree_that_follow_each_other_within_the_window_and_others_do_not() -> None:
+def test_counts_within_the_window_of_each_other_agree_and_others_do_not() -> None:
     one = [(0.0, 1), (10.0, 2), (20.0, 3)]
     late = [(0.0, 1), (11.5, 2), (21.5, 3)]
     samples, agreed = parity.agreement(one, late, begin_s=0, end_s=30, window_s=2)
@@ -113,6 +113,6 @@ def test_counts_agree_that_follow_each_other_within_the_window_and_others_do_not
 
 
 @given(st.integers(1, 40))
-def test_the_rate_for_a_count_is_one_that_needs_exactly_so_many(count: int) -> None:
+def test_the_rate_for_some_replicas_needs_exactly_these(count: int) -> None:
     per_replica = parity.rate_for(2) - parity.rate_for(1)
     assert (count - 1) * per_replica < parity.rate_for(count) < count * per_replica

@@ -30,7 +30,7 @@ def played(of: tuple[str, str], share: float) -> Learnt:
 
 
 @pytest.mark.parametrize("of", LAWS, ids=" ".join)
-def test_after_ten_seconds_of_load_the_line_is_that_of_warm_pods(of: tuple[str, str]) -> None:
+def test_the_line_after_ten_seconds_of_load_is_that_of_warm_pods(of: tuple[str, str]) -> None:
     found = played(of, 0.5)
     assert found.at_full[10] == pytest.approx(0, abs=10)
     # Launches are a floor: no line fits there, and the batches of most requests count most.
@@ -40,7 +40,7 @@ def test_after_ten_seconds_of_load_the_line_is_that_of_warm_pods(of: tuple[str, 
 
 @pytest.mark.parametrize("share", [0.05, 0.5])
 @pytest.mark.parametrize("of", LAWS, ids=" ".join)
-def test_pods_that_come_from_their_warm_up_make_a_model_look_no_slower(of: tuple[str, str], share: float) -> None:
+def test_pods_fresh_from_warm_up_make_a_model_look_no_slower(of: tuple[str, str], share: float) -> None:
     found = played(of, share)
     assert found.scaled == found.at_full[60]
     # What is learnt after it is of batches that ran, and brings no error that was not there.
@@ -48,7 +48,7 @@ def test_pods_that_come_from_their_warm_up_make_a_model_look_no_slower(of: tuple
 
 
 @pytest.mark.parametrize("of", LAWS, ids=" ".join)
-def test_before_batches_ran_a_warm_up_promises_no_more_than_there_is(of: tuple[str, str]) -> None:
+def test_a_warm_up_before_any_batch_promises_no_more_than_there_is(of: tuple[str, str]) -> None:
     assert (played(of, 0.5).at_full[0] or 0.0) > 0
 
 
@@ -60,13 +60,13 @@ FOUND = {(gpu, one.load): one for gpu, recording in RECORDED.items() for one in 
     [one for (_, load), one in FOUND.items() if "graph" in load or load == "idle"],
     ids=[f"{gpu} {load}" for gpu, load in FOUND if "graph" in load or load == "idle"],
 )
-def test_where_a_batch_is_one_launch_what_is_derived_is_what_the_gpu_tells(found: Busy) -> None:
+def test_the_derived_busy_share_equals_the_gpus_for_one_launch_per_batch(found: Busy) -> None:
     assert found.derived == pytest.approx(found.nvml, abs=3)
     assert found.derived == pytest.approx(found.graphics, abs=4)
 
 
 @pytest.mark.parametrize("gpu", RECORDED)
-def test_an_instance_that_can_do_no_more_is_seen_though_its_gpu_has_room(gpu: str) -> None:
+def test_a_saturated_instance_is_seen_even_if_its_gpu_has_room(gpu: str) -> None:
     found = FOUND[gpu, "half the host's at 0.6"]
     assert found.nvml < 30
     assert found.derived > 99

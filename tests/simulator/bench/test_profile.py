@@ -25,7 +25,7 @@ def test_three_bursts_are_as_far_apart_as_they_are_said_to_be() -> None:
     assert found.rises_s == [45, 135, 225]
 
 
-def test_arrivals_are_poisson_at_each_phases_rate_and_the_same_for_a_seed() -> None:
+def test_arrivals_are_poisson_at_each_phases_rate_and_repeat_for_a_seed() -> None:
     times = list(STEP.arrivals(7))
     assert times == sorted(times) == list(STEP.arrivals(7)) != list(STEP.arrivals(8))
     assert times[-1] < STEP.until_s
@@ -34,12 +34,12 @@ def test_arrivals_are_poisson_at_each_phases_rate_and_the_same_for_a_seed() -> N
         assert sum(begin <= at < end for at in times) == pytest.approx(mean, abs=4 * math.sqrt(mean))
 
 
-def test_who_knows_the_load_starts_pods_ahead_of_it() -> None:
+def test_the_clairvoyant_schedule_starts_pods_ahead_of_the_load() -> None:
     # One pod throughout, three more for 180 s and the 23 s that they start.
     assert clairvoyant_pod_s(STEP, capacity_rps=55.9, start_s=23) == pytest.approx(330 + 3 * 203)
 
 
-def test_who_knows_the_load_keeps_a_pod_through_a_gap_shorter_than_a_start() -> None:
+def test_the_clairvoyant_schedule_keeps_a_pod_through_a_short_gap() -> None:
     load = bursts(low_rps=10, high_rps=90, before_s=100, for_s=10, apart_s=30, count=2, after_s=50)
     assert clairvoyant_pod_s(load, capacity_rps=50, start_s=29) == pytest.approx(load.until_s + 2 * (10 + 29))
     assert clairvoyant_pod_s(load, capacity_rps=50, start_s=30) == pytest.approx(load.until_s + 30 + 50)
@@ -50,7 +50,7 @@ def test_who_knows_the_load_keeps_a_pod_through_a_gap_shorter_than_a_start() -> 
     start_s=st.floats(0, 60),
     capacity_rps=st.floats(10, 100),
 )
-def test_nobody_serves_with_less_than_the_clairvoyant_but_without_starts(
+def test_the_clairvoyant_schedule_is_the_lower_bound_except_for_starts(
     rates: list[float], start_s: float, capacity_rps: float
 ) -> None:
     load = Profile(tuple(Phase(20.0 * n, rate) for n, rate in enumerate(rates)), 20.0 * len(rates))
@@ -60,7 +60,7 @@ def test_nobody_serves_with_less_than_the_clairvoyant_but_without_starts(
     assert instant - 1e-6 <= found <= most * load.until_s + 1e-6
 
 
-def test_late_and_failed_requests_are_told_apart() -> None:
+def test_late_and_failed_requests_are_counted_apart() -> None:
     found = outcome([0.1, 0.5, 0.51, None], slo_s=0.5)
     assert (found.requests, found.late, found.failed, found.violations_pct) == (4, 1, 1, 50.0)
     assert math.isnan(outcome([], slo_s=0.5).violations_pct)

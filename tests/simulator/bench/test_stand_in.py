@@ -22,7 +22,7 @@ def played(rate_rps: float, pods: list[str], *, seconds: int = 60) -> tuple[Stan
 
 
 @given(rate_rps=st.floats(0, 400), count=st.integers(1, 12))
-def test_what_arrived_was_served_or_waits_and_no_pod_does_more_than_it_can(rate_rps: float, count: int) -> None:
+def test_arrivals_are_served_or_waiting_and_no_pod_exceeds_its_capacity(rate_rps: float, count: int) -> None:
     pods = [f"p{n}" for n in range(count)]
     _, record = played(rate_rps, pods)
     assert record.balancer is not None
@@ -68,7 +68,7 @@ def test_counters_never_fall_while_the_same_pods_serve() -> None:
         before = after
 
 
-def test_without_a_pod_everything_waits_in_the_balancer() -> None:
+def test_requests_wait_in_the_balancer_without_a_pod() -> None:
     _, record = played(10, [], seconds=3)
     assert record.balancer is not None
     assert record.balancer.queued == 30

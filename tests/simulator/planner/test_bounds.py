@@ -53,7 +53,7 @@ SEGMENTS = st.lists(
 
 @given(SEGMENTS, st.integers(0, 2**16), st.sampled_from(sorted(KINDS)))
 @settings(max_examples=8 * OFTEN)
-def test_at_each_fall_what_remains_meets_the_objective(
+def test_remaining_replicas_meet_the_objective_at_each_fall(
     segments: list[tuple[float, int, float]], seed: int, kind: str
 ) -> None:
     (objectives, peak_rps), drawn = KINDS[kind], random.Random(seed)
@@ -88,9 +88,7 @@ ODD = st.lists(
 
 @given(ODD, st.sampled_from([20.0, 60.0]))
 @settings(max_examples=6 * OFTEN)
-def test_no_count_falls_sooner_than_ten_seconds_after_it_rose_and_the_loads_part_turns_as_often_as_its_hold_lets_it(
-    odd: list[tuple[float, int, float]], start_s: float
-) -> None:
+def test_replicas_never_fall_within_ten_seconds_of_a_rise(odd: list[tuple[float, int, float]], start_s: float) -> None:
     driven = Driven(replace(OBJECTIVES, start_s=start_s))
     counts: list[int] = []
     while len(counts) < HOUR_S:
@@ -101,7 +99,7 @@ def test_no_count_falls_sooner_than_ten_seconds_after_it_rose_and_the_loads_part
         if up > 0 > down:
             assert fell - rose >= OBJECTIVES.drain_s
     held = [made.memory.hold.held or 0 for made in driven.plans[:HOUR_S]]
-    assert turns(held) <= 2 * 16, "tests/unit/scaling/planner/test_hold.py"
+    assert turns(held) <= 2 * 16, "tests/unit/scaling/planner/test_scale_down_hold.py"
 
 
 def noisy(rate: float, seed: int) -> list[float]:
@@ -110,7 +108,7 @@ def noisy(rate: float, seed: int) -> list[float]:
     return [max(drawn.gauss(rate, 0.2 * rate), 0.0) for _ in range(2 * HOUR_S)]
 
 
-def test_at_constant_load_with_a_fifth_of_noise_few_replicas_stand_still_from_the_second_hour_on() -> None:
+def test_a_few_replicas_stand_still_from_the_second_hour_of_constant_load() -> None:
     """Measured: of 56 such hours at 3, 15, 30, 60 and 460 req/s one moved the count, by one; no turn from nothing known either."""
     moved = []
     for seed in range(8):
@@ -127,9 +125,7 @@ def test_at_constant_load_with_a_fifth_of_noise_few_replicas_stand_still_from_th
     ("kind", "rate"),
     [("latency", 15.0), ("latency", 60.0), ("latency", 200.0), ("batches", 460.0), ("batches", 1500.0)],
 )
-def test_at_constant_load_with_a_fifth_of_noise_no_count_turns_around_once_the_noise_is_known(
-    kind: str, rate: float
-) -> None:
+def test_replicas_never_turn_once_the_noise_of_constant_load_is_known(kind: str, rate: float) -> None:
     """Measured from nothing known at nine rates, the same 20 noises of two hours at each: in the 180 first hours one of the noises is
     taken for a rise for a minute, at six rates (such is seen once in 1,400 hours); none in the second ones. Of those 28 moved the
     count, each by one and most of them down, by what was learnt of the noise."""

@@ -35,7 +35,7 @@ def noisy(rate: float, seconds: int, seed: int, noise: float = 0.2) -> list[floa
 
 
 @given(RATES, st.integers(0, 20), st.integers(0, 80))
-def test_the_count_lies_within_the_limits_whatever_comes(rates: list[float], low: int, more: int) -> None:
+def test_replicas_lie_within_the_limits_for_any_readings(rates: list[float], low: int, more: int) -> None:
     objectives = replace(OBJECTIVES, low=low, high=low + more, idle_after_s=60.0)
     counts = Driven(objectives, replicas=low).run(rates)
     assert all(low <= count <= low + more for count in counts)
@@ -43,7 +43,7 @@ def test_the_count_lies_within_the_limits_whatever_comes(rates: list[float], low
 
 @given(RATES, st.floats(0, 500), st.floats(0, 500), st.floats(0, 2000), st.floats(0, 2000))
 @settings(max_examples=60 * OFTEN)
-def test_with_the_memory_fixed_more_load_or_backlog_never_means_fewer(
+def test_more_load_or_backlog_never_means_fewer_replicas_for_a_fixed_memory(
     rates: list[float], rate: float, more: float, waiting: float, longer: float
 ) -> None:
     driven = Driven()
@@ -68,7 +68,7 @@ BATCHED = Objectives(low=1, high=100, max_batch=16, latency_s=0.5, start_s=60.0,
     ids=lambda value: f"{value:g}" if isinstance(value, float) else f"{value.latency_s} s",
 )
 @pytest.mark.parametrize("seed", range(2))
-def test_at_constant_load_with_a_fifth_of_noise_the_count_never_turns_around(
+def test_replicas_never_turn_around_at_constant_noisy_load(
     objectives: Objectives, peak_rps: float, rate: float, seed: int
 ) -> None:
     driven = Driven(objectives=objectives, replicas=max(round(rate / peak_rps / 0.8), 1), peak_rps=peak_rps)
@@ -78,7 +78,7 @@ def test_at_constant_load_with_a_fifth_of_noise_the_count_never_turns_around(
     assert max(counts) - min(counts) <= 1 + 0.05 * max(counts)
 
 
-def test_in_the_first_minute_of_a_load_only_what_is_sure_is_a_reason_for_more_and_the_sentence_says_so() -> None:
+def test_only_certain_rates_raise_replicas_in_the_first_minute_of_a_load() -> None:
     driven = Driven(replicas=25)
     drawn = np.random.Generator(np.random.PCG64(1)).poisson(240, 70).astype(float).tolist()
     early = driven.run(drawn[:3])
@@ -94,7 +94,7 @@ def test_in_the_first_minute_of_a_load_only_what_is_sure_is_a_reason_for_more_an
 
 @given(st.integers(0, 2**32))
 @settings(max_examples=5 * max(OFTEN // 10, 1))
-def test_a_load_that_jumps_about_turns_the_count_around_only_so_often(seed: int) -> None:
+def test_a_jumping_load_turns_the_replicas_a_bounded_number_of_times(seed: int) -> None:
     drawn = random.Random(seed)
     rates: list[float] = []
     while len(rates) < 3600:
@@ -115,7 +115,7 @@ def test_the_same_input_gives_the_same_plan_and_leaves_its_memory_alone(rates: l
     assert repr(driven.memory) == before
 
 
-def test_a_step_is_answered_in_two_seconds_with_pods_for_the_rate_and_the_backlog() -> None:
+def test_a_step_is_answered_in_two_seconds_for_rate_and_backlog() -> None:
     driven = Driven()
     driven.run([20.0] * 300)
     counts = driven.run([200.0] * 5)
@@ -124,7 +124,7 @@ def test_a_step_is_answered_in_two_seconds_with_pods_for_the_rate_and_the_backlo
     assert "waiting to drain in 10 s" in driven.plans[-1].describe()
 
 
-def test_after_the_drain_the_pods_for_it_are_released_and_those_for_the_rate_stay() -> None:
+def test_pods_for_the_backlog_are_released_after_the_drain_and_others_stay() -> None:
     driven = Driven()
     driven.run([20.0] * 300)
     counts = driven.run([250.0] * 150)
@@ -132,7 +132,7 @@ def test_after_the_drain_the_pods_for_it_are_released_and_those_for_the_rate_sta
     assert 25 <= counts[-1] <= 35
 
 
-def test_pods_for_the_backlog_stay_until_the_others_can_do_the_rest_in_time() -> None:
+def test_pods_for_the_backlog_stay_until_the_others_suffice_in_time() -> None:
     driven = Driven()
     driven.run([20.0] * 300)
     left = []
@@ -146,7 +146,7 @@ def test_pods_for_the_backlog_stay_until_the_others_can_do_the_rest_in_time() ->
     assert waiting <= count * (driven.peak_rps * driven.objectives.latency_s / 2 + driven.objectives.max_batch)
 
 
-def test_what_starts_for_a_backlog_is_kept_a_while_when_it_is_gone() -> None:
+def test_pods_started_for_a_backlog_are_kept_a_while_after_it() -> None:
     driven = Driven()
     driven.run([20.0] * 300)
     driven.run([60.0, 60.0, 60.0])
@@ -188,7 +188,7 @@ SPOILT: dict[str, Told] = {
 
 @pytest.mark.parametrize("replicas", [3, 30])
 @pytest.mark.parametrize("kind", SPOILT)
-def test_what_cannot_be_believed_changes_nothing_and_is_said_at_once(kind: str, replicas: int) -> None:
+def test_implausible_signals_change_nothing_and_are_reported_at_once(kind: str, replicas: int) -> None:
     driven = Driven(replicas=replicas)
     good = driven.run([replicas * 7.0] * 400)[-1]
     counts = driven.run([replicas * 7.0] * 300, SPOILT[kind])
@@ -201,7 +201,7 @@ def test_what_cannot_be_believed_changes_nothing_and_is_said_at_once(kind: str, 
 
 
 @pytest.mark.parametrize("rate", [15.0, 60.0, 300.0])
-def test_frozen_signals_are_told_from_a_load_that_ended(rate: float) -> None:
+def test_frozen_signals_are_distinguished_from_a_load_that_ended(rate: float) -> None:
     driven = Driven(replicas=round(rate / 7))
     good = driven.run([rate] * 400)[-1]
     still = driven.reading()
@@ -212,20 +212,20 @@ def test_frozen_signals_are_told_from_a_load_that_ended(rate: float) -> None:
     assert ended[-1] == 1
 
 
-def test_counters_that_start_anew_are_no_fall_and_no_flood() -> None:
+def test_counters_that_restart_are_no_fall_and_no_flood() -> None:
     driven = Driven()
     good = driven.run([20.0] * 400)[-1]
     driven.arrived = 0.0
     assert set(driven.run([20.0] * 200)) == {good}
 
 
-def test_after_a_restart_what_runs_is_the_floor_until_there_is_a_reason() -> None:
+def test_present_replicas_are_the_floor_after_a_restart() -> None:
     driven = Driven(replicas=40)
     assert set(driven.run([20.0] * 60)) == {40}, "a minute tells what the load is, where it comes evenly"
     assert driven.run([20.0] * 900)[-1] == 3
 
 
-def test_with_no_batch_seen_it_has_no_opinion() -> None:
+def test_the_planner_has_no_opinion_before_the_first_batch() -> None:
     driven = Driven(replace(OBJECTIVES, batch_prior=None), replicas=7)
     assert driven.run([100.0])[-1] == 7
     assert driven.plans[-1].limits[0].name == "learning"
@@ -306,7 +306,7 @@ def test_a_spike_that_repeats_is_expected_from_the_third_on() -> None:
     assert "every" in driven.plans[-1].describe()
 
 
-def test_after_a_spike_of_a_known_row_its_pods_are_let_go_at_once() -> None:
+def test_pods_of_a_known_spike_are_released_right_after_it() -> None:
     driven = Driven(replace(OBJECTIVES, latency_s=2.4))
     cycle = [20.0] * 570 + [300.0] * 60 + [20.0] * 570
     driven.run(cycle * 4)
@@ -316,13 +316,13 @@ def test_after_a_spike_of_a_known_row_its_pods_are_let_go_at_once() -> None:
     assert max(counts[650:]) <= 6
 
 
-def test_after_a_burst_of_no_known_row_they_stay_a_while() -> None:
+def test_pods_of_an_unknown_burst_stay_a_while_after_it() -> None:
     driven = Driven(replace(OBJECTIVES, latency_s=2.4))
     driven.run([20.0] * 570 + [300.0] * 120)
     assert min(driven.run([20.0] * 60)) >= 30
 
 
-def test_a_burst_that_ends_while_no_pod_serves_is_believed_to_have_ended() -> None:
+def test_a_burst_that_ends_while_no_pod_serves_counts_as_ended() -> None:
     driven = Driven(replace(OBJECTIVES, low=0, idle_after_s=60.0, start_s=300.0), replicas=0)
     driven.run([0.0] * 60 + [20.0] * 60)
     driven.run([0.0] * 120)
@@ -383,7 +383,7 @@ def test_requests_that_were_refused_are_demand() -> None:
     assert blind.run([150.0] * 30, served)[-1] < 10
 
 
-def test_a_queue_that_balancers_keep_short_is_not_expected_to_grow_without_end() -> None:
+def test_a_queue_that_balancers_keep_short_is_not_extrapolated() -> None:
     def asked(*, told: bool) -> Plan:
         driven = Driven(replace(OBJECTIVES, start_s=180.0), replicas=9)
         refused = 0.0
@@ -404,7 +404,7 @@ def test_a_queue_that_balancers_keep_short_is_not_expected_to_grow_without_end()
 
 
 @pytest.mark.parametrize("by_s", [-7200.0, 7200.0])
-def test_a_clock_that_was_set_neither_ends_nor_prolongs_a_time_of_refusals(by_s: float) -> None:
+def test_a_clock_step_neither_ends_nor_prolongs_a_time_of_rejections(by_s: float) -> None:
     refusals = RejectionBound(counted=7.0, at=EPOCH, waiting=90.0)
     moved = shifted(replace(PlannerMemory(), rejections=refusals), by_s).rejections
     assert moved == replace(refusals, at=EPOCH + by_s)
@@ -433,7 +433,7 @@ def waves(count: int) -> list[float]:
     ]
 
 
-def test_of_waves_that_turn_each_time_less_is_expected() -> None:
+def test_waves_that_turn_lower_the_expected_trend_each_time() -> None:
     driven = Driven()
     driven.run([50.0] * 300)
     driven.run(waves(6))

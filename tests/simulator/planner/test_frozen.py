@@ -36,7 +36,9 @@ def grouped(rate: float, group: float) -> list[float]:
 @pytest.mark.parametrize("every_s", [1, 5])
 @pytest.mark.parametrize("group", [0.0, 1.0, 4.0, 13.0])
 @pytest.mark.parametrize("rate", [15.0, 60.0, 300.0])
-def test_frozen_signals_are_said_within_two_looks_and_the_count_stays(rate: float, group: float, every_s: int) -> None:
+def test_frozen_signals_are_reported_within_two_readings_and_replicas_stay(
+    rate: float, group: float, every_s: int
+) -> None:
     """Looks are a second apart, and 5 s at most. As bursty as the burstiest trace known (13), 15 req/s may rest for seconds."""
     driven, agent = Driven(replicas=round(rate / 6)), Agent(every_s)
     driven.run(grouped(rate, group) if group else [rate] * 400, agent)
@@ -51,7 +53,7 @@ def test_frozen_signals_are_said_within_two_looks_and_the_count_stays(rate: floa
 
 
 @pytest.mark.parametrize("rate", [0.2, 1.0])
-def test_a_load_that_rests_for_seconds_while_one_is_served_is_not_frozen(rate: float) -> None:
+def test_a_load_that_pauses_while_a_request_is_served_is_not_frozen(rate: float) -> None:
     driven = Driven()
     served = np.random.Generator(np.random.PCG64(5)).poisson(rate, 1200).astype(float).tolist()
     driven.run(served, lambda reading: replace(reading, inflight=1.0))

@@ -54,9 +54,7 @@ def ramp(driven: Driven, begin: float, end: float) -> list[Plan]:
     ],
     ids=str,
 )
-def test_the_start_that_is_planned_with_is_a_quantile_of_what_the_models_own_pods_took(
-    takes_s: tuple[float, ...], learnt_s: float
-) -> None:
+def test_the_planned_start_is_a_quantile_of_the_models_own_starts(takes_s: tuple[float, ...], learnt_s: float) -> None:
     driven = Slow(takes_s=takes_s)
     driven.run([20.0] * 300)
     before = ramp(driven, 20.0, 300.0)
@@ -87,7 +85,7 @@ def grouped(rate: float, seconds: int, group: float, seed: int = 1) -> list[floa
 
 
 @pytest.mark.parametrize("takes_s", [60.0, 180.0])
-def test_of_a_bursty_load_the_backlogs_part_tells_what_is_new_and_orders_nothing_twice(takes_s: float) -> None:
+def test_the_backlog_part_of_a_bursty_load_is_ordered_once(takes_s: float) -> None:
     driven = Slow(replace(OBJECTIVES, high=1000), takes_s=(takes_s,))
     driven.run([*grouped(20.0, 300, 4.0), *grouped(60.0, 300, 4.0), *grouped(20.0, 900, 4.0)])
     spread = driven.memory.arrivals.spread

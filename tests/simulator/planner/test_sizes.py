@@ -8,7 +8,7 @@ import pytest
 from halcyon.scaling.planner.capacity.queueing import LATE_SHARE, Replica, ServiceLine, rate_within, replicas_within
 from halcyon_simulator.engine.case import Case, ServiceLaw
 from halcyon_simulator.engine.run import simulate
-from tests.simulator.builders import Plan, poisson
+from tests.simulator.case_builders import Plan, poisson
 
 DURATION_S = 60.0
 
@@ -43,7 +43,7 @@ def late(
         (ServiceLine(0.01, 0.004), 8, 0.06, 600.0),  # 1.4 to 0.7
     ],
 )
-def test_the_count_for_a_tight_objective_holds_and_a_fifth_less_does_not(
+def test_replicas_for_a_tight_objective_suffice_and_a_fifth_fewer_do_not(
     line: ServiceLine, max_batch: int, latency_s: float, rate: float, slower: float
 ) -> None:
     line = ServiceLine(line.t0_s * slower, line.row_s * slower)
@@ -53,7 +53,7 @@ def test_the_count_for_a_tight_objective_holds_and_a_fifth_less_does_not(
         assert late(line, max_batch, int(0.8 * count), rate, latency_s) > 0.005
 
 
-def test_the_count_does_not_jump_while_batches_become_slower() -> None:
+def test_replicas_do_not_jump_while_batches_become_slower() -> None:
     counts = [
         replicas_within(769.0, Replica(ServiceLine(0.08 * slower, 0.008 * slower), 16), 0.5, most=400)
         for slower in np.arange(1.0, 2.0, 0.01)

@@ -36,7 +36,7 @@ def test_a_condition_that_is_no_longer_decided_goes() -> None:
     assert [c["type"] for c in keep([READY], before, generation=1, now="t2")] == ["Ready"]
 
 
-def test_what_was_stored_broken_is_replaced() -> None:
+def test_a_condition_that_was_stored_broken_is_replaced() -> None:
     (kept,) = keep([READY], [{}, {"type": "Ready", "status": "True"}], generation=1, now="t2")
 
     assert kept["lastTransitionTime"] == "t2"

@@ -34,7 +34,7 @@ def test_every_combination_of_units_in_their_order_adds_up(parts: dict[str, int]
 
 
 @pytest.mark.parametrize("text", ["", "s", "10", "1.5s", "-1s", "+1s", "1s1m", "1s1s", "1d", "1 s", "1s\n", "1000000s"])
-def test_what_is_no_duration_is_refused_with_good_ones(text: str) -> None:
+def test_a_text_that_is_no_duration_is_refused_with_good_examples(text: str) -> None:
     with pytest.raises(ValueError, match="is not a duration; write for example 500us, 2ms, 30s, 1m30s or 2h"):
         duration_us(text)
 
@@ -94,7 +94,7 @@ def test_a_quantity_is_what_the_kubernetes_client_takes_it_for(number: str, suff
 
 
 @given(st.text("0123456789.+-eEinumkKMGTP", max_size=12))
-def test_any_text_is_a_quantity_within_bounds_or_refused(text: str) -> None:
+def test_a_text_is_a_bounded_quantity_or_refused(text: str) -> None:
     try:
         found = quantity(text)
     except ValueError:
@@ -125,7 +125,7 @@ def test_any_text_is_a_quantity_within_bounds_or_refused(text: str) -> None:
         "1e1.5",
     ],
 )
-def test_what_is_no_quantity_is_refused_with_good_ones(text: str) -> None:
+def test_a_text_that_is_no_quantity_is_refused_with_good_examples(text: str) -> None:
     with pytest.raises(ValueError, match="is not a quantity; write for example 500m, 2 or 4Gi"):
         quantity(text)
 

@@ -37,7 +37,7 @@ def test_a_point_comes_back_as_it_was() -> None:
     }
 
 
-def test_what_is_not_known_is_none_and_never_zero() -> None:
+def test_unknown_values_are_none_and_never_zero() -> None:
     history = ChartHistory()
     history.add(ONE, 1000.0, ReplicaCounts(replicas=None, ready=None, desired=None), UNKNOWN)
     history.add(
@@ -47,7 +47,7 @@ def test_what_is_not_known_is_none_and_never_zero() -> None:
     assert history.series(OTHER).rows == ((0, 0, 0, 0.0, 0.0, 0.0, *[None] * 9),)
 
 
-def test_steps_that_nobody_has_seen_are_not_known() -> None:
+def test_unseen_steps_are_unknown() -> None:
     history = ChartHistory()
     history.add(ONE, 1000.0, COUNTS, FULL)
     history.add(ONE, 1030.0, COUNTS, FULL)
@@ -66,7 +66,7 @@ def test_a_second_point_within_a_step_takes_the_place_of_the_first() -> None:
     [(9990.0, [3]), (1e4 - MAX_POINTS * STEP_S, [1]), (1e4 + MAX_POINTS * STEP_S, [1]), (1e9, [1])],
     ids=["a little back: left out", "far back: begins anew", "after a gap as long as all: the same", "for ever"],
 )
-def test_a_clock_that_was_set(at: float, kept: list[int]) -> None:
+def test_a_clock_step_leaves_the_history_in_order(at: float, kept: list[int]) -> None:
     history = ChartHistory()
     history.add(ONE, 1e4, COUNTS, FULL)
     history.add(ONE, at, ReplicaCounts(replicas=1, ready=1, desired=1), FULL)
@@ -74,7 +74,7 @@ def test_a_clock_that_was_set(at: float, kept: list[int]) -> None:
 
 
 @given(st.lists(st.integers(0, 2 * MAX_POINTS), min_size=1, max_size=40, unique=True).map(sorted))
-def test_it_keeps_the_newest_hour_in_order(steps: list[int]) -> None:
+def test_the_history_keeps_the_newest_hour_in_order(steps: list[int]) -> None:
     history = ChartHistory()
     for step in steps:
         history.add(ONE, step * STEP_S, ReplicaCounts(replicas=step, ready=None, desired=None), UNKNOWN)
@@ -87,7 +87,7 @@ def test_it_keeps_the_newest_hour_in_order(steps: list[int]) -> None:
     assert known == [step if step in steps else None for step in range(first, steps[-1] + 1)]
 
 
-def test_numbers_beyond_what_is_kept_become_the_largest_and_nonsense_is_not_known() -> None:
+def test_numbers_beyond_the_range_become_the_largest_and_nonsense_is_unknown() -> None:
     history = ChartHistory()
     history.add(ONE, 0.0, ReplicaCounts(replicas=10**6, ready=-1, desired=2), ModelNumbers(rate=math.inf, gpu=math.nan))
     row = dict(zip(FIELDS, history.series(ONE).rows[0], strict=True))
@@ -107,7 +107,7 @@ def test_three_digits_of_a_number_are_kept_whatever_its_size(value: float) -> No
 @pytest.mark.parametrize(
     ("value", "kept"), [(-1.0, 0.0), (1e-9, 0.0), (1e30, 1e9), (math.nan, None), (-math.inf, None)]
 )
-def test_numbers_that_are_none_of_these(value: float, kept: float | None) -> None:
+def test_nan_and_infinite_numbers_are_unknown(value: float, kept: float | None) -> None:
     history = ChartHistory()
     history.add(ONE, 0.0, COUNTS, ModelNumbers(waiting=value))
     assert history.series(ONE).rows[0][FIELDS.index("waiting")] == kept

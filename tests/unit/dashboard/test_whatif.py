@@ -23,7 +23,7 @@ KNOWN = Known(
 PAST = Past(300.0, 1_000_000.0, (None, *[100.0] * 24))
 
 
-def test_both_courses_are_told_with_what_they_come_to() -> None:
+def test_both_courses_are_shown_with_their_totals() -> None:
     told = whatif.comparison(WhatIfQuery.of({"latency": "250ms", "max": "2", "min": "", "hours": "1"}), KNOWN, PAST)
 
     assert json.loads(json.dumps(told)) == told
@@ -36,7 +36,7 @@ def test_both_courses_are_told_with_what_they_come_to() -> None:
     assert current["replica_hours"] == current["peak"]
 
 
-def test_an_empty_wish_is_as_it_is() -> None:
+def test_an_empty_request_repeats_the_present() -> None:
     told = whatif.comparison(WhatIfQuery.of({"latency": "", "min": "", "max": ""}), KNOWN, PAST)
 
     assert told["alternative"] == told["current"]
@@ -54,7 +54,7 @@ def test_an_empty_wish_is_as_it_is() -> None:
         ({"hours": "361"}, "hours is '361'; good: a number from 1 to 360"),
     ],
 )
-def test_what_can_not_be_asked_is_said_with_a_good_example(query: dict[str, str], words: str) -> None:
+def test_an_invalid_wish_is_refused_with_a_good_example(query: dict[str, str], words: str) -> None:
     with pytest.raises(InvalidQuery, match=words):
         WhatIfQuery.of(query)
 
@@ -64,6 +64,6 @@ def test_limits_that_contradict_each_other_are_refused() -> None:
         whatif.comparison(WhatIfQuery.of({"min": "9"}), KNOWN, PAST)
 
 
-def test_where_nothing_can_be_said_it_says_why() -> None:
+def test_the_reason_is_given_if_no_answer_is_possible() -> None:
     assert "No past arrivals are known" in whatif.comparison(WhatIfQuery(), None, None)["why"]
     assert "is not known yet" in whatif.comparison(WhatIfQuery(), None, PAST)["why"]

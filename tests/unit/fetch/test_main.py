@@ -117,7 +117,7 @@ def test_a_projected_config_map_becomes_links_and_a_merged_configuration(
     )
 
 
-def test_a_model_s_own_stub_is_copied_so_that_triton_can_run_it(pod: Pod, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_models_own_stub_is_copied_so_that_triton_can_run_it(pod: Pod, capsys: pytest.CaptureFixture[str]) -> None:
     pod.project({"config.pbtxt": OWN, "1/model.py": "code", STUB: "#!/bin/bash", "labels.txt": "a"})
     assert pod.fetch() == 0
     made = pod.repository / "m"
@@ -143,7 +143,7 @@ def test_a_stub_that_can_not_be_one_is_refused_by_its_size(pod: Pod) -> None:
     )
 
 
-def test_a_stub_that_can_not_be_read_is_refused_with_the_mode_to_give() -> None:
+def test_an_unreadable_stub_is_refused_with_the_mode_to_give() -> None:
     with tempfile.TemporaryDirectory() as place, unprivileged(Path(place)):
         source = Path(place) / "source"
         source.mkdir()
@@ -168,7 +168,7 @@ def test_a_folder_inside_a_claim_is_found(pod: Pod) -> None:
     assert (pod.repository / "m" / "1").readlink() == pod.source / "vision/digits/1"
 
 
-def test_the_root_of_a_claim_is_a_model_too_without_what_the_file_system_puts_there(pod: Pod) -> None:
+def test_a_claims_root_is_a_model_without_the_file_systems_own_files(pod: Pod) -> None:
     pod.put("1/model.onnx")
     pod.put("lost+found/x")
     pod.put(".git/x")
@@ -193,7 +193,7 @@ def test_a_second_run_replaces_what_the_first_left(pod: Pod) -> None:
     assert names_in(pod.repository) == ["m"]
 
 
-def test_a_file_of_a_newer_triton_is_passed_through_when_nothing_must_change(pod: Pod) -> None:
+def test_a_newer_tritons_file_passes_through_if_nothing_must_change(pod: Pod) -> None:
     pod.put("1/model.py")
     for name in ("", 'name: "m"\n'):
         pod.put("config.pbtxt", name + "brand_new: 1\n")
@@ -202,7 +202,7 @@ def test_a_file_of_a_newer_triton_is_passed_through_when_nothing_must_change(pod
 
 
 @pytest.mark.parametrize("overlay", [Overlay("m", max_batch_size=4), Overlay("n")])
-def test_a_file_of_a_newer_triton_is_refused_by_name_when_it_must_change(pod: Pod, overlay: Overlay) -> None:
+def test_a_newer_tritons_file_is_refused_by_name_if_it_must_change(pod: Pod, overlay: Overlay) -> None:
     pod.put("1/model.py")
     pod.put("config.pbtxt", 'name: "m"\nbrand_new: 1\n')
     reason, message = pod.refusal(overlay)
@@ -221,7 +221,7 @@ def test_a_broken_file_is_quoted_in_the_termination_log(pod: Pod, capsys: pytest
     assert not (pod.repository / "m").exists()
 
 
-def test_a_conflict_is_told_as_one(pod: Pod) -> None:
+def test_a_conflict_is_reported_as_one(pod: Pod) -> None:
     pod.put("1/model.py")
     pod.put("config.pbtxt", OWN)
     reason, message = pod.refusal(Overlay("m", dynamic_batching=DynamicBatching(preferred_batch_sizes=(9,))))
@@ -256,7 +256,7 @@ def test_a_version_that_is_not_there_is_named_with_those_that_are(pod: Pod) -> N
         (["1/x"], ["--path="], "must be a relative path"),
     ],
 )
-def test_a_source_without_the_model_is_told_with_what_is_there(
+def test_a_source_without_the_model_is_reported_with_its_contents(
     pod: Pod, files: list[str], arguments: list[str], part: str
 ) -> None:
     for file in files:
@@ -296,7 +296,7 @@ def test_a_path_through_a_link_out_of_the_volume_is_refused(pod: Pod) -> None:
     assert pod.refusal(Overlay("m"), "--path=way")[0] == "ModelSourceNotFound"
 
 
-def test_a_source_that_is_not_mounted_is_told(pod: Pod) -> None:
+def test_a_source_that_is_not_mounted_is_reported(pod: Pod) -> None:
     pod.source.rmdir()
     assert pod.refusal() == ("ModelSourceNotFound", f"the model's source is not mounted: {pod.source} is not a folder")
 
@@ -332,14 +332,14 @@ def test_a_model_name_can_not_lead_out_of_the_repository(pod: Pod, name: str) ->
     assert after == before
 
 
-def test_an_overlay_that_is_missing_is_told(pod: Pod) -> None:
+def test_a_missing_overlay_is_reported(pod: Pod) -> None:
     log = f"--termination-log={pod.termination_log}"
     assert main(["--source=/", "--overlay=/no/overlay", "--repository=/no", log]) == 1
     assert json.loads(pod.termination_log.read_text())["reason"] == "OverlayInvalid"
 
 
 @pytest.mark.parametrize("where", ["link", "file", "folder"])
-def test_what_somebody_else_put_into_the_repository_is_left_alone(pod: Pod, where: str) -> None:
+def test_foreign_files_in_the_repository_are_left_alone(pod: Pod, where: str) -> None:
     pod.put("1/model.py")
     precious = pod.root / "precious"
     (precious / "deep").mkdir(parents=True)
@@ -366,7 +366,7 @@ def test_a_repository_inside_the_source_is_refused(pod: Pod) -> None:
     assert "overlap" in message
 
 
-def test_a_repository_that_can_not_be_made_is_told(pod: Pod) -> None:
+def test_a_repository_that_cannot_be_created_is_reported(pod: Pod) -> None:
     pod.put("1/model.py")
     pod.repository.write_text("")
     reason, message = pod.refusal()
@@ -374,7 +374,7 @@ def test_a_repository_that_can_not_be_made_is_told(pod: Pod) -> None:
     assert str(pod.repository) in message
 
 
-def test_wrong_arguments_are_told_like_any_failure(capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_arguments_are_reported_like_any_failure(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--sauce=/x"]) == 1
     report = json.loads(capsys.readouterr().err.splitlines()[0])
     assert report["reason"] == "FetchFailed"
@@ -396,7 +396,7 @@ def test_the_process_loads_neither_grpc_nor_numpy_nor_pydantic(pod: Pod) -> None
 
 
 @pytest.mark.parametrize(("own", "left"), [(OWN, None), (OWN + "sequence_batching { direct {} }\n", REPORT)])
-def test_a_model_that_keeps_a_state_is_told_of(pod: Pod, own: str, left: str | None) -> None:
+def test_a_stateful_model_is_reported(pod: Pod, own: str, left: str | None) -> None:
     pod.put("config.pbtxt", own)
     pod.put("1/model.py", "")
     assert pod.fetch() == 0

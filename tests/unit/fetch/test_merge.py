@@ -12,7 +12,7 @@ from halcyon.fetch import config_pbtxt, model_config_proto
 from halcyon.fetch.errors import ConflictError
 from halcyon.fetch.merge import changes, merge
 from halcyon.fetch.model_config_proto import ModelConfig
-from tests.unit.fetch.strategies import OVERLAYS
+from tests.unit.fetch.overlay_strategies import OVERLAYS
 
 IO = 'input { name: "X" data_type: TYPE_FP32 dims: [ -1, 4 ] } output { name: "Y" data_type: TYPE_FP32 dims: 4 }'
 PAIR = (
@@ -145,7 +145,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("own", "overlay", "merged"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
-def test_merge(own: str, overlay: Overlay, merged: str) -> None:
+def test_an_overlay_merges_into_the_configuration_as_tabled(own: str, overlay: Overlay, merged: str) -> None:
     assert shown(merge(read(own), overlay)) == shown(read(merged))
 
 
@@ -194,7 +194,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("own", "overlay", "parts"), REFUSED)
-def test_what_excludes_each_other_is_refused_by_name(own: str, overlay: Overlay, parts: tuple[str, ...]) -> None:
+def test_mutually_exclusive_settings_are_refused_by_name(own: str, overlay: Overlay, parts: tuple[str, ...]) -> None:
     with pytest.raises(ConflictError) as caught:
         merge(read(own), overlay)
     assert [part for part in parts if part not in str(caught.value)] == []
@@ -261,7 +261,7 @@ def test_merging_again_changes_nothing(own: ModelConfig, overlay: Overlay) -> No
 
 
 @given(configs(), OVERLAYS)
-def test_fields_that_the_overlay_does_not_say_stay_equal_byte_for_byte(own: ModelConfig, overlay: Overlay) -> None:
+def test_fields_absent_from_the_overlay_stay_equal_byte_for_byte(own: ModelConfig, overlay: Overlay) -> None:
     merged = merged_or_skip(own, overlay)
     said: dict[str, object] = {
         "name": True,

@@ -32,7 +32,7 @@ NAMES = ("halcyon.halcyon-system.svc", "halcyon-agents.halcyon-system.svc", "10.
 DAY = timedelta(days=1)
 
 
-def test_the_serving_certificate_says_what_it_should() -> None:
+def test_the_serving_certificate_has_its_names_and_purpose() -> None:
     ca = make_ca(NOW)
     cert = load(issue(ca, NAMES, NOW).cert_pem)
     names = cert.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
@@ -69,12 +69,12 @@ def test_a_certificate_is_renewed_when_a_third_is_left() -> None:
     assert needs_rotation(cert, NOW + timedelta(days=61))
 
 
-def test_nothing_changes_while_nothing_is_due() -> None:
+def test_certificates_stay_while_no_renewal_is_due() -> None:
     first = renewed(None, NAMES, NOW)
     assert renewed(first, NAMES, NOW + timedelta(days=30)) == first
 
 
-def test_other_names_make_a_new_certificate_of_the_same_ca() -> None:
+def test_changed_names_make_a_new_certificate_of_the_same_ca() -> None:
     first = renewed(None, NAMES, NOW)
     second = renewed(first, [*NAMES, "new.example"], NOW)
     assert second.ca == first.ca
@@ -99,7 +99,7 @@ def test_a_ca_is_followed_by_one_that_is_known_before_it_signs() -> None:
     assert first.ca.cert_pem not in late.bundle_pem
 
 
-def test_an_operator_that_was_away_for_too_long_starts_anew() -> None:
+def test_an_operator_back_after_a_long_absence_starts_afresh() -> None:
     first = renewed(None, NAMES, NOW)
     later = NOW + CA_LIFE + DAY
     second = renewed(first, NAMES, later)
@@ -109,7 +109,7 @@ def test_an_operator_that_was_away_for_too_long_starts_anew() -> None:
 
 @draws(1.5)
 @given(st.lists(st.integers(1, 200), min_size=1, max_size=12))
-def test_what_is_served_is_always_valid_and_trusted_by_who_read_the_bundle_a_day_ago(days: list[int]) -> None:
+def test_a_served_certificate_is_valid_and_trusted_by_yesterdays_bundle(days: list[int]) -> None:
     now, stored = NOW, renewed(None, NAMES, NOW)
     for step in days:
         before = stored.bundle_pem
@@ -136,7 +136,7 @@ def test_a_secret_holds_all_and_gives_it_back() -> None:
 
 
 @pytest.mark.parametrize("key", ["tls.crt", "tls.key", "ca.crt", "signing-ca.crt", "signing-ca.key"])
-def test_a_secret_that_lacks_something_or_holds_rubbish_is_refused(key: str) -> None:
+def test_an_incomplete_or_malformed_secret_is_refused(key: str) -> None:
     data = renewed(None, NAMES, NOW).to_secret()
     with pytest.raises(ValueError, match=key):
         Certificates.from_secret({**data, key: ""})

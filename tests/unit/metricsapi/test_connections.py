@@ -17,12 +17,12 @@ def accepted(connections: Connections, source: str, now: float = 0.0) -> Connect
     return admitted[0]
 
 
-def test_without_pressure_one_source_may_exceed_its_number() -> None:
+def test_a_source_may_exceed_its_number_without_pressure() -> None:
     connections = Connections(LIMITS)
     assert [connections.admit("a", 0.0) == "source" for _ in range(5)] == [False, False, False, False, True]
 
 
-def test_under_pressure_another_source_gets_in() -> None:
+def test_a_second_source_gets_in_under_pressure() -> None:
     connections = Connections(LIMITS)
     for _ in range(4):
         accepted(connections, "a")
@@ -80,7 +80,7 @@ def test_identified_connections_and_streams_leave_room() -> None:
     assert connections.unidentified == 0
 
 
-def test_beyond_the_idle_limits_a_connection_is_answered_and_closed() -> None:
+def test_a_connection_beyond_the_idle_limits_is_answered_and_closed() -> None:
     connections = Connections(LIMITS)
 
     def answer(caller: str) -> bool:
@@ -124,7 +124,7 @@ def test_an_answer_after_the_end_of_its_connection_counts_nowhere() -> None:
     assert (connections.unidentified, connections._idle_total) == (0, 0)
 
 
-def test_nothing_is_kept_after_a_stream() -> None:
+def test_a_stream_leaves_no_state() -> None:
     connections = Connections(LIMITS)
     connection = accepted(connections, "a")
     connections.begin_request(connection)
@@ -136,7 +136,7 @@ def test_nothing_is_kept_after_a_stream() -> None:
 @given(
     st.lists(st.tuples(st.sampled_from("abcdefghij"), st.sampled_from(["admit", "request", "known", "answer", "end"])))
 )
-def test_no_limit_is_ever_exceeded(deeds: list[tuple[str, str]]) -> None:
+def test_limits_are_never_exceeded(deeds: list[tuple[str, str]]) -> None:
     connections, held = Connections(LIMITS), list[Connection]()
     for now, (source, deed) in enumerate(deeds):
         held = [one for one in held if not one.closed]

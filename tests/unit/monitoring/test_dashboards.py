@@ -51,7 +51,7 @@ def test_panels_lie_beside_each_other_and_none_over_another(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", MADE)
-def test_every_panel_says_what_it_shows_in_which_unit_and_what_each_line_is(name: str) -> None:
+def test_every_panel_shows_its_meaning_unit_and_lines(name: str) -> None:
     for panel in of(MADE[name]):
         assert panel["title"], panel
         assert panel["description"].endswith("."), panel["title"]
@@ -67,7 +67,7 @@ def test_every_panel_says_what_it_shows_in_which_unit_and_what_each_line_is(name
 
 
 @pytest.mark.parametrize("name", MADE)
-def test_every_variable_that_is_used_is_there_and_every_one_that_is_there_is_used(name: str) -> None:
+def test_variables_are_used_if_and_only_if_defined(name: str) -> None:
     made = MADE[name]
     there = {variable["name"] for variable in made["templating"]["list"]}
     asked = json.dumps([made["panels"], [v.get("definition", "") for v in made["templating"]["list"]]])
@@ -87,7 +87,7 @@ def test_a_legend_names_only_labels_that_the_query_leaves(name: str) -> None:
             ), target["expr"]
 
 
-def test_a_panel_that_does_not_fit_begins_a_line_below_the_deepest_of_the_last() -> None:
+def test_a_panel_that_does_not_fit_begins_a_new_line() -> None:
     def panel(width: int, height: int) -> Panel:
         return Panel("t", "d.", (Query("up", "l"),), width=width, height=height)
 

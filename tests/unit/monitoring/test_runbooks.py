@@ -11,7 +11,7 @@ from generators.monitoring import reference
 from generators.monitoring.alerts import ALERTS, Alert
 from generators.monitoring.dashboards import DASHBOARDS
 from halcyon_cli.commands.app import COMMANDS
-from tests.unit.monitoring.test_lists import NAMES, WORDS
+from tests.unit.monitoring.test_metric_lists import NAMES, WORDS
 
 DOCS = Path(__file__).parents[3] / "docs"
 PAGES = DOCS / "runbooks"
@@ -38,7 +38,7 @@ def test_pages_name_commands_metrics_and_files_that_exist(page: Path) -> None:
     assert set(re.findall(r"Halcyon / \w+", text)) <= {board.title for board in DASHBOARDS.values()}
 
 
-def test_no_page_is_left_of_an_alert_that_is_no_more() -> None:
+def test_pages_of_removed_alerts_are_gone() -> None:
     assert {page.stem for page in PAGES.glob("*.md")} == {alert.name for alert in ALERTS} | {"README"}
     index = (PAGES / "README.md").read_text()
     assert all(f"({alert.name}.md)" in index for alert in ALERTS)

@@ -265,7 +265,7 @@ def changed(path: str, value: Any) -> dict[str, Any]:
         ("traffic.stickiness", {"header": "x-sequence-id"}),
     ],
 )
-def test_a_change_of_what_a_server_pod_is_made_of_is_a_new_revision(path: str, value: Any) -> None:
+def test_a_changed_ingredient_of_a_server_pod_is_a_new_revision(path: str, value: Any) -> None:
     assert key(changed(path, value)) != key(BASE)
 
 
@@ -307,7 +307,7 @@ def test_the_content_of_a_config_map_is_part_of_the_revision() -> None:
     assert one.snapshot != two.snapshot
 
 
-def test_another_name_is_another_revision() -> None:
+def test_a_changed_name_is_another_revision() -> None:
     assert revision.key(Subject("team", "a", "u"), MINIMAL, None) != revision.key(SUBJECT, MINIMAL, None)
 
 
@@ -333,7 +333,7 @@ def test_gpus_are_a_limit_and_their_taint_is_tolerated() -> None:
     assert pod["tolerations"] == [{"key": "nvidia.com/gpu", "operator": "Exists"}]
 
 
-def test_a_pod_without_gpu_asks_for_none() -> None:
+def test_a_pod_without_gpu_requests_none() -> None:
     pod, triton = server_pod(runtime={"gpu": {"count": 0}})
 
     assert triton["resources"] == {}
@@ -355,7 +355,7 @@ def test_a_secret_s_key_reaches_the_environment_by_reference() -> None:
     ]
 
 
-def test_home_is_on_a_volume_with_a_limit_that_triton_may_write_to() -> None:
+def test_home_is_a_size_limited_volume_that_triton_may_write_to() -> None:
     pod, triton = server_pod()
     (home,) = (entry["value"] for entry in triton["env"] if entry["name"] == "HOME")
     (mount,) = (mount for mount in triton["volumeMounts"] if mount["mountPath"] == home)
@@ -440,7 +440,7 @@ def test_the_autoscaler_has_both_targets_as_average_values() -> None:
     assert "behavior" not in hpa
 
 
-def test_without_a_gpu_there_is_no_target_for_one() -> None:
+def test_the_gpu_target_is_absent_without_a_gpu() -> None:
     hpa = render_hpa.hpa(
         SUBJECT, spec_of(scaling={"maxReplicas": 8, "policy": "Rules"}, runtime={"gpu": {"count": 0}}), tolerance=True
     )["spec"]
@@ -448,7 +448,7 @@ def test_without_a_gpu_there_is_no_target_for_one() -> None:
     assert [m["external"]["metric"]["name"] for m in hpa["metrics"]] == ["queueDepth"]
 
 
-def test_a_tolerance_is_asked_for_only_where_the_api_server_knows_one() -> None:
+def test_a_tolerance_is_set_only_if_the_api_server_supports_it() -> None:
     planned = spec_of(scaling={"maxReplicas": 8})
     exact, coarse = (render_hpa.hpa(SUBJECT, planned, tolerance=known)["spec"]["behavior"] for known in (True, False))
 
@@ -456,7 +456,7 @@ def test_a_tolerance_is_asked_for_only_where_the_api_server_knows_one() -> None:
         assert exact[way] == coarse[way] | {"tolerance": "0"}
 
 
-def test_the_planner_s_autoscaler_follows_its_count_and_has_no_pace_of_its_own() -> None:
+def test_the_planners_hpa_follows_its_replicas_without_a_pace_of_its_own() -> None:
     hpa = render_hpa.hpa(
         SUBJECT, spec_of(scaling={"minReplicas": 0, "maxReplicas": 8, "targets": {"queueDepth": 3}}), tolerance=True
     )["spec"]
@@ -472,7 +472,7 @@ def test_the_planner_s_autoscaler_follows_its_count_and_has_no_pace_of_its_own()
 
 
 @pytest.mark.parametrize("mode", ["Recommend", "Paused"])
-def test_an_autoscaler_by_rules_stands_still_where_the_mode_says_so(mode: str) -> None:
+def test_an_hpa_by_rules_stands_still_if_the_mode_requires_it(mode: str) -> None:
     hpa = render_hpa.hpa(SUBJECT, spec_of(scaling={"maxReplicas": 8, "policy": "Rules", "mode": mode}), tolerance=True)[
         "spec"
     ]
@@ -482,7 +482,7 @@ def test_an_autoscaler_by_rules_stands_still_where_the_mode_says_so(mode: str) -
     }  # fmt: skip
 
 
-def test_without_scaling_there_is_no_autoscaler_to_render() -> None:
+def test_an_hpa_is_not_rendered_without_scaling() -> None:
     with pytest.raises(ValueError, match="without scaling"):
         render_hpa.hpa(SUBJECT, MINIMAL, tolerance=True)
 
@@ -496,7 +496,7 @@ def test_server_lines_are_reserved_for_every_pod_and_as_many_that_drain(most: in
     assert slot.capacity.bit_count() == 1
 
 
-def test_a_request_may_take_at_least_a_millisecond_and_drain_is_in_whole_seconds() -> None:
+def test_request_timeouts_are_at_least_a_millisecond_and_drain_whole_seconds() -> None:
     plan = balancer.plan(
         SUBJECT, spec_of(traffic={"requestTimeout": "10ms500us", "drain": "1s1us"}), SITE, (names.SLOT_A,)
     )
@@ -505,7 +505,7 @@ def test_a_request_may_take_at_least_a_millisecond_and_drain_is_in_whole_seconds
 
 
 @given(st.integers(1, 3600))
-def test_a_channel_is_asked_to_go_before_a_stopping_server_ends(drain_s: int) -> None:
+def test_a_channel_is_closed_gracefully_before_a_stopping_server_ends(drain_s: int) -> None:
     age_s = grpc_keepalive.connection_age_ms(drain_s) / 1000
 
     # One that is made when the pod's end begins, and lasts for the tenth more that gRPC may add.
@@ -514,7 +514,7 @@ def test_a_channel_is_asked_to_go_before_a_stopping_server_ends(drain_s: int) ->
 
 
 @pytest.mark.parametrize("balancer", ["HAProxy", "Service"])
-def test_what_could_be_used_against_others_is_closed_at_each_server(balancer: str) -> None:
+def test_exploitable_features_are_closed_at_each_server(balancer: str) -> None:
     _, triton = server_pod(traffic={"balancer": balancer})
 
     (http,) = (a for a in triton["args"] if a.startswith("--http-restricted-api="))
@@ -530,7 +530,7 @@ def test_channels_have_an_age_only_where_clients_hold_them() -> None:
     assert not any("age" in a.partition("=")[0] for a in server_pod()[1]["args"])
 
 
-def test_with_stickiness_a_stopping_server_waits_for_all_of_the_drain() -> None:
+def test_a_stopping_sticky_server_waits_for_all_of_the_drain() -> None:
     _, triton = server_pod(traffic={"stickiness": {"header": "X-Sequence-ID"}, "drain": "20s"})
 
     assert triton["lifecycle"]["preStop"]["exec"]["command"][-1] == "sleep 25"
@@ -554,7 +554,7 @@ def test_shared_memory_is_a_volume_of_its_size() -> None:
         (["b", "a"], ("s", "a"), ["b", "a", "s"]),
     ],
 )
-def test_balancers_and_servers_pull_with_the_model_s_secrets_and_with_the_site_s(
+def test_balancers_and_servers_pull_with_secrets_of_model_and_site(
     own: list[str], of_the_site: tuple[str, ...], used: list[str] | None
 ) -> None:
     runtime = {"imagePullSecrets": [{"name": name} for name in own]} if own else {}
@@ -566,7 +566,7 @@ def test_balancers_and_servers_pull_with_the_model_s_secrets_and_with_the_site_s
         assert found == (None if used is None else [{"name": name} for name in used])
 
 
-def test_balancers_run_where_the_site_has_them_and_servers_where_the_model_has_them() -> None:
+def test_balancers_follow_the_sites_placement_and_servers_the_models() -> None:
     of_the_site = {
         "nodeSelector": {"pool": "edge"},
         "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists"}],
@@ -593,18 +593,18 @@ def test_source_ranges_are_written_as_networks_and_each_once() -> None:
 @pytest.mark.parametrize(
     "text", ["10.0.0.0", "10.0.0/8", "256.0.0.0/8", "10.0.0.0/33", "::1", "fd00::1::/8", "::/129", "1:/8", "x/8"]
 )
-def test_what_is_no_range_of_addresses_is_refused(text: str) -> None:
+def test_a_malformed_address_range_is_refused(text: str) -> None:
     with pytest.raises(SpecError, match=r"write for example 10\.0\.0\.0/8 or fd00::/8"):
         spec_of(traffic={"service": {"type": "LoadBalancer", "sourceRanges": [text]}})
 
 
 @given(st.from_regex(CIDR, fullmatch=True))
 @FEW
-def test_what_is_a_range_of_addresses_is_one_to_everybody(text: str) -> None:
+def test_an_accepted_address_range_is_valid_for_every_consumer(text: str) -> None:
     assert ipaddress.ip_network(text, strict=False).prefixlen == int(text.partition("/")[2])
 
 
-def test_a_balancer_starts_without_its_secrets_and_says_which_it_wants() -> None:
+def test_a_balancer_starts_without_its_secrets_and_names_them() -> None:
     spec = spec_of(traffic={"tls": {"secretName": "a", "clientCA": "b"}, "apiKeys": {"secretName": "c"}})
     pod = balancer.deployment(SUBJECT, spec, SITE)["spec"]["template"]["spec"]
     (agent,) = pod["initContainers"]

@@ -30,7 +30,7 @@ def test_a_quantile_lies_in_the_bucket_that_holds_it(found: Histogram, share: fl
     assert all(smaller <= quantile for smaller in BOUNDS if smaller < bound)
 
 
-def test_by_hand() -> None:
+def test_bounds_and_quantiles_equal_those_computed_by_hand() -> None:
     found = Histogram(BOUNDS, (10, 80, 5, 4, 1))
     assert found.above(0.2) == 10
     assert found.least_bound(0.95) == 0.4
@@ -42,7 +42,7 @@ def test_by_hand() -> None:
     assert found.bound_above(1.0) is None
 
 
-def test_what_is_no_histogram_is_refused() -> None:
+def test_a_malformed_histogram_is_refused() -> None:
     with pytest.raises(ValueError, match="must be 5 numbers"):
         Histogram(BOUNDS, (1, 2, 3, 4))
     with pytest.raises(ValueError, match="ascend"):

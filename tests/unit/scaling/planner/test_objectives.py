@@ -29,7 +29,7 @@ def test_a_small_spec_leaves_the_planner_to_decide_by_the_rate() -> None:
     assert objectives(spec()) == Objectives(low=2, high=9, max_batch=1, instances=1, queue_limit=400)
 
 
-def test_what_the_user_set_is_honoured() -> None:
+def test_settings_of_the_user_are_honoured() -> None:
     made = objectives(
         spec(
             batching={"maxBatchSize": 16},
@@ -59,7 +59,7 @@ def test_what_the_user_set_is_honoured() -> None:
     )
 
 
-def test_where_the_spec_does_not_say_the_largest_batch_seen_counts() -> None:
+def test_the_largest_batch_seen_counts_without_a_setting() -> None:
     assert objectives(spec(), largest_seen=12).max_batch == 12
     assert largest({1: (5, 0.1), 8: (1, 0.1), 16: (0, 0.0)}) == 8
     assert largest(None) is largest({}) is None

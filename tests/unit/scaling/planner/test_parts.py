@@ -14,7 +14,7 @@ from halcyon.scaling.planner.headroom import Headroom
 from halcyon.scaling.planner.scale_down_hold import MAX_FIRST_HOLD_S, MAX_HOLD_S, MIN_HOLD_S, ScaleDownHold
 
 
-def seen(rates: list[float], arrivals: ArrivalRate | None = None, at: float = 0.0) -> ArrivalRate:
+def observed_rate(rates: list[float], arrivals: ArrivalRate | None = None, at: float = 0.0) -> ArrivalRate:
     arrivals, total = arrivals or ArrivalRate().with_sample(at, 0.0, block_s=2.0), 0.0
     total = arrivals.counts[-1]
     for rate in rates:
@@ -24,7 +24,7 @@ def seen(rates: list[float], arrivals: ArrivalRate | None = None, at: float = 0.
 
 
 @pytest.mark.parametrize("began_s", [1.0, 2.0, 3.0, 4.0])
-def test_the_same_rise_is_seen_at_the_same_moments_whenever_the_first_look_was(began_s: float) -> None:
+def test_a_rise_is_seen_at_the_same_moments_for_any_first_sample(began_s: float) -> None:
     early, late = ArrivalRate(), ArrivalRate()
     told, when = [], []
     for second in range(300):
@@ -40,23 +40,23 @@ def test_the_same_rise_is_seen_at_the_same_moments_whenever_the_first_look_was(b
 
 
 def test_a_steady_rate_is_its_mean() -> None:
-    assert seen([50.0] * 100).rate() == pytest.approx(50.0)
+    assert observed_rate([50.0] * 100).rate() == pytest.approx(50.0)
 
 
 def test_a_step_is_proven_within_seconds_and_never_overrated() -> None:
-    arrivals = seen([20.0] * 120)
+    arrivals = observed_rate([20.0] * 120)
     rates = []
     for _ in range(10):
-        arrivals = seen([200.0], arrivals)
+        arrivals = observed_rate([200.0], arrivals)
         rates.append(arrivals.rate() or 0.0)
     assert rates[1] > 175
     assert rates[-1] > 185
     assert max(rates) <= 200
 
 
-def test_what_is_not_proven_moves_the_rate_no_more_than_the_mean_of_minutes() -> None:
-    calm = seen([100.0] * 120)
-    rates = [(seen([more] * 4, calm).rate() or 0) for more in (118.0, 126.0, 136.0)]
+def test_an_unproven_change_moves_the_rate_no_more_than_minutes_do() -> None:
+    calm = observed_rate([100.0] * 120)
+    rates = [(observed_rate([more] * 4, calm).rate() or 0) for more in (118.0, 126.0, 136.0)]
     # 5 standard errors of 504 in 4 s are 28 a second, and two of 544 are 12.
     assert rates == [
         pytest.approx(100 + 4 * 18 / 124),
@@ -65,11 +65,11 @@ def test_what_is_not_proven_moves_the_rate_no_more_than_the_mean_of_minutes() ->
     ]
 
 
-def test_where_nothing_changes_the_rate_is_the_mean_of_a_quarter_of_an_hour() -> None:
+def test_the_rate_of_a_steady_load_is_the_mean_of_fifteen_minutes() -> None:
     drawn = np.random.Generator(np.random.PCG64(3)).poisson(100, 1800).astype(float).tolist()
-    arrivals, told, minutes = seen(drawn[:900]), [], []
+    arrivals, told, minutes = observed_rate(drawn[:900]), [], []
     for count in drawn[900:]:
-        arrivals = seen([count], arrivals)
+        arrivals = observed_rate([count], arrivals)
         told.append(arrivals.rate() or 0.0)
         minutes.append(arrivals.mean(60.0))
     assert arrivals.rate() == pytest.approx(sum(drawn[-900:]) / 900, rel=0.005)
@@ -78,14 +78,14 @@ def test_where_nothing_changes_the_rate_is_the_mean_of_a_quarter_of_an_hour() ->
 
 @pytest.mark.parametrize(("before", "after"), [(100.0, 20.0), (100.0, 92.0)])
 def test_a_load_that_has_fallen_takes_the_rate_along_within_a_minute(before: float, after: float) -> None:
-    arrivals = seen([before] * 900)
-    told = [(arrivals := seen([after], arrivals)).rate() or 0.0 for _ in range(62)]
+    arrivals = observed_rate([before] * 900)
+    told = [(arrivals := observed_rate([after], arrivals)).rate() or 0.0 for _ in range(62)]
     assert all(later <= earlier for earlier, later in pairwise(told))
     assert after <= told[-1] <= after + 2 * arrivals.error() + 1e-9
 
 
-def test_what_was_hours_ago_does_not_hide_that_the_load_has_grown() -> None:
-    arrivals = seen([40.0] * 840 + [50.0] * 62)
+def test_old_samples_do_not_hide_that_the_load_has_grown() -> None:
+    arrivals = observed_rate([40.0] * 840 + [50.0] * 62)
     assert arrivals.rate() == pytest.approx(50.0 - 2 * arrivals.error(), rel=0.01)
 
 
@@ -106,23 +106,25 @@ def test_the_dispersion_is_that_of_the_load_however_long_its_blocks_are(
 
 def poisson(seed: int, seconds: int, group: float = 1.0) -> ArrivalRate:
     """30 requests a second, in groups of `group`: a dispersion of as much."""
-    return seen(list(group * np.random.Generator(np.random.PCG64(seed)).poisson(30 / group, seconds).astype(float)))
+    return observed_rate(
+        list(group * np.random.Generator(np.random.PCG64(seed)).poisson(30 / group, seconds).astype(float))
+    )
 
 
 @pytest.mark.parametrize("group", [1.0, 5.0])
-def test_the_dispersion_varies_between_runs_by_the_error_that_it_tells(group: float) -> None:
+def test_the_dispersion_varies_between_runs_by_its_own_error(group: float) -> None:
     runs = [poisson(seed, 1200, group) for seed in range(150)]
     told = [arrivals.spread.value for arrivals in runs]
     told_error = float(np.mean([arrivals.spread.error() for arrivals in runs]))
     assert float(np.std(told) / group) == pytest.approx(told_error, rel=0.35)
 
 
-def test_nothing_seen_tells_no_error() -> None:
+def test_the_error_is_unknown_without_samples() -> None:
     assert ArrivalRate().spread.error() == 0.0
 
 
 @pytest.mark.parametrize("group", [1.0, 5.0, 15.0])
-def test_noise_is_known_within_half_a_minute_where_sizes_are_learnt_in_minutes(group: float) -> None:
+def test_noise_is_known_within_half_a_minute_if_sizes_take_minutes(group: float) -> None:
     runs = [poisson(seed, 70, group) for seed in range(100)]  # blocks of 2 s
     assert float(np.median([arrivals.spread.doubt for arrivals in runs])) == pytest.approx(max(group, 1.0), rel=0.35)
     assert float(np.median([arrivals.spread.value for arrivals in runs])) < 1 + 0.3 * group
@@ -137,37 +139,39 @@ def test_noise_is_known_better_with_every_block_after_the_first_median() -> None
     assert after[2] < 0.55 * after[0]
 
 
-def test_once_sizes_have_learnt_the_noise_too_there_is_one_dispersion() -> None:
+def test_the_dispersion_is_one_once_sizes_have_learnt_the_noise() -> None:
     early, late = poisson(1, 120, 5.0).spread, poisson(1, 2400, 5.0).spread
     assert (early.is_learnt, late.is_learnt) == (False, True)
     assert late.value == pytest.approx(late.noise, rel=0.02)
 
 
-def test_before_anything_was_seen_a_few_seconds_prove_nothing() -> None:
-    arrivals = seen([20.0, 20.0, 45.0])
+def test_a_few_seconds_prove_nothing_at_the_start() -> None:
+    arrivals = observed_rate([20.0, 20.0, 45.0])
     assert arrivals.rate() == pytest.approx(arrivals.mean(60.0)), "the last second is no step yet"
 
 
-def test_a_few_seconds_that_are_alike_by_chance_make_no_step_of_noise() -> None:
+def test_a_few_equal_seconds_by_chance_make_no_step_of_noise() -> None:
     """A fifth of noise in each second is possible until it's known; where few arrive, chance alone is as much."""
     many, few = [1000.0] * 12, [5.0] * 12
-    arrivals = seen([*many, 1200.0, 1200.0])
+    arrivals = observed_rate([*many, 1200.0, 1200.0])
     assert arrivals.rate() == pytest.approx(arrivals.mean(60.0))
-    assert (seen([*many, 3000.0, 3000.0]).rate() or 0) > 2400
-    assert (seen([*many * 6, 1200.0, 1200.0]).rate() or 0) > 1150, "noise that is known to be none"
-    assert (seen([*few, 30.0, 30.0]).rate() or 0) > 20
+    assert (observed_rate([*many, 3000.0, 3000.0]).rate() or 0) > 2400
+    assert (observed_rate([*many * 6, 1200.0, 1200.0]).rate() or 0) > 1150, "noise that is known to be none"
+    assert (observed_rate([*few, 30.0, 30.0]).rate() or 0) > 20
 
 
-def test_a_first_second_of_many_requests_is_no_surer_than_its_noise_lets_it() -> None:
-    assert seen([2000.0]).sure() < 0.75
-    assert seen([2000.0] * 30).sure() > 0.98
+def test_a_busy_first_second_is_no_surer_than_its_noise_allows() -> None:
+    assert observed_rate([2000.0]).sure() < 0.75
+    assert observed_rate([2000.0] * 30).sure() > 0.98
 
 
-def test_after_quiet_a_step_is_proven_at_once_and_noise_is_known_as_soon() -> None:
-    quiet = seen([0.0] * 60)
-    assert (seen([100.0, 100.0], quiet).rate() or 0.0) > 80
+def test_a_step_after_quiet_is_proven_at_once_and_noise_with_it() -> None:
+    quiet = observed_rate([0.0] * 60)
+    assert (observed_rate([100.0, 100.0], quiet).rate() or 0.0) > 80
     drawn = (5.0 * np.random.Generator(np.random.PCG64(seed)).poisson(20, 62).astype(float) for seed in range(50))
-    assert float(np.median([seen(list(counts), quiet).spread.noise for counts in drawn])) == pytest.approx(5, rel=0.2)
+    assert float(np.median([observed_rate(list(counts), quiet).spread.noise for counts in drawn])) == pytest.approx(
+        5, rel=0.2
+    )
 
 
 @given(
@@ -198,14 +202,14 @@ def test_a_load_that_comes_and_goes_is_known_as_soon_each_time(
 def test_a_burst_among_the_first_blocks_is_no_noise() -> None:
     drawn = list(np.random.Generator(np.random.PCG64(1)).poisson(30, 70).astype(float))
     drawn[20:24] = [400.0] * 4
-    assert seen(drawn).spread.noise < 3
+    assert observed_rate(drawn).spread.noise < 3
 
 
-def test_what_seconds_have_shown_is_a_reason_for_more_by_and_by() -> None:
+def test_seconds_of_evidence_raise_the_rate_by_and_by() -> None:
     drawn = np.random.Generator(np.random.PCG64(1)).poisson(200, 90).astype(float).tolist()
     arrivals, sure = ArrivalRate().with_sample(0.0, 0.0, block_s=2.0), []
     for count in drawn:
-        arrivals = seen([count], arrivals)
+        arrivals = observed_rate([count], arrivals)
         sure.append(arrivals.sure())
     assert 0.6 < sure[0] < 0.75
     assert sure[29] > 0.98
@@ -213,30 +217,32 @@ def test_what_seconds_have_shown_is_a_reason_for_more_by_and_by() -> None:
     assert ArrivalRate().sure() == 1.0
 
 
-def test_a_silence_is_one_look_and_not_as_many_as_it_has_seconds() -> None:
-    arrivals = seen([float(count) for count in np.random.Generator(np.random.PCG64(7)).poisson(60, 300)])
+def test_a_silence_is_one_sample_whatever_its_seconds() -> None:
+    arrivals = observed_rate([float(count) for count in np.random.Generator(np.random.PCG64(7)).poisson(60, 300)])
     at, total = arrivals.times[-1] + 300.0, arrivals.counts[-1] + 300 * 60 * 1.05
     assert arrivals.with_sample(at, total, block_s=2.0).spread.value < arrivals.spread.value + 0.5
 
 
 @given(st.integers(0, 2**16), st.integers(0, 80), st.floats(1.0, 300.0), st.floats(0.0, 300.0))
-def test_the_rate_is_monotone_in_the_last_count(seed: int, seconds: int, last: float, more: float) -> None:
+def test_the_rate_is_monotone_in_the_last_counter_value(seed: int, seconds: int, last: float, more: float) -> None:
     drawn = random.Random(seed)
-    arrivals = seen([drawn.uniform(0, 100) for _ in range(seconds)])
-    assert (seen([last], arrivals).rate() or 0) <= (seen([last + more], arrivals).rate() or 0) + 1e-9
+    arrivals = observed_rate([drawn.uniform(0, 100) for _ in range(seconds)])
+    assert (observed_rate([last], arrivals).rate() or 0) <= (observed_rate([last + more], arrivals).rate() or 0) + 1e-9
 
 
 def test_a_ramp_is_extrapolated_and_a_step_is_not() -> None:
-    ramp = seen([50.0] * 300 + [50 + 0.5 * second for second in range(200)]).rising(60.0)
+    ramp = observed_rate([50.0] * 300 + [50 + 0.5 * second for second in range(200)]).rising(60.0)
     assert ramp == pytest.approx(180.0, rel=0.08)
     for after in range(5, 120, 5):
-        stepped = seen([50.0] * 300 + [100.0] * after).rising(60.0)
+        stepped = observed_rate([50.0] * 300 + [100.0] * after).rising(60.0)
         assert stepped is None or stepped <= 101
 
 
-def test_for_a_slow_start_a_ramp_is_seen_before_it_has_lasted_as_long() -> None:
+def test_a_ramp_before_a_slow_start_is_seen_sooner_than_the_start() -> None:
     calm = [50.0] * 900
-    early = [seen([*calm, *(50 + 0.5 * second for second in range(seconds))]).rising(400.0) for seconds in (60, 110)]
+    early = [
+        observed_rate([*calm, *(50 + 0.5 * second for second in range(seconds))]).rising(400.0) for seconds in (60, 110)
+    ]
     # As far ahead as it was seen, and no further: 50 + 0.5 x 110 now, and 100 s of it to come.
     assert early[1] == pytest.approx(155, rel=0.08)
     assert (early[0] or 0) <= 130
@@ -244,9 +250,9 @@ def test_for_a_slow_start_a_ramp_is_seen_before_it_has_lasted_as_long() -> None:
 
 def test_noise_is_no_trend() -> None:
     drawn = random.Random(1)
-    arrivals, alarms = seen([100.0] * 60), 0
+    arrivals, alarms = observed_rate([100.0] * 60), 0
     for _ in range(3000):
-        arrivals = seen([max(drawn.gauss(100, 20), 0)], arrivals)
+        arrivals = observed_rate([max(drawn.gauss(100, 20), 0)], arrivals)
         alarms += arrivals.rising(60.0) is not None
     assert alarms <= 30
 
@@ -259,9 +265,9 @@ def test_noisy_stairs_are_no_trend(stairs: tuple[int, ...], horizon_s: float) ->
     for seed in range(15):
         drawn = np.random.Generator(np.random.PCG64(seed))
         calm = [stairs[0]] * 300 + [rate for rate in stairs[1:-1] for _ in range(60)]
-        arrivals = seen([float(count) for count in drawn.poisson(calm)])
+        arrivals = observed_rate([float(count) for count in drawn.poisson(calm)])
         for count in drawn.poisson(stairs[-1], 60).tolist():
-            arrivals = seen([float(count)], arrivals)
+            arrivals = observed_rate([float(count)], arrivals)
             foreseen.append(arrivals.rising(horizon_s) is not None)
     assert sum(foreseen) < 0.2 * len(foreseen)
 
@@ -270,9 +276,9 @@ def test_noisy_stairs_are_no_trend(stairs: tuple[int, ...], horizon_s: float) ->
 def test_a_noisy_step_is_hardly_ever_a_steep_trend(before: int, after: int) -> None:
     foreseen = []
     for seed in range(30):
-        arrivals = seen([float(before)] * 300)
+        arrivals = observed_rate([float(before)] * 300)
         for count in np.random.Generator(np.random.PCG64(seed)).poisson(after, 60).tolist():
-            arrivals = seen([float(count)], arrivals)
+            arrivals = observed_rate([float(count)], arrivals)
             foreseen.append((arrivals.rising(60.0) or 0.0) > (arrivals.rate() or 0.0) + 0.05 * after)
     assert sum(foreseen) < 0.08 * len(foreseen)
 
@@ -281,9 +287,11 @@ def test_a_noisy_ramp_is_a_trend() -> None:
     foreseen = []
     for seed in range(20):
         drawn = np.random.Generator(np.random.PCG64(seed))
-        arrivals = seen([float(count) for count in drawn.poisson([50.0] * 300 + [50 + 0.5 * s for s in range(30)])])
+        arrivals = observed_rate(
+            [float(count) for count in drawn.poisson([50.0] * 300 + [50 + 0.5 * s for s in range(30)])]
+        )
         for count in drawn.poisson([65 + 0.5 * second for second in range(90)]).tolist():
-            arrivals = seen([float(count)], arrivals)
+            arrivals = observed_rate([float(count)], arrivals)
             foreseen.append((arrivals.rising(60.0) or 0.0) > (arrivals.rate() or 0.0) + 5)
     assert sum(foreseen) > 0.8 * len(foreseen)
 
@@ -291,12 +299,12 @@ def test_a_noisy_ramp_is_a_trend() -> None:
 @given(st.integers(0, 2**16), st.floats(0.0, 300.0), st.floats(0.0, 300.0))
 def test_more_in_the_last_second_never_is_a_reason_against_a_trend(seed: int, last: float, more: float) -> None:
     drawn = random.Random(seed)
-    arrivals = seen([drawn.uniform(0, second) for second in range(1, 120)])
-    less, much = (seen([now], arrivals).rising(60.0) or 0.0 for now in (last, last + more))
+    arrivals = observed_rate([drawn.uniform(0, second) for second in range(1, 120)])
+    less, much = (observed_rate([now], arrivals).rising(60.0) or 0.0 for now in (last, last + more))
     assert less <= much + 1e-9
 
 
-def test_a_process_that_starts_anew_goes_on_counting() -> None:
+def test_a_restarted_process_goes_on_counting() -> None:
     arrivals = (
         ArrivalRate().with_sample(0, 1000, block_s=2.0).with_sample(1, 1010, block_s=2.0).with_sample(2, 5, block_s=2.0)
     )
@@ -304,8 +312,8 @@ def test_a_process_that_starts_anew_goes_on_counting() -> None:
     assert arrivals.with_sample(2, 99, block_s=2.0) is arrivals
 
 
-def test_a_clock_that_is_set_back_begins_anew_and_does_not_blind() -> None:
-    arrivals = seen([50.0] * 100)
+def test_a_clock_set_back_resets_the_rate_and_does_not_blind() -> None:
+    arrivals = observed_rate([50.0] * 100)
     for second in range(1, 30):
         arrivals = arrivals.with_sample(
             100.0 - 3600 + second, arrivals.raw + 20.0 if arrivals.raw else 0.0, block_s=2.0
@@ -313,10 +321,10 @@ def test_a_clock_that_is_set_back_begins_anew_and_does_not_blind() -> None:
     assert arrivals.rate() == pytest.approx(20.0)
 
 
-def test_the_dispersion_tells_bursts_from_poisson() -> None:
+def test_the_dispersion_distinguishes_bursts_from_poisson() -> None:
     drawn = random.Random(2)
-    plain = seen([float(sum(drawn.random() < 0.05 for _ in range(400))) for _ in range(900)])
-    bursty = seen([float(10 * sum(drawn.random() < 0.005 for _ in range(400))) for _ in range(900)])
+    plain = observed_rate([float(sum(drawn.random() < 0.05 for _ in range(400))) for _ in range(900)])
+    bursty = observed_rate([float(10 * sum(drawn.random() < 0.005 for _ in range(400))) for _ in range(900)])
     assert plain.spread.value == pytest.approx(1.0, abs=0.35)
     assert 6 < bursty.spread.value < 15
 
@@ -344,7 +352,7 @@ def test_pods_are_added_for_what_would_still_wait_when_they_come() -> None:
     assert asked == Drain(keep=3, new=53, quickest=53, left=170 + 170 * 30)
 
 
-def test_no_more_pods_are_added_than_late_answers_are_worth() -> None:
+def test_added_pods_are_worth_their_late_answers() -> None:
     asked = drained(backlog=170.0, rate=200.0, arriving=[])
     # 10,370 wait in a minute. By n pods beyond the 20 that serve the rate: n x 60 s of GPU time, and 200 x 10,370 / (10 n) late
     # answers, each worth 20 / 10 s of it. Least at n = 83.15.
@@ -366,7 +374,7 @@ def test_a_start_that_takes_longer_is_worth_fewer_pods() -> None:
     assert shares[2] < 0.15
 
 
-def test_nothing_new_is_started_for_a_burst_that_is_over_unless_nothing_else_serves() -> None:
+def test_a_finished_burst_starts_no_pods_unless_no_other_serves() -> None:
     assert drained(backlog=2000.0, rate=0.0, arriving=[]).new == 0
     assert drained(backlog=2000.0, rate=0.0, arriving=[], ready=0).new == 1
     assert drained(backlog=0.0, rate=0.0, arriving=[], ready=0).new == 0
@@ -377,7 +385,7 @@ def test_a_start_that_takes_no_time_is_worth_all_the_pods() -> None:
     assert asked.new == asked.quickest == 19
 
 
-def test_what_is_under_way_is_counted_and_not_ordered_again() -> None:
+def test_pods_under_way_are_counted_and_not_ordered_again() -> None:
     assert drained(backlog=340.0, rate=200.0, arriving=[59.0] * 121).new == 0
 
 
@@ -407,7 +415,7 @@ def test_a_need_is_held_as_long_as_a_start_takes() -> None:
     assert held.count(5) == 120
 
 
-def test_nothing_is_kept_of_what_was_released() -> None:
+def test_released_needs_leave_no_state() -> None:
     _, hold = ScaleDownHold().with_need(0.0, 9, 60.0)
     assert hold.released().with_need(1.0, 2, 60.0)[0] == 2
 
@@ -429,7 +437,7 @@ def test_regret_doubles_the_patience_and_calm_halves_it() -> None:
     ("dispersion", "held_s"),
     [(0.5, 60.0), (1.0, 60.0), (2.0, 120.0), (3.0, MAX_FIRST_HOLD_S), (50.0, MAX_FIRST_HOLD_S)],
 )
-def test_a_load_that_nobody_knows_is_met_with_patience_by_its_bursts(dispersion: float, held_s: float) -> None:
+def test_an_unknown_load_is_met_with_patience_by_its_bursts(dispersion: float, held_s: float) -> None:
     hold = ScaleDownHold()
     held = []
     for second in range(200):
@@ -484,7 +492,7 @@ def test_a_step_is_one_surprise() -> None:
     assert before - 0.001 < margin.value < before + 0.005
 
 
-def test_the_margin_learns_how_far_the_load_outruns_its_forecasts() -> None:
+def test_the_headroom_learns_how_far_the_load_outruns_its_forecasts() -> None:
     calm, wild = Headroom(), Headroom()
     for step in range(20000):
         now = 5.0 * step

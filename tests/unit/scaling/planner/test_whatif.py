@@ -22,7 +22,7 @@ def with_(**objectives: float | None) -> Known:
     return replace(KNOWN, objectives=replace(KNOWN.objectives, **objectives))  # type: ignore[arg-type]
 
 
-def test_each_step_has_what_the_planner_s_sizing_asks_for() -> None:
+def test_each_step_has_the_replicas_of_the_planners_sizing() -> None:
     found = outcome(KNOWN, [40.0, 400.0], 300.0)
 
     assert found.counts == tuple(replicas_within(rate, REPLICA, 0.4, most=21) for rate in (40.0, 400.0))
@@ -31,21 +31,21 @@ def test_each_step_has_what_the_planner_s_sizing_asks_for() -> None:
     assert found.short_hours == 0
 
 
-def test_what_is_not_known_is_not_zero_and_what_is_zero_needs_the_least() -> None:
+def test_unknown_rates_are_not_zero_and_zero_needs_the_minimum() -> None:
     assert outcome(with_(low=2), [None, 0.0], HOUR_S).counts == (None, 2)
     assert outcome(with_(low=0), [None, 0.0], HOUR_S).counts == (None, 0)
     nothing = outcome(KNOWN, [None, None], HOUR_S)
     assert (nothing.replica_hours, nothing.most, nothing.short_hours) == (0.0, None, 0.0)
 
 
-def test_a_limit_that_was_too_low_is_told_with_its_hours() -> None:
+def test_a_limit_that_was_too_low_is_shown_with_its_hours() -> None:
     found = outcome(with_(high=2), [10.0, 1000.0, 1000.0, None], HOUR_S)
 
     assert found.counts[1:] == (2, 2, None)
     assert found.short_hours == 2.0
 
 
-def test_a_margin_and_a_queue_depth_are_in_it() -> None:
+def test_the_outcome_includes_headroom_and_queue_depth() -> None:
     def count(known: Known) -> int:
         return outcome(known, [235.0], HOUR_S).most or 0
 
@@ -55,7 +55,7 @@ def test_a_margin_and_a_queue_depth_are_in_it() -> None:
     assert count(with_(latency_s=5.0, queue_depth=0.01)) > 3
 
 
-def test_without_a_latency_the_utilisation_is_the_target() -> None:
+def test_utilisation_is_the_target_without_a_latency() -> None:
     assert outcome(with_(latency_s=None, utilization=0.5), [80.0, 81.0], HOUR_S).counts == (2, 3)
 
 

@@ -1,0 +1,129 @@
+"""An HPA of somebody else on the Deployment that Halcyon makes: real API server and real HPA controller, KWOK's pods.
+
+The controller lifts a count below an HPA's minReplicas without any metric.
+"""
+
+import asyncio
+import uuid
+
+import pytest
+
+from halcyon.api.documents.observation_report import AUDIENCE
+from halcyon.kube import kinds
+from halcyon.kube.client import Object
+from halcyon.kube.kinds import Kind
+from tests.integration.autoscaling.test_direct_scaling import SCALING as RULES
+from tests.integration.autoscaling.test_direct_scaling import Agent, record
+from tests.integration.operator.test_leader_election import token
+from tests.integration.operator_process import Operator
+from tests.integration.operator_space import Space
+from tests.integration.waiting import always, rested, until
+
+PAST_A_SYNC_S = 20.0
+"""The controller looks every 15 s."""
+STEADY = {"maxReplicas": 6, "actuator": "Direct"}
+
+
+def autoscaler(least: int, name: str = "theirs", target: Kind = kinds.DEPLOYMENT) -> Object:
+    """What `kubectl autoscale deployment m-a` makes; or one on the ModelDeployment."""
+    scaled = "m-a" if target is kinds.DEPLOYMENT else "m"
+    return {
+        "apiVersion": kinds.HPA.api_version,
+        "kind": kinds.HPA.kind,
+        "metadata": {"name": name},
+        "spec": {
+            "scaleTargetRef": {"apiVersion": target.api_version, "kind": target.kind, "name": scaled},
+            "minReplicas": least,
+            "maxReplicas": 6,
+        },
+    }
+
+
+def of_keda(least: int, target: Kind) -> Object:
+    """What KEDA makes of ScaledObject `m`; a stand-in for it, which is in test_keda."""
+    made = autoscaler(least, "keda-hpa-m", target)
+    owner = {"apiVersion": "keda.sh/v1alpha1", "kind": "ScaledObject", "name": "m", "uid": str(uuid.uuid4())}
+    made["metadata"]["ownerReferences"] = [owner | {"controller": True, "blockOwnerDeletion": True}]
+    return made
+
+
+def count(space: Space) -> tuple[int, int]:
+    """(of the ModelDeployment, of the Deployment)."""
+    model, servers = space.must(kinds.MODEL_DEPLOYMENT, "m"), space.must(kinds.DEPLOYMENT, "m-a")
+    return model["spec"]["replicas"], servers["spec"]["replicas"]
+
+
+def generation(space: Space) -> int:
+    """How often the Deployment was written."""
+    found: int = space.must(kinds.DEPLOYMENT, "m-a")["metadata"]["generation"]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("spec", "counts"),
+    [({"scaling": STEADY}, (3, 3)), ({"replicas": 1}, (1, 3))],
+    ids=["scaled by Halcyon", "a fixed count"],
+)
+def test_an_external_hpa_is_named_and_keeps_the_replicas(
+    operator: Operator, space: Space, spec: dict[str, object], counts: tuple[int, int]
+) -> None:
+    operator.wait_ready()
+    space.serve(**spec)
+    space.apply(autoscaler(3))
+
+    message = space.wait_condition("AutoscalerConflict", "True", "ExternalAutoscaler", limit_s=40)
+    assert message == (
+        "HorizontalPodAutoscaler theirs scales Deployment m-a, which Halcyon manages for this "
+        "ModelDeployment; Halcyon has stopped scaling the model. Delete it, or set its target to "
+        "ModelDeployment m"
+    )
+    until(lambda: count(space), lambda found: found == counts, what="its count is in force", limit_s=40)
+    # Who undid the other's writes would show within one look of its controller.
+    written = rested(lambda: generation(space), for_s=3)
+    always(
+        lambda: (count(space), generation(space)),
+        lambda found: found == (counts, written),
+        what="nobody fights",
+        for_s=PAST_A_SYNC_S,
+    )
+
+    space.delete(kinds.HPA, "theirs")
+    until(lambda: conflict(space), lambda found: found is None, what="the conflict is over", limit_s=15)
+    # What the other has set stays where the count is Halcyon's; what a user has declared counts again.
+    after = (counts[0], counts[0])
+    until(lambda: count(space), lambda found: found == after, what="the count after it", limit_s=15)
+    always(lambda: count(space), lambda found: found == after, what="no hand-over moves it", for_s=3)
+
+
+@pytest.mark.parametrize(
+    ("target", "scales"),
+    [
+        (kinds.MODEL_DEPLOYMENT, "this ModelDeployment"),
+        (kinds.DEPLOYMENT, "Deployment m-a, which Halcyon manages for this ModelDeployment"),
+    ],
+    ids=["the ModelDeployment", "the Deployment"],
+)
+async def test_a_scaled_object_is_named_and_keeps_the_replicas(
+    operator: Operator, space: Space, target: Kind, scales: str
+) -> None:
+    operator.wait_ready()
+    space.serve(scaling=RULES)
+    space.apply(of_keda(2, target))
+
+    message = space.wait_condition("AutoscalerConflict", "True", "ExternalAutoscaler", limit_s=40)
+    assert message.startswith(
+        f"HorizontalPodAutoscaler keda-hpa-m of ScaledObject m scales {scales}; Halcyon has stopped scaling the model."
+    )
+    async with Agent(operator, space, token(space, "m-balancer", AUDIENCE)) as stream:
+        for _ in range(12):
+            # By the rules that is 5 at once; the other lifts it to 2 when it looks.
+            await stream.send_str(record(space, queued=48))
+            await asyncio.sleep(0.5)
+            assert count(space)[0] <= 2
+    assert conflict(space)
+
+
+def conflict(space: Space) -> Object | None:
+    """The condition, where it is there."""
+    found = space.status().get("conditions") or ()
+    return next((c for c in found if c["type"] == "AutoscalerConflict"), None)

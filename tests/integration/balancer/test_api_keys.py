@@ -1,0 +1,149 @@
+"""API keys at the real HAProxy 3.0: who may come, what a change of the Secret makes of it, and where a key is never found."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from halcyon.balancer.runtime.controller import HaproxyController
+from halcyon.balancer.secrets.mounted_secrets import MountedSecrets, SecretNames
+from tests.integration.balanced import PLAN, Balanced, one, raw
+from tests.integration.waiting import PATIENCE
+from tests.unit.balancer.stand_ins import SERVICE, Pod
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+pytestmark = pytest.mark.more
+
+ALICE, BOB = "alice-0123456789abcdef", "B0b~!$%^&*()_+{}|:<>?"
+PATH = "/v2/models/m/infer"
+NEEDED = "an API key is required: send Authorization: Bearer KEY, or x-api-key: KEY"
+
+
+class PodWithHeaders(Pod):
+    """A pod that keeps the headers that it is sent."""
+
+    heard: tuple[str, ...] = ()
+
+    async def _answer(self, method: str, target: str, request: str, fields: dict[str, str]) -> tuple[int, str]:
+        self.heard += tuple(fields)
+        return await super()._answer(method, target, request, fields)
+
+
+@pytest.fixture
+async def balanced() -> AsyncIterator[Balanced]:
+    async with one() as made:
+        plain = made.pod()
+        made.pods.append(await PodWithHeaders(plain.address, plain.http_port, plain.grpc_port).start())
+        yield made
+
+
+def put(folder: Path, **keys: str) -> None:
+    """As the kubelet does: a folder for each state, and a link to that of the moment."""
+    folder.mkdir(exist_ok=True)
+    made = folder / f"..{len(list(folder.iterdir()))}"
+    made.mkdir()
+    for name, key in keys.items():
+        (made / name).write_text(key)
+    link = folder / "..new"
+    link.symlink_to(made.name)
+    link.replace(folder / "..data")
+
+
+async def begin(balanced: Balanced, mounted: Path) -> None:
+    haproxy = balanced.haproxy
+    files = MountedSecrets(SecretNames(keys="digits-keys"), mounted=mounted, config=haproxy.config)
+    balanced.pilot = HaproxyController(haproxy.runtime, haproxy.config, haproxy.listen, files=files)
+    await balanced.begin(replace(PLAN, access_log="All"))
+
+
+async def by_http(balanced: Balanced, *headers: str, path: str = PATH) -> int:
+    head = "".join(f"{header}\r\n" for header in ("Host: x", "User-Agent: t", "Content-Length: 0", *headers))
+    status, told, body = await raw(balanced.haproxy.ports.http, f"POST {path} HTTP/1.1\r\n{head}\r\n".encode("latin-1"))
+    if status == 401:
+        assert (told["www-authenticate"], json.loads(body)["error"]) == ("bearer", NEEDED)
+    return status
+
+
+async def read(balanced: Balanced, method: str, path: str) -> int:
+    request = f"{method} {path} HTTP/1.1\r\nHost: x\r\n\r\n"
+    return (await raw(balanced.haproxy.ports.http, request.encode()))[0]
+
+
+async def by_grpc(balanced: Balanced, *metadata: tuple[str, str], method: str = "ModelInfer") -> str:
+    async with balanced.channel as channel:
+        call = channel.unary_unary(SERVICE + method)(b"x", timeout=10 * PATIENCE, metadata=metadata)
+        code = (await call.code()).name
+        assert code == "OK" or (await call.details()) == NEEDED
+        return str(code)
+
+
+async def test_a_client_with_a_key_is_admitted_and_pods_never_see_it(balanced: Balanced, tmp_path: Path) -> None:
+    put(tmp_path / "keys", alice=ALICE + "\n", bob=BOB)
+    await begin(balanced, tmp_path)
+    assert balanced.pilot.problem == ""
+    for header in (f"Authorization: Bearer {ALICE}", f"authorization: bearer {BOB}", f"X-Api-Key: {BOB}"):
+        assert await by_http(balanced, header) == 200
+    assert await by_grpc(balanced, ("authorization", f"Bearer {ALICE}")) == "OK"
+    assert await by_grpc(balanced, ("x-api-key", BOB)) == "OK"
+    for header in (
+        "A: b",
+        "X-Api-Key: alice",
+        f"X-Api-Key: {ALICE}x",
+        f"Authorization: Basic {ALICE}",
+        "Authorization: Bearer",
+        "X-Api-Key:",
+    ):
+        assert await by_http(balanced, header) == 401
+    # What there is isn't told either.
+    assert await by_http(balanced, path="/none") == 401
+    for path in ("/v2/models/m/config", "/v2/models/m/stats", "/v2/models/m"):
+        assert [await read(balanced, method, path) for method in ("GET", "HEAD")] == [401, 401]
+    for method in ("ModelConfig", "ModelStatistics"):
+        assert await by_grpc(balanced, method=method) == "UNAUTHENTICATED"
+    assert await by_grpc(balanced) == await by_grpc(balanced, ("x-api-key", ALICE[:-1])) == "UNAUTHENTICATED"
+    [pod] = balanced.pods
+    assert isinstance(pod, PodWithHeaders)
+    assert (pod.http_count, pod.grpc_count) == (3, 2)
+    assert not {"authorization", "x-api-key"} & set(pod.heard)
+    said = balanced.haproxy.said()
+    clients = [json.loads(line)["client"] for line in said.splitlines() if line.startswith("{")]
+    assert {name: clients.count(name) for name in ("alice", "bob")} == {"alice": 2, "bob": 3}
+    for file in balanced.haproxy.directory.resolve().iterdir():
+        if file.is_file():
+            assert ALICE.encode() not in file.read_bytes()
+            assert BOB.encode() not in file.read_bytes()
+    assert (await balanced.haproxy.runtime.read()).rejected == 0
+
+
+async def test_a_removed_key_is_rejected_and_without_keys_every_client_is(balanced: Balanced, tmp_path: Path) -> None:
+    folder = tmp_path / "keys"
+    alice, bob = f"X-Api-Key: {ALICE}", f"X-Api-Key: {BOB}"
+    await begin(balanced, tmp_path)
+    assert balanced.pilot.problem == "Secret digits-keys: there is no valid API key, so every request is rejected"
+    assert [await by_http(balanced, alice), await by_http(balanced, "X-Api-Key:")] == [401, 401]
+    for keys, who in (
+        ({"alice": ALICE}, [200, 401]),
+        ({"bob": BOB}, [401, 200]),
+        ({"alice": ALICE, "bob": BOB}, [200, 200]),
+    ):
+        put(folder, **keys)
+        await balanced.turn()
+        await balanced.turn()
+        assert [await by_http(balanced, alice), await by_http(balanced, bob)] == who
+    put(folder, alice=ALICE, bob="too short", carol="a b" * 9)
+    await balanced.turn()
+    await balanced.turn()
+    wrong = "is not a valid key: it must have 16 to 512 visible ASCII characters"
+    assert balanced.pilot.problem == f"Secret digits-keys: bob {wrong}; carol {wrong}"
+    assert [await by_http(balanced, alice), await by_http(balanced, "X-Api-Key: too short")] == [200, 401]
+    put(folder)
+    await balanced.turn()
+    await balanced.turn()
+    assert await by_http(balanced, alice) == 401
+    assert balanced.haproxy.worker_exits() == 0

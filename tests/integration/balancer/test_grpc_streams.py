@@ -1,0 +1,204 @@
+"""Streams of gRPC on the real HAProxy 3.0: they stay with their server, and are told when it goes."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any
+
+import grpc  # type: ignore[import-untyped]  # grpcio has no types
+import pytest
+
+from halcyon.api.documents.balancer_plan import Slot
+from tests.integration.balanced import PLAN, Balanced, endpoint, is_, one, until
+from tests.integration.waiting import PATIENCE
+from tests.unit.balancer.stand_ins import SERVICE, Subprocess
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+pytestmark = pytest.mark.more
+
+BRIEF = replace(PLAN, drain_ms=1000, request_timeout_ms=60000)
+GONE = "the server of this stream is gone; open another"
+
+
+@pytest.fixture
+async def balanced() -> AsyncIterator[Balanced]:
+    async with one() as made:
+        yield made
+
+
+@dataclass
+class Stream:
+    """One that sends its next message when the last was answered."""
+
+    sent: int = 0
+    who: list[str] = field(default_factory=list)
+    last: int | None = None
+    """It ends after so many messages; None where it has no end."""
+    size: int = 1
+    call: Any = None
+
+    async def run(self, channel: grpc.Channel) -> tuple[str, str]:
+        """Status and message in the end."""
+        with ThreadPoolExecutor(1) as thread:
+            return await asyncio.get_running_loop().run_in_executor(thread, self._run, channel)
+
+    def _run(self, channel: grpc.Channel) -> tuple[str, str]:
+        messages: SimpleQueue[bytes | None] = SimpleQueue()
+        self.call = channel.stream_stream(SERVICE + "ModelStreamInfer")(iter(messages.get, None))
+        try:
+            while self.last is None or self.sent < self.last:
+                messages.put(b"x" * self.size)
+                self.sent += 1
+                answer = next(self.call, None)
+                if answer is None:
+                    break
+                self.who.append(bytes(answer).decode())
+                time.sleep(0.01)
+            else:
+                messages.put(None)
+                assert next(self.call, None) is None
+        except grpc.RpcError:
+            pass  # its status tells
+        finally:
+            messages.put(None)
+        return self.call.code().name, str(self.call.details())
+
+    async def reaches(self, count: int) -> None:
+        await until(lambda: is_(lambda: len(self.who) >= count))
+
+
+async def broken(balanced: Balanced) -> int:
+    return (await balanced.haproxy.runtime.read()).broken
+
+
+async def test_a_stream_that_ends_by_itself_is_ok_whatever_its_size(balanced: Balanced) -> None:
+    [pod] = await balanced.start()
+    await balanced.begin(BRIEF)
+    with balanced.threaded_channel() as channel:
+        for size in (1, 20_000, 300_000):
+            stream = Stream(last=5, size=size)
+            assert await stream.run(channel) == ("OK", "")
+            assert stream.who == [pod.address] * 5
+    reading = await balanced.haproxy.runtime.read()
+    assert (reading.broken, reading.errors, reading.requests) == (0, 0, 3)
+
+
+async def test_streams_of_one_channel_are_spread_and_each_stays_at_its_server(balanced: Balanced) -> None:
+    pods = await balanced.start(3)
+    await balanced.begin(replace(BRIEF, max_connections=16))
+    with balanced.threaded_channel() as channel:
+        streams = [Stream() for _ in range(12)]
+        running = [asyncio.create_task(stream.run(channel)) for stream in streams]
+        # All at the same time: one that has ended makes room for another.
+        for stream in streams:
+            await stream.reaches(1)
+        for stream in streams:
+            stream.last = stream.sent + 20
+        assert set(await asyncio.gather(*running)) == {("OK", "")}
+    assert all(len(set(stream.who)) == 1 for stream in streams)
+    counts = [sum(stream.who[0] == pod.address for stream in streams) for pod in pods]
+    assert counts == [4, 4, 4]
+
+
+async def test_a_drain_gives_streams_its_time_and_ends_them_as_unavailable(balanced: Balanced) -> None:
+    [pod] = await balanced.start()
+    await balanced.begin(replace(BRIEF, drain_ms=3000))
+    [other] = await balanced.start()
+    clock = asyncio.get_running_loop().time
+    with balanced.threaded_channel() as channel:
+        stream, ends = Stream(), Stream(last=12)
+        running = asyncio.create_task(stream.run(channel))
+        ending = asyncio.create_task(ends.run(channel))
+        await stream.reaches(5)
+        began = clock()
+        leaving = (endpoint(pod, terminating=True, serving=True), endpoint(other))
+        while not running.done():
+            await balanced.pilot.run_pass(leaving)
+            await asyncio.sleep(0.02)
+        lasted_s = clock() - began
+        assert await running == ("UNAVAILABLE", GONE)
+        # Nothing was lost before the deadline: each message was answered, but the one under way at the end.
+        assert 2.9 <= lasted_s < 4.5 * PATIENCE
+        assert len(stream.who) >= stream.sent - 1
+        assert await ending == ("OK", ""), "one that is over within the drain is whole"
+        assert len(ends.who) == 12
+        assert set(stream.who + ends.who) == {pod.address}
+        fresh = Stream(last=1)
+        assert await fresh.run(channel) == ("OK", "")
+        assert fresh.who == [other.address]
+    assert await broken(balanced) == 1
+
+
+async def test_a_killed_server_ends_its_streams_as_unavailable_and_no_others(balanced: Balanced) -> None:
+    await balanced.start()
+    victim = balanced.pod()
+    process = await Subprocess(victim).start()
+    try:
+        pods = [*balanced.pods, victim]
+        balanced.pilot.accept(BRIEF)
+        await balanced.turn(pods)
+        await asyncio.to_thread(balanced.haproxy.start)
+        await balanced.turn(pods)
+        with balanced.threaded_channel() as channel:
+            streams = [Stream(last=200) for _ in range(4)]
+            tasks = [asyncio.create_task(stream.run(channel)) for stream in streams]
+            for stream in streams:
+                await stream.reaches(3)
+            lost = [stream.who[0] == victim.address for stream in streams]
+            assert sum(lost) == 2
+            await process.kill()
+            told = await asyncio.gather(*tasks)
+        assert [status for status, _ in told] == ["UNAVAILABLE" if gone else "OK" for gone in lost]
+        assert await broken(balanced) == 2
+    finally:
+        await process.kill()
+
+
+async def test_a_client_that_goes_is_not_counted(balanced: Balanced) -> None:
+    [pod] = await balanced.start()
+    await balanced.begin(BRIEF)
+    with balanced.threaded_channel() as channel:
+        stream = Stream()
+        running = asyncio.create_task(stream.run(channel))
+        await stream.reaches(3)
+        stream.call.cancel()
+        assert (await running)[0] == "CANCELLED"
+
+    async def is_empty() -> bool:
+        return (await balanced.haproxy.runtime.read()).inflight == 0
+
+    await until(is_empty)
+    assert await broken(balanced) == 0
+    assert pod.grpc_count >= 3
+
+
+async def test_a_stream_outlives_a_reload_and_new_streams_follow_the_new_weights(balanced: Balanced) -> None:
+    a, b = await balanced.start(2)
+    slots = (Slot("a", "m-server-a", 100, 4), Slot("b", "m-server-b", 0, 4))
+    both = (endpoint(a), endpoint(b, "b"))
+    balanced.pilot.accept(replace(BRIEF, slots=slots))
+    await balanced.pilot.run_pass(both)
+    await asyncio.to_thread(balanced.haproxy.start)
+    await balanced.pilot.run_pass(both)
+    with balanced.threaded_channel(retries=True) as channel:
+        stream = Stream(last=150)
+        running = asyncio.create_task(stream.run(channel))
+        await stream.reaches(5)
+        balanced.pilot.accept(replace(BRIEF, slots=(replace(slots[0], weight=0), replace(slots[1], weight=100))))
+        await balanced.pilot.run_pass(both)
+        await balanced.pilot.run_pass(both)
+        assert balanced.pilot.reloads == 1
+        fresh = Stream(last=3)
+        with balanced.threaded_channel() as another:
+            assert await fresh.run(another) == ("OK", "")
+        assert set(fresh.who) == {b.address}
+        assert await running == ("OK", "")
+        assert stream.who == [a.address] * 150
+    # The old process has nothing left to wait for.
+    await until(lambda: is_(lambda: len(balanced.haproxy.workers()) == 1))

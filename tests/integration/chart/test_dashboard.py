@@ -1,0 +1,74 @@
+"""The dashboard in the chart: who can reach it, by what is rendered."""
+
+import pytest
+
+from tests.integration.charts import CHART, LOCAL, Values, find, helm, laid_over, pod, render
+
+pytestmark = pytest.mark.more
+
+SERVED: Values = {
+    "dashboard": {"listen": "pod", "proxy": {"addresses": ["10.0.12.0/24", "fd00::/8"]}},
+    "networkPolicies": {"operator": {"create": True}},
+}
+
+
+def options(values: Values) -> set[str]:
+    """Of the dashboard."""
+    return {one for one in pod(render(values))["containers"][0]["args"] if one.startswith("--dashboard")}
+
+
+def ports(values: Values) -> set[str]:
+    """What a NetworkPolicy lets in."""
+    policy = find(render(values), "NetworkPolicy")
+    return {port["port"] for rule in policy["spec"]["ingress"] for port in rule["ports"]}
+
+
+def test_the_dashboard_is_on_localhost_by_default_and_reached_by_no_network() -> None:
+    assert options({}) == {"--dashboard=localhost"}
+    objects = render({"networkPolicies": {"operator": {"create": True}}})
+    assert [port["name"] for port in pod(objects)["containers"][0]["ports"]] == ["https", "http"]
+    assert [port["name"] for port in find(objects, "Service")["spec"]["ports"]] == ["https"]
+    assert "dashboard" not in ports({"networkPolicies": {"operator": {"create": True}}})
+
+
+def test_a_dashboard_for_users_has_a_port_service_and_policy() -> None:
+    assert options(SERVED) == {
+        "--dashboard=pod",
+        "--dashboard-proxy=10.0.12.0/24",
+        "--dashboard-proxy=fd00::/8",
+        "--dashboard-user-header=X-Forwarded-User",
+        "--dashboard-groups-header=X-Forwarded-Groups",
+    }
+    objects = render(SERVED)
+    named = {port["name"]: port["containerPort"] for port in pod(objects)["containers"][0]["ports"]}
+    assert named["dashboard"] == 8090
+    service = {port["name"]: port for port in find(objects, "Service")["spec"]["ports"]}
+    assert service["dashboard"] == {
+        "name": "dashboard",
+        "port": 8443,
+        "targetPort": "dashboard",
+        "appProtocol": "https",
+    }
+    assert "dashboard" in ports(SERVED)
+
+
+@pytest.mark.parametrize(
+    "values", [{"dashboard": {"enabled": False}}, {"hostNetwork": True, "ports": {"https": 10260}}], ids=["off", "host"]
+)
+def test_the_dashboard_is_not_served_if_disabled_or_on_the_nodes_localhost(values: Values) -> None:
+    assert options(values) == set()
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"ports": {"dashboard": 8080}}, "ports.dashboard is 8080, which is also ports.https or ports.http"),
+        ({"dashboard": {"proxy": {"addresses": ["10.0.0.0/8"]}}}, "set dashboard.listen=pod"),
+        ({"dashboard": {"listen": "everywhere"}}, "/dashboard/listen"),
+        ({"dashboard": {"proxy": {"addresses": ["10.0.0.1"]}}}, "/dashboard/proxy/addresses/0"),
+    ],
+)
+def test_values_that_cannot_work_are_refused(values: Values, said: str) -> None:
+    done = helm("template", "halcyon", str(CHART), values=laid_over(LOCAL, values))
+    assert done.returncode != 0
+    assert said in done.stderr

@@ -1,0 +1,185 @@
+"""Parts of the charts that are switched on and off: the CRD, notes, `helm test`, monitoring, NetworkPolicies."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from halcyon.api.policy.network import SiteNetwork
+from halcyon.api.spec.parse import parse
+from halcyon.monitoring import per_model_metrics
+from halcyon.render import names as names_of
+from tests.integration.charts import (
+    CHART,
+    CRD,
+    CRD_NAME,
+    CRDS_CHART,
+    EVERYTHING,
+    LITTLE,
+    LOCAL,
+    MONITORING,
+    NAMESPACED,
+    Values,
+    find,
+    helm,
+    laid_over,
+    names,
+    pod,
+    render,
+)
+
+pytestmark = pytest.mark.more
+
+CRD_KIND = "CustomResourceDefinition"
+
+
+@pytest.mark.parametrize("chart", [CHART, CRDS_CHART], ids=lambda chart: chart.name)
+def test_both_charts_bring_the_generated_crd_unchanged_and_keep_it_at_uninstall(chart: Path) -> None:
+    assert (chart / "files" / "crd.yaml").read_text() == CRD.read_text(), "run make crds"
+    done = helm("template", "halcyon", str(chart), values=LOCAL if chart is CHART else {})
+    rendered = json.loads(json.dumps(find([d for d in yaml.safe_load_all(done.stdout) if d], CRD_KIND, CRD_NAME)))
+    assert rendered["metadata"].pop("annotations") == {"helm.sh/resource-policy": "keep"}
+    rendered["metadata"].pop("labels")
+    assert rendered == yaml.safe_load(CRD.read_text())
+
+
+def notes(values: Values) -> str:
+    # Helm shows notes only for an install; a client-side one needs no cluster.
+    args = ("install", "halcyon", str(CHART), "--dry-run=client", "--namespace", "ml")
+    return helm(*args, values=laid_over(LOCAL, values)).stdout.partition("NOTES:")[2]
+
+
+def test_notes_say_the_next_step_the_scaler_and_missing_parts() -> None:
+    told = notes({})
+    assert "kubectl -n ml rollout status deployment/halcyon" in told
+    assert "helm -n ml test halcyon" in told
+    assert "actuator HPA" in told
+    assert "- the Prometheus Operator" in told
+    assert "- the CRD" not in told
+
+    told = notes(LITTLE)
+    assert "metricsAPI.register is false. Halcyon scales models itself (actuator Direct)" in told
+    assert "- the CRD modeldeployments.serving.halcyon.dev" in told
+    assert "- roles for the ServiceAccount ml/given" in told
+    assert "- a second operator pod" in told
+
+    told = notes(NAMESPACED)
+    assert "the namespaces team-a, team-b" in told
+    assert "actuator Direct" in told
+
+
+def test_without_a_registry_the_chart_says_how_to_get_one() -> None:
+    done = helm("template", "halcyon", str(CHART), values={})
+    assert done.returncode != 0
+    assert "make images push REGISTRY=registry.example.com/halcyon" in done.stderr
+    assert "--set images.registry=localhost" in done.stderr
+
+
+def test_the_test_of_a_release_needs_no_rights_and_goes_on_success() -> None:
+    for values, namespace in (({}, "halcyon-system"), (NAMESPACED, "team-a")):
+        hooks = [o for o in render(values, flags=()) if "helm.sh/hook" in (o["metadata"].get("annotations") or {})]
+        assert {(o["kind"], o["metadata"]["name"], o["metadata"]["namespace"]) for o in hooks} == {
+            ("ConfigMap", "halcyon-test", namespace),
+            ("ModelDeployment", "halcyon-test", namespace),
+            # `helm test --logs` looks for pods in the release's namespace alone.
+            ("ConfigMap", "halcyon-test-ask", "halcyon-system"),
+            ("Pod", "halcyon-test-ask", "halcyon-system"),
+        }
+        for obj in hooks:
+            annotations = obj["metadata"]["annotations"]
+            assert annotations["helm.sh/hook"] == "test"
+            assert annotations["helm.sh/hook-delete-policy"] == "before-hook-creation,hook-succeeded"
+        asking = find(hooks, "Pod", "halcyon-test-ask")["spec"]
+        assert asking["automountServiceAccountToken"] is False
+        assert (
+            f"http://halcyon-test.{namespace}.svc:8000/v2/models/halcyon-test/infer" in asking["containers"][0]["args"]
+        )
+        assert asking["containers"][0]["image"] == "localhost/halcyon-operator:dev"
+        model = find(hooks, "ModelDeployment", "halcyon-test")["spec"]
+        assert parse("halcyon-test", model).runtime.image == "localhost/tritonserver-cpu:24.10"
+        files = find(hooks, "ConfigMap", "halcyon-test")["data"]
+        assert {item["key"] for item in model["model"]["source"]["configMap"]["items"]} == files.keys()
+    model = find(render(EVERYTHING, flags=()), "ModelDeployment", "halcyon-test")["spec"]
+    assert model["runtime"]["image"] == "localhost/tiny:1"
+
+
+def test_objects_of_the_prometheus_operator_come_with_its_api_or_when_forced() -> None:
+    kinds = {"ServiceMonitor", "PodMonitor", "PrometheusRule"}
+    assert not kinds & {o["kind"] for o in render()}
+    objects = render(flags=("--api-versions", MONITORING))
+    assert kinds <= {o["kind"] for o in objects}
+    off = {name: {"create": False} for name in ("serviceMonitor", "podMonitors", "prometheusRule")}
+    assert not kinds & {o["kind"] for o in render({"monitoring": off}, flags=("--api-versions", MONITORING))}
+    forced = render(EVERYTHING)
+    assert kinds <= {o["kind"] for o in forced}
+    assert find(forced, "ServiceMonitor")["metadata"]["labels"]["release"] == "prometheus"
+
+    service = find(objects, "Service", "halcyon-metrics")
+    monitor = find(objects, "ServiceMonitor")["spec"]
+    assert monitor["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
+    # Neither of the two others: each pod would be read twice.
+    for other in ("halcyon", "halcyon-agents"):
+        assert (
+            not monitor["selector"]["matchLabels"].items()
+            <= find(objects, "Service", other)["metadata"]["labels"].items()
+        )
+    assert [e["port"] for e in monitor["endpoints"]] == [p["name"] for p in service["spec"]["ports"]]
+
+
+@pytest.mark.parametrize("values", [{}, NAMESPACED], ids=["cluster", "namespaced"])
+def test_pod_monitors_pick_the_pods_that_the_operator_makes(values: Values) -> None:
+    objects = render(laid_over(values, {"monitoring": {"podMonitors": {"create": True}}}))
+    for component in (names_of.BALANCER, names_of.SERVER):
+        spec = find(objects, "PodMonitor", f"halcyon-{component}s")["spec"]
+        labels = names_of.labels("m", component)
+        assert spec["selector"]["matchLabels"].items() <= labels.items()
+        ports = ["metrics", "agent"] if component == names_of.BALANCER else ["metrics"]
+        assert [endpoint["port"] for endpoint in spec["podMetricsEndpoints"]] == ports
+        for endpoint in spec["podMetricsEndpoints"]:
+            [relabeling] = endpoint["relabelings"]
+            [source] = relabeling["sourceLabels"]
+            assert source.removeprefix("__meta_kubernetes_pod_label_") == re.sub(r"[./-]", "_", names_of.OWNER_LABEL)
+            assert relabeling["targetLabel"] in per_model_metrics.OF
+        assert spec["namespaceSelector"] == (
+            {"matchNames": ["team-a", "team-b"]} if values is NAMESPACED else {"any": True}
+        )
+
+
+def test_network_policies_are_off_by_default_and_cover_the_operators_needs() -> None:
+    assert names(render(), "NetworkPolicy") == set()
+    assert "--network-policies" not in str(pod(render())["containers"][0]["args"])
+    objects = render(NAMESPACED)
+    (operator,) = [o["spec"] for o in objects if o["kind"] == "NetworkPolicy"]
+    template = find(objects, "Deployment")["spec"]["template"]
+    assert operator["podSelector"]["matchLabels"].items() <= template["metadata"]["labels"].items()
+    assert {port["port"] for port in operator["ingress"][0]["ports"]} == {"https", "http"}
+    assert {"ports": [{"port": 9090}]} in operator["egress"]
+
+
+def peers_of_models(values: Values) -> SiteNetwork:
+    """As the operator reads them."""
+    (given,) = [a for a in pod(render(values))["containers"][0]["args"] if a.startswith("--network-policies=")]
+    return SiteNetwork.model_validate_json(given.partition("=")[2].replace("$$", "$"))
+
+
+def test_the_operator_receives_the_peers_of_models_network_policies() -> None:
+    alone = peers_of_models({"networkPolicies": {"models": {"create": True}}})
+    (operator,) = alone.operator
+    labels = find(render(), "Deployment")["spec"]["template"]["metadata"]["labels"]
+    assert operator["podSelector"]["matchLabels"].items() <= labels.items()
+    assert operator["namespaceSelector"]["matchLabels"] == {"kubernetes.io/metadata.name": "halcyon-system"}
+    assert (alone.clients, alone.scrapers, alone.egress, alone.api_server_ports) == ((), (), (), (443, 6443))
+
+    everything = peers_of_models(EVERYTHING)
+    given = EVERYTHING["networkPolicies"]["models"]
+    assert list(everything.operator) == given["operator"]
+    assert list(everything.scrapers) == given["scrapers"]
+    assert list(everything.egress) == given["egress"]
+    # Where clients are named, the pod of `helm test` is one of them.
+    *clients, asks = everything.clients
+    assert clients == given["clients"]
+    asking = next(o for o in render(EVERYTHING, flags=()) if o["kind"] == "Pod")
+    assert asks["podSelector"]["matchLabels"].items() <= asking["metadata"]["labels"].items()
+    assert asks["namespaceSelector"]["matchLabels"] == {"kubernetes.io/metadata.name": asking["metadata"]["namespace"]}

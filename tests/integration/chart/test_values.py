@@ -1,0 +1,230 @@
+"""Values of the chart: what is generated from values.yaml, and what is refused, with which words."""
+
+import json
+import subprocess
+from collections.abc import Iterator
+from functools import cache
+
+import pytest
+
+from generators import chart_values
+from tests.integration.charts import (
+    CHART,
+    EVERYTHING,
+    NAMESPACED,
+    ROOT,
+    Object,
+    Values,
+    laid_over,
+    pod,
+    refusal,
+    render,
+)
+
+pytestmark = pytest.mark.more
+
+SCHEMA: list[tuple[Values, str, str]] = [
+    ({"replica": 2}, "", "additional properties 'replica'"),
+    ({"replicas": 0}, "/replicas", ""),
+    ({"replicas": 11}, "/replicas", ""),
+    ({"replicas": "2"}, "/replicas", ""),
+    ({"images": {"operator": {"tag": 24.10}}}, "/images/operator/tag", ""),
+    ({"images": {"operator": {"tag": "a b"}}}, "/images/operator/tag", ""),
+    ({"images": {"operator": {"digest": "sha256:abc"}}}, "/images/operator/digest", ""),
+    ({"images": {"operator": {"repository": ""}}}, "/images/operator/repository", ""),
+    ({"images": {"operator": {"repository": "halcyon/x:tag"}}}, "/images/operator/repository", ""),
+    ({"images": {"operator": {"registry": "https://registry.example.com"}}}, "/images/operator/registry", ""),
+    ({"images": {"registry": "registry.example.com/"}}, "/images/registry", ""),
+    ({"images": {"operator": {"pullPolicy": "always"}}}, "/images/operator/pullPolicy", ""),
+    ({"images": {"balancer": {"pullPolicy": "Always"}}}, "/images/balancer", "additional properties 'pullPolicy'"),
+    ({"images": {"server": {}}}, "/images", "additional properties 'server'"),
+    ({"imagePullSecrets": ["registry"]}, "/imagePullSecrets/0", ""),
+    ({"imagePullSecrets": [{"name": "Registry_1"}]}, "/imagePullSecrets/0/name", ""),
+    ({"fullnameOverride": "Halcyon"}, "/fullnameOverride", ""),
+    ({"fullnameOverride": "h" * 41}, "/fullnameOverride", ""),
+    ({"watchNamespaces": "team-a"}, "/watchNamespaces", ""),
+    ({"watchNamespaces": ["Team-A"]}, "/watchNamespaces/0", ""),
+    ({"watchNamespaces": ["a", "a"]}, "/watchNamespaces", ""),
+    ({"crds": {"install": "yes"}}, "/crds/install", ""),
+    ({"crds": None}, "", "missing property 'crds'"),
+    ({"crds": {"keep": False}}, "/crds", "additional properties 'keep'"),
+    ({"metricsAPI": {"register": "maybe"}}, "/metricsAPI/register", ""),
+    ({"rbac": {"create": None, "scope": "cluster"}}, "/rbac", "additional properties 'scope'"),
+    ({"serviceAccount": {"name": "a/b"}}, "/serviceAccount/name", ""),
+    ({"serviceAccount": {"annotations": {"a": 1}}}, "/serviceAccount/annotations/a", ""),
+    ({"prometheus": {"url": "prometheus:9090"}}, "/prometheus/url", ""),
+    ({"prometheus": {"url": "https://ml:hunter2@prometheus"}}, "/prometheus/url", ""),
+    ({"prometheus": {"url": "http://p", "gpuMatchers": "{a=1}"}}, "/prometheus/gpuMatchers", ""),
+    ({"prometheus": {"url": "http://p", "tokenSecret": "t"}}, "/prometheus/tokenSecret", ""),
+    ({"prometheus": {"url": "http://p", "caSecret": {"name": "t", "key": "a/b"}}}, "/prometheus/caSecret/key", ""),
+    ({"prometheus": {"token": "t"}}, "/prometheus", "additional properties 'token'"),
+    ({"logLevel": "verbose"}, "/logLevel", ""),
+    ({"gpuBudget": -1}, "/gpuBudget", ""),
+    ({"tracing": {"endpoint": "collector:4318"}}, "/tracing/endpoint", ""),
+    ({"tracing": {"ratio": 2}}, "/tracing/ratio", ""),
+    ({"balancers": {"tolerations": [{"operator": "Exists"}]}}, "/balancers/tolerations/0", "missing property 'key'"),
+    ({"balancers": {"affinity": {}}}, "/balancers", "additional properties 'affinity'"),
+    ({"cost": {"pricePerGpuHour": {"NVIDIA-L4": -0.8}}}, "/cost/pricePerGpuHour/NVIDIA-L4", ""),
+    ({"cost": {"currency": "US dollars"}}, "/cost/currency", ""),
+    ({"serviceAnnotations": ["*"]}, "/serviceAnnotations/0", ""),
+    ({"extraArgs": ["workers=32"]}, "/extraArgs/0", ""),
+    ({"extraEnv": [{"value": "x"}]}, "/extraEnv/0", ""),
+    ({"extraEnv": [{"name": "X", "valueFrom": {"secretRef": {"name": "x"}}}]}, "/extraEnv/0/valueFrom", ""),
+    ({"extraObjects": [{"kind": "ConfigMap"}]}, "/extraObjects/0", ""),
+    ({"ports": {"https": 443}}, "/ports/https", ""),
+    ({"ports": {"http": 70000}}, "/ports/http", ""),
+    ({"hostNetwork": "on"}, "/hostNetwork", ""),
+    ({"expectedModels": 0}, "/expectedModels", ""),
+    ({"expectedModels": "many"}, "/expectedModels", ""),
+    ({"resources": {"limits": {"memory": "256MB"}}}, "/resources/limits/memory", ""),
+    ({"resources": {"claims": []}}, "/resources", "additional properties 'claims'"),
+    ({"resources": {"requests": {"cpu": -1}}}, "/resources/requests/cpu", ""),
+    ({"probes": {"liveness": {"periodSeconds": 0}}}, "/probes/liveness/periodSeconds", ""),
+    ({"probes": {"liveness": {"httpGet": {}}}}, "/probes/liveness", "additional properties 'httpGet'"),
+    ({"podDisruptionBudget": {"minAvailable": 2}}, "/podDisruptionBudget", "additional properties 'minAvailable'"),
+    ({"priorityClassName": "High Priority"}, "/priorityClassName", ""),
+    ({"terminationGracePeriodSeconds": 1}, "/terminationGracePeriodSeconds", ""),
+    ({"nodeSelector": {"gpu": True}}, "/nodeSelector/gpu", ""),
+    ({"tolerations": [{"effect": "Never"}]}, "/tolerations/0/effect", ""),
+    ({"affinity": {"podAntiAffinty": {}}}, "/affinity", "additional properties 'podAntiAffinty'"),
+    ({"topologySpreadConstraints": [{"maxSkew": 1}]}, "/topologySpreadConstraints/0", ""),
+    ({"affinity": {"nodeAffinity": {"required": {}}}}, "/affinity/nodeAffinity", "additional properties 'required'"),
+    ({"podLabels": {"x": 1}}, "/podLabels/x", ""),
+    ({"service": {"type": "LoadBalancer"}}, "/service", "additional properties 'type'"),
+    ({"networkPolicies": {"operator": {"egress": [{"port": 9090}]}}}, "/networkPolicies/operator/egress/0", ""),
+    ({"monitoring": {"serviceMonitor": {"create": "yes"}}}, "/monitoring/serviceMonitor/create", ""),
+    ({"monitoring": {"podMonitors": {"interval": "30"}}}, "/monitoring/podMonitors/interval", ""),
+    ({"monitoring": {"prometheusRule": {"without": ["Watchdog"]}}}, "/monitoring/prometheusRule/without/0", ""),
+    *(
+        ({"monitoring": {"prometheusRule": {"runbooks": given}}}, "/monitoring/prometheusRule/runbooks", "")
+        for given in (
+            "",
+            "docs/runbooks",
+            "/docs/runbooks",
+            "//wiki.example.com",
+            "https://",
+            "https://wiki.example.com/?page=",
+        )
+    ),
+    ({"dashboards": {"enabled": "auto"}}, "/dashboards/enabled", ""),
+    ({"test": {"timeoutSeconds": 0}}, "/test/timeoutSeconds", ""),
+]
+"""What the schema refuses; the path that Helm names, and where the path is not enough, the reason."""
+
+CHECKED: list[tuple[Values, str]] = [
+    ({"images": {"registry": ""}}, "images.registry is empty"),
+    (
+        {"watchNamespaces": ["a"], "metricsAPI": {"register": True}},
+        "metricsAPI.register is true and watchNamespaces is set",
+    ),
+    ({"prometheus": {"tokenSecret": {"name": "t"}}}, "prometheus.url is empty"),
+    (
+        {"prometheus": {"url": "http://p", "caSecret": {"name": "s"}, "caConfigMap": {"name": "c"}}},
+        "set only one of them, for example prometheus.caConfigMap.name=ca",
+    ),
+    ({"extraArgs": ["--service=mine"]}, "extraArgs has --service=mine, but the chart itself sets --service"),
+    ({"extraArgs": ["--gpu-b=9"]}, "the chart itself sets --gpu-budget"),
+    ({"extraEnv": [{"name": "POD_IP", "value": "10.0.0.1"}]}, "extraEnv has POD_IP"),
+    ({"ports": {"http": 10250}}, "ports.https and ports.http are both 10250"),
+    ({"hostNetwork": True}, "for example ports.https=10260"),
+    (
+        {"networkPolicies": {"models": {"create": True}}, "hostNetwork": True, "ports": {"https": 10260}},
+        "set them, for example networkPolicies.models.operator[0].ipBlock.cidr=10.0.0.0/16",
+    ),
+    (
+        {"networkPolicies": {"operator": {"create": True}}, "hostNetwork": True, "ports": {"https": 10260}},
+        "networkPolicies.operator.create and hostNetwork are true",
+    ),
+    ({"test": {"image": {"repository": "tiny"}}}, "without a tag or digest; set one"),
+    ({"serviceAccount": {"create": False}}, "serviceAccount.name is empty"),
+]
+"""What only the templates can tell."""
+
+
+def _overlap(one: Values, other: Values) -> bool:
+    """Whether one of the two is lost where they are merged."""
+    shared = one.keys() & other.keys()
+    return any(
+        not (isinstance(one[k], dict) and isinstance(other[k], dict)) or _overlap(one[k], other[k]) for k in shared
+    )
+
+
+@cache
+def _complaints() -> dict[int, str]:
+    """What Helm says to each of SCHEMA, by its place.
+
+    It names every value that a schema refuses, so many are asked at once: a call of Helm costs more than all other tests here.
+    """
+    batches: list[dict[int, tuple[Values, str]]] = []
+    for place, (values, path, _) in enumerate(SCHEMA):
+        for batch in batches:
+            if not any(_overlap(values, other) or path == named for other, named in batch.values()):
+                batch[place] = (values, path)
+                break
+        else:
+            batches.append({place: (values, path)})
+    found = {}
+    for batch in batches:
+        together: Values = {}
+        for values, _ in batch.values():
+            together = laid_over(together, values)
+        found |= dict.fromkeys(batch, refusal(together))
+    return found
+
+
+@pytest.mark.parametrize("place", range(len(SCHEMA)), ids=[str(values) for values, *_ in SCHEMA])
+def test_a_value_that_the_schema_refuses_is_named(place: int) -> None:
+    _, path, reason = SCHEMA[place]
+    assert f"at '{path}': {reason}" in _complaints()[place]
+
+
+@pytest.mark.parametrize(("values", "told"), CHECKED, ids=str)
+def test_values_that_dont_go_together_are_refused_with_what_to_do(values: Values, told: str) -> None:
+    assert told in refusal(values)
+
+
+def closed(schema: Object, path: str = "") -> Iterator[str]:
+    """Paths of objects that take any name."""
+    if schema.get("type") == "object" and schema.get("additionalProperties") is not False:
+        yield path
+    for name, part in (schema.get("properties") or {}).items():
+        yield from closed(part, f"{path}/{name}")
+    for word in ("items", "additionalProperties"):
+        if isinstance(part := schema.get(word), dict):
+            yield from closed(part, f"{path}/{word}")
+
+
+def test_only_maps_of_the_users_own_names_are_open() -> None:
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    assert set(closed(schema)) == {"/global", "/extraObjects/items", "/cost/pricePerGpuHour"}
+    assert {f"{name}{path}" for name, part in schema["$defs"].items() for path in closed(part)} == {
+        "LabelSelector/matchLabels",
+        "resources/limits",
+        "resources/requests",
+        "texts",
+    }
+
+
+def test_generated_output_equals_values_yaml_as_written_by_hand() -> None:
+    subprocess.run(["scripts/generate", "--check", "chart"], cwd=ROOT, check=True)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("# -- A number.\nreplicas: 2\n", "replicas needs a line that says what it may be"),
+        ("# @schema port\nport: 8080\n", "port needs a comment that begins with `# --`"),
+        ("# -- A thing.\n# @schema Thing\nthing: {}\n", "Thing is neither in TYPES nor a type of Kubernetes"),
+    ],
+)
+def test_a_value_without_meaning_or_limits_is_not_generated(text: str, told: str) -> None:
+    with pytest.raises(chart_values.ValuesError, match=told):
+        chart_values.table(root := chart_values.read(text)), chart_values.json_schema(root, title="")
+
+
+def test_every_option_that_the_chart_gives_is_refused_among_extra_ones() -> None:
+    helpers = (CHART / "templates" / "_helpers.tpl").read_text()
+    refused = set(helpers.partition('define "halcyon.ownOptions" -}}')[2].partition("{{- end")[0].split())
+    for values in (EVERYTHING, NAMESPACED):
+        _, *given = pod(render(laid_over(values, {"extraArgs": []})))["containers"][0]["args"]
+        assert {argument.removeprefix("--").partition("=")[0] for argument in given} <= refused

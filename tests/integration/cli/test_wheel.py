@@ -1,0 +1,158 @@
+"""`pip install . ./cli ./simulator` in a plain clone: by pip alone, without Node and without what `make bootstrap` fetches."""
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+from collections import Counter
+from pathlib import Path
+from zipfile import ZipFile
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+NOT_IN_GIT = shutil.ignore_patterns("__pycache__", "uplot")
+"""Of the folders that a wheel is made of."""
+DISTRIBUTIONS = {"halcyon_operator": "halcyon", "halcyon_cli": "halcyon_cli", "halcyon_simulator": "halcyon_simulator"}
+"""The one package of each."""
+MAX_LINES = 40_000
+"""Of Python in the operator's wheel."""
+ASK = """
+import asyncio
+from aiohttp.test_utils import TestClient, TestServer
+from halcyon.dashboard.authorization import Authorizer
+from halcyon.dashboard.history import ChartHistory
+from halcyon.dashboard.server import Dashboard
+
+async def ask():
+    site = Dashboard(None, Authorizer(None, clock=float, namespaces=set), ChartHistory(), steps=int)
+    async with TestClient(TestServer(site.app())) as client:
+        for path in ("/", "/static/app.js"):
+            answer = await client.get(path)
+            print(answer.status, (await answer.text())[:200])
+
+asyncio.run(ask())
+"""
+
+
+def clone(folder: Path) -> Path:
+    """What git has of everything that a wheel is made of."""
+    for name in ("operator", "cli", "simulator", "scripts"):
+        shutil.copytree(ROOT / name, folder / name, ignore=NOT_IN_GIT)
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, folder / name)
+    return folder
+
+
+class Installed:
+    """An environment with our wheels; what they depend on is that of the environment that runs the tests."""
+
+    def __init__(self, folder: Path, *sources: Path) -> None:
+        subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+        self.programs = folder / "bin"
+        [packages] = (folder / "lib").glob("python3*/site-packages")
+        # The path alone: what makes the clone of the tests importable there, a .pth of an editable install, isn't followed.
+        (packages / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
+        self.said = self.run(
+            "pip", "install", "--verbose", "--no-index", "--no-deps", "--no-build-isolation", *map(str, sources)
+        )
+
+    def wheels(self, folder: Path, *sources: Path) -> dict[str, ZipFile]:
+        """The wheels of these sources, by distribution."""
+        options = ("--no-index", "--no-deps", "--no-build-isolation", "--wheel-dir", str(folder))
+        done = self.run("pip", "wheel", *options, *map(str, sources))
+        assert done.returncode == 0, done.stderr
+        return {path.name.partition("-")[0]: ZipFile(path) for path in folder.glob("*.whl")}
+
+    def run(self, program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """A program of this environment."""
+        return subprocess.run(
+            [self.programs / program, *arguments],
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=ROOT,
+            env={name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
+        )
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = clone(tmp_path_factory.mktemp("clone"))
+    assert not (folder / "operator/halcyon/dashboard/static/uplot").exists()
+    return folder
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory, source: Path) -> Installed:
+    return Installed(tmp_path_factory.mktemp("environment"), source, source / "cli", source / "simulator")
+
+
+@pytest.fixture(scope="module")
+def operator_alone(tmp_path_factory: pytest.TempPathFactory, source: Path) -> Installed:
+    return Installed(tmp_path_factory.mktemp("operator"), source)
+
+
+def test_pip_installs_a_plain_clone_and_names_the_missing_parts(installed: Installed) -> None:
+    assert installed.said.returncode == 0, installed.said.stderr
+    assert (
+        "uPlot.esm.js is not there: all is complete but the operator's dashboard"
+        in installed.said.stdout + installed.said.stderr
+    )
+
+
+def test_the_command_line_of_a_plain_clone_checks_and_plans(installed: Installed) -> None:
+    example = "manifests/examples/planner.yaml"
+    done = installed.run("halcyon", "lint", "-f", example)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "0 errors" in done.stdout
+    for arguments in (("--help",), ("--version",), ("plan", "--offline", "-f", example)):
+        done = installed.run("halcyon", *arguments)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert done.stdout
+
+
+def test_the_dashboard_of_a_plain_clone_names_what_is_missing(installed: Installed) -> None:
+    done = installed.run("python", "-c", ASK)
+    page, file = done.stdout.splitlines()[0], done.stdout.splitlines()[1]
+    assert page.startswith("503 ")
+    assert "its chart library static/uplot is not installed" in page
+    assert file.startswith("200 ")
+
+
+def test_wheels_share_no_file_and_the_operators_neither_simulates_nor_generates(
+    installed: Installed, source: Path, tmp_path: Path
+) -> None:
+    wheels = installed.wheels(tmp_path, source, source / "cli", source / "simulator")
+    assert wheels.keys() == DISTRIBUTIONS.keys()
+    for distribution, wheel in wheels.items():
+        tops = {name.partition("/")[0] for name in wheel.namelist()}
+        assert {name for name in tops if not name.endswith(".dist-info")} == {DISTRIBUTIONS[distribution]}
+    held = Counter(name for wheel in wheels.values() for name in wheel.namelist())
+    assert [name for name, count in held.items() if count > 1] == []
+
+    operator = wheels["halcyon_operator"]
+    code = [operator.read(name) for name in operator.namelist() if name.endswith(".py")]
+    assert 10_000 < sum(len(text.splitlines()) for text in code) <= MAX_LINES
+
+
+def test_the_simulator_and_the_plugin_of_kubectl_come_with_their_wheels(installed: Installed) -> None:
+    done = installed.run("halcyon", "simulate", "--help")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "--scenario" in done.stdout
+    for arguments in (("kubectl-halcyon", "--help"), ("kubectl_complete-halcyon", "expl")):
+        done = installed.run(*arguments)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert "explain" in done.stdout
+
+
+def test_the_operators_wheel_alone_runs_processes_and_names_the_others(operator_alone: Installed) -> None:
+    assert operator_alone.said.returncode == 0, operator_alone.said.stderr
+    for arguments in (("--help",), ("--version",), ("operator", "--help"), ("agent", "--help"), ("fetch", "--help")):
+        done = operator_alone.run("halcyon", *arguments)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert done.stdout
+    done = operator_alone.run("halcyon", "explain", "digits")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("halcyon explain: needs the distribution halcyon-cli, which isn't installed: pip")

@@ -1,0 +1,72 @@
+"""Streams of the dashboard over real sockets: what a client that has gone leaves behind."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from halcyon.dashboard.authorization import ALLOWED_TTL_S, Authorizer
+from halcyon.dashboard.history import ChartHistory
+from halcyon.dashboard.server import Dashboard
+from halcyon.kube.auth.callers import User
+from tests.integration.waiting import PATIENCE
+
+
+class _NoModels:
+    synced, changes = True, 0
+
+    def names(self) -> tuple[()]:
+        return ()
+
+    def model(self, name: object) -> None:
+        del name
+
+    reading = model
+
+
+class _Reviews:
+    """Knows the token until it is revoked."""
+
+    knows_all = True
+
+    def __init__(self) -> None:
+        self.revoked, self.reviewed = False, asyncio.Event()
+
+    async def user(self, token: str) -> User | None:
+        if not self.revoked:
+            return User(token)
+        self.reviewed.set()
+        return None
+
+    async def may_see(self, user: User, *, namespace: str, name: str = "") -> bool:
+        del user, namespace, name
+        return True
+
+
+@pytest.mark.parametrize("gone", [False, True], ids=["open", "gone"])
+async def test_a_streams_error_is_no_fault_if_its_client_has_gone(gone: bool, caplog: pytest.LogCaptureFixture) -> None:
+    source: Any = _NoModels()
+    reviews, now = _Reviews(), 0.0
+    access = Authorizer(reviews, clock=lambda: now, namespaces=list)
+    runner = web.AppRunner(Dashboard(source, access, ChartHistory(), steps=int).app())
+    await runner.setup()
+    try:
+        await (site := web.TCPSite(runner, "127.0.0.1", 0)).start()
+        async with aiohttp.ClientSession(headers={"Authorization": "Bearer ada"}) as session:
+            answer = await session.get(f"http://127.0.0.1:{site._server.sockets[0].getsockname()[1]}/api/stream/models")  # type: ignore[union-attr]
+            assert b"event: models" in await answer.content.readuntil(b'"rows":[]')
+            if gone:
+                answer.close()
+            reviews.revoked, now = True, ALLOWED_TTL_S + 1
+            async with asyncio.timeout(10 * PATIENCE):
+                await reviews.reviewed.wait()
+                if not gone:
+                    assert b"event: over" in await answer.read()
+    finally:
+        await runner.cleanup()  # waits for the handler
+    assert [record.message for record in caplog.records if record.levelno >= logging.ERROR] == []

@@ -1,0 +1,142 @@
+"""Where a download may connect to, and that nothing leads it elsewhere: real sockets on this machine."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from halcyon.fetch.egress_proxy import Address, EgressProxy, is_open
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "169.254.169.254", "127.0.0.1", "127.9.9.9", "0.0.0.0", "224.0.0.1", "255.255.255.255", "240.0.0.1", "100.100.100.200",
+        "168.63.129.16", "192.0.0.192", "::1", "::", "fe80::1", "fd00:ec2::254", "fd20:ce::254", "ff02::1", "::ffff:169.254.169.254",
+        "::ffff:127.0.0.1", "64:ff9b::a9fe:a9fe", "2002:a9fe:a9fe::1", "2002:7f00:1::",
+    ],
+)  # fmt: skip
+def test_forbidden_download_addresses_are_refused(address: str) -> None:
+    found = ipaddress.ip_address(address)
+    assert not is_open(found, private=False)
+    assert not is_open(found, private=True)
+
+
+@pytest.mark.parametrize(
+    "address", ["10.0.0.1", "172.16.0.1", "192.168.1.1", "100.64.0.1", "fd12::1", "::ffff:10.0.0.1", "64:ff9b::a00:1"]
+)
+def test_a_private_network_is_open_where_the_site_has_named_the_server(address: str) -> None:
+    found = ipaddress.ip_address(address)
+    assert not is_open(found, private=False)
+    assert is_open(found, private=True)
+
+
+@pytest.mark.parametrize("address", ["52.216.1.1", "2600:1fa0::1", "::ffff:52.216.1.1", "64:ff9b::34d8:101"])
+def test_the_rest_of_the_world_is_open(address: str) -> None:
+    assert is_open(ipaddress.ip_address(address), private=False)
+
+
+@pytest.fixture
+def server() -> Iterator[int]:
+    """A server that says back what it is sent, and ends; its port."""
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        while True:
+            try:
+                connection, _ = listener.accept()
+            except OSError:
+                return
+            with connection:
+                connection.sendall(b"said: " + connection.recv(65536))
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    yield int(listener.getsockname()[1])
+    listener.shutdown(socket.SHUT_RDWR)
+    listener.close()
+    thread.join()
+
+
+def anywhere(_: Address) -> bool:
+    return True
+
+
+def proxy_answer(proxy: str, *pieces: bytes) -> bytes:
+    """What a client of the proxy gets, that waits for an answer after each piece and then for the end."""
+    host, _, port = proxy.removeprefix("http://").partition(":")
+    got = b""
+    with socket.socket() as connection:  # the name service is a test's own
+        connection.settimeout(10)
+        connection.connect((host, int(port)))
+        for piece in pieces:
+            connection.sendall(piece)
+            got += connection.recv(65536)
+        while more := connection.recv(65536):
+            got += more
+    return got
+
+
+def test_a_tunnel_leads_to_the_host_that_was_named(server: int) -> None:
+    door = EgressProxy(f"https://127.0.0.1:{server}/a.tar", anywhere)
+    with door.opened() as proxy:
+        got = proxy_answer(proxy, f"CONNECT 127.0.0.1:{server} HTTP/1.1\r\n\r\n".encode(), b"hello")
+    assert got == b"HTTP/1.1 200 OK\r\n\r\nsaid: hello"
+    assert door.denied_reason == ""
+
+
+def test_a_plain_request_is_passed_on_as_it_is(server: int) -> None:
+    request = f"GET http://127.0.0.1:{server}/a.tar HTTP/1.1\r\nHost: x\r\n\r\n".encode()
+    with EgressProxy(f"http://127.0.0.1:{server}/a.tar", anywhere).opened() as proxy:
+        assert proxy_answer(proxy, request) == b"said: " + request
+
+
+@pytest.mark.parametrize("elsewhere", ["169.254.169.254:80", "127.0.0.1:1", "[::1]:6443", "kubernetes.default.svc:443"])
+def test_another_host_or_port_is_refused_by_name(server: int, elsewhere: str) -> None:
+    door = EgressProxy(f"https://127.0.0.1:{server}/a.tar", anywhere)
+    with door.opened() as proxy:
+        assert b"403 Forbidden" in proxy_answer(proxy, f"CONNECT {elsewhere} HTTP/1.1\r\n\r\n".encode())
+        assert b"403 Forbidden" in proxy_answer(proxy, f"GET http://{elsewhere}/ HTTP/1.1\r\n\r\n".encode())
+    assert f"127.0.0.1:{server} redirects to " in door.denied_reason
+
+
+def test_a_name_that_leads_inside_is_refused_when_it_is_connected_to(
+    server: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def resolve(host: str, port: int, *_: object, **__: object) -> list[tuple[object, ...]]:
+        asked.append(host)
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", port))]
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolve)
+    door = EgressProxy(f"https://models.example.com:{server}/a.tar", lambda address: is_open(address, private=True))
+    with door.opened() as proxy:
+        got = proxy_answer(proxy, f"CONNECT models.example.com:{server} HTTP/1.1\r\n\r\n".encode())
+    assert b"403 Forbidden" in got
+    assert asked == ["models.example.com"]
+    assert "models.example.com is 127.0.0.1, and models can't be downloaded from" in door.denied_reason
+
+
+def test_an_address_that_does_not_answer_is_reported(server: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown(*_: object, **__: object) -> list[tuple[object, ...]]:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", unknown)
+    door = EgressProxy(f"https://models.example.com:{server}/a.tar", anywhere)
+    with door.opened() as proxy:
+        proxy_answer(proxy, f"CONNECT models.example.com:{server} HTTP/1.1\r\n\r\n".encode())
+    assert door.denied_reason == "models.example.com can't be resolved: Name or service not known"
+
+
+@pytest.mark.parametrize(
+    "noise", [b"\r\n\r\n", b"GET / HTTP/1.1\r\n\r\n", b"CONNECT [ HTTP/1.1\r\n\r\n", b"\xff\xff \xff\r\n\r\n"]
+)
+def test_a_request_that_is_none_for_a_proxy_ends_its_connection_alone(server: int, noise: bytes) -> None:
+    with EgressProxy(f"https://127.0.0.1:{server}/a.tar", anywhere).opened() as proxy:
+        assert b"said" not in proxy_answer(proxy, noise)
+        assert b"said: x" in proxy_answer(proxy, f"CONNECT 127.0.0.1:{server} HTTP/1.1\r\n\r\n".encode(), b"x")

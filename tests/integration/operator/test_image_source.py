@@ -1,0 +1,98 @@
+"""A model in an image, on a real API server: a volume of the pod where the API server has such, and a clear word where it hasn't.
+
+Pods are KWOK's: nothing is pulled. e2e/scenarios/test_image_source.py serves one.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from e2e.cluster.cluster import Cluster
+from halcyon.control.state.image_volume_support import AGAIN_S, ImageVolumeSupport
+from halcyon.kube import kinds
+from halcyon.kube.client import Object, connect
+from halcyon.kube.kinds import Kind
+from tests.clocks import DrivenClock
+from tests.integration.operator_process import Operator, running
+from tests.integration.operator_space import Space, deployment
+from tests.integration.versions import has_image_volumes
+from tests.integration.waiting import until
+
+pytestmark = pytest.mark.more
+
+IMAGE = {"reference": "registry.example.com/models/digits:3", "path": "team/digits"}
+
+
+@pytest.fixture(scope="module")
+def operator(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Operator]:
+    with running(cluster, tmp_path_factory.mktemp("operator")) as started:
+        yield started
+
+
+def in_image(**image: Any) -> Object:
+    made = deployment()
+    made["spec"]["model"] = {"source": {"image": {**IMAGE, **image}}}
+    return made
+
+
+@pytest.mark.usefixtures("operator")
+def test_a_cluster_serves_a_model_from_an_image(cluster: Cluster, space: Space) -> None:
+    space.serve()
+    before = space.must(kinds.DEPLOYMENT, "m-a")["spec"]["template"]
+    space.apply(in_image())
+    if not has_image_volumes(cluster):
+        said = space.wait_condition("Accepted", "False", "Invalid")
+        assert "does not support image volumes (they need Kubernetes 1.35 or newer" in said
+        assert "persistentVolumeClaim" in said
+        # What was accepted last keeps serving, and nothing was tried.
+        assert space.must(kinds.DEPLOYMENT, "m-a")["spec"]["template"] == before
+        return
+    until(space.settled, bool, what="the image's revision is served")
+    pod = space.must(kinds.DEPLOYMENT, "m-a")["spec"]["template"]["spec"]
+    (volume,) = (v for v in pod["volumes"] if v["name"] == "source")
+    assert volume["image"]["reference"] == IMAGE["reference"]
+    assert "--path=team/digits" in pod["initContainers"][0]["args"]
+    for container in (*pod["initContainers"], *pod["containers"]):
+        (mount,) = (m for m in container["volumeMounts"] if m["name"] == "source")
+        assert mount["readOnly"] is True
+
+    first = space.status()["revision"]["current"]
+    space.apply(in_image(reference="registry.example.com/models/digits:4"))
+    until(lambda: space.settled() and space.status()["revision"]["current"] != first, bool, what="another image rolls")
+
+
+async def test_image_volume_support_is_checked_once_and_rechecked_while_missing(
+    cluster: Cluster, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, asked = 0.0, 0
+    client = await connect(str(cluster.kubeconfig))
+    create = client.create
+
+    async def counted(kind: Kind, obj: Object, **options: Any) -> Object:
+        nonlocal asked
+        asked += 1
+        return await create(kind, obj, **options)
+
+    monkeypatch.setattr(client, "create", counted)
+    try:
+        volumes = ImageVolumeSupport(client, clock=DrivenClock(lambda: now))
+        there = has_image_volumes(cluster)
+        assert bool(await volumes.lacking(namespace)) is not there
+        assert bool(await volumes.lacking(namespace)) is not there
+        assert asked == 1
+        now = AGAIN_S
+        assert bool(await volumes.lacking(namespace)) is not there
+        assert asked == (1 if there else 2)
+    finally:
+        await client.close()
+    assert Space(cluster.api, namespace).every(kinds.DEPLOYMENT) == [], "the question has left something"
+
+
+async def test_pods_show_image_volume_support_if_no_other_source_does(cluster: Cluster, namespace: str) -> None:
+    client = await connect(str(cluster.kubeconfig))
+    try:
+        # In a namespace that isn't there nothing can be tried: 404.
+        assert await ImageVolumeSupport(client).lacking(f"{namespace}-none") == ""
+    finally:
+        await client.close()

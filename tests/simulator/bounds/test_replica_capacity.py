@@ -1,0 +1,37 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from halcyon_simulator.bounds.replica_capacity import capacity_rps, latencies
+from halcyon_simulator.engine.case import ServiceLaw
+from tests.simulator.case_builders import SECOND, poisson
+
+L1 = ServiceLaw(0.4, 0.0, 4)
+
+
+def test_at_its_capacity_a_replica_just_meets_the_objective() -> None:
+    mu = capacity_rps(L1, 2.4)
+    assert 0.8 * L1.peak_rps < mu < L1.peak_rps
+    p99 = [np.percentile(latencies(L1, poisson(mu * part, 400_000 / mu, seed=7)), 99) for part in (0.97, 1.03)]
+    assert p99[0] < 2.4 < p99[1]
+
+
+def test_capacity_without_batching_is_that_of_md1() -> None:
+    # M/D/1 waits longer than 2 services with probability 1 % at a load of 0.36 (Crommelin's distribution).
+    load = 0.36
+    waits = latencies(SECOND, poisson(load, 400_000, seed=5)) - 1
+    assert capacity_rps(SECOND, 1 + float(np.percentile(waits, 99))) == pytest.approx(load, rel=0.03)
+
+
+def test_more_time_never_means_less_capacity_and_the_peak_is_the_most() -> None:
+    rates = [capacity_rps(L1, slo_s) for slo_s in (0.9, 1.2, 2.4, 24.0)]
+    assert rates == sorted(rates)
+    assert rates[-1] <= L1.peak_rps
+
+
+def test_an_objective_below_one_requests_time_is_refused_with_a_good_example() -> None:
+    with pytest.raises(
+        ValueError, match=r"SLO of 0.3 s at no rate: a single request takes 0.4 s; for example .* 1.2 s"
+    ):
+        capacity_rps(L1, 0.3)

@@ -1,0 +1,77 @@
+"""Defaults that depend on other fields."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+
+from halcyon.api.spec import Spec, defaults
+from halcyon.api.spec.parse import parse
+from tests.strategies import specs
+
+
+def spec(**fields: Any) -> Spec:
+    return parse("digits", {"model": {"source": {"persistentVolumeClaim": {"claimName": "m"}}}, **fields})
+
+
+@pytest.mark.parametrize(
+    ("fields", "capacity"),
+    [
+        ({}, 8),
+        ({"batching": {}}, 8),
+        ({"batching": {"maxBatchSize": 16}}, 16),
+        ({"batching": {"maxBatchSize": 16}, "runtime": {"instancesPerGPU": 2}}, 32),
+        ({"batching": {"maxBatchSize": 16}, "runtime": {"instancesPerGPU": 2, "gpu": {"count": 4}}}, 128),
+        ({"batching": {"maxBatchSize": 16}, "runtime": {"gpu": {"count": 0}}}, 16),
+    ],
+)
+def test_a_replica_computes_one_batch_for_every_instance(fields: dict[str, Any], capacity: int) -> None:
+    assert defaults.batch_capacity(spec(**fields)) == capacity
+
+
+@pytest.mark.parametrize(
+    ("targets", "gpus", "queue", "gpu"),
+    [
+        ({}, 1, 8, 80),
+        ({}, 0, 8, None),
+        ({"queueDepth": 3}, 1, 3, 80),
+        ({"gpuUtilization": 50}, 2, 16, 50),
+    ],
+)
+def test_targets_left_out_are_resolved(targets: dict[str, int], gpus: int, queue: int, gpu: int | None) -> None:
+    resolved = defaults.targets(spec(runtime={"gpu": {"count": gpus}}, scaling={"maxReplicas": 2, "targets": targets}))
+
+    assert resolved == defaults.ResolvedTargets(queue_depth=queue, gpu_utilization=gpu)
+
+
+@pytest.mark.parametrize(("balancers", "connections"), [(1, 24), (2, 16), (10, 16)])
+def test_balancers_keep_three_batches_at_a_server_and_each_at_least_two(balancers: int, connections: int) -> None:
+    assert defaults.server_connections(spec(traffic={"balancerReplicas": balancers})) == connections
+
+
+@pytest.mark.parametrize(
+    ("replicas", "limits", "wanted", "most"),
+    [
+        (0, None, 0, 1),
+        (7, None, 7, 7),
+        (7, (1, 10), 7, 10),
+        (0, (2, 10), 2, 10),
+        (20, (2, 10), 10, 20),
+    ],
+)
+def test_replicas_stay_within_the_limits_of_scaling(
+    replicas: int, limits: tuple[int, int] | None, wanted: int, most: int
+) -> None:
+    scaling = {"scaling": {"minReplicas": limits[0], "maxReplicas": limits[1]}} if limits else {}
+    given_spec = spec(replicas=replicas, **scaling)
+
+    assert defaults.wanted_replicas(given_spec) == wanted
+    assert defaults.most_replicas(given_spec) == most
+
+
+@given(specs())
+def test_replicas_in_force_never_exceed_the_reserved_maximum(given_spec: Spec) -> None:
+    assert 0 <= defaults.wanted_replicas(given_spec) <= defaults.most_replicas(given_spec) <= 1000
+    assert defaults.server_connections(given_spec) >= 2 * defaults.batch_capacity(given_spec)

@@ -1,0 +1,143 @@
+"""Every rule of the spec: what it accepts, what it refuses, and the sentence that it says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+
+from halcyon.api.spec import Spec
+from halcyon.api.spec.parse import SpecError, parse
+from tests.strategies import documents
+from tests.unit.api.spec_cases import FIELDS, GOOD, ITEM, RULES, document
+
+
+def refusal(path: str, value: Any) -> str:
+    with pytest.raises(SpecError) as error:
+        parse("digits", document(path, value))
+    return str(error.value)
+
+
+def test_the_least_spec_has_every_default() -> None:
+    spec = parse("digits", document())
+
+    assert spec == Spec.model_validate(document())
+    assert (spec.replicas, spec.runtime.gpu.count, spec.runtime.shared_memory) == (1, 1, "256Mi")
+    assert (spec.runtime.startup_timeout, spec.traffic.drain, spec.traffic.request_timeout) == ("10m", "30s", "1m")
+    assert (spec.traffic.balancer_replicas, spec.traffic.queue_limit) == (2, 200)
+    assert spec.batching is None
+    assert spec.scaling is None
+
+
+@pytest.mark.parametrize(("path", "value"), GOOD)
+def test_values_that_the_reference_allows_are_accepted(path: str, value: Any) -> None:
+    parse("digits", document(path, value))
+
+
+@pytest.mark.parametrize(("path", "value", "sentence"), RULES + FIELDS)
+def test_a_spec_that_breaks_a_rule_is_refused_in_one_sentence(path: str, value: Any, sentence: str) -> None:
+    assert refusal(path, value) == sentence
+
+
+def test_a_target_for_gpus_needs_a_gpu() -> None:
+    spec = document("scaling", {"maxReplicas": 2, "targets": {"gpuUtilization": 80}}) | {
+        "runtime": {"gpu": {"count": 0}}
+    }
+
+    with pytest.raises(SpecError) as error:
+        parse("digits", spec)
+
+    assert str(error.value) == (
+        "spec.scaling.targets.gpuUtilization is set but spec.runtime.gpu.count is 0, so there is no "
+        "GPU to measure; set gpu: {count: 1} or remove the target"
+    )
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("replicas", "3"),
+        ("replicas", 3.5),
+        ("replicas", True),
+        ("runtime.gpu.count", "1"),
+        ("batching.preserveOrdering", "true"),
+        ("batching.preserveOrdering", 1),
+        ("model.versions.all", 1),
+        ("model.revision", 7),
+        ("model.parameters", {"a": 1}),
+        ("runtime.resources.cpu", 4),
+    ],
+)
+def test_a_value_of_another_type_is_refused(path: str, value: Any) -> None:
+    assert refusal(path, value).startswith(f"spec.{path}")
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("model.source", {"persistentVolumeClaim": {"claimName": "m", "path": "../other"}}),
+        ("model.source", {"persistentVolumeClaim": {"claimName": "m", "path": "/etc"}}),
+        ("model.source", {"persistentVolumeClaim": {"claimName": "m", "path": "a/./b"}}),
+        ("model.source", {"configMap": {"name": "m", "items": [ITEM | {"path": "a/../../b"}]}}),
+        ("model.source", {"configMap": {"name": "m", "items": [ITEM, ITEM | {"key": "b"}]}}),
+        ("model.source", {"configMap": {"name": "a..b", "items": [ITEM]}}),
+        ("model.source", {"configMap": {"name": "m", "items": []}}),
+        ("model.name", "a/b"),
+        ("model.name", "-a"),
+        ("model.name", "a b"),
+        ("model.name", ""),
+        ("model.backend", "a-b"),
+        ("runtime.image", "Upper/case"),
+        ("runtime.image", "a b"),
+        ("runtime.image", "a:b:c"),
+        ("runtime.env", [{"name": "A-B", "value": "x"}]),
+        ("runtime.env", [{"name": "A", "value": "x" * 4097}]),
+        ("runtime.placement.nodeSelector", {"a/" + "x" * 64: "y"}),
+        ("runtime.placement.nodeSelector", {"a": "x" * 64}),
+        ("runtime.placement.nodeSelector", {}),
+        ("runtime.placement.priorityClassName", "A"),
+    ],
+)
+def test_a_path_or_value_that_could_break_a_child_is_refused(path: str, value: Any) -> None:
+    assert refusal(path, value).startswith("spec.")
+
+
+def test_several_mistakes_are_all_named() -> None:
+    spec = document("replicas", -1) | {"traffic": {"queueLimit": 0}, "x": 1}
+
+    with pytest.raises(SpecError) as error:
+        parse("digits", spec)
+
+    assert [sentence.split(" ")[0] for sentence in str(error.value).split("; ")] == [
+        "spec.replicas",
+        "spec.traffic.queueLimit",
+        "spec.x",
+    ]
+
+
+def test_a_list_with_a_bad_item_is_not_called_empty() -> None:
+    assert refusal("runtime.imagePullSecrets", [{"name": "A"}]).startswith("spec.runtime.imagePullSecrets[0].name is ")
+    assert "at least 1 item" not in refusal("runtime.imagePullSecrets", [{"name": "A"}])
+
+
+def test_a_long_value_is_shown_in_part() -> None:
+    assert len(refusal("model.name", "/" * 5000)) < 300
+
+
+@pytest.mark.parametrize("name", ["", "A", "1a", "a-", "a.b", "a_b", "a\n", "a" * 53])
+def test_a_name_that_does_not_fit_its_children_is_refused(name: str) -> None:
+    with pytest.raises(SpecError) as error:
+        parse(name, document())
+
+    assert str(error.value) == (
+        f"metadata.name is '{name}' ({len(name)} characters); it must match ^[a-z]([-a-z0-9]{{0,50}}[a-z0-9])?$ (at most 52 "
+        "characters, so that the names of its children fit); for example resnet50"
+    )
+
+
+@given(documents())
+def test_a_spec_written_out_is_read_back_as_itself(spec: dict[str, Any]) -> None:
+    parsed = parse("digits", spec)
+
+    assert parse("digits", parsed.to_dict()) == parsed

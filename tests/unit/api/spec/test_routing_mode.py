@@ -1,0 +1,61 @@
+"""What a spec can't ask for without balancers, and what it says in vain."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from halcyon.api.spec import defaults
+from halcyon.api.spec.parse import SpecError, parse
+from tests.unit.api.spec_cases import PVC
+
+
+def spec(balancer: str, traffic: dict[str, Any] | None = None, **fields: Any) -> dict[str, Any]:
+    return {"model": {"source": PVC}, "traffic": {"balancer": balancer, **(traffic or {})}, **fields}
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        (
+            {"scaling": {"minReplicas": 0, "maxReplicas": 2}},
+            (
+                "spec.scaling.minReplicas is 0 but spec.traffic.balancer is Service: only HAProxy balancers "
+                "hold requests while a model scales up from zero; set minReplicas: 1 or balancer: HAProxy"
+            ),
+        ),
+        (
+            {"rollout": {"strategy": "Canary"}},
+            (
+                "spec.rollout.strategy is Canary but spec.traffic.balancer is Service: a Service cannot "
+                "split traffic between revisions; set strategy: Auto or balancer: HAProxy"
+            ),
+        ),
+        (
+            {"traffic": {"balancer": "Service", "stickiness": {"header": "x-user"}}},
+            (
+                "spec.traffic.stickiness is set but spec.traffic.balancer is Service: only HAProxy balancers "
+                "route by header; set balancer: HAProxy or remove stickiness"
+            ),
+        ),
+    ],
+)
+def test_features_of_a_balancer_are_refused_without_one(fields: dict[str, Any], said: str) -> None:
+    document = spec("Service") | fields
+    with pytest.raises(SpecError) as refused:
+        parse("digits", document)
+
+    assert said in str(refused.value)
+    assert parse("digits", {**document, "traffic": {**document["traffic"], "balancer": "HAProxy"}})
+
+
+def test_fields_that_only_a_balancer_follows_are_reported_as_ineffective() -> None:
+    said = {"balancerReplicas": 3, "queueLimit": 9, "requestTimeout": "9s", "drain": "9s"}
+    ignored = defaults.ignored(parse("digits", spec("Service", said)))
+
+    assert {text.partition(":")[0] for text in ignored} == {
+        "spec.traffic.balancerReplicas", "spec.traffic.queueLimit", "spec.traffic.requestTimeout",
+    }  # fmt: skip
+    assert defaults.ignored(parse("digits", spec("HAProxy", said))) == ()
+    assert defaults.ignored(parse("digits", spec("Service"))) == ()

@@ -1,0 +1,36 @@
+"""Speaking to HAProxy's sockets while nobody listens yet. Against the real HAProxy: tests/integration/balancer/test_haproxy.py."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from pathlib import Path
+
+import pytest
+
+from halcyon.balancer.runtime.runtime_api import HaproxyError, RuntimeSocket
+
+
+async def test_a_master_that_executes_itself_again_is_waited_for(tmp_path: Path) -> None:
+    path = str(tmp_path / "master.sock")
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        assert await reader.readline() == b"reload\n"
+        writer.write(b"Success=1\n")
+        writer.close()
+
+    # Bound and not listening: connections are refused, as they are while the master starts again.
+    with socket.socket(socket.AF_UNIX) as master:
+        master.bind(path)
+        reload = asyncio.create_task(RuntimeSocket("", path).reload())
+        await asyncio.sleep(0.05)
+        assert not reload.done()
+        async with await asyncio.start_unix_server(answer, sock=master):
+            await reload
+
+
+async def test_a_master_that_never_returns_is_an_error(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as master:
+        master.bind(str(tmp_path / "master.sock"))
+        with pytest.raises(HaproxyError, match="does not respond"):
+            await RuntimeSocket("", str(tmp_path / "master.sock"), timeout_s=0.05).reload()

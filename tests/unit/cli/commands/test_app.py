@@ -1,0 +1,222 @@
+"""The frame of the commands: help, errors, completion, the reference page, and the plug-in's manifest."""
+
+from __future__ import annotations
+
+import ast
+import shlex
+import sys
+from collections.abc import Iterator
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+
+import click
+import pytest
+import yaml
+
+from generators.cli_reference import COMMON, COMMON_FORMS, GOLDEN, commands, page
+from halcyon.main import main
+from halcyon_cli.commands.app import COMMANDS, EXIT_STATUSES, NEGATIVE_RESULTS, group
+from halcyon_cli.kube.client import INSTALL_COMMAND
+from halcyon_cli.plan import preview
+from tests.unit.cli.explain.test_report import compared
+
+ROOT = Path(__file__).parents[4]
+NAMES = [name for entries in COMMANDS.values() for name in entries]
+
+
+def examples() -> Iterator[tuple[str, list[str]]]:
+    """(command, arguments) of every example in a help text."""
+    context = click.Context(group)
+    for name in NAMES:
+        command = group.get_command(context, name)
+        for line in ((command.epilog if command else None) or "").splitlines():
+            _, found, rest = (
+                line.partition(f"  halcyon {name} ")
+                if line.startswith("  halcyon")
+                else line.partition(f"| halcyon {name} ")
+            )
+            if found:
+                yield name, shlex.split(rest.partition(" > ")[0])
+
+
+def test_the_reference_page_is_what_the_commands_say() -> None:
+    compared(ROOT / "docs/reference/cli.md", page(ROOT / GOLDEN).rstrip() + "\n")
+
+
+def test_every_example_in_a_help_text_is_right_usage() -> None:
+    found = list(examples())
+    context = click.Context(group)
+    for name, arguments in found:
+        command = group.get_command(context, name)
+        assert command is not None
+        command.make_context(name, arguments, parent=context)
+
+    assert {name for name, _ in found} == set(NAMES) - {"simulate"}
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "simulate"])
+def test_every_command_has_help_that_names_its_exit_statuses(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([name, "--help"]) == 0
+    told = capsys.readouterr().out
+
+    assert "exit status" in told or name == "completion"
+
+
+@pytest.mark.parametrize("parameter", COMMON)
+def test_an_option_that_commands_share_is_on_all_that_could_use_it(parameter: str) -> None:
+    having = {name for name, command in commands() if parameter in {param.name for param in command.params}}
+    offline = {"lint"} if parameter not in {"form", "no_color"} else set()
+
+    assert having == set(NAMES) - {"simulate", "completion"} - offline
+
+
+def test_every_command_with_an_output_option_has_the_common_formats_and_the_table_first() -> None:
+    for name, command in commands():
+        forms = [tuple(p.type.choices) for p in command.params if p.name == "form" and isinstance(p.type, click.Choice)]
+        assert all(choices[0] == "table" and set(COMMON_FORMS) <= set(choices) for choices in forms), name
+
+
+def test_exit_status_1_is_documented_for_exactly_the_commands_that_return_it() -> None:
+    """A command returns it by a 1 in a return statement of its module, or of the preview that plan ends with."""
+    modules = {name: module.partition(":")[0] for entries in COMMANDS.values() for name, (module, _) in entries.items()}
+    modules |= {"plan": preview.__name__}
+    returning = {name for name, module in modules.items() if name != "simulate" and _returns_1(module)}
+    documented = {name for name, command in commands() if "\n  1  " in (command.epilog or "")}
+    listed = dict(EXIT_STATUSES)["1"].partition(": ")[2].split(", ")
+
+    assert returning == documented == set(listed) == set(NEGATIVE_RESULTS)
+
+
+def _returns_1(module: str) -> bool:
+    spec = find_spec(module)
+    assert spec is not None
+    assert spec.origin is not None
+    tree = ast.parse(Path(spec.origin).read_text())
+    returned = [found.value for found in ast.walk(tree) if isinstance(found, ast.Return) and found.value is not None]
+    ends = [
+        end for value in returned for end in ((value.body, value.orelse) if isinstance(value, ast.IfExp) else (value,))
+    ]
+    return any(isinstance(end, ast.Constant) and end.value is not True and end.value == 1 for end in ends)
+
+
+MANIFEST = """\
+apiVersion: serving.halcyon.dev/v1alpha1
+kind: ModelDeployment
+metadata: {name: m}
+spec:
+  model: {source: {configMap: {name: files, items: [{key: model.onnx, path: 1/model.onnx}]}}}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: files}
+data: {model.onnx: x}
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments", "status"),
+    [
+        (MANIFEST, ["lint"], 0),
+        (MANIFEST.replace("{name: m}", "{name: M}"), ["lint"], 1),
+        (MANIFEST.replace("ModelDeployment", "Service").replace("serving.halcyon.dev/v1alpha1", "v1"), ["lint"], 2),
+        (MANIFEST, ["plan", "--offline"], 0),
+        (MANIFEST.replace("data: {model.onnx: x}", "data: {other: x}"), ["plan", "--offline"], 1),
+        (MANIFEST.replace("{name: m}", "{name: M}"), ["plan", "--offline"], 2),
+        (MANIFEST, ["plan"], 2),
+    ],
+)
+def test_the_exit_status_of_commands_for_files_is_the_documented_one(
+    text: str, arguments: list[str], status: int, tmp_path: Path
+) -> None:
+    (tmp_path / "m.yaml").write_text(text)
+
+    assert main([*arguments, "-f", str(tmp_path / "m.yaml")]) == status
+
+
+def test_the_advice_to_install_is_the_command_of_the_install_guide() -> None:
+    assert f"$ {INSTALL_COMMAND}\n" in (ROOT / "docs/guides/install.md").read_text()
+
+
+def test_the_help_without_a_command_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 2
+    told = capsys.readouterr()
+
+    assert all(f"  {name} " in told.out + told.err for name in NAMES)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["gett"],
+        ["get", "x", "-A"],
+        ["get", "-w"],
+        ["get", "x", "-w", "-o", "json"],
+        ["top", "--sort", "age"],
+        ["infer", "m"],
+        ["scale", "m", "many"],
+    ],
+)
+def test_wrong_usage_is_status_2_and_says_so_on_stderr(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == 2
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert told.err
+
+
+@pytest.mark.parametrize("shell", ["zsh", "fish"])
+def test_completion_is_printed_for_a_shell(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["completion", shell]) == 0
+    assert "_HALCYON_COMPLETE" in capsys.readouterr().out
+
+
+def test_a_missing_package_of_the_extra_is_named_with_its_installation(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "halcyon_cli.commands.get", None)
+    with pytest.raises(ModuleNotFoundError):
+        main(["get"])
+
+    def lacking(*_: object, **__: object) -> None:
+        raise ModuleNotFoundError("No module named 'rich'", name="rich.table")
+
+    monkeypatch.setattr(group, "main", lacking)
+    assert main(["get"]) == 2
+    said = capsys.readouterr().err
+    assert "the package rich.table is needed for this: pip install . ./cli, in a clone" in said
+
+
+def test_simulate_without_its_distribution_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "halcyon_simulator", None)
+    for name in [name for name in sys.modules if name.startswith("halcyon_simulator.")]:
+        monkeypatch.delitem(sys.modules, name)
+
+    assert main(["simulate", "--scenario", "S1"]) == 2
+    said = capsys.readouterr().err
+    assert "the distribution halcyon-simulator is needed for this: pip install . ./cli ./simulator, in a clone" in said
+
+
+def test_halcyon_without_its_commands_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("halcyon.main._COMMANDS", "halcyon_absent.commands.app")
+
+    assert [main(arguments) for arguments in (["get", "digits"], [], ["--help"], ["--version"])] == [2, 2, 0, 0]
+    told = capsys.readouterr()
+    assert told.err == (
+        "halcyon get: needs the distribution halcyon-cli, which isn't installed: pip install . ./cli, in a clone\n"
+    )
+    assert all(f"  {name} " in told.out for name in ("operator", "agent", "fetch"))
+    assert told.out.splitlines()[-1] == f"halcyon {version('halcyon-operator')}"
+
+
+def test_the_manifest_for_krew_names_the_program_of_the_wheel() -> None:
+    plugin = yaml.safe_load((ROOT / "manifests/krew/halcyon.yaml").read_text())
+    scripts = (ROOT / "cli/pyproject.toml").read_text()
+
+    assert {platform["bin"] for platform in plugin["spec"]["platforms"]} == {"kubectl-halcyon"}
+    assert '\nkubectl-halcyon = "halcyon_cli.commands.app:run"\n' in scripts

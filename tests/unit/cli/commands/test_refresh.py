@@ -1,0 +1,85 @@
+"""`halcyon refresh`: who is asked, what is said, and how long is waited."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from halcyon.main import main
+from halcyon_cli.commands.refresh import State, rollout_state, wait
+
+
+def model(
+    *, target: str | None = "m-new", current: str | None = "m-new", phase: str = "Complete", **conditions: str
+) -> dict[str, Any]:
+    return {
+        "status": {
+            "revision": {key: value for key, value in (("target", target), ("current", current)) if value},
+            "rollout": {"phase": phase},
+            "conditions": [{"type": kind, "status": value} for kind, value in conditions.items()],
+        }
+    }
+
+
+@pytest.mark.parametrize(
+    ("found", "state"),
+    [
+        (model(), "served"),
+        (model(target="m-old", current="m-old"), "waiting"),
+        (model(target=None, current=None), "waiting"),
+        (model(current="m-old", phase="Progressing"), "waiting"),
+        (model(phase="Progressing"), "waiting"),
+        (model(current="m-old", phase="RolledBack", Stalled="True"), "stalled"),
+        ({}, "waiting"),
+    ],
+)
+def test_a_model_is_served_once_its_new_rendering_is_all_there_is(found: dict[str, Any], state: State) -> None:
+    assert rollout_state(found, "m-old") == state
+
+
+class Clock:
+    """Time that passes by waiting."""
+
+    def __init__(self, states: Sequence[State]) -> None:
+        self.now, self._states = 0.0, iter(states)
+
+    def __call__(self) -> float:
+        return self.now
+
+    def pause(self, seconds: float) -> None:
+        self.now += seconds
+
+    def state(self) -> State:
+        return next(self._states, "waiting")
+
+
+@pytest.mark.parametrize(
+    ("states", "end", "at"),
+    [
+        (["served"], "served", 0.0),
+        (["waiting", "waiting", "served"], "served", 2.0),
+        (["waiting", "stalled"], "stalled", 1.0),
+        ([], "waiting", 5.0),
+    ],
+)
+def test_the_refresh_waits_for_an_outcome_or_the_timeout(states: list[State], end: State, at: float) -> None:
+    clock = Clock(states)
+
+    assert (wait(clock.state, 5.0, clock, clock.pause), clock.now) == (end, at)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "give either a name or --all"),
+        (["m", "--all"], "give either a name or --all"),
+        (["m", "-A"], "-A needs --all, and m is one model"),
+    ],
+)
+def test_arguments_that_do_not_go_together_are_refused(
+    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["refresh", *arguments]) == 2
+    assert said in capsys.readouterr().err

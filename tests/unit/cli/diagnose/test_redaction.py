@@ -1,0 +1,197 @@
+"""What a bundle must not hold, and what it must."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from halcyon_cli.diagnose import redaction
+from halcyon_cli.diagnose.redaction import REMOVED
+
+SECRET = "k3Vq8zPw0L"
+
+
+@pytest.mark.parametrize(
+    ("line", "gone"),
+    [
+        ("password=hunter2 user=bob", "hunter2"),
+        ('{"api_key": "abcdef12345", "n": 1}', "abcdef12345"),
+        ("Authorization: Bearer abcdefghij.klm", "abcdefghij.klm"),
+        ("AWS_SECRET_ACCESS_KEY: wJalrXUtnFEMI/K7MDENG", "wJalrXUtnFEMI"),
+        ("GET https://bob:hunter2@example.com/x", "hunter2"),
+        ("key AKIAIOSFODNN7EXAMPLE was used", "AKIAIOSFODNN7EXAMPLE"),
+        ("jwt eyJhbGciOiJI.eyJzdWIiOiIx.SflKxwRJSM", "SflKxwRJSM"),
+        ("-----BEGIN RSA PRIVATE KEY-----\nMIIE\n-----END RSA PRIVATE KEY-----", "MIIE"),
+        ("-----BEGIN PRIVATE KEY-----\nMIIE cut off", "MIIE"),
+        ("-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNz", "b3BlbnNz"),
+        ("OPENAI_KEY=abcdef12345", "abcdef12345"),
+        ("LICENSE_KEY: AAA-BBB", "AAA-BBB"),
+        ('{"licenseKey": "AAA-BBB"}', "AAA-BBB"),
+        ("x-functions-key: abcdef12345", "abcdef12345"),
+        ("SLACK_WEBHOOK=https://example.com/T0/B0", "T0/B0"),
+        ("posting to https://hooks.slack.com/services/T0/B0/XXXX", "T0/B0/XXXX"),
+        ("webhook_url: https://example.com/hook/abc", "hook/abc"),
+        ("Server=h;Uid=u;Pwd=hunter2", "hunter2"),
+        ("DRIVER=x;UID=u;PWD=hunter2;", "hunter2"),
+        ("GET https://x.blob.core.windows.net/c/m?sv=1&sig=abcdef%3D", "abcdef"),
+        ("GET https://x.blob.core.windows.net/c/m?sig=abcdef%3D&sv=1", "abcdef"),
+        (r'{"url": "https://h/m?sv=1\u0026sig=abcdef%3D"}', "abcdef"),
+        ("SharedAccessSignature: sig=Zm9vYmFyYmF6Zm9vYmFyYmF6%3D", "Zm9vYmFy"),
+        ("https://b.s3.amazonaws.com/m?X-Amz-Signature=deadbeef&X-Amz-Date=1", "deadbeef"),
+        ("X-Amz-Signature: deadbeef", "deadbeef"),
+        ("https://storage.googleapis.com/b/m?X-Goog-Signature=deadbeef", "deadbeef"),
+        ("https://maps.example.com/?key=abcdef12345", "abcdef12345"),
+        ("logged in with hf_abcdefghijklmnop", "hf_abcdefghijklmnop"),
+        ("ghp_0123456789012345678901234567890123ab", "ghp_01234"),
+        ("github_pat_0123456789_abcdefghijkl", "github_pat_0"),
+        ("using sk-ant-abc123", "abc123"),
+        ("using sk-proj-abcdef", "abcdef"),
+        ("using sk-0123456789abcdef0123", "0123456789"),
+        ("nvapi-0123456789abcdef0123", "0123456789"),
+        ("redis://:hunter2@redis:6379/0", "hunter2"),
+        (r'msg="{\"password\": \"hunter2\", \"n\": 1}"', "hunter2"),
+        ("url=https://h/m?a=1&token=abcdef12345", "abcdef12345"),
+    ],
+)
+def test_credentials_in_a_log_are_removed(line: str, gone: str) -> None:
+    assert gone not in redaction.text(line)
+    assert REMOVED in redaction.text(line)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Readiness probe failed: 503",
+        "0/3 nodes are available: 3 Insufficient nvidia.com/gpu.",
+        "MountVolume.SetUp failed for volume: secret not found",
+        "tokenizer: bert, author: bob, TOKENIZERS_PARALLELISM=true",
+        "I1122 10:00:00 server.cc:42 loading: resnet50:1",
+        "PWD=/opt/tritonserver OLDPWD=/root",
+        "topologyKey: kubernetes.io/hostname, sort_key=name, public_key=abc, key: nvidia.com/gpu",
+        'failed calling webhook "validate.x.io": Post "https://cert-manager-webhook.cert-manager.svc:443/v": EOF',
+        "terminated by sig=9; the signature: serving_default",
+        "risk-averse, disk-pressure-taint-was-found, task-0123456789abcdef01",
+        "open /etc/tls/tls.key: no such file or directory",
+    ],
+)
+def test_descriptions_of_the_failure_stay(line: str) -> None:
+    assert redaction.text(line) == line
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "shown"),
+    [
+        ("OPENAI_KEY", "abc", REMOVED),
+        ("LICENSE_KEY", "AAA-BBB", REMOVED),
+        ("SLACK_WEBHOOK", "https://example.com/T0", REMOVED),
+        ("DB_PWD", "hunter2", REMOVED),
+        ("PWD", "hunter2", REMOVED),
+        ("PWD", "/opt/tritonserver", "/opt/tritonserver"),
+        ("DATABASE_DSN", "Server=h;Uid=u;Pwd=hunter2", f"Server=h;Uid=u;Pwd={REMOVED}"),
+        ("CACHE_KEY", "resnet50", "resnet50"),
+        ("KEYBOARD", "us", "us"),
+    ],
+)
+def test_a_variable_s_value_goes_if_its_name_or_form_says_so(name: str, value: str, shown: str) -> None:
+    assert redaction.resource({"env": [{"name": name, "value": value}]}) == {"env": [{"name": name, "value": shown}]}
+
+
+UNITS = [
+    "token-", "token_", "tokentoken", "key-", "_key", "a_key_b", "pwd.", "webhook_", "x", "a:", "a: ", "a=b", "password", "password ", "password: ",
+    'password":"', "password\\", 'token\\"', "token=\\", " ", "\n", "key ", 'key: "', 'key: "a" ', 'key: "token" value ', 'key:"a" value: {string_value:',
+    "a://", "http://a:", "http://a:b", "://", "bearer ", "bearer", "basic      ", "eyJ", "-eyJ", "eyJaaaaaaaa.", "eyJaaaaaaaa-", "a.", "a-",
+    "-----BEGIN ", "-----BEGIN PRIVATE KEY-----", "-----BEGIN PRIVATE ", "PRIVATE KEY ", "-----END ", "sk-", "sk-ant-", "hf_", "xoxb-", "AKIA",
+    "https://hooks.slack.com/", "&sig=", "?key", "sig=", "sig ", 'sig="', "{", "[", '{"a":', "\\u0026sig=", "é",
+]  # fmt: skip
+"""What a repetition in a pattern could begin, go on or end with."""
+
+
+def test_lines_are_redacted_without_quadratic_time() -> None:
+    code = """if True:
+        import json, sys
+        from halcyon_cli.diagnose import redaction
+        for unit in json.load(sys.stdin):
+            print("a line of", repr(unit), flush=True)
+            line = (unit * 2**15)[: 2**15]
+            redaction.text(line)
+            redaction.resource({"a": line})
+    """
+    # It takes a second. A time that grows so is 5 s for one line, and many of these lines would take as long.
+    asked = json.dumps(UNITS)
+    done = subprocess.run(
+        [sys.executable, "-c", code], input=asked, text=True, capture_output=True, check=True, timeout=25
+    )
+
+    assert done.stdout.count("a line of") == len(UNITS)
+
+
+def test_values_of_an_object_go_and_names_stay() -> None:
+    pod = {
+        "kind": "Pod",
+        "metadata": {"name": "p", "managedFields": [1], "annotations": {"kubectl.kubernetes.io/last-applied-configuration": "{}", "note": "kept"}},
+        "spec": {
+            "containers": [{"env": [
+                {"name": "DB_PASSWORD", "value": "hunter2"},
+                {"name": "MODE", "value": "fast"},
+                {"name": "TOKEN", "valueFrom": {"secretKeyRef": {"name": "db", "key": "token"}}},
+            ]}],
+            "imagePullSecrets": [{"name": "registry"}],
+            "volumes": [{"secret": {"secretName": "tls"}}],
+        },
+    }  # fmt: skip
+    clean = redaction.resource(pod)
+    env = clean["spec"]["containers"][0]["env"]
+
+    assert [one.get("value") for one in env] == [REMOVED, "fast", None]
+    assert env[2]["valueFrom"]["secretKeyRef"]["name"] == "db"
+    assert clean["metadata"] == {"name": "p", "annotations": {"note": "kept"}}
+    assert clean["spec"]["imagePullSecrets"] == [{"name": "registry"}]
+    assert clean["spec"]["volumes"] == [{"secret": {"secretName": "tls"}}]
+
+
+def test_json_and_pbtxt_in_a_text_are_gone_through() -> None:
+    accepted = json.dumps(
+        {"runtime": {"env": [{"name": "DB_PASSWORD", "value": SECRET}, {"name": "MODE", "value": "x"}]}}
+    )
+    overlay = json.dumps({"parameters": {"hf_token": {"string_value": SECRET}, "gpu_ms": {"string_value": "5"}}})
+    pbtxt = f'name: "m"\nparameters {{ key: "hf_token" value: {{ string_value: "{SECRET}" }} }}\nmax_batch_size: 4'
+    clean = redaction.resource(
+        {"kind": "ConfigMap", "data": {"a.json": accepted, "o.json": overlay, "config.pbtxt": pbtxt}}
+    )
+
+    assert SECRET not in json.dumps(clean)
+    assert json.loads(clean["data"]["a.json"])["runtime"]["env"][1] == {"name": "MODE", "value": "x"}
+    assert json.loads(clean["data"]["o.json"])["parameters"]["gpu_ms"] == {"string_value": "5"}
+    assert clean["data"]["config.pbtxt"].endswith("max_batch_size: 4")
+
+
+def test_the_names_alone_of_a_secret_are_left() -> None:
+    clean = redaction.resource({"kind": "Secret", "data": {"a": "aHVudGVyMg=="}, "stringData": {"b": "x"}})
+
+    assert clean == {"kind": "Secret", "data": {"a": REMOVED}, "stringData": {"b": REMOVED}}
+
+
+def test_a_parameter_of_the_model_that_is_secret_goes() -> None:
+    clean = redaction.resource(
+        {"parameters": {"hf_token": {"string_value": "hf_abc"}, "gpu_ms": {"string_value": "5"}}}
+    )
+
+    assert clean == {"parameters": {"hf_token": {"string_value": REMOVED}, "gpu_ms": {"string_value": "5"}}}
+
+
+@given(
+    st.recursive(
+        st.sampled_from(["x", 1, None, f"password={SECRET}", f"token: {SECRET}"]),
+        lambda inner: (
+            st.lists(inner, max_size=3)
+            | st.dictionaries(st.sampled_from(["a", "password", "apiKey"]), inner, max_size=3)
+        ),
+    )
+)
+def test_a_secret_is_found_however_deep_it_lies(value: object) -> None:
+    assert SECRET not in json.dumps(redaction.resource({"kind": "Pod", "value": value}))

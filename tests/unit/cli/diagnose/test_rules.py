@@ -1,0 +1,201 @@
+"""What `halcyon diagnose` takes for likely causes: a situation for each rule, and none where nothing is wrong."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from halcyon.api.timestamps import rfc3339
+from halcyon_cli.commands.diagnose import page
+from halcyon_cli.diagnose.facts import Cause, Facts
+from halcyon_cli.diagnose.registry import RULES, causes
+from halcyon_cli.kube.free_capacity import FreeCapacity, Holder
+from halcyon_cli.kube.inventory import Inventory
+from tests.unit.cli import inventories as scenes
+from tests.unit.cli.explain.test_report import GOLDEN, compared
+from tests.unit.cli.explained_models import SITUATIONS
+from tests.unit.cli.inventories import NOW, pod, unschedulable
+
+AT = datetime.fromtimestamp(NOW, UTC)
+SLOW: dict[str, Any] = {"name": "triton", "state": scenes.RUNNING, "started": False, "restartCount": 0}
+FELL: dict[str, Any] = {"name": "triton", "restartCount": 4, "state": {"waiting": {"reason": "CrashLoopBackOff"}}}
+EVENT: dict[str, Any] = {
+    "type": "Warning",
+    "reason": "FailedMount",
+    "note": "MountVolume.SetUp failed",
+    "regarding": {"kind": "Pod", "name": "digits-a-1"},
+    "eventTime": rfc3339(NOW - 60),
+}
+
+
+def seen_of(situation: str, change: Callable[[Any], None] = lambda _: None) -> Inventory:
+    resource = SITUATIONS[situation]().resource()
+    change(resource)
+    return Inventory(resource)
+
+
+def served(*pods: Any, **fields: Any) -> Inventory:
+    """A model that is served by one pod, and these besides."""
+    cluster = scenes.served(room=1, count=1)
+    return scenes.inventory(cluster, *pods, **fields)
+
+
+def condition(kind: str, status: str, reason: str, message: str = "said") -> Callable[[Any], None]:
+    def change(model: Any) -> None:
+        found = [c for c in model["status"]["conditions"] if c["type"] != kind]
+        model["status"]["conditions"] = [*found, {"type": kind, "status": status, "reason": reason, "message": message}]
+
+    return change
+
+
+def refusing(message: str) -> Inventory:
+    found = copy.deepcopy(served())
+    found.slots[0]["status"]["conditions"] = [  # type: ignore[index]  # plain dicts
+        {"type": "ReplicaFailure", "status": "True", "message": message}
+    ]
+    return found
+
+
+def fallen(reason: str) -> Any:
+    return pod("p", containers=[{**FELL, "lastState": {"terminated": {"exitCode": 137, "reason": reason}}}])
+
+
+CASES: dict[str, tuple[Callable[[], Inventory], str, str]] = {
+    "not accepted": (lambda: served(model=condition("Accepted", "False", "SourceNotFound", "ConfigMap files is missing")), "the spec was rejected (SourceNotFound)", "create the missing object"),
+    "unheard": (scenes.unheard, "the operator has not processed the current spec", "check the operator: "),
+    "no image": (lambda: served(pod("p", containers=[{"name": "triton", "restartCount": 0, "state": {"waiting": {"reason": "ErrImagePull", "message": "not found"}}}])), "an image can't be pulled", "spec.runtime.image"),
+    "no model": (lambda: served(pod("p", init=[{"name": "fetch", "restartCount": 1, "state": {"terminated": {"exitCode": 1, "message": '{"reason": "ModelSourceNotFound", "message": "no folder"}'}}}])), "the model is not at spec.model.source", "spec.model.source"),
+    "bad config": (lambda: served(pod("p", init=[{"name": "fetch", "restartCount": 1, "state": {"terminated": {"exitCode": 1, "message": '{"reason": "ModelConfigInvalid", "message": "line 3"}'}}}])), "the model's configuration is invalid", "correct config.pbtxt"),
+    "not loaded": (lambda: served(model=condition("ModelLoaded", "False", "LoadFailed", "no such backend")), "Triton can't load the model", "container triton"),
+    "out of memory": (lambda: served(fallen("OOMKilled")), "Triton runs out of memory", "raise spec.runtime.resources.memory, which is not set"),
+    "falls": (lambda: served(fallen("Error")), "a container crashes repeatedly", "--previous"),
+    "no GPU": (lambda: served(unschedulable("p", "")), "no node has a free GPU", "free GPUs"),
+    "no volume": (lambda: served(unschedulable("p", "", "0/3 nodes are available: pod has unbound immediate PersistentVolumeClaims.")), "the model's volume is not available on the pod's nodes", "kubectl get pvc"),
+    "no memory": (lambda: served(unschedulable("p", "", "0/3 nodes are available: 3 Insufficient memory.")), "no node has enough free memory", "lower spec.runtime.resources.memory"),
+    "taints": (lambda: served(unschedulable("p", "", "0/3 nodes are available: 3 node(s) had untolerated taint {a: b}.")), "the nodes have taints that the pods don't tolerate", "tolerations"),
+    "no room at all": (lambda: served(unschedulable("p", "", "because")), "no node fits the pod", "describe node"),
+    "quota": (lambda: refusing("pods is forbidden: exceeded quota: gpus"), "a ResourceQuota rejects new pods", "raise the ResourceQuota"),
+    "refused": (lambda: refusing("admission webhook denied the request"), "the API server rejects new pods", "admission rule"),
+    "no balancer": (lambda: served(model=condition("BalancerReady", "False", "BalancerNotReady")), "no balancer is ready, so requests fail", "kubectl describe pods"),
+    "rolled back": (scenes.failed, "the spec's revision failed and is not served", "is not retried automatically"),
+    "unready": (lambda: served(pod("p", status={"conditions": [{"type": "PodScheduled", "status": "True"}, {"type": "Ready", "status": "False", "lastTransitionTime": rfc3339(NOW)}]})), "pods that were ready no longer are", "read the log"),
+    "other autoscaler": (lambda: seen_of("other-autoscaler"), "an external autoscaler or client scales this model", "remove the external writer"),
+    "blind": (lambda: seen_of("blind", condition("Accepted", "True", "Accepted")), "a scaling signal is missing, so the replicas stay", "balancer's pods"),
+    "slow to load": (lambda: served(pod("p", containers=[SLOW])), "Triton takes long to load the model", "startupTimeout"),
+    "paused": (lambda: seen_of("paused"), "scaling is paused", "halcyon resume digits"),
+    "recommends": (lambda: seen_of("recommend"), "scaling is in mode Recommend", "halcyon resume digits"),
+    "evicted": (lambda: served(pod("p", status={"phase": "Failed", "reason": "Evicted", "message": "low on memory"})), "pods were evicted", "spec.runtime.resources"),
+    "home is full": (lambda: served(pod("p", status={"phase": "Failed", "reason": "Evicted", "message": 'Usage of EmptyDir volume "home" exceeds the limit "20Gi". '})), "pods were evicted", "HF_HOME"),
+    "restarted": (lambda: served(pod("p", ready=True, containers=[{**FELL, "state": scenes.RUNNING, "lastState": {"terminated": {"reason": "Error", "exitCode": 1}}}])), "pods that are ready now have crashed before", "--previous"),
+    "mismatch": (lambda: served(model=condition("TimeoutMismatch", "True", "QueueDelayTooLong")), "requests may wait for their batch beyond their timeout", "lower spec.batching.maxQueueDelay"),
+    "ignored": (lambda: served(model=condition("FieldIgnored", "True", "NoEffect")), "a field of the spec has no effect", "remove it"),
+}  # fmt: skip
+
+
+def found_in(seen: Inventory, **facts: Any) -> list[Cause]:
+    return causes(Facts(seen, AT, **facts))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_cause_is_named_first_with_its_evidence_and_a_next_step(name: str) -> None:
+    make, what, then = CASES[name]
+    first = found_in(make())[0]
+
+    assert first.summary == what
+    assert then in first.next_step
+    assert all(first.evidence)
+
+
+def test_every_rule_has_a_situation() -> None:
+    seen: set[int] = set()
+    from halcyon_cli.diagnose.facts import ConditionIndex  # noqa: PLC0415
+
+    situations = [make() for make, _, _ in CASES.values()] + [limited("max")]
+    for n, rule in enumerate(RULES):
+        if any(
+            [
+                *rule(
+                    Facts(s, AT, [{**EVENT, "regarding": {"kind": "HorizontalPodAutoscaler", "name": "m"}}]),
+                    ConditionIndex.from_inventory(s),
+                )
+            ]
+            for s in situations
+        ):
+            seen.add(n)
+    assert [RULES[n].__name__ for n in range(len(RULES)) if n not in seen] == []
+
+
+@pytest.mark.parametrize("scene", [scenes.steady, scenes.canary])
+def test_a_healthy_model_has_no_findings(scene: Callable[[], Inventory]) -> None:
+    assert found_in(scene(), operators=[]) == []
+
+
+def test_a_pod_that_has_just_begun_to_load_is_no_failure() -> None:
+    assert causes(Facts(scenes.surge(), datetime.fromtimestamp(scenes.START + 60, UTC))) == []
+
+
+def limited(by: str) -> Inventory:
+    found = copy.deepcopy(SITUATIONS["rising"]().resource())
+    found["status"]["scaling"]["limitedBy"] = [by]
+    return Inventory(found)
+
+
+@pytest.mark.parametrize("by", ["max", "quota", "budget"])
+def test_a_limit_on_the_replicas_is_shown_with_the_queue(by: str) -> None:
+    (cause,) = (c for c in found_in(limited(by)) if 50 < c.weight < 60)
+
+    assert "queue 121" in cause.evidence[-1]
+
+
+def test_recent_warnings_are_shown_once_except_those_of_ready_pods() -> None:
+    kubelet = {**EVENT, "reason": "BackOff", "eventTime": None, "deprecatedLastTimestamp": rfc3339(NOW - 5)}
+    old = {**EVENT, "reason": "Old", "eventTime": rfc3339(NOW - 7200)}
+    normal = {**EVENT, "reason": "Fine", "type": "Normal"}
+    ready = {**EVENT, "reason": "Unhealthy", "regarding": {"kind": "Pod", "name": "p1"}}
+    seen = served(pod("digits-a-1", containers=[{**SLOW}], metadata={"creationTimestamp": rfc3339(NOW - 5)}))
+    (cause,) = found_in(seen, events=[EVENT, EVENT, kubelet, old, normal, ready])
+
+    assert cause.evidence == (
+        "Pod digits-a-1: FailedMount: MountVolume.SetUp failed",
+        "Pod digits-a-1: BackOff: MountVolume.SetUp failed",
+    )
+
+
+def test_a_missing_operator_is_reported() -> None:
+    fresh = scenes.unheard()
+    assert "0 of 0 operator pods are ready" in found_in(fresh, operators=[])[0].evidence
+    assert "helm install" in found_in(fresh, operators=[])[0].next_step
+    there = pod("halcyon-0", ready=True)
+    assert "1 of 1 operator pods are ready" in found_in(fresh, operators=[there])[0].evidence
+
+
+def test_capacity_of_the_nodes_is_shown_if_the_resource_is_missing() -> None:
+    seen = served(unschedulable("p", ""))
+    free, other = (
+        FreeCapacity("nvidia.com/gpu", 8, 0, 0, 1, (Holder("batch/train", 8),)),
+        FreeCapacity("amd.com/gpu", 8, 8, 8, 1, ()),
+    )
+
+    (cause,) = found_in(seen, free_capacity=(other, free))
+    assert cause.evidence == (f"pod p: {scenes.NO_GPU}", free.describe())
+
+
+def test_many_pods_are_counted() -> None:
+    seen = served(*(unschedulable(f"p{n}", "") for n in range(9)))
+
+    assert found_in(seen)[0].evidence[-1] == "and 6 more"
+
+
+def test_the_page_is_that_of_the_golden_file() -> None:
+    seen = scenes.stages()
+    told = page(
+        "team/digits",
+        found_in(seen, events=[{**EVENT, "regarding": {"kind": "Pod", "name": "p-pulling"}}]),
+        ['events: no access: User "bob" cannot list'],
+    )
+
+    compared(GOLDEN / "diagnosis.txt", told + "\n")

@@ -1,0 +1,192 @@
+"""`halcyon lint`: what is found, on which line, and how the command ends."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from halcyon.main import main
+from halcyon_cli.lint.checks import check
+from tests.unit.api.spec_cases import FIELDS, RULES, document
+from tests.unit.api.spec_cases import GOOD as ACCEPTED
+from tests.unit.cli.explain.test_report import GOLDEN, compared
+
+GOOD = """\
+apiVersion: serving.halcyon.dev/v1alpha1
+kind: ModelDeployment
+metadata:
+  name: digits
+spec:
+  model:
+    source:
+      persistentVolumeClaim: {claimName: models}
+"""
+
+
+def found(text: str) -> list[tuple[int, str, str]]:
+    """(line, level, message)."""
+    return [(one.line, one.level, one.message) for one in check(text, "f").findings]
+
+
+def test_a_valid_manifest_has_no_findings() -> None:
+    assert check(GOOD, "f").models == 1
+    assert found(GOOD) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "said"),
+    [
+        (GOOD + "  replicas: '2'\n", 9, 'spec.replicas is "2": Input should be a valid integer'),
+        (GOOD + "  replicas: 2\n  trafic: {}\n", 10, "spec.trafic is not a field; did you mean traffic?"),
+        (GOOD + "  rollout:\n    xyz: 1\n", 10, "spec.rollout.xyz is not a field; the fields are strategy, surgeWait, onFailure, canary"),
+        (GOOD + "  runtime:\n    env:\n      - {name: A, valu: b}\n", 11, "spec.runtime.env[0].valu is not a field; did you mean value?"),
+        (GOOD + "  scaling:\n    minReplicas: 9\n    maxReplicas: 4\n", 10, "spec.scaling.minReplicas is 9 and must not be above"),
+        (GOOD + "  runtime:\n    env:\n      - {name: A, value: b}\n      - {name: 1bad, value: b}\n", 12, 'spec.runtime.env[1].name is "1bad"'),
+        (GOOD + "  batching:\n    maxQueueDelay: 3 ms\n", 10, "for example 500us"),
+        (GOOD + "  batching:\n    maxQueueDelay: 2026-01-01\n", 10, "quote it, for example '2026-01-01'"),
+        (GOOD + "  scaling:\n    maxReplicas: 3\n    schedules:\n      - {name: x, start: 0 8 * * 1-9, duration: 1h, minReplicas: 1}\n", 11, "is not a cron rule"),
+        (GOOD + "  replicas: 2\n  replicas: 3\n", 10, "duplicate field replicas"),
+        (GOOD + "speck: {}\n", 9, "speck is not a field"),
+        (GOOD.replace("name: digits", "name: Digits"), 4, "metadata.name is 'Digits' (6 characters); it must match"),
+        (GOOD.replace("  name: digits", "  labels: {}"), 3, "metadata.name is missing"),
+        (GOOD.replace("v1alpha1", "v1"), 1, "it must be serving.halcyon.dev/v1alpha1"),
+        (GOOD.replace("ModelDeployment", "Modeldeployment"), 2, "kind is Modeldeployment; it must be ModelDeployment for serving.halcyon.dev/v1alpha1"),
+        (GOOD[: GOOD.index("spec")] + "spec: []\n", 5, "spec is missing or not an object"),
+        (GOOD + "  replicas: [\n", 10, "invalid YAML: "),
+        (GOOD + "\x00", 9, "invalid YAML: special characters"),
+        ("a: " + "[" * 600, 1, "nested too deeply"),
+    ],
+)  # fmt: skip
+def test_findings_have_the_line_of_their_cause(text: str, line: int, said: str) -> None:
+    (one,) = found(text)
+
+    assert (one[0], one[1]) == (line, "error")
+    assert said in one[2]
+
+
+def test_a_field_without_effect_and_a_status_are_warnings() -> None:
+    text = GOOD + "  rollout:\n    strategy: Surge\n    canary: {}\nstatus: {}\n"
+
+    assert [(line, level) for line, level, _ in found(text)] == [(11, "warning"), (12, "warning")]
+
+
+def test_documents_of_other_kinds_and_lists_are_gone_through() -> None:
+    item = "\n".join("    " + line for line in (GOOD + "  replicas: -1").splitlines())
+    text = f"kind: Service\n---\n---\nkind: List\nitems:\n  -\n{item}\n  - kind: ConfigMap\n---\n{GOOD}"
+
+    checked = check(text, "f")
+    assert checked.models == 2
+    assert [(one.line, one.name) for one in checked.findings] == [(15, "digits")]
+
+
+def test_aliases_are_gone_through_once() -> None:
+    bomb = "\n".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 60))
+
+    assert check(f"a0: &a0 x\n{bomb}\n", "f").models == 0
+    assert found(f"apiVersion: {GOOD.split()[1]}\nkind: ModelDeployment\na0: &a0 x\n{bomb}\n")
+
+
+def manifest(path: str, value: object) -> str:
+    head = {"apiVersion": "serving.halcyon.dev/v1alpha1", "kind": "ModelDeployment", "metadata": {"name": "m"}}
+    return yaml.safe_dump(head | {"spec": document(path, value)}, sort_keys=False)
+
+
+def test_every_case_that_the_rules_refuse_is_refused_here_at_its_field() -> None:
+    for path, value, _ in [*RULES, *FIELDS]:
+        text = manifest(path, value)
+        wrong = [line for line, level, _ in found(text) if level == "error"]
+        assert wrong, path
+        assert min(wrong) > text.splitlines().index("spec:"), path
+
+
+def test_every_case_that_they_take_is_taken_here() -> None:
+    for path, value in ACCEPTED:
+        assert [one for one in found(manifest(path, value)) if one[1] == "error"] == [], path
+
+
+@given(st.text(max_size=60))
+def test_a_text_is_either_read_or_named(text: str) -> None:
+    assert check(text, "f").models >= 0
+
+
+# The command.
+
+
+@pytest.fixture
+def good(tmp_path: Path) -> Path:
+    (tmp_path / "good.yaml").write_text(GOOD)
+    return tmp_path / "good.yaml"
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    status = main(["lint", *arguments])
+    captured = capsys.readouterr()
+    return status, captured.out, captured.err
+
+
+def test_a_folder_is_gone_through_and_its_findings_counted(good: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    bad = good.parent / "deep" / "bad.yml"
+    bad.parent.mkdir()
+    bad.write_text(GOOD + "  replicas: -1\n")
+    (good.parent / "README.md").write_text("no YAML: [")
+
+    status, out, err = run(capsys, "-f", str(good.parent))
+    assert (status, err) == (1, "")
+    assert out.startswith(f"{bad}:9: error: digits: spec.replicas is -1: ")
+    assert out.endswith("2 ModelDeployments in 2 files: 1 error, 0 warnings\n")
+
+
+def test_the_output_is_that_of_the_golden_file(
+    good: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(good.parent)
+    wrong = "  batching: {maxBatchSize: 0}\n  trafic: {}\n  scaling: {minReplicas: 9, maxReplicas: 4}\nstatus: {}\n"
+    Path("model.yaml").write_text(GOOD + wrong)
+
+    _, out, _ = run(capsys, "-f", "model.yaml")
+    compared(GOLDEN / "lint.txt", out)
+
+
+def test_json_holds_the_same(good: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    good.write_text(GOOD + "  replicas: -1\n")
+
+    status, out, _ = run(capsys, "-f", str(good), "-o", "json")
+    (one,) = json.loads(out)
+    assert status == 1
+    assert (one["file"], one["line"], one["level"], one["name"]) == (str(good), 9, "error", "digits")
+
+
+def test_a_warning_counts_if_strict(good: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    good.write_text(GOOD + "status: {}\n")
+
+    assert run(capsys, "-f", str(good))[0] == 0
+    assert run(capsys, "-f", str(good), "--strict")[0] == 1
+
+
+def test_stdin_is_read(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(GOOD.encode())))
+
+    assert run(capsys, "-f", "-") == (0, "1 ModelDeployment in 1 file: 0 errors, 0 warnings\n", "")
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [(None, "can't read it: No such file"), (b"\xff", "not UTF-8"), (b"kind: Service", "no ModelDeployment in it")],
+)
+def test_a_file_that_cannot_be_used_is_status_2(
+    content: bytes | None, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "x.yaml"
+    if content is not None:
+        file.write_bytes(content)
+
+    status, out, err = run(capsys, "-f", str(file))
+    assert (status, out) == (2, "")
+    assert said in err

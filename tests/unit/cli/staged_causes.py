@@ -1,0 +1,360 @@
+"""Situations in which somebody asks why a model has as many replicas as it has, staged with the operator's own parts.
+
+A scaler with its planner decides on what agents say, a reconcile's plan and status are made of that and of pods and Deployments as the
+API server has them, and what comes out is the ModelDeployment that `halcyon explain` reads. Time is virtual. What is dictated is the
+world: load, GPUs, quotas, schedulers, other writers. Not here: what `explain` has to say (`test_causes`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from halcyon.api.documents.observation_report import BatchStats
+from halcyon.api.spec.parse import parse
+from halcyon.api.timestamps import rfc3339
+from halcyon.api.user_annotations import REASON
+from halcyon.control.autoscaling.gpu_budget import GpuBudget
+from halcyon.control.desired import plan
+from halcyon.control.desired.plan import make
+from halcyon.control.objects import resource_quotas
+from halcyon.control.objects.actuator import Actuator
+from halcyon.control.objects.pods import project
+from halcyon.control.state.scope import Signals
+from halcyon.control.status import status
+from halcyon.kube import kinds
+from halcyon.kube.client import Object
+from halcyon.kube.kinds import Key
+from halcyon.metricsapi.api_service import ExternalMetricsApi
+from halcyon.render import names
+from tests.unit.control.autoscaling.autoscaler_simulation import DIGITS, OperatorReplica, Running, live
+from tests.unit.control.autoscaling.autoscaler_simulation import pod as ready_pod
+from tests.unit.control.rollout.deployment_simulation import served
+from tests.unit.control.scope_builders import PVC, resource, scope_of
+from tests.unit.control.scope_builders import applied_children as children
+from tests.unit.signals.records import EPOCH, haproxy, record, triton
+
+THEIRS = ExternalMetricsApi(ours=False, why="external.metrics.k8s.io is served by keda/keda-operator-metrics-apiserver")
+NO_NODE = "0/3 nodes are available: 3 Insufficient nvidia.com/gpu. preemption: 0/3 nodes are available"
+BROKEN = "failed to load 'digits' version 1: Internal: onnx runtime error 7: invalid protobuf"
+GPU = "requests.nvidia.com/gpu"
+Pods = Callable[[str, float], tuple[Object, ...]]
+"""Server pods as the API server has them, given the revision's key and the time in seconds since the epoch."""
+
+
+@dataclass(frozen=True)
+class ExplainedResource:
+    """A ModelDeployment as it is read, and when."""
+
+    resource: Object
+    now: datetime
+
+
+@dataclass
+class Stage:
+    """One model, what it is asked, and what is around it."""
+
+    scaling: dict[str, Any] | None = field(default_factory=dict)
+    """Laid over 1 to 8 replicas at 300 ms; None: there is none."""
+    replicas: int = 1
+    gpus: int = 0
+    start_s: float = 0.0
+    """What pods take to start."""
+    annotations: dict[str, str] = field(default_factory=dict)
+    spec: dict[str, Any] = field(default_factory=dict)
+    """Beside all that, as it is at the end: it may be one that was refused."""
+    pods: Pods | None = None
+    """As many ready ones as wanted where it is left out."""
+    seen: dict[str, Any] = field(default_factory=dict)
+    """Fields of the view beside those that are made here."""
+    scene: Callable[[StagedCluster], Awaitable[None]] = lambda _: asyncio.sleep(30)
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """The spec that was accepted."""
+        base = {"minReplicas": 1, "maxReplicas": 8, "actuator": "Direct", "targets": {"latency": "300ms"}}
+        scaled = {} if self.scaling is None else {"scaling": base | copy.deepcopy(self.scaling)}
+        # Enough that what waits is bounded by nothing but the test.
+        traffic = {"traffic": {"queueLimit": 5000}}
+        return {"model": {"source": PVC}, "runtime": {"gpu": {"count": self.gpus}}, **traffic, **scaled}
+
+    def told(self) -> ExplainedResource:
+        """How it has come out."""
+        found: list[ExplainedResource] = []
+
+        async def play(world: OperatorReplica) -> None:
+            theatre = StagedCluster(self, world)
+            async with Running(world.scaler):
+                await self.scene(theatre)
+                found.append(self._read(theatre))
+
+        live(play)
+        return found[0]
+
+    def _read(self, theatre: StagedCluster) -> ExplainedResource:
+        count, now = theatre.world.replicas(), EPOCH + theatre.world.time()
+        accepted = self.document | {"replicas": count}
+        before = scope_of(accepted, metrics_api=THEIRS)
+        planned = make(before)
+        assert planned.target is not None
+        there = children(before)
+        there[kinds.DEPLOYMENT, "digits-balancer"]["status"] = {"availableReplicas": 2}
+        key = planned.target.key
+        pods = self.pods(key, now) if self.pods else tuple(server(key, f"digits-a-{n}", now) for n in range(count))
+        asked = resource(accepted | self.spec)
+        asked["metadata"]["annotations"] = dict(self.annotations)
+        seen = replace(
+            before,
+            resource=asked,
+            children=there,
+            revisions=(planned.target,),
+            pods=pods,
+            scaling=theatre.world.scaler.published(DIGITS),
+            now=now,
+            **self.seen,
+        )
+        told = status.make(seen, make(seen), now=rfc3339(now))
+        return ExplainedResource(copy.deepcopy(asked | {"status": told}), datetime.fromtimestamp(now, UTC))
+
+
+class StagedCluster:
+    """The world of a stage, and what can be done in it."""
+
+    def __init__(self, stage: Stage, world: OperatorReplica) -> None:
+        self.stage, self.world = stage, world
+        self._pods: dict[str, float] = {}
+        world.have_pods = self._have  # type: ignore[method-assign]  # pods that take a while
+        world.model(replicas=stage.replicas, actuator=None if stage.scaling is None else Actuator.DIRECT)
+        world.specs[DIGITS] = parse("digits", stage.document)
+
+    async def load(self, rps: int, seconds: int, *, gpu: float | None = None, **balancer: int) -> None:
+        """A steady load for so long; `gpu` is the utilisation of each pod's GPU, 0 to 1."""
+        for _ in range(seconds):
+            self.speak(rps, gpu=gpu, **balancer)
+            await asyncio.sleep(1.0)
+
+    def speak(self, arrived: int, *, gpu: float | None = None, **balancer: int) -> None:
+        """One record: so many requests came, and were served in batches of 8 at 80 ms by the pods that are ready."""
+        world, now = self.world, self.world.time()
+        ready = [name for name, at in self._pods.items() if at <= now]
+        world._requests[DIGITS] = world._requests.get(DIGITS, 0) + arrived
+        world._batches[DIGITS] = world._batches.get(DIGITS, 0) + arrived // 8
+        each = world._batches[DIGITS] // len(ready) if ready else 0
+        ran = BatchStats(EPOCH + now, ((8, each, each * 80_000),)) if each else None
+        seen = [triton(name, at=now, batches=ran, gpu=gpu, succeeded=8 * each, rows=8 * each) for name in ready]
+        said = haproxy(requests=world._requests[DIGITS], **balancer)
+        world.hub.receive(
+            record(now, *seen, agent="digits-balancer-0", balancer=said, namespace="team", name="digits"), now
+        )
+
+    def _have(self, key: Key, count: int) -> None:
+        """So many server pods; new ones are ready after their start."""
+        now = self.world.time()
+        wanted = [f"digits-a-{n}" for n in range(count)]
+        for name in self._pods.keys() - {*wanted}:
+            del self._pods[name]
+            self.world.caches.pods._store(Key("team", name), None)
+        for name in [name for name in wanted if name not in self._pods]:
+            late = bool(self.stage.start_s and now)
+            self._pods[name] = now + self.stage.start_s if now else 0.0
+            made, up = (rfc3339(EPOCH + at) for at in ((now, now) if now else (-600, self.stage.start_s - 600)))
+            there = ready_pod(name, key.name, names.SERVER, created_at=made, ready_at=None if late else up)
+            self.world.caches.pods._store(Key("team", name), there)
+            if late:
+                asyncio.get_running_loop().call_later(self.stage.start_s, self._ready, name, made)
+
+    def _ready(self, name: str, made: str) -> None:
+        if name in self._pods:
+            at = rfc3339(EPOCH + self.world.time())
+            there = ready_pod(name, "digits", names.SERVER, created_at=made, ready_at=at)
+            self.world.caches.pods._store(Key("team", name), there)
+
+    def quota(self, *, hard: int, others: int) -> Callable[[], None]:
+        """A ResourceQuota of so many GPUs, of which others have some; gives what the quota's controller does about ours."""
+        template = {"metadata": {}, "spec": {"containers": [{"resources": {"limits": {"nvidia.com/gpu": "1"}}}]}}
+        name = names.server("digits", names.SLOT_A)
+        meta = {"namespace": "team", "name": name}
+        self.world.caches.children[kinds.DEPLOYMENT]._store(
+            Key("team", name), {"metadata": meta, "spec": {"replicas": 1, "template": template}}
+        )
+
+        def count() -> None:
+            made = {
+                "metadata": {
+                    "namespace": "team",
+                    "name": "gpus",
+                    "uid": "q",
+                    "resourceVersion": str(self.world.time()),
+                },
+                "status": {"hard": {GPU: str(hard)}, "used": {GPU: str(others + len(self._pods))}},
+            }
+            self.world.caches.quotas._store(Key("team", "gpus"), resource_quotas.project(made))
+
+        return count
+
+
+def server(
+    key: str,
+    name: str,
+    now: float,
+    *,
+    age_s: float = 600.0,
+    ready: bool = True,
+    init: Mapping[str, Any] | None = None,
+    main: Mapping[str, Any] | None = None,
+    unschedulable: str = "",
+) -> Object:
+    """A server pod, as the API server has it; where nothing else is said it took 41 s to start: 1, 9, 4 and 27 by its parts."""
+    created = now - age_s
+    bound, fetching, fetched, up = created + 1, created + 10, created + 14, created + 41
+    waits = {"waiting": {"reason": "PodInitializing"}}
+    done = {"terminated": {"exitCode": 0, "startedAt": rfc3339(fetching), "finishedAt": rfc3339(fetched)}}
+    runs = {"running": {"startedAt": rfc3339(fetched)}}
+    said = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": unschedulable}
+    scheduled = said if unschedulable else {"type": "PodScheduled", "status": "True"}
+    conditions = [
+        {"type": "Ready", "status": str(ready), "lastTransitionTime": rfc3339(up if ready else created)},
+        scheduled | {"lastTransitionTime": rfc3339(bound)},
+    ]
+    containers = {
+        "initContainerStatuses": [{"name": "fetch", "restartCount": 0, "state": init or done}],
+        "containerStatuses": [{"name": "triton", "restartCount": 0, "state": main or (waits if init else runs)}],
+    }
+    labels = {names.OWNER_LABEL: "digits", names.COMPONENT_LABEL: names.SERVER, names.REVISION_LABEL: key}
+    meta = {"namespace": "team", "name": name, "uid": name, "resourceVersion": "1", "labels": labels}
+    return project(
+        {
+            "metadata": meta | {"creationTimestamp": rfc3339(created)},
+            "status": {"phase": "Running", "conditions": conditions} | ({} if unschedulable else containers),
+        }
+    )
+
+
+def and_others(ready: int, **others: Any) -> Pods:
+    """Ready servers, and as many others as `number` says, made of what is given."""
+    number = others.pop("number", 1)
+
+    def made(key: str, now: float) -> tuple[Object, ...]:
+        up = [server(key, f"digits-a-{n}", now) for n in range(ready)]
+        return (*up, *(server(key, f"digits-a-x{n}", now, ready=False, **others) for n in range(number)))
+
+    return made
+
+
+async def _silence(theatre: StagedCluster) -> None:
+    await theatre.load(160, 40)
+    await asyncio.sleep(25)
+
+
+async def _idle(theatre: StagedCluster) -> None:
+    await theatre.load(16, 30)
+    await theatre.load(0, 80)
+
+
+async def _woken(theatre: StagedCluster) -> None:
+    await _idle(theatre)
+    await theatre.load(8, 3, queued=8)
+
+
+async def _rising(theatre: StagedCluster) -> None:
+    await theatre.load(100, 60)
+    for step in range(60):
+        theatre.speak(100 + 2 * step)
+        await asyncio.sleep(1.0)
+
+
+async def _fallen(theatre: StagedCluster) -> None:
+    await theatre.load(400, 120)
+    await theatre.load(80, 25)
+
+
+async def _flooded(theatre: StagedCluster) -> None:
+    await theatre.load(160, 40)
+    await theatre.load(240, 6, queued=4000)
+
+
+async def _busy(theatre: StagedCluster) -> None:
+    await theatre.load(400, 60, gpu=0.9)
+    await theatre.load(5, 250, gpu=0.99)
+
+
+async def _full(theatre: StagedCluster) -> None:
+    count = theatre.quota(hard=8, others=5)
+    for _ in range(40):
+        count()
+        await theatre.load(400, 1, gpu=0.9)
+
+
+async def _shared(theatre: StagedCluster) -> None:
+    theatre.world.scaler.limits.budget = GpuBudget(2)
+    await theatre.load(400, 40, gpu=0.9)
+
+
+async def _fought(theatre: StagedCluster) -> None:
+    await theatre.load(400, 30)
+    for _ in range(5):
+        theatre.world.scale(DIGITS, 2, by="argocd-controller")
+        theatre.world.have_pods(DIGITS, 2)
+        await theatre.load(400, 8)
+
+
+def _steady(rps: int, seconds: int = 40, **more: Any) -> Callable[[StagedCluster], Awaitable[None]]:
+    return lambda theatre: theatre.load(rps, seconds, **more)
+
+
+def _blocked() -> ExplainedResource:
+    """A new revision that finds no room beside the old one."""
+    cluster = served(room=2, count=2, strategy="Surge")
+    cluster.spec["batching"] = {"maxBatchSize": 2}
+    for act in (cluster.operate, cluster.control, cluster.control, cluster.schedule, cluster.start):
+        act()
+    cluster.now += 90
+    cluster.operate()
+    seen = cluster.look()
+    told = status.make(seen, plan.make(seen), now=rfc3339(cluster.now))
+    return ExplainedResource(dict(seen.resource) | {"status": told}, datetime.fromtimestamp(cluster.now, UTC))
+
+
+_OFFICE = {"name": "office-hours", "start": "* * * * *", "duration": "10h", "timeZone": "UTC", "minReplicas": 4}
+_NIGHT = {"name": "night", "start": "* * * * *", "duration": "8h", "timeZone": "UTC", "maxReplicas": 2}
+_ZERO = {"minReplicas": 0, "idleAfter": "1m"}
+_PULL = {"waiting": {"reason": "ImagePullBackOff", "message": 'Back-off pulling image "localhost/triton:25.01"'}}
+_CREATED = {"waiting": {"reason": "ContainerCreating"}}
+_LOADS = {"running": {"startedAt": "2026-11-22T00:00:00Z"}}
+_KEDA = "HorizontalPodAutoscaler keda-hpa-digits of ScaledObject digits"
+
+STAGES: dict[str, Callable[[], ExplainedResource]] = {
+    "at-the-most": Stage({"maxReplicas": 3}, scene=_steady(400)).told,
+    "at-the-least": Stage({"minReplicas": 3}, replicas=3, scene=_steady(16)).told,
+    "schedule-raises": Stage({"schedules": [_OFFICE]}, scene=_steady(16)).told,
+    "schedule-caps": Stage({"schedules": [_NIGHT]}, scene=_steady(400)).told,
+    "metric-missing": Stage(replicas=2).told,
+    "metric-stale": Stage(scene=_silence).told,
+    "other-autoscaler": Stage(replicas=5, seen={"foreign_autoscaler": _KEDA}, scene=_steady(400)).told,
+    "other-writer": Stage(scene=_fought).told,
+    "no-gpu": Stage(gpus=1, pods=and_others(3, number=2, unschedulable=NO_NODE), scene=_steady(400, gpu=0.9)).told,
+    "paused": Stage(
+        {"mode": "Paused"}, replicas=2, annotations={REASON: "load test until noon"}, scene=_steady(400)
+    ).told,
+    "recommend": Stage({"mode": "Recommend"}, replicas=2, scene=_steady(400)).told,
+    "idle-at-zero": Stage(_ZERO, scene=_idle).told,
+    "waking": Stage(_ZERO, start_s=40, pods=and_others(0, age_s=3, init=_CREATED), scene=_woken).told,
+    "backlog": Stage(start_s=40, scene=_flooded).told,
+    "forecast": Stage(replicas=3, start_s=60, scene=_rising).told,
+    "held-before-going-down": Stage(scene=_fallen).told,
+    "gpu-veto": Stage(gpus=1, scene=_busy).told,
+    "quota": Stage(gpus=1, scene=_full).told,
+    "gpu-budget": Stage(gpus=1, scene=_shared).told,
+    "rollout-blocked": _blocked,
+    "load-failed": Stage(pods=and_others(0, main=_LOADS), seen={"signals": Signals(load_errors={"digits-a-x0": BROKEN})}).told,
+    "image-not-pulled": Stage(pods=and_others(0, init=_PULL)).told,
+    "starting": Stage(pods=and_others(2, number=3, age_s=20, main=_LOADS), scene=_steady(400)).told,
+    "learning": Stage(replicas=2, scene=_steady(4, 3)).told,
+    "fixed": Stage(None, replicas=3, annotations={REASON: "three nodes"}).told,
+    "refused": Stage(replicas=2, spec={"batching": {"maxBatchSize": 0}}, scene=_steady(160)).told,
+}  # fmt: skip
+"""By name; each is played when it is asked for."""

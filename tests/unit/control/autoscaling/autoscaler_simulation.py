@@ -1,0 +1,363 @@
+"""A scaler among everything that it needs: an API server and caches in memory, a hub, and whoever writes the status.
+
+Time is virtual. Pods are ready at once, since how they start is no matter of the scaler. Not here: any decision of its own,
+but for `Dictated`, with which a test says what is decided.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from typing_extensions import override
+
+from halcyon.api.conditions import Reason
+from halcyon.api.documents.observation_report import BatchStats
+from halcyon.api.spec import Spec, defaults
+from halcyon.api.spec.parse import parse
+from halcyon.control.autoscaling.decider import Decider
+from halcyon.control.autoscaling.loop import Autoscaler
+from halcyon.control.autoscaling.model_signals import ModelSignals
+from halcyon.control.desired.plan import Acceptance, ReconcilePlan
+from halcyon.control.objects import pods
+from halcyon.control.objects.actuator import Actuator
+from halcyon.control.state.cluster_state import ClusterState
+from halcyon.control.state.scope import Scope
+from halcyon.control.status import scaling as status_scaling
+from halcyon.kube import errors, kinds
+from halcyon.kube.client import Object
+from halcyon.kube.kinds import Key, Kind
+from halcyon.kube.work_queue import Priority
+from halcyon.render import names
+from halcyon.scaling.observations import Value
+from halcyon.scaling.policy.decision import Decision, Signal
+from halcyon.signals.observation_store import ObservationStore
+from tests.clocks import DrivenClock
+from tests.unit.control.autoscalers import autoscaler
+from tests.unit.control.leadership import FixedLeadership
+from tests.unit.control.scope_builders import PVC
+from tests.unit.kube.memory_kube import MemoryKube
+from tests.unit.kube.virtual_time import VirtualTime, run
+from tests.unit.render.rendered import SITE
+from tests.unit.signals.records import EPOCH, haproxy, record, triton
+
+DIGITS = Key("team", "digits")
+STARTED = "2025-11-20T00:00:00Z"
+"""Long before EPOCH: pods that the tests find there are no news."""
+
+
+def spec(**scaling: Any) -> Spec:
+    """A spec with this `scaling`; 1 to 10 replicas where nothing else is said, and no GPUs."""
+    document = {"model": {"source": PVC}, "runtime": {"gpu": {"count": 0}}}
+    return parse("digits", document | {"scaling": {"minReplicas": 1, "maxReplicas": 10} | scaling})
+
+
+def plan_of(known: Spec | None, actuator: Actuator = Actuator.HPA) -> ReconcilePlan:
+    """What a reconcile tells the scaler."""
+    return ReconcilePlan(Acceptance(accepted=True, reason=Reason.ACCEPTED, message=""), spec=known, actuator=actuator)
+
+
+def pod(name: str, owner: str, component: str, *, ready_at: str | None = STARTED, created_at: str = STARTED) -> Object:
+    """A pod of a model, as the caches keep it; `ready_at` None: it is not ready."""
+    ready = {"type": "Ready", "status": str(ready_at is not None), "lastTransitionTime": ready_at or created_at}
+    labels = {names.OWNER_LABEL: owner, names.COMPONENT_LABEL: component}
+    meta = {"namespace": "team", "name": name, "uid": name, "resourceVersion": "1", "labels": labels}
+    return pods.project(
+        {
+            "metadata": meta | {"creationTimestamp": created_at},
+            "status": {"phase": "Running", "conditions": [ready]},
+        }
+    )
+
+
+@dataclass
+class Dictated(Decider):
+    """Decides what the test says: a count or an error by model, and otherwise the present count."""
+
+    wanted: dict[Key, int | Exception] = field(default_factory=dict)
+    published: dict[Key, tuple[Signal, ...]] = field(default_factory=dict)
+    unknown: dict[Key, str] = field(default_factory=dict)
+    asked: list[tuple[float, Key]] = field(default_factory=list)
+    """When it was asked, and for whom."""
+    thinks: Callable[[], None] = lambda: None
+    """Called by each decision."""
+
+    @override
+    def decide(self, key: Key, spec: Spec, actuator: Actuator, now: float) -> Decision:
+        self.asked.append((now, key))
+        self.thinks()
+        current = self.signals.caches.replicas(key)
+        wanted = self.wanted.get(key, current)
+        if isinstance(wanted, Exception):
+            raise wanted
+        return Decision(
+            self.signals.epoch.at(now),
+            defaults.policy(spec),
+            current,
+            wanted,
+            text=f"{wanted} replicas, since the test says so",
+            signals=self.published.get(key, ()),
+            unknown=self.unknown.get(key, ""),
+        )
+
+
+@dataclass(frozen=True)
+class Write:
+    """A count that was written."""
+
+    at: float
+    key: Key
+    replicas: int
+    told: int | None
+    """The desired count in the status at that moment: what a standby serves."""
+
+
+class _Kube(MemoryKube):
+    """Notes what is written to /scale; its watches are quick."""
+
+    def __init__(self, world: OperatorReplica) -> None:
+        super().__init__()
+        self._world = world
+        self.errors: list[Exception] = []
+        """Answers to the next writes to /scale."""
+        self.attempts = 0
+        """Writes to /scale, whatever became of them."""
+
+    @override
+    async def scale(self, kind: Kind, obj: Object, *, before: int, after: int) -> Object:
+        self.attempts += 1
+        if self.errors:
+            raise self.errors.pop(0)
+        made = await super().scale(kind, obj, before=before, after=after)
+        self._world.wrote(Key(obj["metadata"]["namespace"], obj["metadata"]["name"]), made)
+        return made
+
+
+class OperatorReplica:
+    """One replica of the operator, as far as scaling goes."""
+
+    def __init__(
+        self, time: VirtualTime, *, leads: bool = True, led: bool = True, publishes_in_s: float = 0.05
+    ) -> None:
+        self.time = time
+        self.leadership = FixedLeadership(is_leader=leads, has_leader=led)
+        self.publishes_in_s = publishes_in_s
+        self.clock = DrivenClock(time, EPOCH)
+        self.specs: dict[Key, Spec] = {}
+        self.writes: list[Write] = []
+        self.queued: list[tuple[float, Key]] = []
+        self.urgent: list[Key] = []
+        """Those of them whose count waits for it."""
+        self.after_write: Callable[[Key], None] = lambda _: None
+        self.watch_hangs = False
+        """Whether our cache hears nothing of ModelDeployments."""
+        self.kube = _Kube(self)
+        self.caches = ClusterState(self.kube, enqueue=lambda _: None)
+        self.hub = ObservationStore()
+        self.sensing = ModelSignals(self.caches, self.hub, self.clock)
+        self.scaler = self.another_scaler()
+        self._requests: dict[Key, int] = {}
+        self._batches: dict[Key, int] = {}
+
+    def another_scaler(self) -> Autoscaler:
+        """As of a process that has just begun; it becomes this world's only where the caller says so."""
+        return autoscaler(
+            self.kube,
+            self.caches,
+            self.specs,
+            self.sensing,
+            clock=self.clock,
+            leadership=self.leadership,
+            enqueue=self._enqueue,
+        )
+
+    def dictate(self) -> Dictated:
+        """Let the test decide."""
+        self.scaler.decider = made = Dictated(self.sensing)
+        return made
+
+    def model(
+        self,
+        name: str = "digits",
+        *,
+        replicas: int = 1,
+        actuator: Actuator | None = Actuator.HPA,
+        told: Mapping[str, Any] | None = None,
+        **scaling: Any,
+    ) -> Key:
+        """A ModelDeployment with so many ready pods and a balancer; reconciled once, unless `actuator` is None."""
+        key = Key("team", name)
+        self.specs[key] = spec(**scaling)
+        made = {
+            "metadata": {"namespace": "team", "name": name, "uid": name, "generation": 1},
+            "spec": {"replicas": replicas},
+            "status": {"scaling": dict(told)} if told else {},
+        }
+        self.store(self.kube._put((kinds.MODEL_DEPLOYMENT, "team", name), made))
+        self.caches.pods._store(Key("team", f"{name}-balancer-0"), pod(f"{name}-balancer-0", name, names.BALANCER))
+        self.have_pods(key, replicas)
+        if actuator is not None:
+            self.scaler.planned(key, plan_of(self.specs[key], actuator))
+        return key
+
+    def have_pods(self, key: Key, count: int) -> None:
+        """So many server pods, all of them ready."""
+        there = [p["metadata"]["name"] for p in self.caches.pods.find("team", key.name)]
+        wanted = [f"{key.name}-a-{n}" for n in range(count)]
+        for name in {*there} - {*wanted}:
+            self.caches.pods._store(Key("team", name), None)
+        for name in [n for n in wanted if n not in there]:
+            self.caches.pods._store(Key("team", name), pod(name, key.name, names.SERVER))
+
+    def store(self, obj: Object, *, writer: str = "halcyon") -> None:
+        """As the watch of ModelDeployments would."""
+        if self.watch_hangs:
+            return
+        meta = obj["metadata"]
+        self.caches.resources._store(
+            Key(meta["namespace"], meta["name"]), obj | {"metadata": meta | {"replicasWriter": writer}}
+        )
+
+    def scale(self, key: Key, replicas: int, *, by: str = "kubectl", seen: bool = True) -> None:
+        """Somebody else writes the count; `seen`: our cache has it already."""
+        there = self.kube.objects[kinds.MODEL_DEPLOYMENT, key.namespace, key.name]
+        made = self.kube._put(
+            (kinds.MODEL_DEPLOYMENT, key.namespace, key.name), there | {"spec": there["spec"] | {"replicas": replicas}}
+        )
+        if seen:
+            self.store(made, writer=by)
+
+    def catch_up(self, key: Key, *, writer: str = "halcyon") -> None:
+        """Our cache has what the API server has."""
+        self.store(self.kube.objects[kinds.MODEL_DEPLOYMENT, key.namespace, key.name], writer=writer)
+
+    def delete(self, key: Key) -> None:
+        """The model is gone."""
+        del self.kube.objects[kinds.MODEL_DEPLOYMENT, key.namespace, key.name]
+        self.caches.resources._store(key, None)
+        del self.specs[key]
+
+    def wrote(self, key: Key, made: Object) -> None:
+        """A write to /scale went through."""
+        count = made["spec"]["replicas"]
+        self.writes.append(Write(self.time(), key, count, self.told(key).get("desired")))
+        self.after_write(key)
+        self.store(made)
+        self.have_pods(key, count)
+
+    def replicas(self, key: Key = DIGITS) -> int:
+        """The count in force."""
+        return int(self.kube.objects[kinds.MODEL_DEPLOYMENT, key.namespace, key.name]["spec"]["replicas"])
+
+    def told(self, key: Key = DIGITS) -> dict[str, Any]:
+        """status.scaling."""
+        found = (self.caches.resources.get(key) or {}).get("status") or {}
+        return dict(found.get("scaling") or {})
+
+    def counts(self, key: Key = DIGITS) -> list[int]:
+        """The counts that were written, in order."""
+        return [write.replicas for write in self.writes if write.key == key]
+
+    def _enqueue(self, key: Key, priority: Priority) -> None:
+        self.queued.append((self.time(), key))
+        if priority is Priority.COUNT:
+            self.urgent.append(key)
+        asyncio.get_running_loop().call_later(0.01, self._reconcile, key)
+
+    def _reconcile(self, key: Key) -> None:
+        """What a reconcile does about the scaling in the status: it looks first, and is done a while later."""
+        there = self.kube.objects.get((kinds.MODEL_DEPLOYMENT, key.namespace, key.name))
+        if there is None:
+            return
+        view = Scope(resource=there, site=SITE, children={}, scaling=self.scaler.published(key))
+        said = status_scaling.make(view, plan_of(self.specs[key]))
+        asyncio.get_running_loop().call_later(self.publishes_in_s, self.publish, key, said)
+
+    def publish(self, key: Key, said: Mapping[str, Any]) -> None:
+        """The status is written."""
+        where = (kinds.MODEL_DEPLOYMENT, key.namespace, key.name)
+        there = self.kube.objects.get(where)
+        if there is None:
+            return
+        writer = (self.caches.resources.get(key) or there)["metadata"].get("replicasWriter", "halcyon")
+        self.store(self.kube._put(where, there | {"status": {"scaling": dict(said)}}), writer=writer)
+
+    # The agents
+
+    def speak(self, key: Key = DIGITS, *, arrived: int = 0, served: int | None = None, **balancer: int) -> None:
+        """One record of the balancer's agent: `arrived` requests more, and batches of 8 at 80 ms for those `served`."""
+        now, count = self.time(), len(self.caches.pods.find("team", key.name))
+        self._requests[key] = self._requests.get(key, 0) + arrived
+        self._batches[key] = self._batches.get(key, 0) + (arrived if served is None else served) // 8
+        each = self._batches[key] // count if count else 0
+        ran = BatchStats(EPOCH + now, ((8, each, each * 80_000),)) if each else None
+        seen = [
+            triton(f"{key.name}-a-{n}", at=now, batches=ran, gpu=None, succeeded=8 * each, rows=8 * each)
+            for n in range(count)
+        ]
+        self.hub.receive(
+            record(
+                now,
+                *seen,
+                agent=f"{key.name}-balancer-0",
+                balancer=haproxy(requests=self._requests[key], **balancer),
+                namespace="team",
+                name=key.name,
+            ),
+            now,
+        )
+
+    async def load(self, rate: int, seconds: int, key: Key = DIGITS, **balancer: int) -> None:
+        """A steady load, for so long; the agent speaks every second."""
+        for _ in range(seconds):
+            self.speak(key, arrived=rate, **balancer)
+            await asyncio.sleep(1.0)
+
+
+def live(scenario: Callable[[OperatorReplica], Awaitable[None]], **world: Any) -> OperatorReplica:
+    """The world after a scenario."""
+
+    async def main(time: VirtualTime) -> OperatorReplica:
+        made = OperatorReplica(time, **world)
+        await scenario(made)
+        return made
+
+    return run(main)
+
+
+async def served(world: OperatorReplica, key: Key = DIGITS) -> float | str:
+    """What the metrics API answers for the policy Planner: a count, or why there is none."""
+    found = await world.scaler.desired(*key)
+    return found.value if isinstance(found, Value) else found.reason
+
+
+class Running:
+    """The scaler's loop, while the block lasts."""
+
+    def __init__(self, scaler: Autoscaler) -> None:
+        self._scaler = scaler
+
+    async def __aenter__(self) -> None:
+        self._task = asyncio.create_task(self._scaler.run())
+
+    async def __aexit__(self, *_: object) -> None:
+        assert not self._task.done(), self._task
+        self._task.cancel()
+        await asyncio.wait({self._task})
+
+
+def holds(thing: object, key: Key, path: str = "") -> list[str]:
+    """Where a dataclass, and the dataclasses in it that belong to scaling, keep something of a model."""
+    found = []
+    for part in fields(thing):  # type: ignore[arg-type]  # only dataclasses are given
+        value = getattr(thing, part.name)
+        if part.name != "specs" and isinstance(value, (dict, set)) and key in value:
+            found.append(f"{path}{part.name}")
+        elif part.name in {"decider", "external_writers", "updates"} or (part.name == "signals" and not path):
+            found += holds(value, key, f"{path}{part.name}.")
+    return sorted(found)
+
+
+CONFLICT = errors.Conflicted(409, "the object has been modified")

@@ -1,0 +1,421 @@
+"""Which policy decides, with what it remembers, and when it is asked anew."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from halcyon.api.spec.parse import parse
+from halcyon.control.autoscaling import decider
+from halcyon.control.autoscaling.decider import Decider
+from halcyon.control.autoscaling.planner_memory_store import saved
+from halcyon.control.objects.actuator import Actuator
+from halcyon.scaling.hpa.algorithm import SYNC_INTERVAL_S
+from halcyon.scaling.planner.outputs import PlannerMemory
+from halcyon.scaling.policy.decision import RULES_REASON, Decision
+from halcyon.scaling.schedules import in_force
+from tests.unit.control.autoscaling.autoscaler_simulation import DIGITS, OperatorReplica, spec
+from tests.unit.control.scope_builders import PVC
+from tests.unit.signals.records import EPOCH
+
+HPA, DIRECT = Actuator.HPA, Actuator.DIRECT
+
+
+@dataclass
+class Clock:
+    """Stands until it is moved."""
+
+    now: float = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Model:
+    """One model and its decisions; somebody else writes the counts, where the test says so."""
+
+    def __init__(self, *, replicas: int = 2, **scaling: Any) -> None:
+        self.clock = Clock()
+        self.world = OperatorReplica(self.clock)
+        self.world.model(replicas=replicas, **scaling)
+        self.deciding = Decider(self.world.sensing)
+
+    def decide(self, actuator: Actuator = HPA) -> Decision:
+        """As the scaler would, now."""
+        return self.deciding.decide(DIGITS, self.world.specs[DIGITS], actuator, self.clock.now)
+
+    def hear(self, seconds: int, actuator: Actuator = HPA, **record: int) -> Decision:
+        """A record and a decision every second; the last decision."""
+        for _ in range(seconds):
+            self.clock.now += 1
+            self.world.speak(DIGITS, **record)
+            made = self.decide(actuator)
+        return made
+
+    def write(self, made: Decision) -> None:
+        """The count becomes the desired one."""
+        assert made.desired is not None
+        self.world.scale(DIGITS, made.desired, by="halcyon")
+        self.world.have_pods(DIGITS, made.desired)
+
+
+def names(made: Decision) -> list[str]:
+    return [signal.name for signal in made.signals]
+
+
+def test_unknown_signals_are_no_reason_to_change_replicas() -> None:
+    made = Model(replicas=3).decide()
+
+    assert (made.policy, made.current, made.desired, made.limited_by) == ("Planner", 3, 3, ("unknown",))
+    assert made.unknown == "no balancer's agent has reported yet"
+    assert "the count stays" in made.why
+
+
+def test_the_rules_decide_until_the_first_batch_and_then_the_planner() -> None:
+    model = Model(replicas=3)
+    before = model.hear(20, arrived=20, served=0, queued=40)
+    model.write(before)
+    again = model.hear(5, arrived=20, served=0, queued=40)
+    after = model.hear(30, arrived=20)
+
+    assert (before.policy, after.policy) == ("Planner", "Planner")
+    assert (before.desired, again.desired) == (5, 5)
+    assert before.why.endswith(RULES_REASON)
+    assert "requestRate" not in names(before)
+    assert RULES_REASON not in after.why
+    assert "requestRate" in names(after)
+    # The hand-over moves nothing: what runs was found right by somebody.
+    assert (after.current, after.desired) == (5, 5)
+
+
+def test_a_decision_while_learning_is_revisited_as_soon_as_the_planner_says() -> None:
+    model = Model()
+    made = model.hear(10, arrived=20, served=0)
+
+    assert made.next_decision_at == pytest.approx(EPOCH + model.clock.now + 1.0, abs=0.01)
+
+
+def test_a_model_at_zero_is_the_planners_despite_unknown_capacity() -> None:
+    model = Model(replicas=0, minReplicas=0)
+
+    assert model.hear(5).desired == 0
+    made = model.hear(1, arrived=1, queued=1)
+    assert (made.current, made.desired, made.limited_by) == (0, 1, ("learning",))
+
+
+def test_the_rules_with_an_hpa_want_no_replicas_and_show_the_signals() -> None:
+    model = Model(policy="Rules")
+    unheard = model.decide()
+    made = model.hear(20, arrived=20, queued=12)
+
+    assert unheard.unknown == "queueDepth: no balancer's agent has reported yet"
+    assert (made.policy, made.desired, made.unknown) == ("Rules", None, "")
+    (queue,) = [signal for signal in made.signals if signal.name == "queueDepth"]
+    assert queue.value == pytest.approx(12)
+    assert queue.at == pytest.approx(EPOCH + model.clock.now, abs=0.01)
+
+
+def test_signals_for_an_hpa_equal_the_decision_of_the_rules_without_one() -> None:
+    model = Model(policy="Rules", maxReplicas=50, targets={"queueDepth": 16})
+    told = model.hear(20, queued=40)
+    (queue,) = [signal for signal in told.signals if signal.name == "queueDepth"]
+
+    assert told.why == "queueDepth 40 at 16 per replica needs 3"
+    assert queue.proposal == 3
+    assert [(part.name, part.replicas) for part in told.parts] == [("queueDepth", 3)]
+    assert model.hear(16, DIRECT, queued=40).desired == 3
+
+
+def test_the_rules_without_an_hpa_decide_at_the_hpas_interval() -> None:
+    model = Model(policy="Rules")
+    model.hear(1, DIRECT)
+    assert model.hear(1, DIRECT, queued=40).desired == 2
+    asked = [model.hear(1, DIRECT, queued=40).at for _ in range(60)]
+
+    assert len(set(asked)) == pytest.approx(60 / SYNC_INTERVAL_S, abs=1)
+
+
+def test_unmeasured_gpus_hold_no_replicas_down() -> None:
+    model = Model(replicas=3, policy="Rules")
+    model.world.specs[DIGITS] = parse(
+        "digits", {"model": {"source": PVC}, "scaling": {"maxReplicas": 9, "policy": "Rules"}}
+    )
+    rising = model.hear(20, DIRECT, queued=40)
+    idle = model.hear(40, DIRECT)
+
+    assert (rising.desired, rising.unknown) == (5, "")
+    assert (idle.desired, idle.limited_by) == (3, ("unknown",))
+    assert "no ready pod reports nv_gpu_utilization" in idle.unknown
+
+
+def test_a_decision_that_was_blind_does_not_last() -> None:
+    model = Model(replicas=3, policy="Rules")
+    model.hear(20, DIRECT, queued=40)
+    model.clock.now += 12 + SYNC_INTERVAL_S
+    blind = model.decide(DIRECT)
+    assert (blind.desired, blind.limited_by) == (3, ("unknown",))
+
+    back = model.hear(2, DIRECT, queued=40)
+    assert (back.unknown, back.desired) == ("", 5)
+
+
+def test_the_rules_decide_again_when_another_writer_has_changed_the_replicas() -> None:
+    model = Model(replicas=3, policy="Rules")
+    first = model.hear(20, DIRECT, queued=40)
+    model.world.scale(DIGITS, 9)
+    made = model.hear(1, DIRECT, queued=40)
+
+    assert first.desired == 5
+    assert made.current == 9
+    assert made.at > first.at
+
+
+def test_replicas_that_could_not_be_written_use_up_no_pace() -> None:
+    behavior = {"scaleUp": {"policies": [{"type": "Pods", "value": 1, "periodSeconds": 600}]}}
+    written, lost = Model(policy="Rules", behavior=behavior), Model(policy="Rules", behavior=behavior)
+    for model in (written, lost):
+        assert model.hear(2, DIRECT, queued=80).desired == 3
+    lost.deciding.not_written(DIGITS)
+
+    assert lost.hear(1, DIRECT, queued=80).desired == 3
+    # Whoever believes that one was added waits ten minutes for the next.
+    assert written.hear(int(SYNC_INTERVAL_S) + 1, DIRECT, queued=80).desired == 2
+
+
+def test_a_failed_write_without_a_ruling_changes_nothing() -> None:
+    model = Model()
+    model.deciding.not_written(DIGITS)
+
+    assert model.decide().unknown
+
+
+OFFICE = {"name": "office", "start": "0 5 * * *", "duration": "1h", "minReplicas": 4}
+"""From 20 minutes after EPOCH on, for an hour."""
+
+
+@pytest.mark.parametrize("served", [0, None], ids=["while it learns", "by the planner"])
+def test_a_schedule_is_in_force_from_its_time_on(served: int | None) -> None:
+    model = Model(schedules=[OFFICE])
+    load: dict[str, Any] = {"arrived": 8, "served": served}
+    model.clock.now = 1180.0
+    quiet = model.hear(19, **load)
+    opened = model.hear(2, **load)
+    model.write(opened)
+    kept = model.hear(30, **load)
+
+    assert (quiet.desired, opened.desired, kept.desired) == (2, 4, 4)
+
+
+def test_a_schedule_s_maximum_is_in_force_while_it_is_open() -> None:
+    model = Model(replicas=6, schedules=[OFFICE | {"minReplicas": 1, "maxReplicas": 3}])
+    model.clock.now = 1180.0
+
+    assert model.hear(15, arrived=200).desired == 6
+    model.hear(10, arrived=200)
+    assert model.decide().desired == 3
+
+
+def test_schedules_are_looked_up_once_per_window_and_per_spec(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[float] = []
+
+    def counted(schedules: Any, at: float) -> Any:
+        looked.append(at - EPOCH)
+        return in_force(schedules, at)
+
+    monkeypatch.setattr(decider, "in_force", counted)
+    model = Model(schedules=[OFFICE])
+    for at in range(1000, 9000, 100):
+        model.clock.now = float(at)
+        model.world.speak(arrived=8)
+        model.decide()
+    assert looked == [1000, 1200, 4800]
+
+    model.world.specs[DIGITS] = spec(schedules=[OFFICE | {"duration": "2h"}])
+    model.hear(2, arrived=8)
+    assert len(looked) == 4
+
+
+def test_a_model_without_schedules_causes_no_lookup(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(decider, "in_force")
+
+    assert Model().hear(3, arrived=8).desired == 2
+
+
+def test_a_model_learnt_by_rules_does_not_go_to_zero_by_them() -> None:
+    model = Model(replicas=1, minReplicas=0, idleAfter="1h")
+    for _ in range(60):
+        # A request that takes long: it has left the queue, and no batch has ended.
+        made = model.hear(1, inflight=1)
+        model.clock.now += 9
+
+    assert made.desired == 1
+
+
+def test_the_rules_pace_is_not_the_planners_even_as_its_substitute() -> None:
+    model = Model(behavior={"scaleUp": {"selectPolicy": "Disabled"}})
+
+    # The status says that the policy Planner ignores it.
+    assert model.hear(20, arrived=20, served=0, queued=40).desired == 4
+
+
+def test_replicas_do_not_jump_from_planner_to_rules_and_back() -> None:
+    model = Model(replicas=4)
+    model.hear(60, arrived=100)
+    model.world.specs[DIGITS] = spec(policy="Rules")
+    ruled = model.hear(30, arrived=100)
+    assert (ruled.policy, ruled.desired) == ("Rules", None)
+    model.world.specs[DIGITS] = spec()
+    back = [model.hear(1, arrived=100) for _ in range(60)]
+
+    assert {made.policy for made in back} == {"Planner"}
+    assert {made.desired for made in back} == {4}
+
+
+def test_an_old_ruling_is_not_resumed_after_the_planners_turn() -> None:
+    model = Model(policy="Rules")
+    model.hear(20, DIRECT, queued=40)
+    model.world.specs[DIGITS] = spec()
+    assert model.hear(12, arrived=20).policy == "Planner"
+    model.world.specs[DIGITS] = spec(policy="Rules")
+    made = model.hear(1, DIRECT, arrived=20)
+
+    assert made.at == pytest.approx(EPOCH + model.clock.now, abs=0.01)
+
+
+def learnt() -> PlannerMemory:
+    """Of a planner that has seen batches."""
+    taught = Model()
+    taught.hear(10, arrived=40)
+    memory = taught.deciding.memory(DIGITS)
+    assert memory is not None
+    assert memory.capacity.line is not None
+    assert memory.capacity.seen
+    return memory
+
+
+def test_live_memory_is_not_overwritten_by_what_an_earlier_process_has_kept() -> None:
+    model = Model()
+    model.hear(3, arrived=40, served=0)
+    model.deciding.restore({DIGITS: saved("digits", learnt(), at=EPOCH)})
+    model.hear(3, arrived=40, served=0)
+
+    memory = model.deciding.memory(DIGITS)
+    assert memory is not None
+    assert memory.capacity.line is None
+
+
+def test_a_kept_capacity_lets_the_planner_decide_at_once() -> None:
+    model = Model()
+    model.deciding.restore({DIGITS: saved("digits", learnt(), at=EPOCH)})
+    made = model.hear(3, arrived=40, served=0)
+
+    assert RULES_REASON not in made.why
+    memory = model.deciding.memory(DIGITS)
+    assert memory is not None
+    # Counters of another process are no base for differences.
+    assert memory.capacity.seen == ()
+    assert model.deciding._saved == {}
+
+
+def test_the_memory_of_another_model_of_the_same_name_is_not_used() -> None:
+    model = Model()
+    model.deciding.restore({DIGITS: saved("another uid", learnt(), at=EPOCH)})
+
+    assert model.hear(3, arrived=40, served=0).why.endswith(RULES_REASON)
+
+
+def test_the_planners_memory_is_shown_with_the_targets_of_the_spec() -> None:
+    model = Model(replicas=3, targets={"latency": "300ms"}, schedules=[OFFICE])
+    model.clock.now = 1250.0
+    wanted = model.world.specs[DIGITS]
+    model.hear(20, arrived=20, served=0)
+    assert model.deciding.known(DIGITS, wanted) is None
+    model.hear(30, arrived=20)
+
+    known = model.deciding.known(DIGITS, wanted)
+    assert known is not None
+    # Those of every day: a schedule that is open now is none of the past's.
+    assert (known.objectives.latency_s, known.objectives.low, known.objectives.windows) == (0.3, 1, ())
+    assert known.replica.peak_rps > 0
+    model.deciding.forget(DIGITS)
+    assert model.deciding.known(DIGITS, wanted) is None
+
+
+def test_a_forgotten_model_leaves_no_memory() -> None:
+    model = Model(schedules=[OFFICE])
+    model.hear(3, arrived=8, served=0)
+    held = model.deciding._models[DIGITS]
+    assert held.memory is not None
+    assert held.ruled is not None
+    assert held.opened is not None
+
+    model.deciding.forget(DIGITS)
+
+    assert not model.deciding._models
+    assert model.deciding.memory(DIGITS) is None
+
+
+def test_a_silence_is_reported_with_the_balancers_name() -> None:
+    model = Model()
+    model.hear(10, arrived=40)
+    model.clock.now += 30
+    made = model.decide()
+
+    assert (made.desired, made.limited_by) == (2, ("unknown",))
+    assert "digits-balancer-0 reported last 30 s ago" in made.unknown
+
+
+@pytest.mark.parametrize("step_s", [3600.0, -3600.0, 30.0, -30.0])
+def test_a_wall_clock_that_is_set_changes_no_replicas(step_s: float) -> None:
+    model = Model(replicas=1)
+    for _ in range(60):
+        model.write(model.hear(1, arrived=200))
+    count = model.world.replicas()
+    assert count >= 2
+    model.world.clock.ahead_s += step_s
+    model.world.sensing.check_clocks()
+    counts = []
+    for _ in range(100):
+        made = model.hear(1, arrived=200)
+        model.write(made)
+        counts.append(made.desired)
+
+    assert made.at == pytest.approx(EPOCH + step_s + model.clock.now, abs=0.01)
+    assert set(counts) == {count}
+
+
+def test_a_clock_set_back_holds_replicas_no_longer_than_the_hold_does() -> None:
+    model = Model(replicas=1)
+    for _ in range(30):
+        model.write(model.hear(1, arrived=400))
+    count = model.world.replicas()
+    model.world.clock.ahead_s -= 3600
+    model.world.sensing.check_clocks()
+    for _ in range(260):
+        model.write(model.hear(1, arrived=8))
+
+    assert model.world.replicas() < count
+
+
+def test_a_hold_after_a_peak_survives_a_clock_set_forward() -> None:
+    model = Model(replicas=1)
+    for _ in range(30):
+        model.write(model.hear(1, arrived=400))
+    count = model.world.replicas()
+    assert model.hear(30, arrived=8).desired == count
+    model.world.clock.ahead_s += 3600
+    model.world.sensing.check_clocks()
+
+    assert {model.hear(1, arrived=8).desired for _ in range(25)} == {count}
+
+
+def test_a_wall_clock_that_is_set_makes_no_signal_stand_still() -> None:
+    model = Model(replicas=2)
+    model.hear(60, arrived=2, inflight=3)
+    model.hear(1, inflight=3)
+    model.world.clock.ahead_s += 3600
+    model.world.sensing.check_clocks()
+
+    assert model.hear(1, inflight=3).unknown == ""

@@ -1,0 +1,272 @@
+"""Who is decided for and when, by a leader and by a standby, and what is forgotten."""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import pairwise
+
+import pytest
+
+from halcyon.control.autoscaling.loop import SLICE_S, TICK_S
+from halcyon.control.autoscaling.scale_writer import PUBLISHED_WITHIN_S
+from halcyon.control.objects.actuator import Actuator
+from halcyon.kube.kinds import Key
+from halcyon.scaling.observations import MAX_AGE_S
+from halcyon.scaling.policy.decision import MAX_DECISION_INTERVAL_S, MIN_DECISION_INTERVAL_S
+from halcyon.signals.store_state import MIN_CONFIRM_INTERVAL_S
+from tests.unit.control.autoscaling.autoscaler_simulation import (
+    DIGITS,
+    OperatorReplica,
+    Running,
+    holds,
+    live,
+    plan_of,
+    served,
+)
+from tests.unit.kube.virtual_time import VirtualTime, run
+
+HPA, DIRECT = Actuator.HPA, Actuator.DIRECT
+
+
+def test_a_failing_decision_stops_no_other_and_its_signals_go_stale() -> None:
+    async def scenario(world: OperatorReplica) -> None:
+        dictated = world.dictate()
+        dictated.wanted |= {DIGITS: 3, Key("team", "other"): 3}
+        world.model(replicas=2)
+        other = world.model("other", replicas=2)
+        async with Running(world.scaler):
+            await asyncio.sleep(1)
+            decided = world.scaler.decisions
+            dictated.wanted |= {DIGITS: ValueError("a surprise"), other: 4}
+            await asyncio.sleep(MAX_AGE_S - 2)
+            assert await served(world) == 3
+            await asyncio.sleep(MAX_DECISION_INTERVAL_S)
+            assert "s old; the limit is 10 s" in str(await served(world))
+            assert await served(world, other) == 4
+            dictated.wanted[DIGITS] = 5
+            await asyncio.sleep(MAX_DECISION_INTERVAL_S + 1)
+            assert await served(world) == 5
+            assert world.scaler.decisions > decided + 2
+
+    world = live(scenario)
+
+    assert world.counts() == [3, 5]
+    assert world.counts(Key("team", "other")) == [3, 4]
+
+
+def test_a_model_whose_decision_fails_is_tried_no_more_often_than_others() -> None:
+    async def scenario(world: OperatorReplica) -> None:
+        dictated = world.dictate()
+        dictated.wanted[DIGITS] = ValueError("a surprise")
+        world.model()
+        async with Running(world.scaler):
+            for _ in range(400):
+                world.speak()
+                await asyncio.sleep(0.05)
+        times = [at for at, _ in dictated.asked]
+        assert len(times) >= 4
+        assert min(later - sooner for sooner, later in pairwise(times)) >= MIN_CONFIRM_INTERVAL_S - TICK_S
+
+    live(scenario)
+
+
+def test_a_standby_decides_and_writes_nothing() -> None:
+    async def scenario(world: OperatorReplica) -> None:
+        dictated = world.dictate()
+        dictated.wanted[DIGITS] = 7
+        world.model(replicas=2, actuator=None, told={"desired": 4})
+        async with Running(world.scaler):
+            await asyncio.sleep(3)
+            assert dictated.asked
+            assert await served(world) == 4
+            world.leadership.has_leader = False
+            assert await served(world) == 7
+
+    world = live(scenario, leads=False)
+
+    assert (world.writes, world.queued) == ([], [])
+
+
+def test_a_standby_serves_nothing_before_the_leader_has_published() -> None:
+    async def scenario(world: OperatorReplica) -> None:
+        world.dictate()
+        world.model(actuator=None)
+        async with Running(world.scaler):
+            await asyncio.sleep(3)
+            assert await served(world) == "the leader has decided nothing yet"
+
+    live(scenario, leads=False)
+
+
+def test_a_new_leader_writes_nothing_before_a_reconcile_names_the_actuator() -> None:
+    async def scenario(world: OperatorReplica) -> None:
+        world.dictate().wanted[DIGITS] = 5
+        key = world.model(replicas=2, actuator=None)
+        async with Running(world.scaler):
+            await asyncio.sleep(3)
+            world.leadership.is_leader = True
+            await asyncio.sleep(3 * MAX_DECISION_INTERVAL_S)
+            # It may be an autoscaler of somebody else's that scales it.
+            assert world.counts() == []
+            world.scaler.planned(key, plan_of(world.specs[key]))
+            await asyncio.sleep(MAX_DECISION_INTERVAL_S + 1)
+            assert world.counts() == [5]
+
+    live(scenario, leads=False)
+
+
+@pytest.mark.parametrize("how", ["stop", "deleted", "planned"])
+def test_a_model_without_decisions_leaves_no_state(how: str) -> None:
+    async def scenario(world: OperatorReplica) -> None:
+        key = world.model(
+            replicas=1, schedules=[{"name": "s", "start": "0 8 * * *", "duration": "1h", "minReplicas": 2}]
+        )
+        async with Running(world.scaler):
+            await world.load(400, 20)
+            assert world.counts()
+            world.scale(key, 1, by="argocd")
+            await world.load(400, 5)
+            kept = holds(world.scaler, key)
+            assert "models" in kept
+            assert {"decider._models", "external_writers._seen", "signals._models"} <= set(kept)
+            if how == "planned":
+                world.scaler.planned(key, plan_of(None, Actuator.NONE))
+            else:
+                getattr(world.scaler, how)(key)
+            await asyncio.sleep(PUBLISHED_WITHIN_S + TICK_S)
+            about_facts = {"signals._models", "updates._batches"} if how != "deleted" else set()
+            assert set(holds(world.scaler, key)) <= about_facts
+
+    live(scenario)
+
+
+@pytest.mark.parametrize("leads", [True, False])
+def test_a_deleted_model_leaves_no_state_despite_reports_of_its_last_balancer(leads: bool) -> None:
+    async def scenario(world: OperatorReplica) -> None:
+        key = world.model(replicas=2, actuator=HPA if leads else None)
+        async with Running(world.scaler):
+            await world.load(80, 15)
+            world.delete(key)
+            if leads:
+                world.scaler.deleted(key)  # only who leads is told of it
+                world.hub.forget(*key)
+            await world.load(0, 15)
+            assert holds(world.scaler, key) == []
+
+    live(scenario, leads=leads)
+
+
+def test_a_models_decisions_are_no_more_frequent_than_confirmed_reports() -> None:
+    async def scenario(world: OperatorReplica) -> None:
+        dictated = world.dictate()
+        world.model()
+        async with Running(world.scaler):
+            for _ in range(600):
+                world.speak()
+                await asyncio.sleep(1 / 30)
+        times = [at for at, _ in dictated.asked]
+        assert 18 <= len(times) <= 20 / MIN_CONFIRM_INTERVAL_S + 1
+        assert min(later - sooner for sooner, later in pairwise(times)) >= MIN_CONFIRM_INTERVAL_S - TICK_S
+
+    live(scenario)
+
+
+def test_reports_that_confirm_nothing_cause_one_decision_a_second() -> None:
+    async def scenario(world: OperatorReplica) -> None:
+        dictated = world.dictate()
+        world.model()
+        async with Running(world.scaler):
+            for _ in range(20):
+                world.speak()
+                await asyncio.sleep(0.6)
+                world.speak()
+                await asyncio.sleep(0.6)
+        times = [at for at, _ in dictated.asked]
+        assert min(later - sooner for sooner, later in pairwise(times)) >= MIN_DECISION_INTERVAL_S
+
+    live(scenario)
+
+
+def test_a_record_that_confirms_another_is_decided_on_at_once() -> None:
+    async def scenario(world: OperatorReplica) -> None:
+        dictated = world.dictate()
+        world.model()
+        async with Running(world.scaler):
+            for _ in range(3):
+                world.speak()
+                await asyncio.sleep(1.0)
+            world.speak()
+            await asyncio.sleep(0.2)
+            world.speak()
+            spoke = world.time()
+            await asyncio.sleep(2 * TICK_S)
+            late = [at for at, _ in dictated.asked if at >= spoke]
+            assert late
+            assert late[0] - spoke <= TICK_S + 0.01
+
+    live(scenario)
+
+
+def test_reports_at_zero_replicas_are_evaluated_at_once() -> None:
+    async def scenario(world: OperatorReplica) -> None:
+        dictated = world.dictate()
+        dictated.wanted[DIGITS] = 0
+        world.model(replicas=0, minReplicas=0)
+        async with Running(world.scaler):
+            await asyncio.sleep(MAX_DECISION_INTERVAL_S)
+            world.speak()
+            await asyncio.sleep(MIN_DECISION_INTERVAL_S / 2)
+            decided = len(dictated.asked)
+            world.speak()
+            dictated.wanted[DIGITS] = 1
+            await asyncio.sleep(2 * TICK_S)
+            assert len(dictated.asked) > decided
+            assert world.counts() == [1]
+
+    live(scenario)
+
+
+def test_a_model_whose_agents_are_silent_is_decided_for_all_the_same() -> None:
+    async def scenario(world: OperatorReplica) -> None:
+        dictated = world.dictate()
+        world.model()
+        async with Running(world.scaler):
+            await asyncio.sleep(30)
+        times = [at for at, _ in dictated.asked]
+        assert max(later - sooner for sooner, later in pairwise(times)) <= MAX_DECISION_INTERVAL_S + 2 * TICK_S
+
+    live(scenario)
+
+
+def test_a_thousand_models_in_one_round_let_others_have_their_turn() -> None:
+    async def scenario(time: VirtualTime) -> None:
+        spent = 0.0
+
+        def clock() -> float:
+            return time() + spent
+
+        world = OperatorReplica(clock)
+        dictated = world.dictate()
+
+        def think() -> None:
+            nonlocal spent
+            spent += 0.001
+
+        dictated.thinks = think
+        for number in range(1000):
+            world.model(f"m{number:04}")
+        turns: list[float] = []
+
+        async def others() -> None:
+            while True:
+                turns.append(clock())
+                await asyncio.sleep(0)
+
+        task = asyncio.create_task(others())
+        await asyncio.sleep(0)
+        await world.scaler._round()
+        task.cancel()
+        assert world.scaler.decisions == 1000
+        assert max(later - sooner for sooner, later in pairwise(turns)) <= SLICE_S + 0.002
+
+    run(scenario)

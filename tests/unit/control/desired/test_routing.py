@@ -1,0 +1,93 @@
+"""Which way requests take, and how one becomes the other: each row of the table in `halcyon.control.desired.routing`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from halcyon.control.desired.plan import ReconcilePlan, make
+from halcyon.control.state.scope import Scope
+from halcyon.kube import kinds
+from halcyon.kube.kinds import Kind
+from tests.unit.control.scope_builders import applied_children, scope_of
+
+SERVICE = {"traffic": {"balancer": "Service"}}
+BESIDE = {kind: (kind, "digits-balancer") for kind in (kinds.DEPLOYMENT, kinds.PDB, kinds.ROLE, kinds.ROLE_BINDING)}
+IDENTITY = (kinds.SERVICE_ACCOUNT, "digits-balancer")
+HEADLESS = (kinds.SERVICE, "digits-headless")
+
+
+def planned_children(planned: ReconcilePlan) -> set[tuple[str, str]]:
+    return {(o["kind"], o["metadata"]["name"]) for o in (*planned.first, *planned.then)}
+
+
+def leads_to(planned: ReconcilePlan) -> str:
+    (service,) = (o for o in planned.then if (o["kind"], o["metadata"]["name"]) == ("Service", "digits"))
+    component: str = service["spec"]["selector"]["app.kubernetes.io/component"]
+    return component
+
+
+def then(before: Scope, spec: dict[str, Any] | None = None, *, balancers: int = 0, available: int = 0) -> Scope:
+    """What is there once the plan of `before` was applied, less what it deletes."""
+    planned = make(before)
+    assert planned.target is not None
+    children = {**dict(before.children), **applied_children(before, planned)}
+    for where in planned.delete:
+        children.pop(where)
+    if (deployment := children.get(BESIDE[kinds.DEPLOYMENT])) is not None:
+        deployment["status"] = {"availableReplicas": available} if available else {}
+    return scope_of(spec, children=children, revisions=(planned.target,), balancers=balancers)
+
+
+def test_the_service_selects_the_servers_and_no_balancer_child_is_made() -> None:
+    planned = make(scope_of(SERVICE))
+
+    assert planned.acceptance.accepted
+    assert planned_children(planned) == {
+        ("ConfigMap", "digits-balancer"), ("Deployment", "digits-a"), ("PodDisruptionBudget", "digits-a"),
+        ("Service", "digits"), ("Service", "digits-headless"), ("Service", "digits-server-a"),
+        *((o["kind"], o["metadata"]["name"]) for o in planned.first),
+    }  # fmt: skip
+    assert {o["kind"] for o in planned.first} == {"ConfigMap", "ControllerRevision"}
+    assert leads_to(planned) == "server"
+
+
+def test_the_service_leads_to_the_servers_before_the_balancers_go() -> None:
+    changed = then(scope_of(), SERVICE, balancers=2, available=2)
+    planned = make(changed)
+
+    assert leads_to(planned) == "server"
+    # Agents that drain still read: theirs stays until they are gone.
+    assert set(planned.delete) == {BESIDE[kinds.DEPLOYMENT], BESIDE[kinds.PDB]}
+    assert planned.lingers
+
+    draining = then(changed, SERVICE, balancers=1)
+    assert make(draining).delete == ()
+    assert make(draining).lingers
+
+    gone = then(changed, SERVICE)
+    assert set(make(gone).delete) == {BESIDE[kinds.ROLE], BESIDE[kinds.ROLE_BINDING], IDENTITY}
+    assert not make(gone).lingers
+
+
+@pytest.mark.parametrize(("available", "leads"), [(0, "server"), (1, "balancer")])
+def test_the_service_stays_with_the_servers_until_a_balancer_is_there(available: int, leads: str) -> None:
+    back = then(then(scope_of(SERVICE)), balancers=2, available=available)
+    planned = make(back)
+
+    assert ("Deployment", "digits-balancer") in planned_children(planned)
+    assert leads_to(planned) == leads
+    assert (HEADLESS in planned.delete) is (leads == "balancer")
+
+
+def test_a_service_of_balancers_keeps_leading_to_them_while_none_is_available() -> None:
+    assert leads_to(make(then(scope_of(), available=0))) == "balancer"
+
+
+@pytest.mark.parametrize("kind", [kinds.DEPLOYMENT, kinds.ROLE])
+def test_objects_of_others_are_not_deleted(kind: Kind) -> None:
+    changed = then(scope_of(), SERVICE)
+    changed.children[BESIDE[kind]]["metadata"]["ownerReferences"] = []
+
+    assert BESIDE[kind] not in make(changed).delete

@@ -1,0 +1,141 @@
+"""Models of a namespace that are reconciled, with every write seen by the caches at once; the API server is in memory."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from typing import Any
+
+from typing_extensions import override
+
+from halcyon.api.conditions import Reason
+from halcyon.control.acceptance.accepted_specs import AcceptedSpecs
+from halcyon.control.reconcile.gpu_reservations import GpuReservations
+from halcyon.control.state.cluster_state import ClusterState
+from halcyon.kube.client import FIELD_MANAGER, Object
+from halcyon.kube.event_recorder import EventRecorder
+from halcyon.kube.kinds import CONFIG_MAP, Key, Kind
+from halcyon.render import names, server
+from halcyon.render.site import Site
+from tests.clocks import DrivenClock
+from tests.unit.control.reconcilers import reconciler, scope_builder
+from tests.unit.control.scope_builders import PVC, resource
+from tests.unit.kube.memory_kube import MemoryKube
+from tests.unit.render.rendered import SITE
+
+
+class Api(MemoryKube):
+    """Every write is seen by the caches at once; GETs wait for `answer`, where there is one, and writes are refused as asked."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.caches = ClusterState(self, enqueue=lambda _: None)
+        self.asked: set[str] = set()
+        """Models of which something was looked for."""
+        self.answer: asyncio.Event | None = None
+        self.errors: dict[str, Exception] = {}
+        """By kind: what a write of it is answered with."""
+        self.accepted: dict[str, str] = {}
+        """The reason of the condition Accepted, by model."""
+        self.most = 0
+        """GPUs that the Deployments of servers have asked for together, at the most."""
+
+    @override
+    async def get(self, kind: Kind, namespace: str, name: str) -> Object | None:
+        self.asked.add(name.partition("-")[0])
+        if self.answer is not None:
+            await self.answer.wait()
+        if error := self.errors.get("GET"):
+            raise error
+        return await super().get(kind, namespace, name)
+
+    @override
+    async def apply(
+        self, kind: Kind, obj: Object, *, force: bool = True, subresource: str = "", manager: str = FIELD_MANAGER
+    ) -> Object:
+        await asyncio.sleep(0)
+        name = obj["metadata"]["name"]
+        if subresource == "status":
+            (accepted,) = (c for c in obj["status"]["conditions"] if c["type"] == "Accepted")
+            self.accepted[name] = accepted["reason"]
+            return obj | {"metadata": obj["metadata"] | {"resourceVersion": "1"}}
+        if error := self.errors.get(kind.kind):
+            raise error
+        stored = self._put((kind, "team", name), obj)
+        self.caches.children[kind]._store(Key("team", name), stored)
+        self.caches.children[kind]._scopes[""].seen = int(stored["metadata"]["resourceVersion"])
+        self.most = max(self.most, self.gpus())
+        return stored
+
+    def gpus(self) -> int:
+        """GPUs of all Deployments of servers."""
+        deployments = [obj for (kind, _, _), obj in self.objects.items() if kind.kind == "Deployment"]
+        return sum(server.gpus(d["spec"]["template"]) * d["spec"]["replicas"] for d in deployments)
+
+
+class Team:
+    """A namespace, and the parts of an operator that look after it."""
+
+    def __init__(self, site: Site = SITE, *, api: Api | None = None) -> None:
+        self.api = api or Api()
+        caches = self.caches = self.api.caches
+        caches.resources._scopes[""].seen = 1
+        self.spec_of = AcceptedSpecs(caches)
+        limited = site.policy.limits.gpus_per_namespace is not None
+        self.gpus = GpuReservations(caches, self.spec_of, lambda _: None, limited=limited)
+        claim = {"metadata": {"namespace": "team", "name": "models", "resourceVersion": "1"}}
+        caches.claims._store(Key("team", "models"), claim)
+        later = itertools.count(1000.0, 60.0).__next__
+        self.recorder = EventRecorder(self.api, instance="op", clock=DrivenClock(lambda: 1000.0))
+        clock = DrivenClock(later)
+        scopes = scope_builder(
+            self.api, caches, site=site, specs=self.spec_of, reservations=self.gpus, clock=DrivenClock(lambda: 1000.0)
+        )
+        self.reconciler = reconciler(self.api, scopes, self.recorder, clock)
+        self._versions = itertools.count(1)
+
+    def ask(self, name: str, *, uid: str = "", **spec: Any) -> None:
+        """Somebody writes a ModelDeployment."""
+        made = resource({"model": {"source": PVC}, "replicas": 1} | spec)
+        made["metadata"] |= {"name": name, "uid": uid or f"u-{name}", "resourceVersion": str(next(self._versions))}
+        self.caches.resources._store(Key("team", name), made)
+
+    def delete(self, name: str) -> None:
+        """Somebody deletes it; what was made for it is still there."""
+        self.caches.resources._store(Key("team", name), None)
+
+    def seen(self, kind: Kind, name: str, obj: Object | None) -> None:
+        """Somebody has written or deleted an object, and the caches have heard of it."""
+        if obj is None:
+            self.api.objects.pop((kind, "team", name), None)
+        stored = None if obj is None else self.api._put((kind, "team", name), obj)
+        self.caches.children[kind]._store(Key("team", name), stored)
+
+    def accepted_text(self, name: str) -> str:
+        """What lies in the ConfigMap."""
+        text: str = self.api.objects[CONFIG_MAP, "team", names.balancer(name)]["data"]["accepted.json"]
+        return text
+
+    def write_accepted(self, name: str, text: str) -> None:
+        """A tenant writes into the ConfigMap."""
+        there = self.api.objects[CONFIG_MAP, "team", names.balancer(name)]
+        self.seen(CONFIG_MAP, names.balancer(name), there | {"data": there["data"] | {"accepted.json": text}})
+
+    async def reconcile(self, *wanted: str) -> None:
+        """All of them at once; everything that each looks for is answered once all have asked."""
+        self.api.asked.clear()
+        self.api.answer = asyncio.Event()
+        working = [asyncio.create_task(self.reconciler.reconcile(Key("team", name))) for name in wanted]
+        for _ in range(100):
+            await asyncio.sleep(0)
+        self.api.answer.set()
+        await asyncio.gather(*working)
+
+    @property
+    def accepted(self) -> list[str]:
+        """Models whose spec was accepted."""
+        return sorted(name for name, reason in self.api.accepted.items() if reason == Reason.ACCEPTED)
+
+    def told(self) -> list[str]:
+        """Reasons of the events so far."""
+        return [event["reason"] for event in self.recorder._pending]

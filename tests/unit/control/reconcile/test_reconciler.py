@@ -1,0 +1,136 @@
+"""What a reconcile does where writes fail; what it writes when all goes well is for the integration tests."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable
+
+import pytest
+from typing_extensions import override
+
+from halcyon.control.reconcile.reconciler import Reconciler
+from halcyon.control.reconcile.status_writer import COUNTS_INTERVAL_S, STATES_INTERVAL_S, STATUS_INTERVAL_S
+from halcyon.control.state.cluster_state import ClusterState
+from halcyon.kube import errors
+from halcyon.kube.client import FIELD_MANAGER, Object
+from halcyon.kube.event_recorder import EventRecorder
+from halcyon.kube.kinds import Key, Kind
+from halcyon.render import names
+from tests.clocks import DrivenClock, SplitClock
+from tests.unit.control.reconcilers import reconciler, scope_builder
+from tests.unit.control.scope_builders import pod, resource
+from tests.unit.kube.memory_kube import MemoryKube
+
+DIGITS = Key("team", "digits")
+
+
+class Applying(MemoryKube):
+    """Takes every status; children are for `fate` to decide."""
+
+    def __init__(self, fate: Callable[[], None]) -> None:
+        super().__init__()
+        self.fate = fate
+        self.tried = asyncio.Event()
+        self.statuses: list[Object] = []
+
+    @override
+    async def apply(
+        self, kind: Kind, obj: Object, *, force: bool = True, subresource: str = "", manager: str = FIELD_MANAGER
+    ) -> Object:
+        if subresource == "status":
+            self.statuses.append(obj["status"])
+            return {**obj, "metadata": {**obj["metadata"], "resourceVersion": "1"}}
+        self.tried.set()
+        await asyncio.sleep(0)
+        self.fate()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+
+def reconciling(
+    kube: Applying, clock: Callable[[], float] = lambda: 1000.0, wall: Callable[[], float] = lambda: 1000.0
+) -> Reconciler:
+    caches = ClusterState(kube, enqueue=lambda _: None)
+    made = resource()
+    made["metadata"]["resourceVersion"] = "1"
+    caches.resources._seen = 1
+    caches.resources._store(DIGITS, made)
+    claim = {"metadata": {"namespace": "team", "name": "models", "resourceVersion": "1"}}
+    caches.claims._store(Key("team", "models"), claim)
+
+    driven = DrivenClock(clock)
+    recorder = EventRecorder(kube, instance="op", clock=driven)
+    return reconciler(kube, scope_builder(kube, caches, clock=SplitClock(clock, wall)), recorder, driven)
+
+
+async def test_a_new_refusal_is_requeued_at_once_and_changed_words_are_not() -> None:
+    number = itertools.count()
+
+    def refuse() -> None:
+        raise errors.Refused(403, f"denied; request {next(number)}")
+
+    subject = reconciling(Applying(refuse))
+
+    assert (await subject.reconcile(DIGITS)).again_s == 0.0
+    for _ in range(3):
+        assert (await subject.reconcile(DIGITS)).again_s == STATUS_INTERVAL_S
+
+
+async def test_a_write_that_fails_leaves_a_status_behind_and_is_an_error() -> None:
+    def fail() -> None:
+        raise errors.Unreachable("reset")
+
+    kube = Applying(fail)
+    with pytest.raises(errors.Unreachable):
+        await reconciling(kube).reconcile(DIGITS)
+
+    assert len(kube.statuses) == 1
+
+
+async def test_a_reconcile_that_is_cancelled_writes_nothing_more() -> None:
+    kube = Applying(lambda: None)
+    working = asyncio.create_task(reconciling(kube).reconcile(DIGITS))
+    async with asyncio.timeout(5):
+        await kube.tried.wait()
+    working.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await working
+
+    assert kube.statuses == []
+
+
+async def test_pods_that_arrive_singly_are_written_once_a_second_and_news_twice() -> None:
+    # Revisions are refused too, so the rollout's beginning is kept nowhere, and each look finds it a second later.
+    wall = itertools.count(1_800_000_000.0).__next__
+
+    def refuse() -> None:
+        raise errors.Refused(403, "denied")
+
+    kube = Applying(refuse)
+    time = 1000.0
+    subject = reconciling(kube, lambda: time, wall)
+    caches = subject.caches
+
+    async def reconciled(version: int) -> float | None:
+        """With the last status in the cache."""
+        seen = resource(status=kube.statuses[-1] if kube.statuses else None)
+        seen["metadata"]["resourceVersion"] = str(version)
+        caches.resources._store(DIGITS, seen)
+        return (await subject.reconcile(DIGITS)).again_s
+
+    def have(number: int) -> None:
+        made = pod(f"digits-a-{number}", ready=False)
+        made["metadata"]["labels"] |= {names.OWNER_LABEL: "digits", names.COMPONENT_LABEL: names.SERVER}
+        caches.pods._store(Key("team", made["metadata"]["name"]), made)
+
+    await reconciled(2)
+    assert await reconciled(3) == STATES_INTERVAL_S
+    assert len(kube.statuses) == 1
+    time += STATES_INTERVAL_S
+    await reconciled(4)
+    assert len(kube.statuses) == 2
+    for number in range(3):
+        have(number)
+        assert await reconciled(5 + number) == COUNTS_INTERVAL_S
+    assert len(kube.statuses) == 2

@@ -1,0 +1,76 @@
+"""Workers: what liveness is told."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import cast
+
+from prometheus_client import CollectorRegistry
+
+from halcyon.control.reconcile.reconciler import Reconciler, Result
+from halcyon.control.reconcile.workers import Workers
+from halcyon.kube.clock import SYSTEM_CLOCK
+from halcyon.kube.kinds import Key
+from halcyon.kube.work_queue import Priority, WorkQueue
+from tests.clocks import DrivenClock
+
+IDLE_S = 3600.0
+
+
+class Held:
+    """A reconcile that lasts until it is let go."""
+
+    def __init__(self) -> None:
+        self.begun = asyncio.Event()
+        self.let_go = asyncio.Event()
+
+    async def reconcile(self, _: Key) -> Result:
+        self.begun.set()
+        await self.let_go.wait()
+        return Result()
+
+
+async def test_work_that_has_just_begun_after_an_idle_hour_is_no_standstill() -> None:
+    clock = DrivenClock(time.monotonic)
+    queue, held = WorkQueue(clock), Held()
+    workers = Workers(queue, cast("Reconciler", held), CollectorRegistry(), clock)
+    clock.time = lambda: time.monotonic() + IDLE_S
+    assert workers.idle_s() >= IDLE_S
+    running = asyncio.create_task(workers.run(1))
+    queue.add(Key("team", "a"))
+    queue.add(Key("team", "b"))
+    await held.begun.wait()
+
+    assert len(queue) == 1
+    assert workers.idle_s() < IDLE_S / 2
+    running.cancel()
+
+
+class Behind:
+    """Can't work on the first key at once; notes who was worked on."""
+
+    def __init__(self) -> None:
+        self.done: list[str] = []
+        self.postponed = False
+
+    async def reconcile(self, key: Key) -> Result:
+        if not self.postponed:
+            self.postponed = True
+            return Result(0.0, postponed=True)
+        self.done.append(key.name)
+        return Result()
+
+
+async def test_postponed_work_keeps_its_place_before_less_urgent_keys() -> None:
+    queue, behind = WorkQueue(SYSTEM_CLOCK), Behind()
+    workers = Workers(queue, cast("Reconciler", behind), CollectorRegistry(), SYSTEM_CLOCK)
+    queue.add(Key("team", "count"), Priority.COUNT)
+    for name in "abc":
+        queue.add(Key("team", name))
+    running = asyncio.create_task(workers.run(1))
+    for _ in range(20):
+        await asyncio.sleep(0)
+    running.cancel()
+
+    assert behind.done == ["count", "a", "b", "c"]

@@ -1,0 +1,89 @@
+import argparse
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from halcyon.control.reporting.dashboard_source import due, measured, sliced
+from halcyon.control.runtime import settings
+from halcyon.dashboard.ports import ModelNumbers, Name
+from halcyon.kube.errors import SettingsError
+from halcyon.signals.store_state import ModelSnapshot, PodSnapshot
+from halcyon.signals.time_series import Ring
+
+NAMES = [Name("team", f"m-{number}") for number in range(40)]
+
+
+def test_each_model_is_due_once_in_ten_seconds() -> None:
+    seen = [name for second in range(100, 110) for name in due(sliced(NAMES), second - 1, second)]
+    assert sorted(seen) == sorted(NAMES)
+
+
+@given(st.lists(st.integers(1, 30), min_size=1, max_size=12))
+def test_missed_seconds_leave_out_no_model(steps: list[int]) -> None:
+    now, seen = 0, set[Name]()
+    for step in [*steps, 10]:
+        seen |= set(due(sliced(NAMES), now, now + step))
+        now += step
+    assert seen == set(NAMES)
+
+
+def ring(*rows: tuple[float, ...]) -> Ring:
+    made = Ring(len(rows[0]), max_age_s=60.0)
+    for row in rows:
+        made.add(row)
+    return made
+
+
+def picture(balancers: list[Ring], servers: list[Ring]) -> ModelSnapshot:
+    pods = {f"p-{n}": PodSnapshot(f"p-{n}", "ready", one, None) for n, one in enumerate(servers)}
+    return ModelSnapshot(100.0, pods, tuple((f"b-{n}", one) for n, one in enumerate(balancers)), ())
+
+
+def test_reports_of_agents_become_rates_and_sums() -> None:
+    # time, then what BalancerPoint has; below, what PodPoint has
+    balancer = ring((90.0, 0, 0, 1000, 0, 0), (100.0, 7, 3, 1200, 20, 10))
+    server = ring((90.0, 1, 50, 500, 0, 0, 0, 0, 0), (100.0, 4, 60, 600, 5, 500, 200, 200_000, 600_000))
+    assert measured(picture([balancer, balancer], [server]), 100.0, gpu=60.0) == ModelNumbers(
+        rate=40.0, waiting=18.0, latency_ms=8.0, batch=2.5, gpu=60.0, rejected=4.0, lost=2.0, failed=0.5
+    )
+
+
+def test_servers_give_the_rate_without_balancers() -> None:
+    server = ring((90.0, 1, 50, 500, 0, 0, 0, 0, 0), (100.0, 4, 60, 600, 0, 0, 0, 0, 0))
+    found = measured(picture([], [server]), 100.0, gpu=None)
+    assert (found.rate, found.waiting, found.rejected) == (10.0, 4.0, None)
+
+
+def test_missing_and_old_reports_are_unknown() -> None:
+    assert measured(picture([], []), 100.0, gpu=None) == ModelNumbers()
+    old = ring((10.0, 7, 3, 1000, 0, 0), (20.0, 7, 3, 1200, 0, 0))
+    silent = ring((99.0, *[math.nan] * 8), (100.0, *[math.nan] * 8))
+    assert measured(picture([old], [silent]), 100.0, gpu=None) == ModelNumbers()
+
+
+def options(*more: str) -> settings.OperatorSettings:
+    parser = argparse.ArgumentParser()
+    settings.add_arguments(parser)
+    needed = ("--namespace=n", "--operator-image=o", "--balancer-image=b", "--server-image=s")
+    return settings.of(parser.parse_args([*needed, *more]))
+
+
+def test_the_dashboard_is_absent_unless_enabled() -> None:
+    assert options().dashboard is None
+
+
+def test_a_proxy_belongs_to_a_dashboard_with_sign_in() -> None:
+    made = options("--dashboard=pod", "--dashboard-proxy=10.0.0.0/24").dashboard
+    assert made is not None
+    assert made.proxy is not None
+    assert (made.local, made.port, made.proxy.user_header) == (False, 8090, "X-Forwarded-User")
+    with pytest.raises(SettingsError, match="--dashboard=localhost, which has no sign-in"):
+        options("--dashboard=localhost", "--dashboard-proxy=10.0.0.0/24")
+
+
+def test_addresses_that_are_none_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        options("--dashboard=pod", "--dashboard-proxy=10.0.0.1/24")
+    assert "for example 10.0.12.0/24" in capsys.readouterr().err

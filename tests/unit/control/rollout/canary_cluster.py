@@ -1,0 +1,54 @@
+"""A cluster with a canary, and what is seen of it: shared by the tests of canaries, and of those that the spec leaves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from halcyon.api.spec.rollout import CanaryStep
+from halcyon.api.timestamps import rfc3339
+from halcyon.control.desired import plan
+from halcyon.control.rollout.rollout_plan import RolloutPlan
+from halcyon.control.status import status
+from tests.unit.control.rollout.deployment_simulation import Cluster, served
+
+OTHER = {"batching": {"maxBatchSize": 2}}
+SPECS: dict[str, dict[str, Any]] = {
+    "again": OTHER,
+    "other": {"batching": {"maxBatchSize": 7}},
+    "third": {"batching": {"maxBatchSize": 8}},
+    "undo": {},
+}
+"""What may come after a canary: its own spec once more, others, and the one that serves."""
+STEPS = (CanaryStep(weight=20, pause="1m"), CanaryStep(weight=50, pause="1m"))
+
+
+def request_spec(cluster: Cluster, spec: str) -> None:
+    """Ask for one of `SPECS`."""
+    cluster.spec = {name: value for name, value in cluster.spec.items() if name != "batching"} | SPECS[spec]
+
+
+def begun(*, count: int = 5, room: int = 7, **canary: Any) -> tuple[Cluster, str, str]:
+    """A cluster whose next revision is a canary; (it, the one that serves, the one asked for)."""
+    steps = [step.to_dict() for step in STEPS]
+    cluster = served(room=room, count=count, strategy="Canary", canary={"steps": steps, **canary})
+    first = cluster.applied[-1]
+    return cluster, first, cluster.key(**OTHER)
+
+
+def decided(cluster: Cluster) -> RolloutPlan:
+    found = cluster.operate().rollout
+    assert found is not None
+    return found
+
+
+def weights(cluster: Cluster) -> dict[str, int]:
+    return {placed.slot: placed.weight for placed in decided(cluster).slots}
+
+
+def split(cluster: Cluster) -> tuple[int, int]:
+    return len(cluster.of("a")), len(cluster.of("b"))
+
+
+def status_of(cluster: Cluster) -> dict[str, Any]:
+    seen = cluster.look()
+    return dict(status.make(seen, plan.make(seen), now=rfc3339(cluster.now)))

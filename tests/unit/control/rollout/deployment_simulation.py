@@ -1,0 +1,229 @@
+"""A Deployment controller, a scheduler and a kubelet in a few lines, to see what becomes of a rollout's parameters.
+
+The arithmetic is that of Kubernetes' own (pkg/controller/deployment, rolling.go), one step at a time. Deleted pods go at once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from halcyon.api.timestamps import rfc3339
+from halcyon.control.desired.plan import ReconcilePlan, make
+from halcyon.control.objects.pods import project
+from halcyon.control.state.scope import CanaryVerdict, Scope, Signals
+from halcyon.kube import kinds
+from halcyon.kube.client import Object
+from halcyon.kube.kinds import Kind
+from halcyon.render import names, revision
+from halcyon.render.revision import Revision
+from tests.unit.control.copies import copied
+from tests.unit.control.scope_builders import resource, scope_of
+
+START = 1_767_000_000.0
+
+
+@dataclass
+class Server:
+    """A pod."""
+
+    name: str
+    revision: str
+    created: float
+    slot: str = "a"
+    scheduled: bool = False
+    ready: bool = False
+    placed: float | None = None
+    """When it was scheduled."""
+
+
+@dataclass
+class Cluster:
+    """One ModelDeployment on a cluster with so much room."""
+
+    spec: dict[str, Any]
+    room: int
+    bad: set[str] = field(default_factory=set)
+    """Revisions that don't load."""
+    now: float = START
+    annotations: dict[str, str] = field(default_factory=dict)
+    verdict: CanaryVerdict | None = None
+    signals: Signals | None = None
+    children: dict[tuple[Kind, str], Object] = field(default_factory=dict)
+    records: dict[str, Revision] = field(default_factory=dict)
+    servers: list[Server] = field(default_factory=list)
+    templates: dict[str, list[str]] = field(default_factory=dict)
+    """Revisions that the Deployment of each slot was of, in turn."""
+    made: int = 0
+
+    @property
+    def count(self) -> int:
+        return int(self.spec.get("replicas", 1))
+
+    @property
+    def ready(self) -> int:
+        return sum(s.ready for s in self.servers)
+
+    @property
+    def applied(self) -> list[str]:
+        """Revisions that the Deployment of slot a was of, in turn."""
+        return self.templates["a"]
+
+    def look(self) -> Scope:
+        """What the controller sees."""
+        asked = resource(self.spec)
+        asked["metadata"]["annotations"] = dict(self.annotations)
+        return scope_of(
+            children=self.children,
+            revisions=tuple(self.records.values()),
+            pods=tuple(map(self._pod, self.servers)),
+            now=self.now,
+            canary=self.verdict,
+            signals=self.signals,
+            resource=asked,
+        )
+
+    def operate(self) -> ReconcilePlan:
+        """One reconcile, by a process that remembers nothing."""
+        planned = make(self.look())
+        for obj in (*planned.first, *planned.then):
+            kind, name = _KINDS.get(obj["kind"]), obj["metadata"]["name"]
+            if obj["kind"] == "ControllerRevision":
+                found = revision.read(obj)
+                assert found is not None
+                self.records[found.key] = found
+            elif kind is not None:
+                before = self.children.get((kind, name), {"status": {"availableReplicas": 1}})
+                self.children[kind, name] = {**copied(obj), "status": before["status"]}
+                self._raise_generation(self.children[kind, name], before)
+        for where in planned.delete:
+            self.children.pop(where, None)
+        for slot in self.slots():
+            now = str(self._deployment(slot)["spec"]["template"]["metadata"]["labels"][names.REVISION_LABEL])
+            if self.templates.setdefault(slot, [])[-1:] != [now]:
+                self.templates[slot].append(now)
+        return planned
+
+    def slots(self) -> list[str]:
+        """Those that have a Deployment."""
+        return [slot for slot in "ab" if (kinds.DEPLOYMENT, f"digits-{slot}") in self.children]
+
+    def of(self, slot: str) -> list[Server]:
+        """The pods of a slot."""
+        return [s for s in self.servers if s.slot == slot]
+
+    def control(self) -> None:
+        """One step of the Deployment controller, for each slot."""
+        for slot in self.slots():
+            self._control(slot)
+            self._tell(slot)
+
+    def _control(self, slot: str) -> None:
+        spec, wanted = self._deployment(slot)["spec"], self.templates[slot][-1]
+        new = [s for s in self.of(slot) if s.revision == wanted]
+        old = [s for s in self.of(slot) if s.revision != wanted]
+        rolling, count = spec["strategy"]["rollingUpdate"], spec["replicas"]
+        total = len(new) + len(old)
+        if len(new) > count:
+            self._remove(new, len(new) - count)
+        elif len(new) < count and total < count + rolling["maxSurge"]:
+            self._create(slot, wanted, min(count + rolling["maxSurge"] - total, count - len(new)))
+        elif old:
+            least = count - rolling["maxUnavailable"]
+            spare = total - least - sum(not s.ready for s in new)
+            broken = [s for s in old if not s.ready][: max(spare, 0)]
+            self.servers = [s for s in self.servers if s not in broken]
+            if spare > 0:
+                ready = sum(s.ready for s in self.of(slot))
+                self._remove([s for s in old if s.ready], min(ready - least, spare - len(broken)))
+
+    def schedule(self) -> None:
+        """Bind what there is room for."""
+        for server in self.servers:
+            if not server.scheduled and sum(s.scheduled for s in self.servers) < self.room:
+                server.scheduled, server.placed = True, self.now
+
+    def start(self) -> None:
+        """Pods that can load become ready."""
+        for server in self.servers:
+            server.ready = server.ready or (server.scheduled and server.revision not in self.bad)
+        for slot in self.slots():
+            self._tell(slot)
+
+    def settle(self, rounds: int = 40, step_s: float = 15.0) -> ReconcilePlan:
+        """Everybody acts in turn, often enough for whatever is to come; the last plan."""
+        for _ in range(rounds):
+            for act in (self.operate, self.control, self.schedule, self.start):
+                act()
+            self.now += step_s
+        return self.operate()
+
+    def key(self, **change: Any) -> str:
+        """Ask for another revision; its key."""
+        self.spec |= change
+        planned = make(self.look())
+        assert planned.rollout is not None
+        return planned.rollout.asked.key
+
+    def _deployment(self, slot: str) -> Object:
+        return self.children[kinds.DEPLOYMENT, f"digits-{slot}"]
+
+    def _create(self, slot: str, of: str, number: int) -> None:
+        for _ in range(number):
+            self.made += 1
+            self.servers.append(Server(f"p{self.made}", of, self.now, slot))
+
+    def _remove(self, among: list[Server], number: int) -> None:
+        gone = sorted(among, key=lambda s: s.ready)[: max(number, 0)]
+        self.servers = [s for s in self.servers if s not in gone]
+
+    def _raise_generation(self, after: Object, before: Object) -> None:
+        """As the API server does: with each change of the spec, which the controller hasn't seen then."""
+        was = before.get("metadata", {}).get("generation", 0)
+        after["metadata"]["generation"] = was + (after.get("spec") != before.get("spec"))
+
+    def _tell(self, slot: str) -> None:
+        """What the Deployment controller says once it has seen the Deployment as it is."""
+        deployment, found = self._deployment(slot), self.of(slot)
+        deployment["status"] = {
+            "observedGeneration": deployment["metadata"]["generation"],
+            "replicas": len(found),
+            "updatedReplicas": sum(s.revision == self.templates[slot][-1] for s in found),
+            "readyReplicas": sum(s.ready for s in found),
+        }
+
+    def _pod(self, server: Server) -> Object:
+        conditions = [{"type": "Ready", "status": str(server.ready)}]
+        if not server.scheduled:
+            text = "0/1 nodes are available: 1 Insufficient nvidia.com/gpu. preemption: none."
+            said = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": text}
+            conditions.append(said | {"lastTransitionTime": rfc3339(server.created)})
+        elif server.placed is not None:
+            at = rfc3339(server.placed)
+            conditions.append({"type": "PodScheduled", "status": "True", "lastTransitionTime": at})
+        meta = {"namespace": "team", "name": server.name, "uid": server.name, "resourceVersion": "1"}
+        labels = {names.REVISION_LABEL: server.revision, names.SLOT_LABEL: server.slot}
+        return project(
+            {
+                "metadata": {**meta, "labels": labels, "creationTimestamp": rfc3339(server.created)},
+                "status": {"phase": "Running" if server.scheduled else "Pending", "conditions": conditions},
+            }
+        )
+
+
+_KINDS = {k.kind: k for k in (kinds.DEPLOYMENT, kinds.CONFIG_MAP)}
+
+
+def served(*, room: int, count: int, **rollout: Any) -> Cluster:
+    """A cluster on which the first revision serves."""
+    cluster = Cluster({**resource()["spec"], "replicas": count, "rollout": rollout}, max(room, count))
+    cluster.settle(rounds=count + 3, step_s=1.0)
+    assert cluster.ready == count
+    cluster.room = room
+    return cluster
+
+
+def without_memory(cluster: Cluster) -> Cluster:
+    """The same, as an earlier version has left it: records without a trail."""
+    cluster.records = {key: replace(r, note="") for key, r in cluster.records.items()}
+    return cluster

@@ -1,0 +1,320 @@
+"""Canaries: the steps by their table, and whole ones on a controller of a few lines (`rolling`)."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from halcyon.api.conditions import Reason
+from halcyon.api.spec.rollout import Canary
+from halcyon.api.timestamps import rfc3339
+from halcyon.control.rollout.canary_steps import ABORT, PROMOTE, advance, share, wish
+from halcyon.control.rollout.rollout_plan import RolloutPhase, RolloutPlan
+from halcyon.control.rollout.rollout_record import RolloutRecord, RolloutResult
+from halcyon.control.state.scope import CanaryVerdict
+from halcyon.kube import kinds
+from tests.unit.control.rollout.canary_cluster import (
+    SPECS,
+    STEPS,
+    begun,
+    decided,
+    request_spec,
+    split,
+    status_of,
+    weights,
+)
+from tests.unit.control.rollout.deployment_simulation import START, Cluster
+
+FINE = CanaryVerdict("k", "promote", "errors 0 % against 0 %")
+OPEN = CanaryVerdict("k", "wait", "31 requests of 100")
+WORSE = CanaryVerdict("k", "rollback", "errors 4 % against 0 %")
+READY = RolloutRecord(began=rfc3339(START), step_at=rfc3339(START))
+OVER = START + 60
+
+
+def rules(analysis: str = "On") -> Canary:
+    return Canary(steps=STEPS, analysis=analysis)  # type: ignore[arg-type]  # a literal
+
+
+@pytest.mark.parametrize(
+    ("case", "outcome", "step", "said"),
+    [
+        (("abort", FINE, 2, OVER, "On"), "aborted", 0, "aborted"),
+        (("promote", None, 1, START, "On"), "promoted", 0, "promoted"),
+        (("promote", None, 0, START, "On"), "goes on", 0, "0 of them ready"),
+        (("", WORSE, 2, START, "On"), "worse", 0, "errors 4 %"),
+        (("", WORSE, 2, OVER, "Off"), "goes on", 1, "step 2 of 2"),
+        (("", FINE, 1, OVER, "On"), "goes on", 0, "1 of them ready"),
+        (("", FINE, 2, OVER - 1, "On"), "goes on", 0, "until 2025-12-29T09:21:00Z"),
+        (("", FINE, 2, OVER, "On"), "goes on", 1, "step 2 of 2: 50 % of the requests, 5 of 10 pods"),
+        (("", OPEN, 2, OVER, "On"), "goes on", 0, "waiting for analysis: 31 requests of 100"),
+        (("", None, 2, OVER, "On"), "goes on", 0, "waiting for analysis: no measurements yet"),
+        (("", None, 2, OVER, "Off"), "goes on", 1, "step 2 of 2"),
+    ],
+)
+def test_a_canary_goes_on_by_its_table(case: tuple[Any, ...], outcome: str, step: int, said: str) -> None:
+    wished, verdict, ready, now, analysis = case
+    found = advance(READY, rules(analysis), now=now, count=10, ready=ready, verdict=verdict, wished=wished)
+
+    assert (found.outcome, found.trail.step) == (outcome, step)
+    assert said in found.say
+
+
+def test_a_canary_gets_every_request_after_its_last_step() -> None:
+    last = RolloutRecord(began=rfc3339(START), step=1, step_at=rfc3339(START))
+
+    assert advance(last, rules(), now=OVER, count=10, ready=5, verdict=FINE, wished="").outcome == "promoted"
+
+
+@given(st.integers(1, 1000), st.integers(1, 99))
+def test_both_revisions_have_a_pod_and_the_sum_is_the_replicas(count: int, weight: int) -> None:
+    pods = share(count, weight)
+
+    assert pods >= 1
+    assert count == 1 or count - pods >= 1
+    assert abs(pods - count * weight / 100) <= 1 or pods in {1, count - 1}
+
+
+@pytest.mark.parametrize("named", ["k", "digits-k"])
+def test_a_persons_command_counts_for_the_revision_that_it_names(named: str) -> None:
+    assert wish({PROMOTE: named}, "k", "digits-k") == "promote"
+    assert wish({PROMOTE: named, ABORT: named}, "k", "digits-k") == "abort"
+    assert not wish({PROMOTE: named, ABORT: named}, "j", "digits-j")
+
+
+# Whole ones
+
+
+def test_a_canary_goes_by_its_steps_and_promotion_restarts_no_pod() -> None:
+    cluster, first, asked = begun()
+    cluster.settle(rounds=4, step_s=1)
+    assert (split(cluster), weights(cluster)) == ((4, 1), {"a": 80, "b": 20})
+    assert status_of(cluster)["rollout"]["canary"] == {"step": 1, "weight": 20, "pods": 1}
+    assert {s.revision for s in cluster.of("a")} == {first}
+
+    cluster.verdict = CanaryVerdict(asked, "promote", "as good")
+    cluster.now += 60
+    cluster.settle(rounds=4, step_s=1)
+    assert (split(cluster), weights(cluster)) == ((3, 2), {"a": 50, "b": 50})
+    canaries = {s.name for s in cluster.of("b")}
+
+    cluster.now += 60
+    cluster.settle(rounds=12, step_s=1)
+    assert (split(cluster), weights(cluster), cluster.slots()) == ((0, 5), {"b": 100}, ["b"])
+    assert canaries <= {s.name for s in cluster.of("b")}
+    assert (decided(cluster).phase, decided(cluster).trail.result) == (RolloutPhase.COMPLETE, RolloutResult.SERVED)
+    found = status_of(cluster)
+    assert found["revision"] == {"current": f"digits-{asked}", "target": f"digits-{asked}"}
+    assert not {"Reconciling", "Stalled"} & {c["type"] for c in found["conditions"]}
+
+
+def test_the_next_one_comes_in_the_slot_that_is_free() -> None:
+    cluster, _, asked = begun()
+    cluster.annotations = {PROMOTE: asked}
+    cluster.settle(rounds=14, step_s=1)
+    assert cluster.slots() == ["b"]
+    third = cluster.key(batching={"maxBatchSize": 3})
+    cluster.settle(rounds=4, step_s=1)
+
+    assert ({s.revision for s in cluster.of("a")}, {s.revision for s in cluster.of("b")}) == ({third}, {asked})
+    assert weights(cluster) == {"b": 80, "a": 20}
+
+
+def test_a_rollout_without_a_canary_takes_place_where_the_servers_are() -> None:
+    cluster, _, asked = begun()
+    cluster.annotations = {PROMOTE: asked}
+    cluster.settle(rounds=14, step_s=1)
+    cluster.spec["rollout"] = {}
+    third = cluster.key(batching={"maxBatchSize": 3})
+    cluster.settle(rounds=20, step_s=1)
+
+    assert (cluster.slots(), {s.revision for s in cluster.servers}) == (["b"], {third})
+
+
+@pytest.mark.parametrize(
+    ("verdict", "word", "reason"),
+    [("rollback", "", Reason.CANARY_ANALYSIS_FAILED), ("wait", ABORT, Reason.CANARY_ABORTED)],
+)
+def test_a_worse_or_aborted_canary_goes_at_once_and_is_not_retried(verdict: Any, word: str, reason: Reason) -> None:
+    cluster, first, asked = begun()
+    cluster.settle(rounds=4, step_s=1)
+    cluster.verdict = CanaryVerdict(asked, verdict, "errors 4 % of 100 requests against 0 %")
+    cluster.annotations = {word: asked}
+    found = decided(cluster)
+    assert ({p.slot: (p.replicas, p.weight) for p in found.slots}) == {"a": (5, 100), "b": (0, 0)}
+    cluster.verdict, cluster.annotations = None, {}
+    cluster.settle(rounds=8, step_s=100)
+
+    assert (split(cluster), cluster.slots(), decided(cluster).phase) == ((5, 0), ["a"], RolloutPhase.ROLLED_BACK)
+    assert decided(cluster).trail.reason == reason
+    assert decided(cluster).target.key == first
+    stalled = next(c for c in status_of(cluster)["conditions"] if c["type"] == "Stalled")
+    assert stalled["reason"] == "RolledBack"
+    assert reason in stalled["message"]
+
+
+def test_a_failed_canary_never_gets_every_request_despite_on_failure() -> None:
+    cluster, first, asked = begun()
+    cluster.spec["rollout"]["onFailure"] = "Stay"
+    cluster.settle(rounds=4, step_s=1)
+    cluster.annotations = {ABORT: asked}
+    cluster.settle(rounds=8, step_s=1)
+
+    assert (split(cluster), {s.revision for s in cluster.servers}) == ((5, 0), {first})
+    assert decided(cluster).phase is RolloutPhase.ROLLED_BACK
+
+
+def test_a_canary_that_never_gets_ready_gets_no_request_and_goes() -> None:
+    cluster, first, asked = begun()
+    cluster.bad.add(asked)
+    cluster.settle(rounds=4, step_s=1)
+    assert (split(cluster), weights(cluster)) == ((5, 1), {"a": 100, "b": 0})
+    cluster.settle(rounds=12, step_s=100)
+
+    assert (split(cluster), cluster.slots(), cluster.applied) == ((5, 0), ["a"], [first])
+    assert decided(cluster).phase is RolloutPhase.ROLLED_BACK
+
+
+def test_one_pod_gives_way_to_a_canary_without_capacity() -> None:
+    cluster, _, _ = begun(count=5, room=5)
+    cluster.settle(rounds=3, step_s=1)
+    assert [s.ready for s in cluster.of("a")] == [True] * 5
+    cluster.now += 60
+    cluster.settle(rounds=4, step_s=1)
+
+    assert split(cluster) == (4, 1)
+    assert cluster.ready == 5
+
+
+def test_a_canarys_wait_for_capacity_begins_when_a_pod_is_evicted() -> None:
+    cluster, _, asked = begun(count=5, room=5)
+    while not (found := decided(cluster)).trail.replacing:
+        before = copy.deepcopy(cluster.children)
+        cluster.control()
+        cluster.schedule()
+        cluster.now += 15
+    # The process writes that a pod gives way, and ends before the Deployments are written.
+    for (kind, name), obj in before.items():
+        if kind == kinds.DEPLOYMENT:
+            cluster.children[kind, name] = obj
+    cluster.now += 600
+
+    again = decided(cluster)
+    assert (again.phase, again.asked.key) == (RolloutPhase.PROGRESSING, asked), again.trouble
+    assert again.trail.replacing > found.trail.replacing
+    cluster.settle(rounds=6, step_s=1)
+    assert split(cluster) == (4, 1)
+    assert cluster.ready == 5
+
+
+def test_a_canary_without_capacity_reports_it_and_returns_its_pod() -> None:
+    cluster, first, asked = begun(count=5, room=5)
+    cluster.settle(rounds=2, step_s=1)
+    cluster.now += 60
+    cluster.room = 4  # somebody else takes what is given up
+    cluster.settle(rounds=3, step_s=1)
+    assert "needs 1 more nvidia.com/gpu" in status_of(cluster)["rollout"]["message"]
+    cluster.settle(rounds=4, step_s=60)
+    assert decided(cluster).trail.reason == Reason.UNSCHEDULABLE
+    cluster.room = 5
+    cluster.settle(rounds=6, step_s=1)
+
+    assert (split(cluster), {s.revision for s in cluster.servers}) == ((5, 0), {first})
+    assert asked in cluster.templates["b"]
+
+
+def test_one_replica_is_two_while_it_has_a_canary() -> None:
+    cluster, _, asked = begun(count=1, room=2)
+    cluster.settle(rounds=4, step_s=1)
+    assert split(cluster) == (1, 1)
+    cluster.annotations = {PROMOTE: asked}
+    cluster.settle(rounds=6, step_s=1)
+
+    assert (split(cluster), cluster.slots()) == ((0, 1), ["b"])
+
+
+def test_the_new_revision_is_taken_without_comparison_at_0_replicas() -> None:
+    cluster, _, _ = begun()
+    cluster.spec |= {"replicas": 0, "scaling": {"minReplicas": 0, "maxReplicas": 5}}
+    cluster.settle(rounds=6, step_s=1)
+
+    assert decided(cluster).canary is None
+    assert cluster.slots() == ["a"]
+
+
+def test_a_canary_that_the_spec_leaves_goes_without_a_trace() -> None:
+    cluster, first, _ = begun()
+    cluster.settle(rounds=4, step_s=1)
+    del cluster.spec["batching"]
+    cluster.settle(rounds=8, step_s=1)
+
+    assert (split(cluster), cluster.slots(), {s.revision for s in cluster.servers}) == ((5, 0), ["a"], {first})
+    assert decided(cluster).phase is RolloutPhase.COMPLETE
+
+
+EVENTS = ["fine", "worse", "promote", "abort", "scale", "other", "third", "undo", "again", "wait"]
+
+
+class Watched:
+    """A cluster that is looked at after every act: one pod of those there is room for gives way at most."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster, self.most = cluster, cluster.count
+        self._failed: set[tuple[str, str]] = set()
+        self.recovers = False
+        """What failed goes at once, with the share it had."""
+
+    def round(self) -> RolloutPlan:
+        found = decided(self.cluster)
+        assert sum(placed.weight for placed in found.slots) == 100
+        trails = {key: RolloutRecord.of(record) for key, record in self.cluster.records.items()}
+        failed = {(key, trail.ended) for key, trail in trails.items() if trail.result == RolloutResult.FAILED}
+        self.recovers = self.recovers or bool(failed - self._failed)
+        self._failed |= failed
+        self.most = min(self.most, self.cluster.count)
+        for act in (self.cluster.control, self.cluster.schedule, self.cluster.start):
+            act()
+            enough = self.cluster.ready >= self.most - 1
+            self.recovers = self.recovers and not enough
+            assert enough or self.recovers
+        return found
+
+    def end(self) -> RolloutPlan:
+        for _ in range(40):
+            found = self.round()
+            self.cluster.now += 30
+            ended = found.phase in {RolloutPhase.COMPLETE, RolloutPhase.ROLLED_BACK}
+            if ended and self.cluster.slots() == [found.home] and not self.recovers:
+                break
+        return found
+
+
+@example(count=6, spare=1, events=["promote", "other"])
+@example(count=4, spare=0, events=["fine", "scale", "wait", "wait", "other"])
+@example(count=4, spare=0, events=["fine", "wait", "wait", "other", "again"])
+@given(count=st.integers(2, 6), spare=st.integers(0, 2), events=st.lists(st.sampled_from(EVENTS), max_size=8))
+def test_a_canary_costs_at_most_one_serving_pod_until_one_slot(count: int, spare: int, events: list[str]) -> None:
+    cluster, _, asked = begun(count=count, room=count + spare)
+    watched = Watched(cluster)
+    for event in events:
+        if event in {"fine", "worse"}:
+            cluster.verdict = CanaryVerdict(asked, "promote" if event == "fine" else "rollback", "so it is")
+        elif event in {"promote", "abort"}:
+            cluster.annotations = {PROMOTE if event == "promote" else ABORT: asked}
+        elif event == "scale":
+            cluster.spec["replicas"] = max(cluster.count - 1, 2)
+        elif event in SPECS:
+            request_spec(cluster, event)
+        else:
+            cluster.now += 45
+        for _ in range(3):
+            watched.round()
+    cluster.verdict, cluster.annotations = CanaryVerdict(decided(cluster).asked.key, "promote", "fine"), {}
+    found = watched.end()
+    assert found.phase in {RolloutPhase.COMPLETE, RolloutPhase.ROLLED_BACK}
+    assert len(cluster.slots()) == 1
+    assert [s.revision for s in cluster.servers if s.ready] == [found.target.key] * cluster.count

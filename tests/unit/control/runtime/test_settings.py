@@ -1,0 +1,159 @@
+"""What the options mean, and which can't work."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import pytest
+
+from halcyon.api.spec.runtime import Placement
+from halcyon.control.runtime import app, settings
+from halcyon.control.runtime.settings import OperatorSettings
+from halcyon.kube.errors import SettingsError
+from halcyon.render.site import SERVICE_ANNOTATIONS
+from halcyon.signals.prometheus.arrival_history import ARRIVALS
+from halcyon.signals.prometheus.client import PrometheusSite
+
+NEEDED = ("--namespace=halcyon-system", "--operator-image=o", "--balancer-image=b", "--server-image=s")
+URL = "http://prometheus:9090"
+
+
+def taken(*options: str) -> OperatorSettings:
+    parser = argparse.ArgumentParser(exit_on_error=False)
+    settings.add_arguments(parser)
+    return settings.of(parser.parse_args([*NEEDED, *options]))
+
+
+def test_prometheus_is_off_without_a_url() -> None:
+    assert taken().prometheus is None
+
+
+def test_a_url_is_enough() -> None:
+    assert taken(f"--prometheus-url={URL}").prometheus == PrometheusSite(URL, arrivals=ARRIVALS)
+
+
+def test_every_option_reaches_the_site(tmp_path: Path) -> None:
+    token, ca = tmp_path / "token", tmp_path / "ca.crt"
+    token.write_text("secret")
+    ca.write_text("pem")
+    made = taken(
+        f"--prometheus-url={URL}",
+        f"--prometheus-token-file={token}",
+        f"--prometheus-ca-file={ca}",
+        '--prometheus-gpu-matchers=job="dcgm"',
+        '--prometheus-arrivals=sum(rate(x{a="$name"}[5m]))',
+    )
+
+    assert made.prometheus == PrometheusSite(URL, token, ca, 'job="dcgm"', 'sum(rate(x{a="$name"}[5m]))')
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--prometheus-url=prometheus:9090"], "for example http://prometheus-operated.monitoring:9090"),
+        ([f"--prometheus-url={URL}", "--prometheus-gpu-matchers={a}"], 'for example namespace="gpu-operator"'),
+        ([f"--prometheus-url={URL}", "--prometheus-arrivals= "], "the query for arrivals is empty"),
+        (
+            [f"--prometheus-url={URL}", "--prometheus-token-file=no/such"],
+            "cannot read --prometheus-token-file=no/such",
+        ),
+        ([f"--prometheus-url={URL}", "--prometheus-ca-file=/"], "cannot read --prometheus-ca-file=/: Is a directory"),
+        (["--prometheus-ca-file=ca.crt"], "--prometheus-ca-file is given without --prometheus-url"),
+        (["--prometheus-token-file=t"], "--prometheus-token-file is given without --prometheus-url"),
+        (["--prometheus-gpu-matchers=a"], "--prometheus-gpu-matchers is given without --prometheus-url"),
+        (["--prometheus-arrivals=a"], "--prometheus-arrivals is given without --prometheus-url"),
+    ],
+    ids=str,
+)
+def test_an_impossible_setting_is_refused_with_option_and_good_example(options: list[str], told: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        taken(*options)
+
+    assert told in str(caught.value)
+    assert "--prometheus-" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_password_is_not_shown() -> None:
+    with pytest.raises(SettingsError) as caught:
+        taken("--prometheus-url=https://ml:hunter2@prometheus?x=1")
+
+    assert "hunter2" not in str(caught.value)
+
+
+def test_the_operator_ends_with_one_line_that_says_what_is_wrong(capfd: pytest.CaptureFixture[str]) -> None:
+    assert app.main([*NEEDED, "--prometheus-url=prometheus:9090"]) == 1
+
+    (line,) = capfd.readouterr().err.splitlines()
+    assert "the URL of Prometheus must consist of http or https" in line
+
+
+def test_a_gpu_budget_is_a_number_and_none_is_no_limit() -> None:
+    assert taken().gpu_budget is None
+    assert taken("--gpu-budget=0").gpu_budget == 0
+    with pytest.raises(argparse.ArgumentError, match="'-1' is not a number of GPUs; for example 64"):
+        taken("--gpu-budget=-1")
+
+
+def test_balancers_may_run_anywhere_without_a_taint_by_default() -> None:
+    assert taken().balancers == Placement()
+    made = taken(
+        '--balancer-placement={"nodeSelector":{"pool":"edge"},"tolerations":[{"key":"a","operator":"Exists"}]}'
+    ).balancers
+    assert made.node_selector == {"pool": "edge"}
+    assert [t.to_dict() for t in made.tolerations or ()] == [{"key": "a", "operator": "Exists"}]
+    for bad in ("pool=edge", '{"affinity": {}}', '{"tolerations": [{"operator": "Exists"}]}'):
+        with pytest.raises(argparse.ArgumentError, match="is not a placement"):
+            taken(f"--balancer-placement={bad}")
+
+
+def test_network_policies_are_made_where_their_peers_are_named() -> None:
+    assert taken().network is None
+    made = taken('--network-policies={"operator": [{"podSelector": {}}], "apiServerPorts": [6443]}').network
+    assert made is not None
+    assert made.operator == ({"podSelector": {}},)
+    assert (made.clients, made.scrapers, made.egress, made.api_server_ports) == ((), (), (), (6443,))
+    for bad in (
+        "podSelector",
+        "{}",
+        '{"operator": []}',
+        '{"operator": [{}], "from": []}',
+        '{"operator": [{}], "apiServerPorts": [0]}',
+    ):
+        with pytest.raises(argparse.ArgumentError, match=r"(?s)has invalid peers.*for example "):
+            taken(f"--network-policies={bad}")
+
+
+def test_gpu_prices_are_by_product_and_a_missing_one_is_not_zero() -> None:
+    assert taken().prices is None
+    made = taken("--gpu-price=NVIDIA-L4=0.80", "--gpu-price=default=2.5", "--currency=EUR").prices
+    assert made is not None
+    assert (made.currency, made.of("NVIDIA-L4"), made.of("NVIDIA-H200")) == ("EUR", 0.8, 2.5)
+    without = taken("--gpu-price=NVIDIA-L4=0").prices
+    assert without is not None
+    assert (without.of("NVIDIA-L4"), without.of(None)) == (0.0, None)
+    for bad, said in (
+        ("2.5", "has no product; for example NVIDIA-L4=0.80"),
+        ("a=-1", "is not a price"),
+        ("a=nan", "is not a price"),
+    ):
+        with pytest.raises(argparse.ArgumentError, match=said):
+            taken(f"--gpu-price={bad}")
+
+
+def test_the_annotations_of_services_are_beginnings_of_keys_with_a_domain() -> None:
+    assert taken().service_annotations == SERVICE_ANNOTATIONS
+    assert taken("--service-annotations=").service_annotations == ()
+    assert taken("--service-annotations=a.example/, b.example/x-").service_annotations == ("a.example/", "b.example/x-")
+    for bad in ("example.com", "/x", "*"):
+        with pytest.raises(
+            argparse.ArgumentError, match="is not a prefix of an annotation key with a domain; for example service"
+        ):
+            taken(f"--service-annotations={bad}")
+
+
+def test_namespaces_are_watched_as_often_as_named_and_by_default_all() -> None:
+    assert taken().watch_namespaces == ()
+    assert taken("--watch-namespace=").watch_namespaces == ()
+    assert taken(*(f"--watch-namespace={name}" for name in ("b", "a", "b"))).watch_namespaces == ("b", "a")

@@ -1,0 +1,306 @@
+"""What the caches tell the queue, and what they keep, when objects come and go."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from halcyon.control.objects import pods
+from halcyon.control.state.cluster_state import ClusterState
+from halcyon.control.state.lookups import ready_balancers
+from halcyon.kube import kinds
+from halcyon.kube.client import Object
+from halcyon.kube.informer import Informer
+from halcyon.kube.kinds import Key, Kind
+from halcyon.render import names
+from tests.unit.control.reconcilers import scope_builder
+from tests.unit.control.scope_builders import PVC, UID, resource
+from tests.unit.kube.memory_kube import MemoryKube
+
+DIGITS = Key("team", "digits")
+FILES = Key("team", "files")
+
+
+class ManualCaches:
+    """Caches that are filled by hand, and the keys that they have enqueued."""
+
+    def __init__(self) -> None:
+        self.kube = MemoryKube()
+        self.queued: list[Key] = []
+        self.caches = ClusterState(self.kube, enqueue=self.queued.append)
+        self.scopes = scope_builder(self.kube, self.caches)
+        self._version = 100
+
+    def store(self, informer: Informer, obj: Object) -> None:
+        """As a watch would."""
+        self._version += 1
+        stored = {**obj, "metadata": {**obj["metadata"], "resourceVersion": str(self._version)}}
+        informer._store(Key(stored["metadata"]["namespace"], stored["metadata"]["name"]), stored)
+
+    async def config_map(self, key: Key) -> None:
+        """A ConfigMap with a model: what the API server has, and what the cache knows of it."""
+        body = {"metadata": {"namespace": key.namespace, "name": key.name}, "data": {"a": "x" * 1000}}
+        made = await self.kube.create(kinds.CONFIG_MAP, body, namespace=key.namespace)
+        self.caches.config_maps._store(key, made)
+
+    async def look(self, key: Key = DIGITS) -> None:
+        """What a reconcile does first."""
+        await self.scopes.build(key, uncached={}, rejected="")
+
+
+def labelled(kind: Kind, name: str, owner: str, **fields: Any) -> Object:
+    labels = {names.OWNER_LABEL: owner}
+    return {"kind": kind.kind, "metadata": {"namespace": "team", "name": name, "labels": labels}, **fields}
+
+
+def from_config_map(name: str = "digits", source: str = "files") -> Object:
+    made = resource({"model": {"source": {"configMap": {"name": source, "items": [{"key": "a", "path": "1/a"}]}}}})
+    made["metadata"]["name"] = name
+    return made
+
+
+def test_a_relabelled_child_concerns_the_old_owner_and_the_new_one() -> None:
+    world = ManualCaches()
+    services = world.caches.children[kinds.SERVICE]
+    world.store(services, labelled(kinds.SERVICE, "digits", "digits"))
+    world.queued.clear()
+
+    world.store(services, labelled(kinds.SERVICE, "digits", "other"))
+
+    assert sorted(world.queued) == [DIGITS, Key("team", "other")]
+
+
+def test_a_child_without_an_owner_concerns_no_model() -> None:
+    world = ManualCaches()
+    obj = labelled(kinds.SERVICE, "digits", "digits")
+    obj["metadata"]["labels"] = None
+    world.store(world.caches.children[kinds.SERVICE], obj)
+
+    assert world.queued == []
+
+
+async def test_the_content_of_a_config_map_is_read_once_per_version() -> None:
+    world = ManualCaches()
+    world.store(world.caches.resources, from_config_map())
+    await world.config_map(FILES)
+    await world.look()
+    world.kube.objects.clear()
+    await world.look()
+
+    assert world.scopes.sources._contents.keys() == {FILES}
+
+
+async def test_a_config_maps_content_is_forgotten_with_its_last_model() -> None:
+    world = ManualCaches()
+    await world.config_map(FILES)
+    for name in ("digits", "second"):
+        world.store(world.caches.resources, from_config_map(name))
+        await world.look(Key("team", name))
+    assert world.scopes.sources._contents.keys() == {FILES}
+
+    world.caches.resources._store(Key("team", "second"), None)
+    assert world.scopes.sources._contents.keys() == {FILES}
+
+    world.caches.resources._store(DIGITS, None)
+    assert world.scopes.sources._contents == {}
+
+
+async def test_a_config_maps_content_is_forgotten_when_the_model_changes_its_source() -> None:
+    world = ManualCaches()
+    world.store(world.caches.resources, from_config_map())
+    await world.config_map(FILES)
+    await world.look()
+
+    world.store(world.caches.resources, resource({"model": {"source": PVC}}))
+
+    assert world.scopes.sources._contents == {}
+
+
+def written(manager: str, time: str, *fields: str, subresource: str = "") -> dict[str, Any]:
+    """An entry of managedFields: who set these fields of the spec."""
+    entry = {"manager": manager, "operation": "Update", "time": f"2026-01-01T00:{time}Z", "fieldsV1": {}}
+    if fields:
+        entry["fieldsV1"] = {"f:spec": {f"f:{name}": {} for name in fields}}
+    return entry | ({"subresource": subresource} if subresource else {})
+
+
+@pytest.mark.parametrize(
+    ("entries", "writer"),
+    [
+        ([], ""),
+        (None, ""),
+        ([written("kubectl", "01:00", "model")], ""),
+        ([written("kubectl", "01:00", "model", "replicas")], "kubectl"),
+        ([written("kubectl", "01:00", "replicas"), written("argocd", "02:00", "replicas")], "argocd"),
+        ([written("argocd", "02:00", "replicas"), written("kubectl", "01:00", "replicas")], "argocd"),
+        ([written("kubectl", "01:00", "replicas"), written("argocd", "02:00", "scaling")], "kubectl"),
+        (
+            [written("kubectl", "01:00", "model"), written("halcyon", "02:00", "replicas", subresource="scale")],
+            "halcyon",
+        ),
+        ([written("halcyon", "03:00"), written("kubectl", "01:00", "replicas")], "kubectl"),
+    ],
+)
+def test_the_last_writer_of_the_replicas_is_kept_of_managed_fields_alone(entries: Any, writer: str) -> None:
+    obj = resource()
+    obj["metadata"]["managedFields"] = entries
+    kept = ManualCaches().caches.resources.project(obj)
+
+    assert kept["metadata"]["replicasWriter"] == writer
+    assert "managedFields" not in kept["metadata"]
+
+
+def component_pod(
+    name: str, component: str, *, owner: str = "digits", ready: bool = True, going: bool = False
+) -> Object:
+    return pods.project(
+        {
+            "metadata": {
+                "namespace": "team",
+                "name": name,
+                "uid": name,
+                "resourceVersion": "1",
+                "labels": {names.OWNER_LABEL: owner, names.COMPONENT_LABEL: component},
+                "deletionTimestamp": "2026-01-01T00:00:00Z" if going else None,
+            },
+            "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": str(ready)}]},
+        }
+    )
+
+
+def test_ready_balancers_are_distinguished_from_servers_and_those_of_others() -> None:
+    world = ManualCaches()
+    for obj in (
+        component_pod("b-0", names.BALANCER),
+        component_pod("b-1", names.BALANCER, ready=False),
+        component_pod("b-2", names.BALANCER, going=True),
+        component_pod("b-3", names.BALANCER, owner="other"),
+        component_pod("s-0", names.SERVER),
+    ):
+        world.store(world.caches.pods, obj)
+
+    assert ready_balancers(world.caches, DIGITS) == {"b-0"}
+    assert [p["metadata"]["name"] for p in world.caches.pods.find("team", "digits")] == ["s-0"]
+
+
+def test_a_balancer_pod_wakes_no_reconcile_and_a_server_pod_does() -> None:
+    world = ManualCaches()
+    world.store(world.caches.pods, component_pod("b-0", names.BALANCER))
+    assert world.queued == []
+
+    world.store(world.caches.pods, component_pod("s-0", names.SERVER))
+    assert world.queued == [DIGITS]
+
+
+async def test_a_failing_balancer_wakes_a_reconcile_that_sees_it() -> None:
+    world = ManualCaches()
+    world.store(world.caches.resources, resource())
+    world.store(world.caches.pods, component_pod("b-0", names.BALANCER))
+    world.queued.clear()
+
+    ended = component_pod("b-0", names.BALANCER, ready=False)
+    last = {"terminated": {"exitCode": 1, "reason": "Error", "message": "cannot list resource"}}
+    agent = {"name": "agent", "restartCount": 2, "state": {"running": {}}, "lastState": last}
+    ended["status"]["initContainerStatuses"] = [agent]
+    world.store(world.caches.pods, ended)
+
+    assert world.queued == [DIGITS]
+    seen = await world.scopes.build(DIGITS, uncached={}, rejected="")
+    assert seen is not None
+    assert (
+        seen.balancer_trouble
+        == "pod b-0: container agent terminated: Error (exit code 1): cannot list resource, 2 restarts"
+    )
+
+
+def autoscaler(name: str, target: str, *, kind: str = "ModelDeployment", owner: Any = None) -> Object:
+    meta: Object = {"namespace": "team", "name": name, "uid": name}
+    if owner:
+        meta["ownerReferences"] = [owner]
+    return {"metadata": meta, "spec": {"scaleTargetRef": {"kind": kind, "name": target}}}
+
+
+@pytest.mark.parametrize(
+    ("hpa", "said"),
+    [
+        (autoscaler("mine", "digits"), "HorizontalPodAutoscaler mine"),
+        (
+            autoscaler(
+                "keda-hpa", "digits", owner={"kind": "ScaledObject", "name": "so", "uid": "x", "controller": True}
+            ),
+            "HorizontalPodAutoscaler keda-hpa of ScaledObject so",
+        ),
+        (
+            autoscaler("digits", "digits", owner={"kind": "ModelDeployment", "uid": "UID", "controller": True}),
+            "",
+        ),
+        (autoscaler("theirs", "other"), ""),
+        (autoscaler("theirs", "digits", kind="Deployment"), ""),
+        (autoscaler("theirs", "digits", kind="StatefulSet"), ""),
+    ],
+)
+async def test_an_external_hpa_is_found_by_its_target(hpa: Object, said: str) -> None:
+    world = ManualCaches()
+    world.store(world.caches.resources, resource())
+    for owner in hpa["metadata"].get("ownerReferences", ()):
+        owner["uid"] = UID if owner["uid"] == "UID" else owner["uid"]
+    world.store(world.caches.hpas, hpa)
+
+    view = await world.scopes.build(DIGITS, uncached={}, rejected="")
+
+    assert view is not None
+    assert view.foreign_autoscaler == said
+
+
+@pytest.mark.parametrize(
+    ("hpa", "below"),
+    [
+        (autoscaler("theirs", "digits-a", kind="Deployment"), {"digits-a": "HorizontalPodAutoscaler theirs"}),
+        (autoscaler("theirs", "digits-balancer", kind="Deployment"), {}),
+        (autoscaler("theirs", "digits-a"), {}),
+    ],
+)
+async def test_an_autoscaler_on_a_deployment_of_servers_is_found_too(hpa: Object, below: dict[str, str]) -> None:
+    world = ManualCaches()
+    world.store(world.caches.resources, resource())
+    world.store(world.caches.hpas, hpa)
+
+    view = await world.scopes.build(DIGITS, uncached={}, rejected="")
+
+    assert view is not None
+    assert (view.foreign_autoscaler, view.foreign_below) == ("", below)
+
+
+def test_an_hpa_on_our_deployment_concerns_its_owner_and_others_none() -> None:
+    world = ManualCaches()
+    world.store(world.caches.children[kinds.DEPLOYMENT], labelled(kinds.DEPLOYMENT, "digits-a", "digits"))
+    world.queued.clear()
+    world.store(world.caches.hpas, autoscaler("theirs", "digits-a", kind="Deployment"))
+    world.store(world.caches.hpas, autoscaler("another", "website", kind="Deployment"))
+
+    assert world.queued == [DIGITS]
+
+
+def test_an_autoscaler_that_takes_another_target_concerns_both() -> None:
+    world = ManualCaches()
+    world.store(world.caches.hpas, autoscaler("theirs", "digits"))
+    assert world.queued == [DIGITS]
+
+    world.store(world.caches.hpas, autoscaler("theirs", "other"))
+    assert world.queued[1:] == [DIGITS, Key("team", "other")]
+
+
+def test_the_caches_are_stale_until_they_have_our_own_write_of_replicas() -> None:
+    world = ManualCaches()
+    world.store(world.caches.resources, resource())
+    made = resource()
+    made["metadata"]["resourceVersion"] = "500"
+    assert not world.caches.is_behind(DIGITS)
+
+    world.caches.wrote(DIGITS, kinds.MODEL_DEPLOYMENT, made)
+    assert world.caches.is_behind(DIGITS)
+    assert not world.caches.is_behind(Key("team", "other"))
+
+    world.caches.resources._store(DIGITS, made)
+    assert not world.caches.is_behind(DIGITS)

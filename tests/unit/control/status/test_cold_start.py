@@ -1,0 +1,95 @@
+"""What a start took, by its parts, and what pods are doing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from halcyon.api.timestamps import epoch_seconds
+from halcyon.control.desired.plan import make
+from halcyon.control.state.scope import Scope
+from halcyon.control.status import cold_start, status
+from halcyon.control.status.cold_start import ColdStart, start
+from tests.unit.cli.staged_causes import server
+from tests.unit.control.scope_builders import scope_of
+
+NOW = 1_795_000_000.0
+
+
+def cold_start_of(*pods: Any, before: dict[str, Any] | None = None, longest_s: float = 600) -> dict[str, Any] | None:
+    now = scope_of()
+    now = replace(now, pods=pods, resource={**now.resource, "status": {"coldStart": before} if before else {}})
+    return cold_start.make(now, longest_s=longest_s)
+
+
+def test_a_start_is_shown_by_its_parts() -> None:
+    made = start(server("r", "a", NOW, age_s=100))
+
+    assert made == ColdStart("a", NOW - 59, 41, (("scheduling", 1), ("pulling", 9), ("fetching", 4), ("loading", 27)))
+    found = cold_start_of(server("r", "a", NOW, age_s=100))
+    assert found is not None
+    assert epoch_seconds(found.pop("readyAt")) == NOW - 59
+    assert found == {
+        "pod": "a",
+        "seconds": 41,
+        "schedulingSeconds": 1,
+        "pullingSeconds": 9,
+        "fetchingSeconds": 4,
+        "loadingSeconds": 27,
+    }
+
+
+def test_a_pod_that_is_not_ready_or_restarted_has_no_start() -> None:
+    restarted = server("r", "a", NOW)
+    restarted["status"]["containerStatuses"][0]["restartCount"] = 1
+
+    assert start(server("r", "a", NOW, ready=False)) is None
+    assert start(restarted) is None
+    assert cold_start_of(server("r", "a", NOW, ready=False)) is None
+
+
+def test_parts_without_a_report_are_left_out() -> None:
+    bare = server("r", "a", NOW)
+    bare["status"]["initContainerStatuses"] = []
+    made = start(bare)
+
+    assert made is not None
+    assert (made.total_s, made.parts) == (41, (("scheduling", 1),))
+
+
+def test_the_last_start_counts_and_stays_when_its_pod_goes() -> None:
+    old, new = server("r", "old", NOW, age_s=900), server("r", "new", NOW, age_s=100)
+    last = cold_start_of(old, new)
+
+    assert last is not None
+    assert last["pod"] == "new"
+    assert cold_start_of(old, before=last) == last
+    assert cold_start_of(before=last) == last
+
+
+def test_a_start_longer_than_the_limit_is_none() -> None:
+    assert cold_start_of(server("r", "a", NOW), longest_s=40) is None
+
+
+@pytest.mark.parametrize(
+    ("pod", "counted"),
+    [
+        ({}, {}),
+        ({"ready": False, "unschedulable": "0/1 nodes are available"}, {"pending": 1}),
+        ({"ready": False, "init": {"waiting": {"reason": "PodInitializing"}}}, {"pulling": 1}),
+        ({"ready": False, "init": {"running": {"startedAt": "2026-11-18T00:00:00Z"}}}, {"fetching": 1}),
+        ({"ready": False, "main": {"waiting": {"reason": "ContainerCreating"}}}, {"pulling": 1}),
+        ({"ready": False, "main": {"running": {"startedAt": "2030-01-01T00:00:00Z"}}}, {"loading": 1}),
+        ({"ready": False, "init": {"waiting": {"reason": "ImagePullBackOff", "message": "no"}}}, {"failed": 1}),
+    ],
+)
+def test_pods_are_counted_by_what_they_are_doing(pod: dict[str, Any], counted: dict[str, int]) -> None:
+    before = scope_of()
+    target = make(before).target
+    assert target is not None
+    now: Scope = replace(before, pods=(server(target.key, "a", NOW, **pod),), revisions=(target,))
+    found = status.make(now, make(now), now="2026-11-22T00:00:00Z")["replicas"]
+
+    assert {k: v for k, v in found.items() if k not in {"total", "ready", "updated", "unschedulable"}} == counted

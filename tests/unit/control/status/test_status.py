@@ -1,0 +1,812 @@
+"""The status: each row of each truth table in `halcyon.control.status.status`, and what tools make of it."""
+
+from __future__ import annotations
+
+import copy
+import json
+import math
+import re
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from halcyon.api.conditions import Reason
+from halcyon.api.status import Status
+from halcyon.control.desired.plan import make
+from halcyon.control.state.scope import PublishedScaling, Scope, Signals, SourceState
+from halcyon.control.status import status
+from halcyon.kube import kinds
+from halcyon.kube.client import Object
+from halcyon.metricsapi.api_service import ExternalMetricsApi
+from halcyon.scaling.planner.outputs import PlanPart
+from halcyon.scaling.policy.decision import Change, Decision, Signal
+from tests.drawn import draws
+from tests.strategies import documents
+from tests.unit.control.scope_builders import applied_children, conflicting_object, pod, resource, scope_of
+from tests.unit.control.status import kstatus
+
+NOW = "2026-01-02T03:04:05Z"
+SCALING = {"scaling": {"minReplicas": 1, "maxReplicas": 4}}
+RULES = {"scaling": {"minReplicas": 1, "maxReplicas": 4, "policy": "Rules"}}
+OURS = ExternalMetricsApi(ours=True, why="Halcyon serves external.metrics.k8s.io", tolerance=True)
+AT = 1767323045.0
+"""NOW, in seconds since the epoch."""
+SIGNALS = (Signal("queueDepth", 12.0, 8, at=AT), Signal("gpuUtilization", 150.0, 80))
+DECIDED = Decision(AT, "Planner", 1, 2, "2 replicas: 30 req/s needs 2; no limit applies", signals=SIGNALS)
+BLIND = replace(DECIDED, desired=1, unknown="queueDepth: no agent for 20 s")
+UNHEARD = replace(DECIDED, desired=1, unknown="no balancer's agent has reported yet", has_reports=False)
+
+
+HEARD = Signals(mean_batch=3.25)
+
+
+def decided(verdict: Decision = DECIDED, *changes: Change, rival: str = "") -> PublishedScaling:
+    return PublishedScaling(verdict, changes, rival)
+
+
+PULLING = [{"name": "triton", "restartCount": 0, "state": {"waiting": {"reason": "ErrImagePull", "message": "no"}}}]
+
+
+def fetcher(reason: str) -> list[Any]:
+    message = json.dumps({"reason": reason, "message": "line 3: expected a number"})
+    return [{"name": "fetch", "restartCount": 1, "state": {"terminated": {"exitCode": 1, "message": message}}}]
+
+
+def deployed(
+    spec: dict[str, Any] | None = None,
+    *,
+    ready: int = 1,
+    starting: int = 0,
+    old: int = 0,
+    balancers: int = 2,
+    server: Object | None = None,
+    hpa: Object | None = None,
+    troubled: dict[str, Any] | None = None,
+    **fields: Any,
+) -> Scope:
+    """A view some time after the plan was applied: so many pods ready and starting, and ready ones of another revision."""
+    before = scope_of(spec, **{k: v for k, v in fields.items() if k in {"metrics_api", "source"}})
+    planned = make(before)
+    assert planned.target is not None
+    children = applied_children(before)
+    count = ready + starting
+    children[kinds.DEPLOYMENT, "digits-a"]["metadata"]["generation"] = 1
+    children[kinds.DEPLOYMENT, "digits-a"]["status"] = {
+        "observedGeneration": 1,
+        "replicas": count + old,
+        "updatedReplicas": count,
+        "readyReplicas": ready + old,
+    } | (server or {})
+    if (beside := children.get((kinds.DEPLOYMENT, "digits-balancer"))) is not None:
+        beside["status"] = {"availableReplicas": balancers} if balancers else {}
+    if hpa is not None:
+        children[kinds.HPA, "digits"]["status"] = hpa
+    key = planned.target.key
+    pods = [
+        *(pod(f"ready-{n}", ready=True, revision=key) for n in range(ready)),
+        *(pod(f"starting-{n}", ready=False, revision=key, **troubled or {}) for n in range(starting)),
+        *(pod(f"old-{n}", ready=True, revision="0123456789") for n in range(old)),
+    ]
+    return replace(before, children=children, revisions=(planned.target,), pods=tuple(pods), **fields)
+
+
+def of(now: Scope) -> Object:
+    return status.make(now, make(now), now=NOW)
+
+
+def condition(now: Scope, kind: str) -> tuple[str, str, str] | None:
+    """Status, reason and message of the condition of this type."""
+    found = {c["type"]: (c["status"], c["reason"], c["message"]) for c in of(now)["conditions"]}
+    return found.get(kind)
+
+
+def reason_and_message(now: Scope, kind: str) -> tuple[str, str] | None:
+    found = condition(now, kind)
+    return None if found is None else found[:2]
+
+
+def reconciled(now: Scope) -> str:
+    """What kstatus says of the resource with the status of this view."""
+    return kstatus.compute({**now.resource, "status": of(now)})
+
+
+# Accepted
+
+
+def test_accepted_is_true_where_the_spec_is_valid_and_its_source_there() -> None:
+    assert reason_and_message(deployed(), "Accepted") == ("True", "Accepted")
+
+
+def test_accepted_is_false_where_the_api_server_refused_a_write() -> None:
+    now = deployed(refused="PATCH deployments: exceeded quota")
+
+    assert condition(now, "Accepted") == ("False", "Forbidden", "PATCH deployments: exceeded quota")
+
+
+def test_accepted_is_false_if_a_name_is_taken() -> None:
+    now = scope_of(children={(kinds.SERVICE, "digits"): conflicting_object(kinds.SERVICE, "digits")})
+
+    assert reason_and_message(now, "Accepted") == ("False", "Conflict")
+
+
+def test_accepted_is_false_where_the_spec_is_broken() -> None:
+    now = scope_of({"replicas": 2, "batching": {"maxBatchSize": 0}})
+
+    assert condition(now, "Accepted") == (
+        "False", "Invalid", "spec.batching.maxBatchSize is 0: Input should be greater than or equal to 1",
+    )  # fmt: skip
+
+
+def test_a_broken_spec_after_a_good_one_says_what_keeps_serving() -> None:
+    now = replace(deployed(), resource=resource({"batching": {"maxBatchSize": 0}}))
+    found = condition(now, "Accepted")
+
+    assert found is not None
+    assert found[2].endswith("; the last accepted spec stays in effect")
+
+
+def test_accepted_is_false_where_the_source_is_missing() -> None:
+    missing = "ConfigMap team/m doesn't exist"
+
+    assert condition(scope_of(source=SourceState(missing=missing)), "Accepted") == ("False", "SourceNotFound", missing)
+
+
+# ModelLoaded
+
+
+@pytest.mark.parametrize(
+    ("now", "expected"),
+    [
+        (deployed(ready=1, starting=1), ("True", "Loaded")),
+        (deployed(ready=1, starting=1, troubled={"init": fetcher("ModelConfigInvalid")}), ("True", "Loaded")),
+        (
+            deployed(ready=0, starting=1, troubled={"init": fetcher("ModelConfigInvalid")}),
+            ("False", "ModelConfigInvalid"),
+        ),
+        (
+            deployed(ready=0, starting=1, troubled={"init": fetcher("ModelSourceNotFound")}),
+            ("False", "ModelSourceNotFound"),
+        ),
+        (
+            deployed(ready=0, starting=1, signals=Signals(load_errors={"starting-0": "no version folder"})),
+            ("False", "LoadFailed"),
+        ),
+        (deployed(ready=0, starting=1, signals=Signals(load_errors={"gone": "old news"})), ("Unknown", "Loading")),
+        (deployed(ready=0, starting=1, old=1), ("Unknown", "Loading")),
+        (deployed(ready=0, old=1), ("Unknown", "Unknown")),
+        (scope_of(), ("Unknown", "Unknown")),
+    ],
+)
+def test_model_loaded_follows_its_table(now: Scope, expected: tuple[str, str]) -> None:
+    assert reason_and_message(now, "ModelLoaded") == expected
+
+
+def test_a_model_that_does_not_load_is_reported_in_tritons_words() -> None:
+    now = deployed(ready=0, starting=1, signals=Signals(load_errors={"starting-0": "unexpected shape"}))
+
+    assert condition(now, "ModelLoaded") == ("False", "LoadFailed", "unexpected shape")
+    assert of(now)["model"] == {"name": "digits", "error": "unexpected shape"}
+    assert reason_and_message(now, "Ready") == ("False", "LoadFailed")
+    assert reason_and_message(now, "Stalled") == ("True", "LoadFailed")
+
+
+# ServersReady
+
+
+@pytest.mark.parametrize(
+    ("now", "expected"),
+    [
+        (deployed({"replicas": 0}, ready=0), ("True", "ScaledToZero")),
+        (deployed({"replicas": 2}, ready=2), ("True", "ServersReady")),
+        (deployed({"replicas": 2}, ready=3), ("True", "ServersReady")),
+        (
+            deployed({"replicas": 2}, ready=1, starting=1, troubled={"unschedulable": "no GPU"}),
+            ("False", "PartiallyReady"),
+        ),
+        (deployed(ready=0, starting=1, troubled={"unschedulable": "no GPU"}), ("False", "Unschedulable")),
+        (deployed(ready=0, starting=1, troubled={"containers": PULLING}), ("False", "ImagePullFailed")),
+        (deployed(ready=0, starting=1), ("False", "NoServersReady")),
+        (deployed(ready=0), ("False", "NoServersReady")),
+        (scope_of({"replicas": -1}), ("Unknown", "Unknown")),
+    ],
+)
+def test_servers_ready_follows_its_table(now: Scope, expected: tuple[str, str]) -> None:
+    assert reason_and_message(now, "ServersReady") == expected
+
+
+def test_servers_that_are_partly_ready_say_what_the_others_wait_for() -> None:
+    now = deployed({"replicas": 2}, ready=1, starting=1, troubled={"unschedulable": "0/1 nodes: no GPU"})
+
+    assert condition(now, "ServersReady") == (
+        "False", "PartiallyReady", "1 of 2 servers are ready: pod starting-0: 0/1 nodes: no GPU",
+    )  # fmt: skip
+
+
+def test_pods_that_cannot_be_created_are_reported_in_the_api_servers_words() -> None:
+    failure = {"conditions": [{"type": "ReplicaFailure", "status": "True", "message": "exceeded quota: gpus"}]}
+
+    assert condition(deployed(ready=0, server=failure), "ServersReady") == (
+        "False", "PodCreationFailed", "0 of 1 servers are ready: exceeded quota: gpus",
+    )  # fmt: skip
+
+
+# BalancerReady
+
+
+@pytest.mark.parametrize(
+    ("now", "expected"),
+    [
+        (deployed(balancers=2), ("True", "BalancerReady")),
+        (deployed(balancers=1), ("True", "BalancerReady")),
+        (deployed(balancers=0), ("False", "BalancerNotReady")),
+        (deployed({"traffic": {"balancer": "Service"}}), ("True", "NoBalancer")),
+        (scope_of(), ("Unknown", "Unknown")),
+    ],
+)
+def test_balancer_ready_follows_its_table(now: Scope, expected: tuple[str, str]) -> None:
+    assert reason_and_message(now, "BalancerReady") == expected
+
+
+def test_balancer_pods_that_cannot_be_created_are_reported() -> None:
+    now = deployed(balancers=0)
+    failure = {"conditions": [{"type": "ReplicaFailure", "status": "True", "message": "forbidden"}]}
+    now.children[kinds.DEPLOYMENT, "digits-balancer"]["status"] = failure
+
+    assert condition(now, "BalancerReady") == ("False", "BalancerNotReady", "0 of 2 balancers are ready: forbidden")
+
+
+def test_a_failing_balancer_is_reported_if_none_is_ready() -> None:
+    why = (
+        "pod digits-balancer-x: container agent terminated: Error (exit code 1): cannot list "
+        'resource "endpointslices", 3 restarts'
+    )
+    now = replace(deployed(balancers=0), balancer_trouble=why)
+    assert condition(now, "BalancerReady") == ("False", "BalancerNotReady", f"0 of 2 balancers are ready: {why}")
+    assert reason_and_message(replace(deployed(balancers=1), balancer_trouble=why), "BalancerReady") == (
+        "True",
+        "BalancerReady",
+    )
+
+
+def test_limitations_of_a_balancer_are_shown_whether_or_not_another_serves() -> None:
+    troubles = ("pod digits-balancer-x: Secret digits-tls: key tls.crt is missing",)
+    for balancers, so in ((1, "True"), (0, "False")):
+        now = replace(deployed(balancers=balancers), troubles=troubles)
+        told_of = f"{balancers} of 2 balancers are ready; {troubles[0]}"
+        assert condition(now, "BalancerReady") == (so, "BalancerDegraded", told_of)
+
+
+# ScalingActive, AutoscalerConflict, FieldIgnored
+
+INACTIVE = {"conditions": [{"type": "ScalingActive", "status": "False", "message": "FailedGetExternalMetric"}]}
+ANOTHER = "HorizontalPodAutoscaler x of ScaledObject y"
+ALONE = "Halcyon has stopped scaling the model. Delete it, or remove spec.scaling"
+BELOW = f"{ANOTHER} scales Deployment digits-a, which Halcyon manages for this ModelDeployment"
+LEFT = "Halcyon has stopped scaling the model. Delete it, or set its target to ModelDeployment digits"
+WINDOW = {"name": "day", "start": "0 8 * * *", "duration": "8h", "minReplicas": 2}
+ASLEEP = {"replicas": 0, "scaling": {"minReplicas": 0, "maxReplicas": 4}}
+
+
+def of_mode(mode: str) -> dict[str, Any]:
+    return {"scaling": {"maxReplicas": 4, "mode": mode}}
+
+
+@pytest.mark.parametrize(
+    ("now", "expected"),
+    [
+        (deployed(), ("True", "FixedReplicas")),
+        (deployed(SCALING, foreign_autoscaler="HorizontalPodAutoscaler theirs"), ("False", "ExternalAutoscaler")),
+        (deployed(foreign_below={"digits-a": "HorizontalPodAutoscaler theirs"}), ("False", "ExternalAutoscaler")),
+        (deployed(SCALING, signals=HEARD, scaling=decided(rival="kubectl has set it 3 times")), ("False", "ExternalWriter")),
+        (deployed(SCALING), ("Unknown", "Unknown")),
+        (deployed(SCALING, signals=HEARD), ("Unknown", "Unknown")),
+        (deployed(SCALING, scaling=decided(UNHEARD)), ("Unknown", "Unknown")),
+        (deployed(SCALING, signals=HEARD, scaling=decided(BLIND)), ("False", "MetricsMissing")),
+        (deployed(of_mode("Paused"), signals=HEARD, scaling=decided()), ("False", "Paused")),
+        (deployed(of_mode("Recommend"), signals=HEARD, scaling=decided()), ("False", "Recommending")),
+        (deployed(SCALING, metrics_api=OURS, signals=HEARD, scaling=decided(), hpa=INACTIVE), ("False", "HPAInactive")),
+        (deployed(ASLEEP, ready=0, metrics_api=OURS, signals=HEARD, scaling=decided(), hpa=INACTIVE), ("True", "ScalingActive")),
+        (deployed(SCALING, metrics_api=OURS, signals=HEARD, scaling=decided()), ("True", "ScalingActive")),
+        (
+            deployed(SCALING, metrics_api=OURS, signals=HEARD, scaling=decided(), hpa={"conditions": [
+                {"type": "ScalingActive", "status": "True"}]}),
+            ("True", "ScalingActive"),
+        ),
+        (deployed(SCALING, signals=HEARD, scaling=decided()), ("True", "ScalingActive")),
+        (scope_of({"replicas": -1}), ("Unknown", "Unknown")),
+    ],
+)  # fmt: skip
+def test_scaling_active_follows_its_table(now: Scope, expected: tuple[str, str]) -> None:
+    assert reason_and_message(now, "ScalingActive") == expected
+
+
+def test_a_missing_metric_is_named_and_the_replicas_stay() -> None:
+    assert condition(deployed(SCALING, signals=HEARD, scaling=decided(BLIND)), "ScalingActive") == (
+        "False", "MetricsMissing", "queueDepth: no agent for 20 s. The replicas stay as they are",
+    )  # fmt: skip
+
+
+def test_an_active_scaling_shows_its_decision_and_the_pods_state() -> None:
+    stuck = pod("stuck-0", ready=False, unschedulable="0/1 nodes are available: 1 Insufficient nvidia.com/gpu.")
+    now = deployed(SCALING | {"replicas": 4}, ready=2, starting=1, signals=HEARD, scaling=decided())
+
+    message = condition(replace(now, pods=(*now.pods, stuck)), "ScalingActive")[2]
+
+    assert message == (
+        "by Direct: 2 replicas: 30 req/s needs 2; no limit applies; next decision within 5 s. Of 4 "
+        "desired pods, 2 ready, 1 starting, 1 unschedulable (0/1 nodes are available: 1 Insufficient "
+        "nvidia.com/gpu.)"
+    )
+
+
+def test_a_mode_without_writes_shows_its_recommendation() -> None:
+    message = condition(deployed(of_mode("Recommend"), signals=HEARD, scaling=decided()), "ScalingActive")[2]
+
+    assert message == (
+        "spec.scaling.mode is Recommend: the replicas stay at 1. The decision would be 2 replicas: "
+        "30 req/s needs 2; no limit applies; next decision within 5 s"
+    )
+
+
+@pytest.mark.parametrize(
+    ("look_again_at", "within"), [(AT - 1, 1), (AT + 1.0, 1), (AT + 1.5, 2), (AT + 2.0, 5), (math.inf, 5)]
+)
+def test_the_next_poll_is_shown_as_the_operator_does_it(look_again_at: float, within: int) -> None:
+    made = replace(DECIDED, next_decision_at=look_again_at)
+    message = condition(deployed(SCALING, signals=HEARD, scaling=decided(made)), "ScalingActive")[2]
+
+    assert message.endswith(f"no limit applies; next decision within {within} s")
+
+
+def test_the_status_has_no_poll_of_ours_if_the_hpa_decides() -> None:
+    made = replace(DECIDED, desired=None, next_decision_at=AT)
+    message = condition(deployed(SCALING, signals=HEARD, scaling=decided(made)), "ScalingActive")[2]
+
+    assert "next look" not in message
+
+
+@pytest.mark.parametrize(
+    ("now", "expected"),
+    [
+        (deployed(foreign_autoscaler="HorizontalPodAutoscaler x"), None),
+        (deployed(SCALING, signals=HEARD, scaling=decided()), None),
+        (
+            deployed(SCALING, foreign_autoscaler=ANOTHER),
+            ("True", "ExternalAutoscaler", f"{ANOTHER} scales this ModelDeployment; {ALONE}"),
+        ),
+        (deployed(SCALING, foreign_below={"digits-a": ANOTHER}), ("True", "ExternalAutoscaler", f"{BELOW}; {LEFT}")),
+        (deployed(foreign_below={"digits-a": ANOTHER}), ("True", "ExternalAutoscaler", f"{BELOW}; {LEFT}")),
+        (deployed(SCALING, signals=HEARD, scaling=decided(rival="kubectl did")), ("True", "ExternalWriter", "kubectl did")),
+    ],
+)  # fmt: skip
+def test_a_conflict_names_the_other_writer_of_the_replicas(now: Scope, expected: tuple[str, str, str] | None) -> None:
+    found = {c["type"] for c in of(now)["conditions"]}
+
+    assert ("AutoscalerConflict" in found) == (expected is not None)
+    if expected is not None:
+        assert condition(now, "AutoscalerConflict") == expected
+
+
+@pytest.mark.parametrize(
+    ("scaling", "fields"),
+    [
+        ({}, []),
+        ({"targets": {"latency": "1s"}, "schedules": [WINDOW]}, []),
+        ({"behavior": {}}, ["spec.scaling.behavior"]),
+        ({"policy": "Rules", "behavior": {}}, []),
+        (
+            {"policy": "Rules", "targets": {"latency": "1s"}, "schedules": [WINDOW]},
+            ["spec.scaling.targets.latency", "spec.scaling.schedules"],
+        ),
+    ],
+)
+def test_a_field_without_effect_is_named(scaling: dict[str, Any], fields: list[str]) -> None:
+    now = deployed({"scaling": {"maxReplicas": 4, **scaling}})
+
+    if not fields:
+        assert "FieldIgnored" not in {c["type"] for c in of(now)["conditions"]}
+        return
+    status, reason, message = condition(now, "FieldIgnored")
+    assert (status, reason) == ("True", "NoEffect")
+    assert re.findall(r"(?:^|; )(spec\.[a-zA-Z.]+):", message) == fields
+
+
+LATE = {"batching": {"maxQueueDelay": "1s"}, "traffic": {"requestTimeout": "1s"}}
+
+
+@pytest.mark.parametrize(
+    ("spec", "fields"),
+    [
+        ({"batching": {"maxQueueDelay": "999ms"}, "traffic": {"requestTimeout": "1s"}}, []),
+        ({"traffic": {"requestTimeout": "10ms"}}, []),
+        (LATE, ["spec.traffic.requestTimeout is 1s"]),
+        (LATE | {"traffic": {"requestTimeout": "1s", "balancer": "Service"}}, []),
+        (
+            LATE | {"scaling": {"maxReplicas": 4, "targets": {"latency": "500ms"}}},
+            ["spec.traffic.requestTimeout is 1s", "spec.scaling.targets.latency is 500ms"],
+        ),
+    ],
+    ids=["shorter", "no delay", "as long", "a limit that nobody follows", "both"],
+)
+def test_a_batch_delay_beyond_the_request_timeout_causes_a_warning(spec: dict[str, Any], fields: list[str]) -> None:
+    now = deployed(spec)
+
+    if not fields:
+        assert "TimeoutMismatch" not in {c["type"] for c in of(now)["conditions"]}
+        return
+    status, reason, message = condition(now, "TimeoutMismatch")
+    assert (status, reason) == ("True", "QueueDelayTooLong")
+    assert re.findall(r"spec\.batching\.maxQueueDelay is 1s but (\S+ is \w+):", message) == fields
+    assert "for example maxQueueDelay: 1ms" in message
+    assert condition(now, "Accepted")[0] == "True"
+
+
+# Ready
+
+
+@pytest.mark.parametrize(
+    ("now", "expected"),
+    [
+        (scope_of({"replicas": -1}), ("False", "Invalid")),
+        (deployed(refused="no"), ("False", "Forbidden")),
+        (scope_of(), ("Unknown", "Unknown")),
+        (deployed(balancers=0), ("False", "BalancerNotReady")),
+        (deployed({"traffic": {"balancer": "Service"}}), ("True", "Ready")),
+        (deployed({"replicas": 0}, ready=0), ("True", "ScaledToZero")),
+        (deployed(), ("True", "Ready")),
+        (deployed({"replicas": 3}, ready=1, starting=2), ("True", "Ready")),
+        (deployed(SCALING, foreign_autoscaler="theirs"), ("True", "Ready")),
+        (
+            deployed(ready=0, starting=1, troubled={"init": fetcher("ModelConfigInvalid")}),
+            ("False", "ModelConfigInvalid"),
+        ),
+        (deployed(ready=0, starting=1, troubled={"unschedulable": "no GPU"}), ("False", "Unschedulable")),
+        (deployed(ready=0, starting=1), ("False", "NoServersReady")),
+    ],
+)
+def test_ready_follows_its_table(now: Scope, expected: tuple[str, str]) -> None:
+    assert reason_and_message(now, "Ready") == expected
+
+
+# Reconciling
+
+
+@pytest.mark.parametrize(
+    ("now", "expected"),
+    [
+        (scope_of(), "True"),
+        (deployed(server={"observedGeneration": 0}), "True"),
+        (deployed(ready=1, old=1), "True"),
+        (deployed(ready=0, starting=1), "True"),
+        (deployed(balancers=0), "True"),
+        (deployed(), None),
+        (deployed({"replicas": 5}, ready=1), None),
+        (deployed({"replicas": 5}, ready=1, starting=4), None),
+        (deployed({"replicas": 0}, ready=0), None),
+        (scope_of({"replicas": -1}), None),
+        (deployed(refused="no"), None),
+    ],
+)
+def test_reconciling_is_there_until_the_revision_is_reached(now: Scope, expected: str | None) -> None:
+    found = reason_and_message(now, "Reconciling")
+
+    assert (found and found[0]) == expected
+
+
+# Stalled
+
+LATE = {"conditions": [{"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded"}]}
+
+
+@pytest.mark.parametrize(
+    ("now", "expected"),
+    [
+        (scope_of({"replicas": -1}), ("True", "Invalid")),
+        (deployed(refused="no"), ("True", "Forbidden")),
+        (
+            scope_of(children={(kinds.SERVICE, "digits"): conflicting_object(kinds.SERVICE, "digits")}),
+            ("True", "Conflict"),
+        ),
+        (
+            scope_of(
+                children={(kinds.SERVICE, "digits"): conflicting_object(kinds.SERVICE, "digits", owner_uid="old")}
+            ),
+            None,
+        ),
+        (
+            deployed(ready=0, starting=1, troubled={"init": fetcher("ModelConfigInvalid")}),
+            ("True", "ModelConfigInvalid"),
+        ),
+        (deployed(ready=0, starting=1, server=LATE), ("True", "ProgressDeadlineExceeded")),
+        (deployed(ready=0, starting=1), None),
+        (deployed(), None),
+    ],
+)
+def test_stalled_follows_its_table(now: Scope, expected: tuple[str, str] | None) -> None:
+    assert reason_and_message(now, "Stalled") == expected
+
+
+# What tools make of it
+
+
+@pytest.mark.parametrize(
+    ("now", "expected"),
+    [
+        (deployed(), "Current"),
+        (deployed({"replicas": 0}, ready=0), "Current"),
+        (deployed({"replicas": 5}, ready=1, starting=4), "Current"),
+        (deployed(SCALING, foreign_autoscaler="theirs"), "Current"),
+        (scope_of(), "InProgress"),
+        (deployed(ready=0, starting=1), "InProgress"),
+        (deployed(ready=1, old=1), "InProgress"),
+        (deployed(balancers=0), "InProgress"),
+        (
+            scope_of(
+                children={(kinds.SERVICE, "digits"): conflicting_object(kinds.SERVICE, "digits", owner_uid="old")}
+            ),
+            "InProgress",
+        ),
+        (scope_of({"replicas": -1}), "Failed"),
+        (scope_of(source=SourceState(missing="no")), "Failed"),
+        (deployed(refused="no"), "Failed"),
+        (deployed(ready=0, starting=1, troubled={"init": fetcher("ModelConfigInvalid")}), "Failed"),
+        (deployed(ready=0, starting=1, server=LATE), "Failed"),
+    ],
+)
+def test_tools_that_read_kstatus_see_what_is(now: Scope, expected: str) -> None:
+    assert reconciled(now) == expected
+
+
+def test_a_new_generation_is_in_progress_before_it_was_looked_at() -> None:
+    now = deployed()
+    newer = copy.deepcopy(now.resource)
+    newer["metadata"]["generation"] = 2
+
+    assert kstatus.compute({**newer, "status": of(now)}) == "InProgress"
+
+
+@given(
+    document=documents(),
+    ready=st.integers(0, 3),
+    starting=st.integers(0, 2),
+    old=st.integers(0, 2),
+    heard=st.booleans(),
+)
+@draws(2.5)
+def test_a_status_always_fits_the_schema(
+    document: dict[str, Any], ready: int, starting: int, old: int, heard: bool
+) -> None:
+    signals = Signals(
+        load_errors={"starting-0": "x" * 5000},
+        versions=tuple(map(str, range(100))),
+        mean_batch=4096.0,
+    )
+    told_twice = PlanPart("rate", 10**6, "u" * 5000)
+    huge = (Signal("queueDepth", target=10**6, missing="y" * 5000), Signal("gpuUtilization", 1e6, 80, 10**6, AT))
+    made_of = Decision(AT, "Planner", 0, 3, "w" * 5000, ("hold", "max", "hold"), (told_twice,), huge, "t" * 5000)
+    changes = tuple(Change(AT, 0, 1000, "s" * 5000) for _ in range(10))
+    now = deployed(
+        document,
+        ready=ready,
+        starting=starting,
+        old=old,
+        signals=signals if heard else None,
+        metrics_api=ExternalMetricsApi(ours=False, why="z" * 5000),
+        scaling=PublishedScaling(made_of, changes, "r" * 5000) if heard else PublishedScaling(),
+        refused="v" * 5000 if old else "",
+    )
+    made = of(now)
+
+    assert Status.model_validate_json(json.dumps(made), strict=True).to_dict() == made
+    assert {c["type"] for c in made["conditions"]} >= {"Ready", "Accepted", "ModelLoaded", "ServersReady"}
+
+
+# Strangers
+
+
+def test_a_conflicting_deployment_is_ignored() -> None:
+    strangers = {
+        (kinds.DEPLOYMENT, name): conflicting_object(kinds.DEPLOYMENT, name) for name in ("digits-a", "digits-balancer")
+    }
+    now = scope_of(children=strangers)
+
+    assert reason_and_message(now, "BalancerReady") == ("Unknown", "Unknown")
+    assert "current" not in of(now)["revision"]
+
+
+# Values
+
+
+def test_replicas_are_counted_by_what_they_are() -> None:
+    now = deployed({"replicas": 4}, ready=1, starting=2, old=1, troubled={"unschedulable": "no GPU"})
+
+    assert of(now)["replicas"] == {"total": 4, "ready": 2, "updated": 3, "unschedulable": 2, "pending": 2}
+    assert of(now)["summary"]["ready"] == "2/4"
+
+
+def test_pods_that_leave_are_not_counted() -> None:
+    now = deployed()
+    leaving = pod("leaving", ready=True, deleted=True)
+
+    assert of(replace(now, pods=(*now.pods, leaving)))["replicas"]["total"] == 1
+
+
+def test_the_selector_and_the_addresses_are_those_of_the_children() -> None:
+    made = of(deployed())
+
+    assert made["selector"] == "serving.halcyon.dev/model-deployment=digits,app.kubernetes.io/component=server"
+    assert made["endpoints"] == {"http": "http://digits.team.svc:8000", "grpc": "digits.team.svc:8001"}
+    secured = of(deployed({"traffic": {"tls": {"secretName": "digits-tls"}}}))
+    assert secured["endpoints"]["http"] == "https://digits.team.svc:8000"
+    assert made["runtimeImage"] == "localhost/tritonserver-cpu:24.10"
+
+
+def test_a_spec_that_was_never_accepted_has_only_its_reason() -> None:
+    made = of(scope_of({"replicas": -1}))
+
+    assert set(made) == {"observedGeneration", "conditions", "replicas", "selector", "summary"}
+    assert made["summary"] == {"ready": "0/0", "state": "Invalid"}
+
+
+def test_columns_show_signals_per_replica_and_question_marks_if_missing() -> None:
+    summary = of(deployed(SCALING | {"replicas": 2}, ready=2, signals=HEARD, scaling=decided()))["summary"]
+    missing = replace(DECIDED, signals=(Signal("queueDepth", missing="x"), Signal("gpuUtilization", missing="x")))
+
+    assert (summary["queue"], summary["gpu"], summary["batch"]) == ("12/16", "75", "3.2")
+    unknown = of(deployed(SCALING, signals=Signals(), scaling=decided(missing)))["summary"]
+    assert (unknown["queue"], unknown["gpu"]) == ("?", "?")
+    assert "batch" not in unknown
+
+
+@pytest.mark.parametrize(
+    ("now", "state"),
+    [
+        (deployed(), "Ready"),
+        (deployed(ready=0, starting=1), "Progressing"),
+        (deployed(ready=0, starting=1, server=LATE), "ProgressDeadlineExceeded"),
+        (deployed({"replicas": 0}, ready=0), "ScaledToZero"),
+    ],
+)
+def test_the_state_is_the_reason_that_matters_most(now: Scope, state: str) -> None:
+    assert of(now)["summary"]["state"] == state
+
+
+def test_versions_are_in_the_order_of_their_numbers() -> None:
+    assert of(deployed(signals=Signals(versions=("10", "9", "1"))))["model"]["versions"] == ["1", "9", "10"]
+
+
+def test_the_autoscalers_desired_replicas_and_reason_are_shown() -> None:
+    hpa = {
+        "desiredReplicas": 3,
+        "conditions": [
+            {"type": "AbleToScale", "status": "True", "reason": "ReadyForNewScale", "message": "the same size"},
+            {
+                "type": "ScalingLimited",
+                "status": "True",
+                "reason": "TooManyReplicas",
+                "message": "more than the maximum",
+            },
+        ],
+    }
+    left_to_it = Decision(AT, "Rules", 1, None, "queueDepth 78 at 16 per replica needs 5", signals=SIGNALS)
+    scaling = of(deployed(RULES, metrics_api=OURS, hpa=hpa, scaling=decided(left_to_it)))["scaling"]
+
+    assert (scaling["actuator"], scaling["desired"], scaling["limitedBy"]) == ("HPA", 3, ["max"])
+    assert scaling["why"] == "3 replicas: queueDepth 78 at 16 per replica needs 5; HPA: more than the maximum"
+    assert scaling["actuatorReason"].startswith("Auto: Halcyon serves")
+    assert scaling["signals"][0] == {
+        "name": "queueDepth", "target": "8", "source": "agents", "value": "12.0", "observedAt": NOW,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("able", "why", "limits"),
+    [
+        (("True", "SucceededRescale", "able to update the scale"), "1 replica: by the HPA", None),
+        (
+            ("True", "ScaleDownStabilized", "recent recommendations were higher"),
+            "1 replica: HPA: recent recommendations were higher",
+            ["stabilisation"],
+        ),
+        (("False", "FailedGetScale", "no such scale"), "1 replica: HPA: no such scale", None),
+    ],
+)
+def test_the_informative_messages_of_an_hpa_are_shown(
+    able: tuple[str, str, str], why: str, limits: list[str] | None
+) -> None:
+    said = dict(zip(("status", "reason", "message"), able, strict=True))
+    hpa = {"desiredReplicas": 1, "conditions": [{"type": "AbleToScale"} | said]}
+    scaling = of(deployed(RULES, metrics_api=OURS, hpa=hpa))["scaling"]
+    assert (scaling["why"], scaling.get("limitedBy")) == (why, limits)
+
+
+def test_an_autoscaler_that_has_decided_nothing_yet_wants_nothing() -> None:
+    assert "desired" not in of(deployed(RULES, metrics_api=OURS, hpa={"desiredReplicas": 0}))["scaling"]
+
+
+def test_a_decision_is_shown_with_its_parts_limits_and_predecessors() -> None:
+    parts = (PlanPart("rate", 2, "30 req/s needs 2"), PlanPart("backlog", 1, "3 waiting needs 1"))
+    verdict = replace(DECIDED, parts=parts, limited_by=("hold", "max", "hold"))
+    scaling = of(deployed(SCALING, scaling=decided(verdict, Change(AT, 1, 2, "it rose"))))["scaling"]
+
+    assert (scaling["actuator"], scaling["policy"], scaling["mode"]) == ("Direct", "Planner", "Active")
+    assert (scaling["current"], scaling["desired"], scaling["limitedBy"]) == (1, 2, ["hold", "max"])
+    assert scaling["why"] == "2 replicas: 30 req/s needs 2; no limit applies"
+    assert scaling["parts"][1] == {"name": "backlog", "replicas": 1, "why": "3 waiting needs 1"}
+    assert scaling["decisions"] == [{"time": NOW, "before": 1, "after": 2, "why": "it rose"}]
+    assert scaling["decidedAt"] == NOW
+
+
+def test_a_young_process_adds_nothing_about_an_unreported_model() -> None:
+    before = deployed(SCALING, signals=HEARD, scaling=decided())
+    told = of(before)
+    young = replace(before, signals=None, scaling=replace(decided(UNHEARD), settling=True))
+    young = replace(young, resource={**young.resource, "status": told})
+
+    made = of(young)
+
+    assert made["scaling"] == told["scaling"]
+    assert made["summary"] == told["summary"]
+    assert condition(young, "ScalingActive") == condition(before, "ScalingActive")
+    later = replace(young, scaling=decided(UNHEARD))
+    assert condition(later, "ScalingActive")[0] == "Unknown"
+    assert of(later)["scaling"] != told["scaling"]
+
+
+def test_a_young_process_without_a_status_shows_what_it_knows() -> None:
+    young = deployed(SCALING, scaling=replace(decided(UNHEARD), settling=True))
+
+    assert condition(young, "ScalingActive") == ("Unknown", "Unknown", "no balancer's agent has reported yet")
+    assert "desired" not in of(young)["scaling"]
+
+
+def test_a_condition_of_another_version_or_spec_is_not_taken_over() -> None:
+    before = deployed(SCALING, signals=HEARD, scaling=decided())
+    for change in ({"reason": "NotYetInvented"}, {"observedGeneration": 99}):
+        told = of(before)
+        told["conditions"] = [c | change if c["type"] == "ScalingActive" else c for c in told["conditions"]]
+        young = replace(before, signals=None, scaling=replace(decided(UNHEARD), settling=True))
+        young = replace(young, resource={**young.resource, "status": told})
+        assert condition(young, "ScalingActive")[:2] == ("Unknown", "Unknown")
+
+
+def test_scaling_is_absent_without_an_actuator() -> None:
+    assert "scaling" not in of(deployed())
+    assert "scaling" not in of(deployed(SCALING, foreign_autoscaler="theirs"))
+
+
+def test_a_complete_rollouts_revision_is_in_force_whatever_the_deployments_counts() -> None:
+    now = deployed({"replicas": 2}, ready=1, starting=1, server={"readyReplicas": 0})
+    made = of(now)
+    assert (made["rollout"]["phase"], made["revision"].get("current")) == ("Complete", made["revision"]["target"])
+    nobody = of(deployed({"replicas": 2}, ready=0, starting=2, server={"readyReplicas": 1}))
+    assert (nobody["rollout"]["phase"], nobody["revision"].get("current")) == ("Progressing", None)
+
+
+def test_the_serving_revision_is_shown_until_the_next_is_reached() -> None:
+    settled = deployed()
+    target = make(settled).target
+    assert target is not None
+    assert of(settled)["revision"] == {"current": f"digits-{target.key}", "target": f"digits-{target.key}"}
+
+    before = {"revision": {"current": "digits-0123456789"}}
+    rolling = deployed(ready=0, starting=1, old=1)
+    rolling = replace(rolling, resource={**rolling.resource, "status": before})
+    assert of(rolling)["revision"] == {"current": "digits-0123456789", "target": f"digits-{target.key}"}
+
+
+def test_times_of_conditions_that_did_not_change_stay() -> None:
+    now = deployed()
+    written = of(now)
+    later = status.make(
+        replace(now, resource={**now.resource, "status": written}), make(now), now="2027-01-01T00:00:00Z"
+    )
+
+    assert later == written
+
+
+def test_every_reason_that_a_condition_gives_is_documented() -> None:
+    assert all(reason.value[0].isupper() and reason.value.isalnum() for reason in Reason)

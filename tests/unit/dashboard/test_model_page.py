@@ -1,0 +1,59 @@
+import json
+
+import yaml
+
+from halcyon.dashboard import model_page
+from halcyon.dashboard.history import ChartHistory, ReplicaCounts, Series
+from halcyon.dashboard.ports import UNKNOWN, ModelNumbers, Past
+from tests.unit.dashboard.objects import READY, condition, model, name
+
+NOTHING = Series(0.0, ())
+
+
+def test_conditions_that_need_a_person_come_first() -> None:
+    good, unknown, bad = (
+        condition("BalancerReady", "True"),
+        condition("ModelLoaded", "Unknown"),
+        condition("Accepted", "False"),
+    )
+    page = model_page.page(
+        model(conditions=(READY, good, unknown, bad)), servers=(), balancers=(), numbers=UNKNOWN, newest=NOTHING
+    )
+    assert [c["type"] for c in page["conditions"]] == ["Accepted", "ModelLoaded", "Ready", "BalancerReady"]
+
+
+def test_decisions_are_documents_of_their_own() -> None:
+    decision = {"time": "2026-01-01T12:00:00Z", "before": 1, "after": 3, "why": "queue 96"}
+    page = model_page.page(
+        model(status={"scaling": {"mode": "Active", "decisions": [decision]}}),
+        servers=(),
+        balancers=(),
+        numbers=ModelNumbers(rate=10.0, rejected=1.0),
+        newest=NOTHING,
+    )
+    assert page["decisions"] == [decision]
+    assert page["scaling"] == {"mode": "Active"}
+    assert page["now"]["errors"] == 0.1
+
+
+def test_environment_values_are_hidden_and_the_object_stays_unchanged() -> None:
+    env = [{"name": "KEY", "value": "s3cret"}, {"name": "FROM", "secretKey": {"name": "s", "key": "k"}}]
+    asked = model(spec={"runtime": {"env": env}})
+    made = model_page.spec(asked, '{"max_batch_size":8}')
+    assert yaml.safe_load(made["spec"])["runtime"]["env"] == [{"name": "KEY", "value": model_page.HIDDEN}, env[1]]
+    assert asked["spec"]["runtime"]["env"][0]["value"] == "s3cret"
+    assert json.loads(made["overlay"]) == {"max_batch_size": 8}
+    assert model_page.spec(asked, "")["overlay"] == ""
+
+
+def test_a_series_is_shown_by_field() -> None:
+    history = ChartHistory()
+    for step in range(2):
+        history.add(name(), step * 10.0, ReplicaCounts(replicas=step, ready=None, desired=None), UNKNOWN)
+    told = model_page.series(history.series(name()))
+    assert (told["end"], told["step"], told["replicas"], told["ready"]) == (10.0, 10, [0, 1], [None, None])
+
+
+def test_the_planners_memory_is_shown_if_there_is_a_planner() -> None:
+    assert model_page.past(None) is None
+    assert model_page.past(Past(300.0, 900.0, (1.0, None))) == {"end": 900.0, "step": 300.0, "rate": [1.0, None]}

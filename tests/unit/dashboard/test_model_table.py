@@ -1,0 +1,182 @@
+from typing import Any
+
+import pytest
+
+from halcyon.dashboard.history import ChartHistory, ReplicaCounts
+from halcyon.dashboard.model_table import Fleet, InvalidQuery, TableQuery, row
+from halcyon.dashboard.ports import UNKNOWN, ModelNumbers, Name, Object
+from tests.unit.dashboard.objects import READY, condition, model, name
+
+
+class Site:
+    """A fleet over these objects."""
+
+    def __init__(self, *models: Object) -> None:
+        self.models = {Name(m["metadata"]["namespace"], m["metadata"]["name"]): m for m in models}
+        self.history = ChartHistory()
+        self.fleet = Fleet(self.history)
+        self.version = 0
+        self.read: list[Name] = []
+        self.now: dict[Name, ModelNumbers] = {}
+
+    def page(self, sees: set[str] | None = None, **query: str) -> dict[str, Any]:
+        self.version += 1
+        return self.fleet.page(
+            TableQuery.of(query),
+            names=list(self.models),
+            model=self.models.get,
+            numbers=self._reading,
+            sees=None if sees is None else frozenset(sees),
+            changes=self.version,
+            step=0,
+        )
+
+    def _reading(self, name: Name) -> ModelNumbers:
+        self.read.append(name)
+        return self.now.get(name, UNKNOWN)
+
+    def names(self, **query: str) -> list[str]:
+        return [one["name"] for one in self.page(**query)["rows"]]
+
+
+@pytest.mark.parametrize(
+    ("conditions", "spec", "scaling", "state"),
+    [
+        ((), {}, {}, "unknown"),
+        ((condition("Ready", "Unknown"),), {}, {}, "unknown"),
+        ((condition("Ready", "False"),), {}, {}, "unready"),
+        ((condition("Ready", "False"), condition("Reconciling", "True")), {}, {}, "progressing"),
+        ((READY, condition("Stalled", "True"), condition("Reconciling", "True")), {}, {}, "stalled"),
+        ((READY,), {"replicas": 0}, {}, "zero"),
+        ((READY,), {}, {"limitedBy": ["hold", "max"]}, "limited"),
+        ((READY,), {}, {"limitedBy": ["hold"]}, "ready"),
+        ((READY,), {}, {}, "ready"),
+    ],
+)
+def test_a_state_follows_from_conditions_spec_and_scaling(
+    conditions: tuple[Any, ...], spec: dict[str, Any], scaling: dict[str, Any], state: str
+) -> None:
+    assert row(model(conditions=conditions, spec=spec, status={"scaling": scaling})).state == state
+
+
+def test_a_row_shows_what_the_object_has() -> None:
+    found = row(
+        model(
+            spec={"replicas": 3, "scaling": {"maxReplicas": 8}, "runtime": {"gpu": {"count": 2}}},
+            status={
+                "replicas": {"total": 3, "ready": 2},
+                "summary": {"state": "Ready", "queue": "12/48", "gpu": "71", "batch": "6.4"},
+                "scaling": {"desired": 4, "policy": "Planner", "why": "because"},
+                "cost": {"gpus": 4, "perHour": "10.00", "currency": "EUR"},
+            },
+        )
+    )
+    assert (found.gpus, found.cost, found.currency) == (4, 10.0, "EUR")
+    assert (found.ready, found.replicas, found.desired, found.min, found.max) == (2, 3, 4, 1, 8)
+    assert (found.queue, found.gpu, found.batch) == (12.0, 71.0, 6.4)
+    assert (found.queue_target, found.policy, found.why) == (48.0, "Planner", "because")
+
+
+def test_a_model_without_a_status_has_a_row_without_guesses() -> None:
+    bare = model()
+    del bare["status"]
+    found = row(bare)
+    assert (found.state, found.ready, found.desired, found.max, found.queue, found.queue_target) == (
+        "unknown",
+        None,
+        None,
+        None,
+        None,
+        None,
+    )
+
+
+def test_costs_are_added_up_where_they_are_known() -> None:
+    priced = {"cost": {"gpus": 1, "perHour": "2.50", "currency": "EUR"}}
+    site = Site(model(1), model(2, status=priced), model(3, status=priced))
+    page = site.page(sort="cost", order="descending")
+    assert (page["cost"], page["currency"]) == (5.0, "EUR")
+    assert [one["cost"] for one in page["rows"]] == [2.5, 2.5, None]
+    assert Site(model(1)).page()["cost"] is None
+
+
+def test_pages_are_cut_out_of_what_matches() -> None:
+    site = Site(*(model(n) for n in range(250)))
+    page = site.page(sort="name", offset="100", limit="100")
+    assert [one["name"] for one in page["rows"]] == [f"model-{n:04}" for n in range(100, 200)]
+    assert (page["total"], page["matched"], page["offset"]) == (250, 250, 100)
+    assert len(site.read) == 100  # what is read now is read for the rows in sight only
+    assert site.page(offset="240", limit="100")["rows"][-1]["name"] == "model-0249"
+    assert site.page(offset="900")["rows"] == []
+
+
+def test_every_word_of_the_filter_must_be_there() -> None:
+    site = Site(model(1), model(2, "team-b", status={"summary": {"state": "LoadFailed"}}), model(3, "team-b"))
+    assert site.names(text="team-b", sort="name") == ["model-0002", "model-0003"]
+    assert site.names(text="TEAM-B loadf") == ["model-0002"]
+    assert site.names(text="team-a loadf") == []
+
+
+def test_a_state_can_be_filtered_and_all_are_counted() -> None:
+    site = Site(model(1), model(2, conditions=(condition("Ready", "False"),)), model(3))
+    page = site.page(state="unready")
+    assert [one["name"] for one in page["rows"]] == ["model-0002"]
+    assert (page["counts"]["ready"], page["counts"]["unready"]) == (2, 1)
+
+
+def test_the_worst_come_first_by_default() -> None:
+    stalled = model(9, conditions=(condition("Stalled", "True"),))
+    assert Site(model(1), stalled, model(2)).names() == ["model-0009", "model-0001", "model-0002"]
+
+
+def test_live_numbers_go_before_the_status() -> None:
+    told = {"summary": {"queue": "12/48", "gpu": "?"}}
+    site = Site(model(1, status=told), model(2, status=told))
+    site.now[name(1)] = ModelNumbers(waiting=3.0, gpu=50.0)
+    rows = site.page(sort="name")["rows"]
+    assert [(one["queue"], one["gpu"]) for one in rows] == [(3.0, 50.0), (12.0, None)]
+    site.history.add(name(1), 0.0, ReplicaCounts(replicas=1, ready=1, desired=1), site.now[name(1)])
+    assert site.names(sort="queue") == ["model-0001", "model-0002"]
+
+
+def test_unknown_values_are_last_either_way() -> None:
+    site = Site(*(model(n) for n in range(3)))
+    counts = ReplicaCounts(replicas=1, ready=1, desired=1)
+    site.history.add(name(0), 0.0, counts, ModelNumbers(rate=1.0))
+    site.history.add(name(2), 0.0, counts, ModelNumbers(rate=9.0))
+    assert site.names(sort="rate") == ["model-0000", "model-0002", "model-0001"]
+    assert site.names(sort="rate", order="descending") == ["model-0002", "model-0000", "model-0001"]
+
+
+def test_readers_see_and_count_only_what_they_may() -> None:
+    site = Site(model(1, "team-a"), model(2, "team-b"))
+    page = site.page({"team-b"})
+    assert [one["namespace"] for one in page["rows"]] == ["team-b"]
+    assert page["total"] == sum(page["counts"].values()) == 1
+    assert site.page(set())["total"] == 0
+    assert site.page()["total"] == 2
+
+
+def test_a_model_that_changes_or_goes_changes_the_page() -> None:
+    site = Site(model(1), model(2))
+    site.page()
+    site.models[name(1)] = model(1, version="2", spec={"replicas": 7})
+    del site.models[name(2)]
+    assert [(one["name"], one["replicas"]) for one in site.page()["rows"]] == [("model-0001", 7)]
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ({"state": "odd"}, "state is 'odd'; good: stalled, unready"),
+        ({"sort": "odd"}, "sort is 'odd'; good: state, name"),
+        ({"order": "odd"}, "order is 'odd'; good: ascending, descending"),
+        ({"limit": "201"}, "limit is '201'; good: a number from 1 to 200"),
+        ({"offset": "-1"}, "offset is '-1'; good: a number from 0"),
+        ({"offset": "9" * 50}, "good: a number from 0"),
+        ({"text": "x" * 201}, "text has 201 characters; the limit is 200"),
+    ],
+)
+def test_an_invalid_query_is_named(query: dict[str, str], said: str) -> None:
+    with pytest.raises(InvalidQuery, match=said.replace("(", r"\(")):
+        TableQuery.of(query)

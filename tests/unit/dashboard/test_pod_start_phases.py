@@ -1,0 +1,75 @@
+from typing import Any
+
+import pytest
+
+from halcyon.dashboard import pod_start_phases
+from halcyon.dashboard.ports import DashboardPod
+from tests.unit.dashboard.objects import condition, pod
+
+
+def at(second: int) -> str:
+    return f"2026-01-01T12:00:{second:02}Z"
+
+
+def since(kind: str, status: str, second: int, **more: str) -> dict[str, Any]:
+    return {
+        **condition(kind, status, more.get("reason", ""), more.get("message", "")),
+        "lastTransitionTime": at(second),
+    }
+
+
+BOUND = since("PodScheduled", "True", 1)
+FETCHED = {"terminated": {"exitCode": 0, "startedAt": at(5), "finishedAt": at(9)}}
+RUNS = {"running": {"startedAt": at(10)}}
+TURN = {"waiting": {"reason": "PodInitializing"}}
+
+
+def took(made: dict[str, Any]) -> list[tuple[str, float | None]]:
+    """Phases with their seconds; None for the one that lasts."""
+    return [(p.name, None if p.end is None else p.end - p.begin) for p in pod_start_phases.phases(made)]
+
+
+def test_a_start_is_shown_from_its_creation_until_it_is_ready() -> None:
+    made = pod(conditions=(BOUND, since("Ready", "True", 17)), fetch=FETCHED, server=RUNS, phase="Running")
+    assert took(made) == [("pending", 1), ("pulling", 4), ("fetching", 4), ("starting", 1), ("loading", 7)]
+    told = pod_start_phases.pod_document(DashboardPod(made, "ready"))
+    assert (told["state"], told["revision"], told["slot"], told["restarts"]) == ("ready", "abc", "a", 0)
+    assert told["ready_at"] - told["created"] == 17
+    assert told["phases"][0] == {"name": "pending", "begin": told["created"], "end": told["created"] + 1}
+
+
+@pytest.mark.parametrize(
+    ("made", "lasts", "known"),
+    [
+        (pod(), "pending", 1),
+        (pod(conditions=(since("PodScheduled", "False", 1),)), "pending", 1),
+        (pod(conditions=(BOUND,)), "pulling", 2),
+        (pod(conditions=(BOUND,), fetch=TURN, server=TURN), "pulling", 2),
+        (pod(conditions=(BOUND,), fetch={"running": {"startedAt": at(5)}}, server=TURN), "fetching", 3),
+        (pod(conditions=(BOUND,), fetch=FETCHED, server=TURN), "starting", 4),
+        (pod(conditions=(BOUND, since("Ready", "False", 0)), fetch=FETCHED, server=RUNS), "loading", 5),
+    ],
+)
+def test_a_pod_on_its_way_is_in_the_phase_that_lasts(made: dict[str, Any], lasts: str, known: int) -> None:
+    found = took(made)
+    assert found[-1] == (lasts, None)
+    assert len(found) == known
+
+
+def test_a_restarted_pod_shows_no_times_of_its_first_start() -> None:
+    crashed = {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}
+    waits = {"waiting": {"reason": "CrashLoopBackOff"}}
+    made = pod(conditions=(BOUND,), fetch=FETCHED, server=waits, restarts=3, last=crashed)
+    assert [name for name, _ in took(made)] == ["pending", "pulling", "fetching"]
+    assert pod_start_phases.pod_document(DashboardPod(made, "failed", "ContainerFailed", "why"))["restarts"] == 3
+
+
+def test_a_pod_that_is_ready_has_no_phase_that_lasts() -> None:
+    made = pod(conditions=(BOUND, since("Ready", "True", 17)), phase="Running")
+    assert took(made) == [("pending", 1)]
+
+
+def test_a_ready_time_before_the_server_ran_is_not_of_this_start() -> None:
+    later = {"running": {"startedAt": at(50)}}
+    made = pod(conditions=(BOUND, since("Ready", "True", 40)), fetch=FETCHED, server=later, phase="Running")
+    assert [name for name, _ in took(made)] == ["pending", "pulling", "fetching", "starting"]

@@ -1,0 +1,153 @@
+"""Archives of models, whole and otherwise."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from halcyon.fetch import archive as module
+from halcyon.fetch.archive import inside, unpack
+from halcyon.fetch.errors import SourceError
+
+MIB = 2**20
+
+
+def packed(*members: tarfile.TarInfo | tuple[str, bytes], mode: str = "w:gz") -> io.BytesIO:
+    """An archive of files (name, content) and of other members."""
+    made = io.BytesIO()
+    with tarfile.open(fileobj=made, mode=mode) as archive:  # type: ignore[call-overload]  # the mode is a variable
+        for member in members:
+            if isinstance(member, tarfile.TarInfo):
+                archive.addfile(member)
+            else:
+                info = tarfile.TarInfo(member[0])
+                info.size = len(member[1])
+                archive.addfile(info, io.BytesIO(member[1]))
+    made.seek(0)
+    return made
+
+
+def link(name: str, target: str, kind: bytes = tarfile.SYMTYPE) -> tarfile.TarInfo:
+    info = tarfile.TarInfo(name)
+    info.type, info.linkname = kind, target
+    return info
+
+
+def refusal(stream: io.BytesIO, folder: Path, limit: int = MIB) -> str:
+    with pytest.raises(SourceError) as error:
+        unpack(stream, folder, limit_bytes=limit)
+    return str(error.value)
+
+
+@pytest.mark.parametrize("mode", ["w", "w:gz", "w:xz"])
+def test_files_and_folders_come_out_as_they_were(tmp_path: Path, mode: str) -> None:
+    folder = tarfile.TarInfo("./1")
+    folder.type = tarfile.DIRTYPE
+    stream = packed(folder, ("./1/model.onnx", b"x" * 5000), ("config.pbtxt", b""), mode=mode)
+    assert unpack(stream, tmp_path, limit_bytes=5000) == 5000
+    assert (tmp_path / "1/model.onnx").read_bytes() == b"x" * 5000
+    assert (tmp_path / "config.pbtxt").read_bytes() == b""
+
+
+@pytest.mark.parametrize("name", ["../x", "/etc/passwd", "1/../../x", "", ".", "a\0b"])
+def test_a_name_that_leads_out_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(SourceError, match="leads out of the model's folder"):
+        inside(name)
+    if name and "\0" not in name:
+        inner = tmp_path / "inner"
+        inner.mkdir()
+        assert "leads out" in refusal(packed((name, b"x"), mode="w"), inner)
+        assert list(tmp_path.iterdir()) == [inner]
+        assert list(inner.iterdir()) == []
+
+
+@given(st.text(min_size=1))
+def test_a_path_stays_inside_whatever_the_name(name: str) -> None:
+    try:
+        path = inside(name)
+    except SourceError:
+        return
+    assert not path.is_absolute()
+    assert ".." not in path.parts
+
+
+@pytest.mark.parametrize(
+    "member",
+    [
+        link("1", "/etc"), link("1/a", "../../x"), link("1/a", "1/b", tarfile.LNKTYPE), link("1/a", "", tarfile.CHRTYPE),
+        link("1/a", "", tarfile.FIFOTYPE),
+    ],
+)  # fmt: skip
+def test_links_and_devices_are_refused_with_what_to_do(tmp_path: Path, member: tarfile.TarInfo) -> None:
+    said = refusal(packed(("1/b", b"x"), member), tmp_path)
+    assert f"{member.name} in the archive is a link or a device" in said
+    assert "tar --dereference" in said
+
+
+def test_a_bomb_stops_at_the_limit_before_it_is_written(tmp_path: Path) -> None:
+    said = refusal(packed(("1/a", b"\0" * (2 * MIB))), tmp_path)
+    assert "sizeLimit is 0.0 GiB; raise it" in said
+    assert sum(file.stat().st_size for file in tmp_path.rglob("*")) <= MIB
+    said = refusal(packed(*((f"1/{n}", b"\0" * (MIB // 2)) for n in range(3))), tmp_path)
+    assert "sizeLimit" in said
+
+
+def test_a_file_of_endless_names_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_FILES", 3)
+    assert "more than 3 entries" in refusal(packed(*((f"1/{n}", b"") for n in range(4))), tmp_path)
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        lambda _: b"",
+        lambda _: b"<html>not found</html>" * 100,
+        lambda whole: whole[: len(whole) // 2],
+        lambda whole: whole[:40] + b"\xff" * 40 + whole[80:],
+    ],
+    ids=["empty", "a page", "cut", "damaged"],
+)
+def test_a_broken_archive_is_reported(tmp_path: Path, broken: Callable[[bytes], bytes]) -> None:
+    content = bytes(range(256)) * 64
+    whole = packed(("1/model.onnx", content)).getvalue()
+    assert "not a complete tar archive" in refusal(io.BytesIO(broken(whole)), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("packed_as", "comes_as"), [(0o755, 0o755), (0o100, 0o755), (0o6755, 0o755), (0o600, 0o644), (0o666, 0o644)]
+)
+def test_a_file_keeps_its_execute_bit_and_no_more_of_its_mode(tmp_path: Path, packed_as: int, comes_as: int) -> None:
+    first, info = tarfile.TarInfo("1/run"), tarfile.TarInfo("1/run")
+    first.mode, info.mode = 0o777, packed_as
+    unpack(packed(first, info), tmp_path, limit_bytes=MIB)
+    assert (tmp_path / "1/run").stat().st_mode & 0o7777 == comes_as
+
+
+def test_an_empty_folder_of_an_archive_comes_out(tmp_path: Path) -> None:
+    folders = [tarfile.TarInfo(name) for name in ("./", "./1/", ".")]
+    for folder in folders:
+        folder.type = tarfile.DIRTYPE
+    unpack(packed(*folders, ("config.pbtxt", b"c")), tmp_path, limit_bytes=MIB)
+    assert (tmp_path / "1").is_dir()
+
+
+@pytest.mark.parametrize("names", [("1", "1/model.py"), ("1/model.py", "1"), ("1", "1/")])
+def test_a_file_and_a_folder_of_one_name_are_refused_by_name(tmp_path: Path, names: tuple[str, str]) -> None:
+    members: list[tarfile.TarInfo | tuple[str, bytes]] = [(name, b"x") for name in names]
+    if names[1].endswith("/"):
+        members[1] = tarfile.TarInfo(names[1])
+        members[1].type = tarfile.DIRTYPE
+    said = refusal(packed(*members), tmp_path)
+    assert (
+        f"{names[1].rstrip('/')} in the model's source can't be written: a file and a folder have the same name" in said
+    )
+
+
+def test_a_name_longer_than_a_file_name_may_be_is_refused(tmp_path: Path) -> None:
+    assert "a name may have at most 255 bytes" in refusal(packed(("1/" + "n" * 300, b"x")), tmp_path)

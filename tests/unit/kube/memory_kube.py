@@ -1,0 +1,158 @@
+"""An API server's stand-in, in memory: objects, versions and conflicts, and faults as a test wants them.
+
+It knows what an elector, a recorder and an informer need and no more; what the real one does is tested on the real one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import AsyncGenerator, Callable, Mapping
+from typing import Any
+
+from typing_extensions import override
+
+from halcyon.kube import errors
+from halcyon.kube.client import FIELD_MANAGER, Kube, Object
+from halcyon.kube.kinds import Kind
+from tests.unit.control.copies import copied
+
+Fault = Callable[[str], str]
+"""Told the verb; says `ok`, `refuse` (an error before the write), `lose` (an error after it), `hang` or `hang after`."""
+
+
+def no_fault(_: str) -> str:
+    """All is well."""
+    return "ok"
+
+
+def _merge(old: Any, new: Any) -> Any:  # any JSON value
+    if not (isinstance(old, dict) and isinstance(new, Mapping)):
+        return new
+    merged = {k: v for k, v in old.items() if new.get(k, ...) is not None}
+    return merged | {k: _merge(old.get(k), v) for k, v in new.items() if v is not None}
+
+
+class MemoryKube(Kube):
+    """Objects by kind, namespace and name."""
+
+    def __init__(self) -> None:
+        self.objects: dict[tuple[Kind, str, str], Object] = {}
+        self._versions = itertools.count(1)
+
+    def seen_by(self, fault: Fault) -> Faulty:
+        """The same objects, by a connection with faults."""
+        return Faulty(self, fault)
+
+    def _put(self, where: tuple[Kind, str, str], obj: Object) -> Object:
+        stored = copied(obj)
+        stored["metadata"]["resourceVersion"] = str(next(self._versions))
+        self.objects[where] = stored
+        return copied(stored)
+
+    @override
+    async def get(self, kind: Kind, namespace: str, name: str) -> Object | None:
+        return copied(self.objects.get((kind, namespace, name)))
+
+    @override
+    async def create(self, kind: Kind, obj: Object, *, namespace: str = "", dry_run: bool = False) -> Object:
+        meta = obj["metadata"]
+        name = meta.get("name") or f"{meta['generateName']}{next(self._versions)}"
+        if dry_run:
+            return copied(obj)
+        if (kind, namespace, name) in self.objects:
+            raise errors.Conflicted(409, f"{kind.plural} {name} already exists")
+        return self._put((kind, namespace, name), obj)
+
+    @override
+    async def patch(
+        self, kind: Kind, namespace: str, name: str, body: Mapping[str, Any], *, subresource: str = ""
+    ) -> Object:
+        there = self.objects[kind, namespace, name]
+        wanted = body.get("metadata", {}).get("resourceVersion")
+        if wanted is not None and wanted != there["metadata"]["resourceVersion"]:
+            raise errors.Conflicted(409, f"{kind.plural} {name} is not {wanted}")
+        return self._put((kind, namespace, name), _merge(there, body))
+
+    @override
+    async def apply(
+        self, kind: Kind, obj: Object, *, force: bool = True, subresource: str = "", manager: str = FIELD_MANAGER
+    ) -> Object:
+        # How server-side apply merges is the API server's to say: tests/integration has a real one.
+        raise NotImplementedError
+
+    @override
+    async def scale(self, kind: Kind, obj: Object, *, before: int, after: int) -> Object:
+        where = (kind, obj["metadata"]["namespace"], obj["metadata"]["name"])
+        there = self.objects[where]
+        if (there["metadata"]["uid"], there["spec"]["replicas"]) != (obj["metadata"]["uid"], before):
+            raise errors.Conflicted(409, f"{kind.plural} {where[2]} has not {before} replicas")
+        return self._put(where, _merge(there, {"spec": {"replicas": after}}))
+
+    @override
+    async def delete(self, kind: Kind, namespace: str, name: str, *, uid: str | None = None) -> None:
+        self.objects.pop((kind, namespace, name), None)
+
+    @override
+    async def evict(self, namespace: str, pod: str) -> None:
+        raise NotImplementedError
+
+    @override
+    async def list(
+        self, kind: Kind, *, namespace: str = "", selector: str = "", metadata_only: bool = False
+    ) -> tuple[list[Object], str]:
+        raise NotImplementedError
+
+    @override
+    def watch(
+        self, kind: Kind, *, since: str, namespace: str = "", selector: str = "", metadata_only: bool = False
+    ) -> AsyncGenerator[tuple[str, Object], None]:
+        raise NotImplementedError
+
+
+class Faulty(MemoryKube):
+    """A connection to the objects of another, with faults."""
+
+    def __init__(self, behind: MemoryKube, fault: Fault) -> None:
+        super().__init__()
+        self._behind = behind
+        self._fault = fault
+        self.objects = behind.objects
+        self._versions = behind._versions
+
+    async def _before(self, verb: str) -> str:
+        fate = self._fault(verb)
+        if fate == "hang":
+            await asyncio.Event().wait()
+        if fate == "refuse":
+            raise errors.Unreachable(f"{verb}: no answer")
+        return fate
+
+    async def _after(self, verb: str, fate: str) -> None:
+        if fate == "hang after":
+            await asyncio.Event().wait()
+        if fate == "lose":
+            raise errors.Unreachable(f"{verb}: the answer was lost")
+
+    @override
+    async def get(self, kind: Kind, namespace: str, name: str) -> Object | None:
+        fate = await self._before("get")
+        found = await super().get(kind, namespace, name)
+        await self._after("get", fate)
+        return found
+
+    @override
+    async def create(self, kind: Kind, obj: Object, *, namespace: str = "", dry_run: bool = False) -> Object:
+        fate = await self._before("create")
+        made = await super().create(kind, obj, namespace=namespace, dry_run=dry_run)
+        await self._after("create", fate)
+        return made
+
+    @override
+    async def patch(
+        self, kind: Kind, namespace: str, name: str, body: Mapping[str, Any], *, subresource: str = ""
+    ) -> Object:
+        fate = await self._before("patch")
+        made = await super().patch(kind, namespace, name, body, subresource=subresource)
+        await self._after("patch", fate)
+        return made

@@ -1,0 +1,82 @@
+"""The layout of the tests: the folders of tests/unit are those of the packages, and names are short and plain (CONTRIBUTING.md)."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import Counter
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+TESTS = ROOT / "tests"
+PACKAGES = (ROOT / "operator" / "halcyon", *ROOT.glob("*/halcyon_*"))
+MODULES = sorted(TESTS.rglob("test_*.py"))
+MAX_MODULES = 16
+MAX_WORDS = 12
+BANNED = {"told", "tells", "tell", "heard", "hears", "hear", "anew", "whoever", "nobody", "somebody"}
+"""Words of the glossary in CONTRIBUTING.md that name no thing of the field."""
+PRONOUNS = {
+    "it",
+    "its",
+    "they",
+    "he",
+    "she",
+    "who",
+    "whom",
+    "whose",
+    "what",
+    "whatever",
+    "there",
+    "nothing",
+    "something",
+    "everything",
+}
+"""Words that no name begins with: a test has a domain noun as its subject."""
+
+
+def names(module: Path) -> list[str]:
+    tree = ast.parse(module.read_bytes())
+    functions = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+    return [function.name for function in functions if function.name.startswith("test_")]
+
+
+NAMES = [(str(module.relative_to(ROOT)), name) for module in MODULES for name in names(module)]
+
+
+def test_folders_of_unit_tests_are_those_of_the_packages() -> None:
+    unit = TESTS / "unit"
+    folders = {module.parent.relative_to(unit) for module in unit.rglob("test_*.py")}
+    folders |= {parent for folder in folders for parent in folder.parents}
+    # The command line is a package of its own, whose tests are in the folder of its name.
+    known = {folder.relative_to(package) for package in PACKAGES for folder in package.rglob("*") if folder.is_dir()}
+    known |= {
+        Path(package.name.removeprefix("halcyon_")) / folder.relative_to(package)
+        for package in PACKAGES
+        for folder in (package, *package.rglob("*"))
+        if folder.is_dir()
+    }
+    assert len(folders) > 30
+    assert [str(folder) for folder in sorted(folders - known) if folder.parts] == []
+
+
+def test_folders_hold_at_most_sixteen_test_modules() -> None:
+    held = Counter(str(module.parent.relative_to(ROOT)) for module in MODULES)
+    assert {folder: count for folder, count in held.items() if count > MAX_MODULES} == {}
+
+
+def test_names_have_at_most_twelve_words() -> None:
+    assert len(NAMES) > 2000
+    assert [found for found in NAMES if len(found[1].split("_")) - 1 > MAX_WORDS] == []
+
+
+def test_names_have_no_banned_word() -> None:
+    assert [found for found in NAMES if BANNED & set(found[1].split("_"))] == []
+
+
+def test_names_begin_with_a_noun_and_not_with_a_pronoun() -> None:
+    subject = re.compile(rf"test_(({'|'.join(sorted(PRONOUNS))})_|one_(that|who|whose|of)_)")
+    assert [found for found in NAMES if subject.match(found[1])] == []
+
+
+def test_names_are_unique_in_their_module() -> None:
+    assert [found for found, count in Counter(NAMES).items() if count > 1] == []
