@@ -255,11 +255,11 @@ def _of_kubernetes(name: str, used: dict[str, Schema]) -> Schema:
 def table(root: ChartValue) -> str:
     """Rows of what each value is, and means."""
     rows = ["| value | default | meaning |", "| --- | --- | --- |"]
-    rows += [f"| `{value.path}` | {_default(value.default)} | {_escaped(value.text)} |" for value in _told(root)]
+    rows += [f"| `{value.path}` | {_default(value.default)} | {_escaped(value.text)} |" for value in _documented(root)]
     return "\n".join(rows) + "\n"
 
 
-def _told(value: ChartValue) -> Iterator[ChartValue]:
+def _documented(value: ChartValue) -> Iterator[ChartValue]:
     for part in value.parts.values():
         if part.text and not part.parts:
             yield part
@@ -270,7 +270,7 @@ def _told(value: ChartValue) -> Iterator[ChartValue]:
             )
             yield from own.values()
         elif part.parts:
-            yield from _told(part)
+            yield from _documented(part)
         else:
             raise ValuesError(f"values.yaml: {part.path} needs a comment that begins with `# --`: what it means")
 

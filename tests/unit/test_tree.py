@@ -43,46 +43,6 @@ BANNED = {
     ),
 }
 """Words that no name may have: CONTRIBUTING.md, "Names and words", has the ones to use."""
-EXCEPTIONS = {
-    ("halcyon_cli.commands.watch", "trouble"),
-    ("halcyon_cli.diagnose.model_rules", "unheard"),
-    ("halcyon_cli.explain.build", "ceiling"),
-    ("halcyon_cli.plan.child_diff", "told"),
-    ("halcyon_cli.plan.preview", "told"),
-    ("halcyon.control.autoscaling.balancer_errors", "hear"),
-    ("halcyon.control.autoscaling.balancer_errors", "troubles"),
-    ("halcyon.control.autoscaling.loop", "heard"),
-    ("halcyon.control.autoscaling.loop", "unheard"),
-    ("halcyon.control.autoscaling.model_signals", "heard"),
-    ("halcyon.control.desired.plan", "strangers"),
-    ("halcyon.control.objects.pods", "trouble"),
-    ("halcyon.control.objects.pods", "troubles"),
-    ("halcyon.control.reconcile.pod_notices", "tell"),
-    ("halcyon.control.reconcile.reconciler", "tell"),
-    ("halcyon.control.rollout.canary_analysis", "verdict"),
-    ("halcyon.control.rollout.observed", "heard"),
-    ("halcyon.control.rollout.observed", "roomless"),
-    ("halcyon.control.rollout.rollout", "trail"),
-    ("halcyon.control.rollout.rollout", "untold"),
-    ("halcyon.control.rollout.rollout_record", "hear"),
-    ("halcyon.control.rollout.sequence_models", "tells"),
-    ("halcyon.control.runtime.operator", "hear"),
-    ("halcyon.control.state.cluster_state", "nobody"),
-    ("halcyon.control.state.cluster_state", "told"),
-    ("halcyon.control.state.cluster_state", "trouble"),
-    ("halcyon.control.state.scope", "verdict"),
-    ("halcyon.control.status.routes", "told"),
-    ("halcyon.control.status.scaling", "told"),
-    ("halcyon.control.status.scaling", "verdict"),
-    ("halcyon.dashboard.client_latency", "nobody"),
-    ("halcyon.dashboard.pod_start_phases", "told"),
-    ("halcyon.dashboard.whatif", "told"),
-    ("halcyon.kube.event_recorder", "tell"),
-    ("halcyon.kube.rbac_denials", "told"),
-    ("halcyon.monitoring.metric", "told"),
-    ("halcyon_simulator.benchmark.statistics", "verdict"),
-}
-"""Names (module, word) that still have one. Remove the lines as the names go; add none."""
 
 
 @cache
@@ -199,8 +159,7 @@ def test_no_name_has_a_word_that_the_glossary_bans() -> None:
     assert words("_HEAR_WITHIN_S") == {"hear", "within", "s"}
     assert words("CanaryVerdict") == {"canary", "verdict"}
     used = {(module, word) for module in MODULES for name in names(module) for word in words(name) & BANNED}
-    assert sorted(used - EXCEPTIONS) == []
-    assert sorted(EXCEPTIONS - used) == []
+    assert sorted(used) == []
 
 
 def test_imports_of_modules_and_folders_have_no_circles() -> None:

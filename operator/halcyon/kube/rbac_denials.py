@@ -98,7 +98,7 @@ class RbacDenials:
             for right in rights:
                 log.warning(
                     "a permission is missing: add the rules of the chart's role to the operator's role",
-                    extra={**_told(right), "namespace": request.namespace},
+                    extra={**_log_fields(right), "namespace": request.namespace},
                 )
 
     def answered(self, method: str, path: str, *, watching: bool = False) -> None:
@@ -107,7 +107,7 @@ class RbacDenials:
             return
         found = self._lacks.pop(_Request(*asked(method, path, watching=watching)), None)
         for right in found.rights if found else ():
-            log.info("a missing permission has been granted", extra=_told(right))
+            log.info("a missing permission has been granted", extra=_log_fields(right))
 
     @property
     def missing(self) -> tuple[Right, ...]:
@@ -134,5 +134,5 @@ class RbacDenialsPage(Collector):
         yield family
 
 
-def _told(right: Right) -> dict[str, str]:
+def _log_fields(right: Right) -> dict[str, str]:
     return {"group": right.group, "resource": right.resource, "verb": right.verb}

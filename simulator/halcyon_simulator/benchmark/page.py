@@ -117,7 +117,7 @@ def _summary(points: Mapping[Cell, Sequence[PolicyPoint]]) -> list[str]:
         if own is None:
             continue
         near, whole = statistics.nearest(own, others), _own(listed, BALANCED)
-        verdicts = [statistics.verdict(own, others), "-" if whole is None else statistics.verdict(whole, others)]
+        verdicts = [statistics.standing(own, others), "-" if whole is None else statistics.standing(whole, others)]
         all_verdicts.append(verdicts)
         turns, p99 = own.mean("direction_changes_per_h"), own.mean("p99_ms")
         rows.append(

@@ -206,7 +206,7 @@ def deciding(point: PolicyPoint, peers: Sequence[PolicyPoint]) -> list[PolicyPoi
     return [peer for peer in peers if peer in near or beats(peer, point)]
 
 
-def verdict(point: PolicyPoint, peers: Sequence[PolicyPoint]) -> str:
+def standing(point: PolicyPoint, peers: Sequence[PolicyPoint]) -> str:
     """Return `behind` if a peer beats the point, `win` if the point beats the nearest peer, else `front` or `level`.
 
     `front`: no peer's point has both figures as good or better. `level`: one has by its mean, but not with 95 % confidence.

@@ -154,7 +154,7 @@ class Judged:
             made_pod = server(told.pod, ready=True, revision=self.revisions[told.slot])
             made_pod["metadata"]["labels"][names.SLOT_LABEL] = told.slot
             servers.append(made_pod)
-        return self.watch.verdict(self.key, servers)
+        return self.watch.result(self.key, servers)
 
 
 async def test_a_canary_that_answers_later_is_gone_back_from(balanced: Balanced) -> None:

@@ -242,16 +242,16 @@ def test_a_win_is_no_worse_in_one_figure_and_better_in_another() -> None:
     better = _point("halcyon", (4.9, 1.2), (5.2, 1.31), (4.8, 1.22))
     assert statistics.beats(better, peer)
     assert not statistics.beats(peer, better)
-    assert statistics.verdict(better, [peer]) == "win"
-    assert statistics.verdict(peer, [better]) == "behind"
+    assert statistics.standing(better, [peer]) == "win"
+    assert statistics.standing(peer, [better]) == "behind"
 
 
 def test_a_difference_that_may_be_chance_is_no_win() -> None:
     peer = _point("kpa", (5.0, 1.5), (5.0, 1.5), (5.0, 1.5))
     mixed = _point("halcyon", (5.0, 1.2), (5.0, 1.7), (5.0, 1.45))
     assert not statistics.beats(mixed, peer)
-    assert statistics.verdict(mixed, [peer]) == "front"
-    assert statistics.verdict(peer, [mixed]) == "level"
+    assert statistics.standing(mixed, [peer]) == "front"
+    assert statistics.standing(peer, [mixed]) == "level"
     assert not statistics.beats(_point("halcyon", (1.0, 1.0)), _point("kpa", (2.0, 2.0)))
 
 

@@ -155,10 +155,6 @@ class ModelSignals:
         """Return the uid of the ModelDeployment; empty if there is none."""
         return str(((self.caches.resources.get(key) or {}).get("metadata") or {}).get("uid", ""))
 
-    def is_heard(self, key: Key) -> bool:
-        """Return whether any agent has reported on the model."""
-        return self.hub.has_model(key.namespace, key.name)
-
     def by_rules(self, key: Key, spec: Spec | None) -> RulesInput:
         """Return the input of the policy Rules."""
         read, observation, source = self._by_rules(key, spec)

@@ -72,7 +72,7 @@ class ReconcilePlan:
     """Objects that others refer to. They are applied first."""
     then: tuple[Object, ...] = ()
     delete: tuple[tuple[Kind, str], ...] = ()
-    strangers: tuple[ConflictingObject, ...] = ()
+    conflicts: tuple[ConflictingObject, ...] = ()
     lingers: bool = False
     """Whether something is still there that ends by itself, after which more has to be deleted."""
     outdated: tuple[str, ...] = ()
@@ -129,11 +129,11 @@ def make(view: Scope) -> ReconcilePlan:
     actuator, why = _actuator(view, spec, foreign)
     first = [*_records(view, rolled, acceptance), *routing.first(view, spec)]
     then = _children(view, spec, rolled, actuator)
-    strangers = _strangers(view, [*first, *then])
-    if strangers:
+    conflicts = _conflicting_objects(view, [*first, *then])
+    if conflicts:
         # Create nothing new for a ModelDeployment that can't be complete; keep the objects that are already ours up to date.
         first, then = _existing(view, first), _existing(view, then)
-        acceptance = _conflict(strangers)
+        acceptance = _conflict(conflicts)
     return ReconcilePlan(
         acceptance=acceptance,
         spec=spec,
@@ -145,7 +145,7 @@ def make(view: Scope) -> ReconcilePlan:
         then=tuple(then),
         delete=tuple(_surplus(view, spec, rolled, actuator)),
         lingers=routing.lingers(view, spec),
-        strangers=tuple(strangers),
+        conflicts=tuple(conflicts),
         outdated=outdated,
     )
 
@@ -289,7 +289,7 @@ def counts(view: Scope, plan: ReconcilePlan) -> tuple[int, int, int]:
     return plan.replicas, len(live), sum(pods.is_ready(p) for p in live)
 
 
-def _strangers(view: Scope, objects: list[Object]) -> list[ConflictingObject]:
+def _conflicting_objects(view: Scope, objects: list[Object]) -> list[ConflictingObject]:
     found = []
     for wanted in objects:
         there = view.children.get((kind_of(wanted), wanted["metadata"]["name"]))
@@ -302,9 +302,9 @@ def _strangers(view: Scope, objects: list[Object]) -> list[ConflictingObject]:
     return found
 
 
-def _conflict(strangers: list[ConflictingObject]) -> Acceptance:
-    said = ", ".join(f"{s.kind} {s.name}" for s in strangers)
-    if all(s.leaving for s in strangers):
+def _conflict(conflicts: list[ConflictingObject]) -> Acceptance:
+    said = ", ".join(f"{s.kind} {s.name}" for s in conflicts)
+    if all(s.leaving for s in conflicts):
         message = f"waiting for the deletion of {said}, which belonged to a deleted ModelDeployment of the same name"
     else:
         message = (

@@ -55,11 +55,11 @@ def stage(pod: Object) -> Stage:
         word, said = status.get("reason") or "", status.get("message") or ""
         return Stage("failed", word or "Failed", said) if phase == "Failed" else Stage("ended", word, said)
     if pods.is_unschedulable(pod):
-        found = pods.trouble([pod])
+        found = pods.failure([pod])
         return Stage("pending", "Unschedulable", found.message if found else "")
     if pods.is_ready(pod):
         return Stage("ready")
-    if (found := pods.trouble([pod])) is not None:
+    if (found := pods.failure([pod])) is not None:
         return Stage("failed", str(found.reason), found.message)
     if condition(pod, "PodScheduled").get("status") != "True":
         return Stage("pending")

@@ -149,9 +149,9 @@ def revision(pod: Object) -> str:
 _PULL = {"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "RegistryUnavailable"}
 
 
-def trouble(pods: Iterable[Object]) -> PodFailure | None:
+def failure(pods: Iterable[Object]) -> PodFailure | None:
     """Return the most informative failure of these pods by the order of reasons, then by pod name; None if there is none."""
-    found = [t for pod in pods if is_live(pod) and not is_ready(pod) for t in _troubles(pod)]
+    found = [t for pod in pods if is_live(pod) and not is_ready(pod) for t in _failures(pod)]
     order = [
         Reason.MODEL_CONFIG_INVALID,
         Reason.MODEL_SOURCE_NOT_FOUND,
@@ -163,7 +163,7 @@ def trouble(pods: Iterable[Object]) -> PodFailure | None:
     return min(found, key=lambda t: (order.index(t.reason), t.pod), default=None)
 
 
-def _troubles(pod: Object) -> list[PodFailure]:
+def _failures(pod: Object) -> list[PodFailure]:
     name = pod["metadata"]["name"]
     if is_unschedulable(pod):
         return [PodFailure(Reason.UNSCHEDULABLE, str(condition(pod, "PodScheduled").get("message")), name)]

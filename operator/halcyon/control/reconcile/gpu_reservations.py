@@ -142,7 +142,7 @@ class GpuReservations:
 
 def _asked(plan: ReconcilePlan, spec: Spec) -> int:
     """Return the maximum GPUs of a plan: its maximum replicas times the GPUs of the largest pod among the revisions that it keeps."""
-    if plan.strangers and not any(map(is_servers, plan.then)):
+    if plan.conflicts and not any(map(is_servers, plan.then)):
         return 0
     slots = () if plan.rollout is None else plan.rollout.slots
     return replicas(spec) * max([spec.runtime.gpu.count, *(server.gpus(slot.revision.template) for slot in slots)])

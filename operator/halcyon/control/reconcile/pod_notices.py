@@ -14,16 +14,16 @@ if TYPE_CHECKING:
     from halcyon.kube.client import Object
     from halcyon.kube.kinds import Key
 
-Tell = Callable[[str, str, str], None]
+SendNotice = Callable[[str, str, str], None]
 """Function that sends a notice: namespace and name of a model, and the text for its agents."""
 
 
 class PodNotices:
     """The sender of notices, driven by changes of pods."""
 
-    def __init__(self, caches: ClusterState, tell: Tell) -> None:
+    def __init__(self, caches: ClusterState, send: SendNotice) -> None:
         """Subscribe to changes of pods in the caches."""
-        self._tell = tell
+        self._send = send
         caches.pods.listeners.append(self._changed)
 
     def _changed(self, key: Key, before: Object | None, after: Object | None) -> None:
@@ -32,7 +32,7 @@ class PodNotices:
             return
         notice = of_change(before, after)
         if notice is not None:
-            self._tell(key.namespace, owner, notice.to_json())
+            self._send(key.namespace, owner, notice.to_json())
 
 
 def of_change(before: Object | None, after: Object) -> Notice | None:

@@ -213,7 +213,7 @@ class Reconciler:
             delays.append(REJECTED_WRITE_REQUEUE_S)
         if planned.lingers:
             delays.append(BALANCER_DRAIN_REQUEUE_S)
-        if planned.strangers:
-            leaving = all(s.leaving for s in planned.strangers)
+        if planned.conflicts:
+            leaving = all(s.leaving for s in planned.conflicts)
             delays.append(DELETION_REQUEUE_S if leaving else CONFLICT_REQUEUE_S)
         return Result(min((d for d in delays if d is not None), default=None))

@@ -106,7 +106,7 @@ class ScopeBuilder:
             foreign_autoscaler=hpa_name(foreign[0]) if foreign else "",
             foreign_below={name: hpa_name(hpas[0]) for name, hpas in below.items() if hpas},
             scaling=self.scaling.published(key),
-            canary=self.canaries.verdict(key, caches.pods.find(key.namespace, key.name)),
+            canary=self.canaries.result(key, caches.pods.find(key.namespace, key.name)),
             costs=self.costs.published(key),
             accepted=self.accepted.get(key),
             troubles=self.balancer_errors.errors(key, self.clock.monotonic()),

@@ -17,7 +17,7 @@ from halcyon.api.documents.observation_report import SlotLatency
 from halcyon.api.spec import Spec, routing_mode
 from halcyon.control.objects import pods
 from halcyon.control.rollout.rollout_plan import RolloutPlan
-from halcyon.control.state.scope import CanaryVerdict
+from halcyon.control.state.scope import CanaryResult
 from halcyon.kube.client import Object
 from halcyon.kube.clock import Clock
 from halcyon.kube.kinds import Key
@@ -57,7 +57,7 @@ class _Watched:
     latency: dict[tuple[str, str], SlotLatency] = field(default_factory=dict)
     """Latency histograms by balancer and slot, at the last sample."""
     looked_at: float | None = None
-    verdict: CanaryVerdict | None = None
+    verdict: CanaryResult | None = None
 
 
 class RollingOut(Protocol):
@@ -98,7 +98,7 @@ class CanaryAnalysis:
         """Drop the state of a ModelDeployment that was deleted."""
         self._watched.pop(key, None)
 
-    def verdict(self, key: Key, servers: Iterable[Object]) -> CanaryVerdict | None:
+    def result(self, key: Key, servers: Iterable[Object]) -> CanaryResult | None:
         """Return the current verdict; None if there is no canary, or nothing was measured yet."""
         watched, now = self._watched.get(key), self.clock.monotonic()
         if watched is None:
@@ -128,7 +128,7 @@ class CanaryAnalysis:
         if stable.requests or canary.requests:
             judged = judge(stable, canary, watched.rules, watched.memory)
             watched.memory = judged.memory
-            watched.verdict = CanaryVerdict(watched.canary, judged.action, judged.why)
+            watched.verdict = CanaryResult(watched.canary, judged.action, judged.why)
         return watched.verdict
 
 

@@ -14,7 +14,7 @@ from halcyon.api.spec.rollout import Canary, CanaryStep
 from halcyon.api.timestamps import epoch_seconds, rfc3339
 from halcyon.api.types import GROUP, duration_s
 from halcyon.control.rollout.rollout_record import RolloutRecord
-from halcyon.control.state.scope import CanaryVerdict
+from halcyon.control.state.scope import CanaryResult
 
 PROMOTE, ABORT = f"{GROUP}/promote", f"{GROUP}/abort"
 """Annotations of a ModelDeployment by which a user promotes or aborts the revision that they name. They affect no other revision."""
@@ -25,7 +25,7 @@ Wish = Literal["", "promote", "abort"]
 class Advance:
     """The state of a canary after one evaluation."""
 
-    trail: RolloutRecord
+    record: RolloutRecord
     weight: int
     """Share of the requests in percent, once one of its pods is ready."""
     pods: int
@@ -60,18 +60,18 @@ def share(count: int, weight: int) -> int:
 # -         promote      yes                  yes          the next step; after the last one, promoted
 # -         else         yes                  yes          waits for analysis; with analysis Off, as for promote
 def advance(
-    trail: RolloutRecord,
+    record: RolloutRecord,
     rules: Canary,
     *,
     now: float,
     count: int,
     ready: int,
-    verdict: CanaryVerdict | None,
+    verdict: CanaryResult | None,
     wished: Wish,
 ) -> Advance:
     """Return the canary's new state. `ready` is the number of its ready pods, `count` that of the desired pods of both revisions."""
     steps = rules.steps or DEFAULT_STEPS
-    at = min(trail.step, len(steps) - 1)
+    at = min(record.step, len(steps) - 1)
     step = steps[at]
     pods = share(count, step.weight)
     here = f"step {at + 1} of {len(steps)}: {step.weight} % of the requests, {pods} of {max(count, pods + 1)} pods"
@@ -79,7 +79,7 @@ def advance(
     def now_at(
         outcome: Literal["goes on", "promoted", "aborted", "worse"], say: str, due: float | None = None
     ) -> Advance:
-        return Advance(trail, step.weight, pods, outcome, say, due)
+        return Advance(record, step.weight, pods, outcome, say, due)
 
     if wished == "abort":
         return now_at("aborted", f"aborted by annotation {ABORT} in {here}")
@@ -89,8 +89,8 @@ def advance(
         return now_at("worse", f"{verdict.why} ({here})")
     if ready < pods:
         return now_at("goes on", f"{here}; {ready} of them ready")
-    trail = trail if trail.step_at else replace(trail, step_at=rfc3339(now))
-    over = (epoch_seconds(trail.step_at) or now) + duration_s(step.pause)
+    record = record if record.step_at else replace(record, step_at=rfc3339(now))
+    over = (epoch_seconds(record.step_at) or now) + duration_s(step.pause)
     if now < over:
         return now_at("goes on", f"{here}, at least until {rfc3339(over)}", over)
     if rules.analysis == "On" and (verdict is None or verdict.action != "promote"):
@@ -102,7 +102,7 @@ def advance(
         )
     if at + 1 == len(steps):
         return now_at("promoted", verdict.why if verdict else "all steps completed")
-    nearer = replace(trail, step=at + 1, step_at="")
+    nearer = replace(record, step=at + 1, step_at="")
     return advance(nearer, rules, now=now, count=count, ready=ready, verdict=verdict, wished=wished)
 
 

@@ -20,7 +20,7 @@ from halcyon.render.revision import Revision
 CANT_LOAD = frozenset({Reason.LOAD_FAILED, Reason.MODEL_CONFIG_INVALID, Reason.MODEL_SOURCE_NOT_FOUND})
 
 
-HEARD_S = 10.0
+REPORTS_TIMEOUT_S = 10.0
 """Time within which a Deployment's status accounts for a new pod. A pod without a node for longer counts as one that had to wait."""
 
 
@@ -105,7 +105,7 @@ class ObservedRollout:
         By then its Deployment reports that the deadline has passed, and keeps doing so until the pod is ready.
         """
         return any(
-            placed - made >= HEARD_S and not self.is_due(placed + within_s)
+            placed - made >= REPORTS_TIMEOUT_S and not self.is_due(placed + within_s)
             for p in self.of.get(key, ())
             if not pods.is_ready(p)
             and (placed := pod_times.scheduled_at(p)) is not None
@@ -115,7 +115,7 @@ class ObservedRollout:
     def why_not(self, key: str, slot: SlotState | None) -> RevisionFailure | None:
         """Return why pods of a revision aren't ready: from the pods, the agents, or the API server that rejects them; None if unknown."""
         ours = self.of.get(key, [])
-        found = pods.trouble(ours)
+        found = pods.failure(ours)
         if found and found.reason in CANT_LOAD:
             return RevisionFailure(found.reason, found.message)
         said = self.view.signals.load_errors if self.view.signals else {}
@@ -141,7 +141,7 @@ class ObservedRollout:
             return UnschedulablePod(slot.refusal, slot.refused_since)
         return None
 
-    def roomless(self, revision: Revision, slot: SlotState | None) -> int:
+    def unschedulable_pods(self, revision: Revision, slot: SlotState | None) -> int:
         """Return how many desired pods of other revisions are unschedulable for so long that no capacity is being freed for them.
 
         A pod that waits for another one to end gets its capacity soon: it must not cost another pod its place.
@@ -156,7 +156,7 @@ class ObservedRollout:
     def short(self, revision: Revision, slot: SlotState | None) -> int:
         """Return how many desired pods are unschedulable for so long, if pods of one revision may be in both slots.
 
-        The time is the same as for `roomless`. All pods count, because the unschedulable ones may be of the revision itself.
+        The time is the same as for `unschedulable_pods`. All pods count, because the unschedulable ones may be of the revision itself.
         """
         long_s = self.surge_wait_s + grace_s(revision)
         live = [p for found in self.of.values() for p in found]
@@ -182,7 +182,7 @@ def grace_s(revision: Revision) -> int:
 
 def _needs(pod: Object, revision: Revision) -> str:
     """Return what a pod needs, from the scheduler's message: Halcyon doesn't count the free GPUs of nodes."""
-    trouble = pods.trouble([pod])
+    trouble = pods.failure([pod])
     said = (trouble.message if trouble else "").split(". ")[0].rstrip(".")
     asked = [c.get("resources") or {} for c in revision.template["spec"]["containers"]]
     amounts = {k: v for r in asked for k, v in {**(r.get("limits") or {}), **(r.get("requests") or {})}.items()}

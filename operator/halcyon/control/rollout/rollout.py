@@ -29,7 +29,7 @@ from halcyon.api.spec.rollout import Canary
 from halcyon.control.objects.deployment_status import SlotState
 from halcyon.control.rollout.canary_steps import Advance, advance, wish
 from halcyon.control.rollout.failure import deadlines, failure, is_overdue, replacement_due
-from halcyon.control.rollout.observed import CANT_LOAD, HEARD_S, ObservedRollout, RevisionFailure
+from halcyon.control.rollout.observed import CANT_LOAD, REPORTS_TIMEOUT_S, ObservedRollout, RevisionFailure
 from halcyon.control.rollout.rollout_plan import RolloutPhase, RolloutPlan
 from halcyon.control.rollout.rollout_record import RolloutRecord, RolloutResult, away, home, last_good
 from halcyon.control.rollout.sequence_models import keeps_state
@@ -252,30 +252,30 @@ def _followed(
     unwritten: bool,
 ) -> tuple[RolloutRecord, Advance | None]:
     """Return the updated rollout record of the requested revision, and its step if it is a canary that goes on."""
-    trail = _begun(seen, asked, slot, can_return=can_return)
+    record = _begun(seen, asked, slot, can_return=can_return)
     if seen.spec.rollout.strategy == "Surge":
-        trail = trail.surge()
+        record = record.surge()
     step: Advance | None = None
-    if trail.barred and can_return:
-        return trail, None
+    if record.barred and can_return:
+        return record, None
     if slot is not None and slot.revision == asked.key:
-        trail, step = _judged(seen, asked, trail, slot, place=place, is_canary=is_canary, unwritten=unwritten)
+        record, step = _judged(seen, asked, record, slot, place=place, is_canary=is_canary, unwritten=unwritten)
     elif is_canary:
-        trail, step = _stepped(seen, asked, trail, place)
-    return trail, step if step is not None and step.outcome == "goes on" else None
+        record, step = _stepped(seen, asked, record, place)
+    return record, step if step is not None and step.outcome == "goes on" else None
 
 
 def _begun(seen: ObservedRollout, asked: Revision, slot: SlotState | None, *, can_return: bool) -> RolloutRecord:
     """Return the rollout record of the requested revision, restarted if its slot isn't of that revision yet."""
-    trail, now = RolloutRecord.of(asked), seen.view.now
-    if trail.barred and can_return:
-        return trail
+    record, now = RolloutRecord.of(asked), seen.view.now
+    if record.barred and can_return:
+        return record
     if slot is not None and slot.revision == asked.key:
         # The slot is of it already: from an earlier version that kept no record, or requested again before the slot was changed.
-        under_way = trail.began and trail.result != RolloutResult.SUPERSEDED
+        under_way = record.began and record.result != RolloutResult.SUPERSEDED
     else:
-        under_way = trail.began and not trail.ended
-    return trail if under_way else trail.begin(now)
+        under_way = record.began and not record.ended
+    return record if under_way else record.begin(now)
 
 
 def _is_taken(seen: ObservedRollout, slot: Slot, asked: Revision) -> bool:
@@ -287,7 +287,7 @@ def _is_taken(seen: ObservedRollout, slot: Slot, asked: Revision) -> bool:
 def _judged(
     seen: ObservedRollout,
     asked: Revision,
-    trail: RolloutRecord,
+    record: RolloutRecord,
     slot: SlotState,
     *,
     place: Slot,
@@ -296,28 +296,28 @@ def _judged(
 ) -> tuple[RolloutRecord, Advance | None]:
     """Return the rollout record of a revision that has pods, and the canary's step if there is one."""
     now = seen.view.now
-    if not trail.ended and not seen.ready(asked.key):
+    if not record.ended and not seen.ready(asked.key):
         said = seen.why_not(asked.key, slot)
         if said and said.reason in CANT_LOAD:
-            trail = trail.hear(said.reason, said.message)
-        if (trouble := failure(seen, asked, trail, slot, unwritten=unwritten)) is not None:
-            return trail.fail(now, trouble.reason, trouble.message), None
+            record = record.with_load_error(said.reason, said.message)
+        if (trouble := failure(seen, asked, record, slot, unwritten=unwritten)) is not None:
+            return record.fail(now, trouble.reason, trouble.message), None
     if is_canary:
-        return _stepped(seen, asked, trail, place)
-    if slot.complete and seen.ready(asked.key) and trail.result != RolloutResult.SERVED:
-        return trail.finish(now, place), None
-    return trail, None
+        return _stepped(seen, asked, record, place)
+    if slot.complete and seen.ready(asked.key) and record.result != RolloutResult.SERVED:
+        return record.finish(now, place), None
+    return record, None
 
 
 def _stepped(
-    seen: ObservedRollout, asked: Revision, trail: RolloutRecord, place: Slot
+    seen: ObservedRollout, asked: Revision, record: RolloutRecord, place: Slot
 ) -> tuple[RolloutRecord, Advance | None]:
     """Return the canary's rollout record and step after this observation."""
-    if trail.ended:
-        return trail, None
+    if record.ended:
+        return record, None
     view, verdict = seen.view, seen.view.canary
     step = advance(
-        trail,
+        record,
         seen.spec.rollout.canary or Canary(),
         now=view.now,
         count=seen.count,
@@ -326,11 +326,11 @@ def _stepped(
         wished=wish(view.meta.get("annotations") or {}, asked.key, names.revision(view.key.name, asked.key)),
     )
     if step.outcome == "promoted":
-        return step.trail.finish(view.now, place), step
+        return step.record.finish(view.now, place), step
     if step.outcome == "goes on":
-        return replace(step.trail, weight=step.weight), step
+        return replace(step.record, weight=step.weight), step
     reason = Reason.CANARY_ABORTED if step.outcome == "aborted" else Reason.CANARY_ANALYSIS_FAILED
-    return step.trail.fail(view.now, reason, step.say), step
+    return step.record.fail(view.now, reason, step.say), step
 
 
 def _seen_to_serve(seen: ObservedRollout, other: Revision, at_home: Slot) -> Revision:
@@ -338,10 +338,10 @@ def _seen_to_serve(seen: ObservedRollout, other: Revision, at_home: Slot) -> Rev
 
     The spec may have changed while no operator ran, or before the first reconcile of a version that keeps records.
     """
-    slot, trail = seen.slots.get(at_home), RolloutRecord.of(other)
-    if trail.served or slot is None or slot.revision != other.key or not (slot.complete and seen.ready(other.key)):
+    slot, record = seen.slots.get(at_home), RolloutRecord.of(other)
+    if record.served or slot is None or slot.revision != other.key or not (slot.complete and seen.ready(other.key)):
         return other
-    return trail.finish(seen.view.now, at_home).on(other)
+    return record.finish(seen.view.now, at_home).on(other)
 
 
 def _gives_way(
@@ -355,22 +355,22 @@ def _gives_way(
 
 
 def _phase(
-    seen: ObservedRollout, target: Revision, trail: RolloutRecord, slot: SlotState | None, *, returns: bool
+    seen: ObservedRollout, target: Revision, record: RolloutRecord, slot: SlotState | None, *, returns: bool
 ) -> tuple[RolloutPhase, RevisionFailure | None]:
     there = (
         slot is not None
         and slot.revision == target.key
         and slot.whole
         # For a revision that was served, the only change that the controller hasn't seen yet is that of replicas, which is no rollout.
-        and (slot.seen or returns or trail.result == RolloutResult.SERVED)
+        and (slot.seen or returns or record.result == RolloutResult.SERVED)
         and not seen.others(target.key)
     )
-    failed = RevisionFailure(Reason(trail.reason), trail.message) if trail.ended and trail.reason else None
+    failed = RevisionFailure(Reason(record.reason), record.message) if record.ended and record.reason else None
     if returns:
         return (RolloutPhase.ROLLED_BACK if there else RolloutPhase.ROLLING_BACK), failed
     if there and (seen.ready(target.key) or seen.count == 0):
         return RolloutPhase.COMPLETE, None
-    if trail.result == RolloutResult.FAILED:
+    if record.result == RolloutResult.FAILED:
         return RolloutPhase.FAILED, failed
     lack = seen.lack(target, slot)
     if lack is not None and seen.lacks_long(lack):
@@ -379,19 +379,19 @@ def _phase(
 
 
 def _again(
-    seen: ObservedRollout, target: Revision, trail: RolloutRecord, slot: SlotState | None, step: Advance | None
+    seen: ObservedRollout, target: Revision, record: RolloutRecord, slot: SlotState | None, step: Advance | None
 ) -> float | None:
     """Return the seconds until the next time-based change, which no event will announce; None if there is none."""
     dues: list[float | None] = [step.due if step else None]
     if step is not None:
         dues.append(seen.view.now + POLL_REQUEUE_S)
     if (lack := seen.lack(target, slot)) is not None:
-        dues += [seen.patience(lack), replacement_due(seen, target, trail)]
-    if not seen.ready(target.key) and not trail.ended:
-        deadline, began, oldest = deadlines(seen, target, trail)
+        dues += [seen.patience(lack), replacement_due(seen, target, record)]
+    if not seen.ready(target.key) and not record.ended:
+        deadline, began, oldest = deadlines(seen, target, record)
         dues += [at + deadline for at in (began, oldest) if at is not None]
         if slot is not None and slot.timed_out:
-            dues.append(oldest and oldest + HEARD_S)
+            dues.append(oldest and oldest + REPORTS_TIMEOUT_S)
         if seen.view.scaling.settling:
             dues.append(seen.view.now + 1)
     ahead = [at - seen.view.now for at in dues if at is not None and at > seen.view.now]

@@ -57,14 +57,14 @@ class RolloutPlan:
     """Requeue delay until time alone may change something, in seconds; None if it can't."""
 
     @property
-    def trail(self) -> RolloutRecord:
+    def record(self) -> RolloutRecord:
         """Rollout record of the requested revision."""
         return RolloutRecord.of(self.asked)
 
     @property
     def way_back(self) -> Revision | None:
         """The revision to keep for a rollback: the last one served is needed until the requested one is served."""
-        return None if self.trail.result == RolloutResult.SERVED else self.good
+        return None if self.record.result == RolloutResult.SERVED else self.good
 
     @property
     def home(self) -> Slot:

@@ -85,7 +85,7 @@ class RolloutRecord:
         text = message[:MAX_TEXT_LENGTH]
         return replace(self, ended=rfc3339(now), result=RolloutResult.FAILED, reason=reason, message=text, barred=True)
 
-    def hear(self, reason: str, message: str) -> RolloutRecord:
+    def with_load_error(self, reason: str, message: str) -> RolloutRecord:
         """Return the record with the reason why a pod couldn't load the model.
 
         It is kept because the pod may be restarting, with no reason in its status, when the rollout fails.
@@ -133,7 +133,7 @@ def last_good(revisions: Iterable[Revision], asked: Revision) -> Revision | None
 
 def home(revisions: Iterable[Revision]) -> Slot:
     """Return the home slot: that of the revision that was served last, in which a rollout without a canary takes place."""
-    trails = [(trail.served, r.number, trail.slot) for r in revisions if (trail := RolloutRecord.of(r)).served]
+    trails = [(record.served, r.number, record.slot) for r in revisions if (record := RolloutRecord.of(r)).served]
     return Slot(max(trails)[2] or SLOT_A) if trails else SLOT_A
 
 

@@ -24,7 +24,9 @@ _CONFIG = "config.pbtxt"
 
 def keeps_state(view: Scope, spec: Spec, asked: Revision) -> bool:
     """Return whether the model of this revision is known to keep a state between requests."""
-    if RolloutRecord.of(asked).sequences or any(pods.revision(pod) == asked.key and _tells(pod) for pod in view.pods):
+    if RolloutRecord.of(asked).sequences or any(
+        pods.revision(pod) == asked.key and _has_sequences(pod) for pod in view.pods
+    ):
         return True
     content, source = view.source.content, spec.model.source.config_map
     if content is None or source is None:
@@ -57,7 +59,7 @@ def alone(view: Scope, spec: Spec, asked: Revision) -> Spec:
     return spec.model_copy(update={"replicas": 1})
 
 
-def _tells(pod: Object) -> bool:
+def _has_sequences(pod: Object) -> bool:
     statuses = [status for status in pod["status"]["initContainerStatuses"] if status["name"] == names.FETCHER]
     ended = [(status["state"].get("terminated") or {}) for status in statuses]
     return any(end.get("exitCode") == 0 and end.get("message") == REPORT for end in ended)

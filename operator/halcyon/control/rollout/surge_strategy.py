@@ -57,6 +57,6 @@ def pace(seen: ObservedRollout, target: Revision, at: Slot) -> SurgeSettings:
         floor = slot.count - slot.max_unavailable
     else:
         # One serving pod less than there are now: pods that are desired and unschedulable can't be removed.
-        roomless = seen.short(target, slot) if beside else seen.roomless(target, slot)
-        floor = seen.count - roomless - 1
+        unschedulable_pods = seen.short(target, slot) if beside else seen.unschedulable_pods(target, slot)
+        floor = seen.count - unschedulable_pods - 1
     return SurgeSettings("Replace", max_surge=0, max_unavailable=max(1, seen.count - floor), why=why)

@@ -303,7 +303,7 @@ class ClusterState:
 
 def unready_reason(*found: Object | None) -> str:
     """Return the reason why one of these pods isn't ready, in a sentence; empty if there is none."""
-    trouble = pods.trouble(pod for pod in found if pod is not None)
+    trouble = pods.failure(pod for pod in found if pod is not None)
     return f"pod {trouble.pod}: {trouble.message}" if trouble else ""
 
 

@@ -42,7 +42,7 @@ class Signals:
 
 
 @dataclass(frozen=True)
-class CanaryVerdict:
+class CanaryResult:
     """The verdict of the canary analysis on a revision, from all results of both revisions since the canary began."""
 
     revision: str
@@ -121,7 +121,7 @@ class Scope:
     foreign_below: Mapping[str, str] = field(default_factory=dict)
     """External HPAs that target its server Deployments, by the Deployment's name."""
     scaling: PublishedScaling = PublishedScaling()
-    canary: CanaryVerdict | None = None
+    canary: CanaryResult | None = None
     """Verdict on the canary; None if nothing was measured."""
     costs: PublishedCosts = PublishedCosts()
     accepted: Spec | None = None

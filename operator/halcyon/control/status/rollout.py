@@ -24,11 +24,11 @@ def make(view: Scope, plan: ReconcilePlan) -> dict[str, Any] | None:
     rolled = plan.rollout
     if rolled is None:
         return None
-    name, record = view.key.name, rolled.trail
+    name, record = view.key.name, rolled.record
     strategy = "Canary" if rolled.canary else rolled.pace.strategy
     written: dict[str, Any] = {"phase": rolled.phase.value, "strategy": strategy}
     if rolled.canary is not None:
-        written["canary"] = {"step": rolled.trail.step + 1, "weight": rolled.canary.weight, "pods": rolled.canary.pods}
+        written["canary"] = {"step": rolled.record.step + 1, "weight": rolled.canary.weight, "pods": rolled.canary.pods}
     if rolled.phase is not RolloutPhase.COMPLETE:
         written["message"] = explanation(plan, rolled)[:MESSAGE_LIMIT]
     if record.began:
@@ -90,10 +90,10 @@ def explanation(plan: ReconcilePlan, rolled: RolloutPlan) -> str:
             if rolled.canary is not None:
                 room = f"; {trouble.message}" if trouble else ""
                 return f"revision {asked} is a canary: {rolled.canary.say}{room}"
-            if rolled.pace.strategy == "Replace" and rolled.trail.why_replacing:
+            if rolled.pace.strategy == "Replace" and rolled.record.why_replacing:
                 so_far = (
                     f"revision {asked} is replacing pods one at a time, each old pod before its successor: "
-                    f"{rolled.trail.why_replacing}"
+                    f"{rolled.record.why_replacing}"
                 )
             else:
                 so_far = f"revision {asked} is rolling out"

@@ -47,7 +47,7 @@ def active(view: Scope, plan: ReconcilePlan) -> Condition:
     if scaling is None:
         text = f"fixed at spec.replicas = {plan.replicas}{_user_reason(view)}"
         return Condition(kind, status=True, reason=Reason.FIXED_REPLICAS, message=text)
-    verdict = _verdict(view)
+    verdict = _published_decision(view)
     if view.scaling.settling and (previous := _previous(view, kind)) is not None:
         return previous
     if verdict is None:
@@ -71,7 +71,7 @@ def active(view: Scope, plan: ReconcilePlan) -> Condition:
     return Condition(kind, status=True, reason=Reason.SCALING_ACTIVE, message=text)
 
 
-def _verdict(view: Scope) -> Decision | None:
+def _published_decision(view: Scope) -> Decision | None:
     """Return the decision; None if there is none, or it was made without any agent's report and so means nothing."""
     verdict = view.scaling.verdict
     return verdict if verdict is not None and verdict.has_reports else None
@@ -111,7 +111,7 @@ def _pods_not_ready(view: Scope, plan: ReconcilePlan) -> str:
     text = f". Of {wanted} desired pods, {ready} ready, {max(there - ready - len(stuck), 0)} starting"
     if not stuck:
         return text
-    found = pods.trouble(stuck)
+    found = pods.failure(stuck)
     return f"{text}, {len(stuck)} unschedulable" + (f" ({found.message})" if found else "")
 
 
@@ -147,7 +147,7 @@ def _hpa_condition(view: Scope, wanted: str) -> dict[str, Any]:
 
 def make(view: Scope, plan: ReconcilePlan) -> dict[str, Any]:
     """Return status.scaling, for a model with an actuator of ours."""
-    spec, verdict = plan.spec, _verdict(view)
+    spec, verdict = plan.spec, _published_decision(view)
     scaling: dict[str, Any] = {
         "actuator": plan.actuator.value,
         "actuatorReason": plan.actuator_why[:_LONG],
@@ -176,7 +176,7 @@ def make(view: Scope, plan: ReconcilePlan) -> dict[str, Any]:
 
 def columns(view: Scope, *, ready: int) -> dict[str, str]:
     """Return the texts for the columns of `kubectl get`; `ready` is the number of ready pods."""
-    verdict = _verdict(view)
+    verdict = _published_decision(view)
     values = {s.name: s for s in verdict.signals} if verdict else {}
     found = {}
     if (queue := values.get("queueDepth")) is not None:

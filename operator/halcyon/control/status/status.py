@@ -103,7 +103,7 @@ def _accepted(view: Scope, plan: ReconcilePlan) -> Condition:
     if acceptance.accepted and view.refused:
         return Condition(Type.ACCEPTED, status=False, reason=Reason.FORBIDDEN, message=view.refused)
     message = acceptance.message
-    if not acceptance.accepted and plan.spec is not None and not plan.strangers:
+    if not acceptance.accepted and plan.spec is not None and not plan.conflicts:
         message = conditions.ending(message, "; the last accepted spec stays in effect")
     return Condition(Type.ACCEPTED, status=acceptance.accepted, reason=acceptance.reason, message=message)
 
@@ -140,7 +140,7 @@ def _model_loaded(view: Scope, plan: ReconcilePlan) -> Condition:
     if any(pods.is_ready(p) for p in ours):
         model = plan.target.model if plan.target else ""
         return Condition(Type.MODEL_LOADED, status=True, reason=Reason.LOADED, message=f"Triton has loaded {model}")
-    found = pods.trouble(ours)
+    found = pods.failure(ours)
     if found and found.reason in _FETCHER_REASONS:
         return Condition(Type.MODEL_LOADED, status=False, reason=found.reason, message=found.message)
     if (error := _load_error(view, plan)) is not None:
@@ -180,7 +180,7 @@ def _servers_ready(view: Scope, plan: ReconcilePlan) -> Condition:
     if ready >= wanted:
         text = f"{ready} of {wanted} servers are ready"
         return Condition(Type.SERVERS_READY, status=True, reason=Reason.SERVERS_READY, message=text)
-    found = pods.trouble(view.pods)
+    found = pods.failure(view.pods)
     detail = f": pod {found.pod}: {found.message}" if found else ""
     refusal = _replica_failure(view, plan)
     if refusal:
@@ -322,7 +322,7 @@ def _stalled(
     view: Scope, plan: ReconcilePlan, accepted: Condition, loaded: Condition, servers: Condition
 ) -> Condition | None:
     if accepted.status is False:
-        if plan.strangers and all(s.leaving for s in plan.strangers):
+        if plan.conflicts and all(s.leaving for s in plan.conflicts):
             return None
         return Condition(Type.STALLED, status=True, reason=accepted.reason, message=accepted.message)
     progress = _deployment_condition(view, names.server(view.key.name, _home(plan)), "Progressing")

@@ -236,7 +236,7 @@ def test_an_external_hpa_is_never_deleted() -> None:
     )
 
     assert planned.delete == ()
-    assert planned.strangers == ()
+    assert planned.conflicts == ()
 
 
 BELOW = {"digits-a": "HorizontalPodAutoscaler theirs"}
@@ -351,7 +351,7 @@ def test_a_conflicting_object_stops_everything_and_is_named(kind: kinds.Kind, na
         f"{kind.kind} {name} already exists and does not belong to this ModelDeployment; Halcyon does not change it"
         in (planned.acceptance.message)
     )
-    assert planned.strangers == (ConflictingObject(kind.kind, name, leaving=False),)
+    assert planned.conflicts == (ConflictingObject(kind.kind, name, leaving=False),)
     assert (planned.first, planned.then) == ((), ())
 
 
@@ -360,14 +360,14 @@ def test_an_autoscaler_of_our_name_that_scales_something_else_is_a_conflict() ->
         scope_of(SCALING, children={(kinds.HPA, "digits"): conflicting_object(kinds.HPA, "digits")}, metrics_api=OURS)
     )
 
-    assert planned.strangers == (ConflictingObject("HorizontalPodAutoscaler", "digits", leaving=False),)
+    assert planned.conflicts == (ConflictingObject("HorizontalPodAutoscaler", "digits", leaving=False),)
 
 
 def test_children_of_a_deleted_model_deployment_of_this_name_are_waited_for() -> None:
     old = conflicting_object(kinds.SERVICE, "digits", owner_uid="old")
     planned = make(scope_of(children={(kinds.SERVICE, "digits"): old}))
 
-    assert planned.strangers == (ConflictingObject("Service", "digits", leaving=True),)
+    assert planned.conflicts == (ConflictingObject("Service", "digits", leaving=True),)
     assert planned.acceptance.message == (
         "waiting for the deletion of Service digits, which belonged to a deleted ModelDeployment of the same name"
     )
@@ -377,7 +377,7 @@ def test_a_child_of_another_model_deployment_is_not_waited_for() -> None:
     theirs = conflicting_object(kinds.SERVICE, "digits-server-a", owner_uid="x", owner_name="digits-server-a")
     planned = make(scope_of(children={(kinds.SERVICE, "digits-server-a"): theirs}))
 
-    assert planned.strangers == (ConflictingObject("Service", "digits-server-a", leaving=False),)
+    assert planned.conflicts == (ConflictingObject("Service", "digits-server-a", leaving=False),)
 
 
 def test_our_children_are_maintained_beside_a_conflicting_object() -> None:

@@ -31,13 +31,13 @@ def ended(code: int, reason: str = "Error", message: str = "") -> dict[str, Any]
 
 
 def pod_failure(**statuses: Any) -> PodFailure | None:
-    return pods.trouble([pod("p", ready=False, **statuses)])
+    return pods.failure([pod("p", ready=False, **statuses)])
 
 
 def test_a_ready_pod_has_no_failure_whatever_its_history() -> None:
     crashed = RUNNING | {"restartCount": 3, "lastState": ended(1)}
 
-    assert pods.trouble([pod("p", ready=True, containers=[crashed])]) is None
+    assert pods.failure([pod("p", ready=True, containers=[crashed])]) is None
 
 
 def test_a_pod_that_has_just_started_has_no_failure() -> None:
@@ -52,7 +52,7 @@ def test_a_pod_that_has_just_started_has_no_failure() -> None:
 def test_the_schedulers_message_is_shown() -> None:
     text = "0/1 nodes are available: 1 Insufficient nvidia.com/gpu."
 
-    assert pods.trouble([pod("p", ready=False, unschedulable=text)]) == PodFailure(Reason.UNSCHEDULABLE, text, "p")
+    assert pods.failure([pod("p", ready=False, unschedulable=text)]) == PodFailure(Reason.UNSCHEDULABLE, text, "p")
     assert pods.is_unschedulable(pod("p", ready=False, unschedulable=text))
 
 
@@ -148,8 +148,8 @@ def test_the_most_telling_failure_of_several_pods_comes_first() -> None:
         for n in ("d", "c")
     ]  # fmt: skip
 
-    assert pods.trouble([stuck, pulling, *broken]) == PodFailure(Reason.MODEL_CONFIG_INVALID, "c", "c")
-    assert pods.trouble([stuck, pulling]) == PodFailure(
+    assert pods.failure([stuck, pulling, *broken]) == PodFailure(Reason.MODEL_CONFIG_INVALID, "c", "c")
+    assert pods.failure([stuck, pulling]) == PodFailure(
         Reason.IMAGE_PULL_FAILED, "container triton: ErrImagePull: no", "b"
     )
 
@@ -161,7 +161,7 @@ def test_a_terminating_pod_is_not_evaluated(gone: dict[str, Any]) -> None:
     assert not pods.is_live(leaving)
     assert not pods.is_ready(leaving)
     assert not pods.is_unschedulable(leaving)
-    assert pods.trouble([leaving]) is None
+    assert pods.failure([leaving]) is None
 
 
 def test_a_projection_keeps_the_requested_fields_and_drops_the_rest() -> None:

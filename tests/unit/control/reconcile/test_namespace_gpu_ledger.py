@@ -115,7 +115,7 @@ def test_a_plan_that_makes_nothing_changes_nothing() -> None:
 def test_a_model_blocked_by_a_conflicting_object_holds_nothing() -> None:
     ledger = Ledger()
     waiting = replace(
-        plan(ONE, 8, reason=Reason.CONFLICT), strangers=(ConflictingObject("Service", "one", leaving=False),)
+        plan(ONE, 8, reason=Reason.CONFLICT), conflicts=(ConflictingObject("Service", "one", leaving=False),)
     )
     ledger.accept(ONE, waiting)
     assert ledger.gpus.gpus(TWO) == Gpus(0, 0)

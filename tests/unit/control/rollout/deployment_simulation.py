@@ -11,7 +11,7 @@ from typing import Any
 from halcyon.api.timestamps import rfc3339
 from halcyon.control.desired.plan import ReconcilePlan, make
 from halcyon.control.objects.pods import project
-from halcyon.control.state.scope import CanaryVerdict, Scope, Signals
+from halcyon.control.state.scope import CanaryResult, Scope, Signals
 from halcyon.kube import kinds
 from halcyon.kube.client import Object
 from halcyon.kube.kinds import Kind
@@ -47,7 +47,7 @@ class Cluster:
     """Revisions that don't load."""
     now: float = START
     annotations: dict[str, str] = field(default_factory=dict)
-    verdict: CanaryVerdict | None = None
+    verdict: CanaryResult | None = None
     signals: Signals | None = None
     children: dict[tuple[Kind, str], Object] = field(default_factory=dict)
     records: dict[str, Revision] = field(default_factory=dict)

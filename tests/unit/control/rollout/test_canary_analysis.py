@@ -75,7 +75,7 @@ class Watched:
             latency = tuple(SlotLatency(slot, self.bounds, tuple(counts)) for slot, counts in self.buckets.items())
             balancer = replace(haproxy(), latency=latency) if self.balanced else None
             self.hub.receive(record(at, *told, namespace="team", name="digits", balancer=balancer), at)
-        found = self.watch.verdict(KEY, self.servers)
+        found = self.watch.result(KEY, self.servers)
         self.why = found.why if found else ""
         assert found is None or found.revision == self.canary
         return found.action if found else None
@@ -144,7 +144,7 @@ def test_a_new_canary_begins_without_earlier_evidence() -> None:
     other.key(batching={"maxBatchSize": 9})
     watched.watch.planned(KEY, rolling(rollout(other)))
 
-    assert watched.watch.verdict(KEY, []) is None
+    assert watched.watch.result(KEY, []) is None
 
 
 def outcome(watched: Watched, *, looks: int = 120) -> str | None:

@@ -15,7 +15,7 @@ from halcyon.api.timestamps import rfc3339
 from halcyon.control.rollout.canary_steps import ABORT, PROMOTE, advance, share, wish
 from halcyon.control.rollout.rollout_plan import RolloutPhase, RolloutPlan
 from halcyon.control.rollout.rollout_record import RolloutRecord, RolloutResult
-from halcyon.control.state.scope import CanaryVerdict
+from halcyon.control.state.scope import CanaryResult
 from halcyon.kube import kinds
 from tests.unit.control.rollout.canary_cluster import (
     SPECS,
@@ -29,9 +29,9 @@ from tests.unit.control.rollout.canary_cluster import (
 )
 from tests.unit.control.rollout.deployment_simulation import START, Cluster
 
-FINE = CanaryVerdict("k", "promote", "errors 0 % against 0 %")
-OPEN = CanaryVerdict("k", "wait", "31 requests of 100")
-WORSE = CanaryVerdict("k", "rollback", "errors 4 % against 0 %")
+FINE = CanaryResult("k", "promote", "errors 0 % against 0 %")
+OPEN = CanaryResult("k", "wait", "31 requests of 100")
+WORSE = CanaryResult("k", "rollback", "errors 4 % against 0 %")
 READY = RolloutRecord(began=rfc3339(START), step_at=rfc3339(START))
 OVER = START + 60
 
@@ -60,7 +60,7 @@ def test_a_canary_goes_on_by_its_table(case: tuple[Any, ...], outcome: str, step
     wished, verdict, ready, now, analysis = case
     found = advance(READY, rules(analysis), now=now, count=10, ready=ready, verdict=verdict, wished=wished)
 
-    assert (found.outcome, found.trail.step) == (outcome, step)
+    assert (found.outcome, found.record.step) == (outcome, step)
     assert said in found.say
 
 
@@ -96,7 +96,7 @@ def test_a_canary_goes_by_its_steps_and_promotion_restarts_no_pod() -> None:
     assert status_of(cluster)["rollout"]["canary"] == {"step": 1, "weight": 20, "pods": 1}
     assert {s.revision for s in cluster.of("a")} == {first}
 
-    cluster.verdict = CanaryVerdict(asked, "promote", "as good")
+    cluster.verdict = CanaryResult(asked, "promote", "as good")
     cluster.now += 60
     cluster.settle(rounds=4, step_s=1)
     assert (split(cluster), weights(cluster)) == ((3, 2), {"a": 50, "b": 50})
@@ -106,7 +106,7 @@ def test_a_canary_goes_by_its_steps_and_promotion_restarts_no_pod() -> None:
     cluster.settle(rounds=12, step_s=1)
     assert (split(cluster), weights(cluster), cluster.slots()) == ((0, 5), {"b": 100}, ["b"])
     assert canaries <= {s.name for s in cluster.of("b")}
-    assert (decided(cluster).phase, decided(cluster).trail.result) == (RolloutPhase.COMPLETE, RolloutResult.SERVED)
+    assert (decided(cluster).phase, decided(cluster).record.result) == (RolloutPhase.COMPLETE, RolloutResult.SERVED)
     found = status_of(cluster)
     assert found["revision"] == {"current": f"digits-{asked}", "target": f"digits-{asked}"}
     assert not {"Reconciling", "Stalled"} & {c["type"] for c in found["conditions"]}
@@ -142,7 +142,7 @@ def test_a_rollout_without_a_canary_takes_place_where_the_servers_are() -> None:
 def test_a_worse_or_aborted_canary_goes_at_once_and_is_not_retried(verdict: Any, word: str, reason: Reason) -> None:
     cluster, first, asked = begun()
     cluster.settle(rounds=4, step_s=1)
-    cluster.verdict = CanaryVerdict(asked, verdict, "errors 4 % of 100 requests against 0 %")
+    cluster.verdict = CanaryResult(asked, verdict, "errors 4 % of 100 requests against 0 %")
     cluster.annotations = {word: asked}
     found = decided(cluster)
     assert ({p.slot: (p.replicas, p.weight) for p in found.slots}) == {"a": (5, 100), "b": (0, 0)}
@@ -150,7 +150,7 @@ def test_a_worse_or_aborted_canary_goes_at_once_and_is_not_retried(verdict: Any,
     cluster.settle(rounds=8, step_s=100)
 
     assert (split(cluster), cluster.slots(), decided(cluster).phase) == ((5, 0), ["a"], RolloutPhase.ROLLED_BACK)
-    assert decided(cluster).trail.reason == reason
+    assert decided(cluster).record.reason == reason
     assert decided(cluster).target.key == first
     stalled = next(c for c in status_of(cluster)["conditions"] if c["type"] == "Stalled")
     assert stalled["reason"] == "RolledBack"
@@ -192,7 +192,7 @@ def test_one_pod_gives_way_to_a_canary_without_capacity() -> None:
 
 def test_a_canarys_wait_for_capacity_begins_when_a_pod_is_evicted() -> None:
     cluster, _, asked = begun(count=5, room=5)
-    while not (found := decided(cluster)).trail.replacing:
+    while not (found := decided(cluster)).record.replacing:
         before = copy.deepcopy(cluster.children)
         cluster.control()
         cluster.schedule()
@@ -205,7 +205,7 @@ def test_a_canarys_wait_for_capacity_begins_when_a_pod_is_evicted() -> None:
 
     again = decided(cluster)
     assert (again.phase, again.asked.key) == (RolloutPhase.PROGRESSING, asked), again.trouble
-    assert again.trail.replacing > found.trail.replacing
+    assert again.record.replacing > found.record.replacing
     cluster.settle(rounds=6, step_s=1)
     assert split(cluster) == (4, 1)
     assert cluster.ready == 5
@@ -219,7 +219,7 @@ def test_a_canary_without_capacity_reports_it_and_returns_its_pod() -> None:
     cluster.settle(rounds=3, step_s=1)
     assert "needs 1 more nvidia.com/gpu" in status_of(cluster)["rollout"]["message"]
     cluster.settle(rounds=4, step_s=60)
-    assert decided(cluster).trail.reason == Reason.UNSCHEDULABLE
+    assert decided(cluster).record.reason == Reason.UNSCHEDULABLE
     cluster.room = 5
     cluster.settle(rounds=6, step_s=1)
 
@@ -302,7 +302,7 @@ def test_a_canary_costs_at_most_one_serving_pod_until_one_slot(count: int, spare
     watched = Watched(cluster)
     for event in events:
         if event in {"fine", "worse"}:
-            cluster.verdict = CanaryVerdict(asked, "promote" if event == "fine" else "rollback", "so it is")
+            cluster.verdict = CanaryResult(asked, "promote" if event == "fine" else "rollback", "so it is")
         elif event in {"promote", "abort"}:
             cluster.annotations = {PROMOTE if event == "promote" else ABORT: asked}
         elif event == "scale":
@@ -313,7 +313,7 @@ def test_a_canary_costs_at_most_one_serving_pod_until_one_slot(count: int, spare
             cluster.now += 45
         for _ in range(3):
             watched.round()
-    cluster.verdict, cluster.annotations = CanaryVerdict(decided(cluster).asked.key, "promote", "fine"), {}
+    cluster.verdict, cluster.annotations = CanaryResult(decided(cluster).asked.key, "promote", "fine"), {}
     found = watched.end()
     assert found.phase in {RolloutPhase.COMPLETE, RolloutPhase.ROLLED_BACK}
     assert len(cluster.slots()) == 1

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from halcyon.api.conditions import Reason
 from halcyon.control.desired import plan
-from halcyon.control.rollout.observed import HEARD_S
+from halcyon.control.rollout.observed import REPORTS_TIMEOUT_S
 from halcyon.control.rollout.rollout_plan import RolloutPhase, RolloutPlan
 from halcyon.control.rollout.rollout_record import RolloutRecord, RolloutResult
 from halcyon.control.state.scope import PublishedScaling, Signals
@@ -137,7 +137,7 @@ def test_a_change_to_surge_keeps_the_pods_from_then_on() -> None:
     cluster.spec["rollout"] = {"strategy": "Surge", "surgeWait": "30s"}
 
     assert decided(cluster).pace.strategy == "Surge"
-    assert not decided(cluster).trail.replacing
+    assert not decided(cluster).record.replacing
 
 
 def test_a_first_revision_without_capacity_replaces_nothing() -> None:
@@ -234,8 +234,8 @@ def test_the_deployment_s_own_clock_counts_where_pods_come_and_go() -> None:
     deployment["status"] = {**deployment["status"], "conditions": [late]}
 
     # It may not have heard of the new pod yet.
-    assert (decided(cluster).phase, decided(cluster).again_s) == (RolloutPhase.PROGRESSING, HEARD_S)
-    cluster.now += HEARD_S
+    assert (decided(cluster).phase, decided(cluster).again_s) == (RolloutPhase.PROGRESSING, REPORTS_TIMEOUT_S)
+    cluster.now += REPORTS_TIMEOUT_S
     assert decided(cluster).phase is RolloutPhase.ROLLING_BACK
 
 
@@ -287,8 +287,8 @@ def test_a_revision_that_cannot_load_fails_at_once_after_an_eviction() -> None:
 
     assert found is not None
     assert found.phase is RolloutPhase.ROLLING_BACK
-    assert found.trail.reason == Reason.LOAD_FAILED
-    assert found.trail.message == "Internal: the weights are for another model"
+    assert found.record.reason == Reason.LOAD_FAILED
+    assert found.record.message == "Internal: the weights are for another model"
 
 
 def test_a_pod_that_went_for_nothing_comes_back() -> None:
@@ -305,7 +305,7 @@ def test_a_pod_that_went_for_nothing_comes_back() -> None:
     cluster.now += 1
 
     assert decided(cluster).phase is RolloutPhase.ROLLING_BACK
-    assert decided(cluster).trail.reason == Reason.UNSCHEDULABLE
+    assert decided(cluster).record.reason == Reason.UNSCHEDULABLE
 
 
 def test_a_revision_that_cannot_load_has_the_deadline_if_nothing_is_lost() -> None:
@@ -349,7 +349,7 @@ def test_a_revision_hidden_by_0_replicas_fails_when_it_is_woken() -> None:
     cluster.bad.add(asked)
     cluster.settle(rounds=5, step_s=10 * DEADLINE_S)
     assert decided(cluster).phase is RolloutPhase.COMPLETE
-    assert not decided(cluster).trail.served
+    assert not decided(cluster).record.served
     cluster.spec["replicas"] = 1
     cluster.settle(rounds=3)
     assert decided(cluster).target.key == asked
@@ -370,7 +370,7 @@ def test_no_revision_returns_if_none_was_ever_served() -> None:
     # Whatever was wrong outside is mended: it is served, and good.
     cluster.bad.clear()
     cluster.settle(rounds=2)
-    assert (decided(cluster).phase, decided(cluster).trail.result) == (RolloutPhase.COMPLETE, RolloutResult.SERVED)
+    assert (decided(cluster).phase, decided(cluster).record.result) == (RolloutPhase.COMPLETE, RolloutResult.SERVED)
 
 
 def test_stay_keeps_the_new_template() -> None:
@@ -405,7 +405,7 @@ def test_a_failed_revision_is_retried_after_another_spec_was_requested() -> None
 
     assert again == bad
     assert cluster.applied == [first, bad, first, third, bad]
-    assert decided(cluster).trail.result == RolloutResult.SERVED
+    assert decided(cluster).record.result == RolloutResult.SERVED
 
 
 def test_a_return_to_the_spec_that_serves_ends_the_matter() -> None:
@@ -451,7 +451,7 @@ def test_records_of_an_earlier_version_are_good_where_they_serve() -> None:
     cluster.settle(rounds=2)
 
     assert cluster.servers == servers
-    assert decided(cluster).trail.served
+    assert decided(cluster).record.served
 
 
 def test_an_unrecorded_serving_revision_is_rolled_back_to() -> None:
@@ -564,5 +564,5 @@ def test_the_balancers_route_the_name_that_the_ready_pods_serve() -> None:
 
 
 def test_times_are_those_of_the_view() -> None:
-    assert decided(served(room=1, count=1)).trail.began == "2025-12-29T09:20:00Z"
+    assert decided(served(room=1, count=1)).record.began == "2025-12-29T09:20:00Z"
     assert START == 1_767_000_000

@@ -10,7 +10,7 @@ import pytest
 from halcyon.control.rollout.canary_steps import ABORT
 from halcyon.control.rollout.rollout_plan import RolloutPhase
 from halcyon.control.rollout.rollout_record import RolloutRecord, RolloutResult
-from halcyon.control.state.scope import CanaryVerdict
+from halcyon.control.state.scope import CanaryResult
 from halcyon.kube import kinds
 from tests.unit.control.rollout.canary_cluster import begun, decided, request_spec, split, status_of, weights
 from tests.unit.control.rollout.deployment_simulation import Cluster
@@ -53,7 +53,7 @@ def test_a_canary_that_the_spec_leaves_goes_pod_by_pod(strategy: str, to: str, s
     cluster, first, asked = half(spare=spare)
     request_spec(cluster, to)
     cluster.spec["rollout"] = {**cluster.spec["rollout"], "strategy": strategy}
-    cluster.verdict = CanaryVerdict(decided(cluster).asked.key, "promote", "as good")
+    cluster.verdict = CanaryResult(decided(cluster).asked.key, "promote", "as good")
     shares = leave(cluster, least=4 if spare and strategy != "Replace" else 3)
 
     drained = shares.index(0)
@@ -77,7 +77,7 @@ def test_specs_in_quick_succession_cost_no_more_pods_than_one(strategy: str, to:
     assert cluster.of("b")
     request_spec(cluster, to[1])
     leave(cluster, least=3, rounds=1)
-    cluster.verdict = CanaryVerdict(decided(cluster).asked.key, "promote", "as good")
+    cluster.verdict = CanaryResult(decided(cluster).asked.key, "promote", "as good")
     leave(cluster, least=3)
     found = decided(cluster)
 
@@ -136,7 +136,7 @@ def test_the_wait_for_capacity_begins_when_pods_are_evicted(lost: str) -> None:
     before = copy.deepcopy(cluster.children)
     # The process writes that pods give way, and ends before all of it is written.
     found = decided(cluster)
-    assert found.trail.replacing
+    assert found.record.replacing
     for (kind, name), obj in before.items():
         if kind == kinds.DEPLOYMENT and (lost == "both" or (lost == "the canary's") == name.endswith("-b")):
             cluster.children[kind, name] = obj
@@ -144,7 +144,7 @@ def test_the_wait_for_capacity_begins_when_pods_are_evicted(lost: str) -> None:
 
     again = decided(cluster)
     assert again.phase is RolloutPhase.PROGRESSING, again.trouble
-    assert again.trail.replacing > found.trail.replacing
+    assert again.record.replacing > found.record.replacing
     cluster.settle(rounds=20, step_s=2)
     ended = decided(cluster)
     assert (ended.phase, ended.target.key) == (RolloutPhase.COMPLETE, again.asked.key)
@@ -186,7 +186,7 @@ def test_a_bad_canary_goes_at_once_even_if_superseded(word: str, when: str) -> N
         if word == "abort":
             cluster.annotations = {ABORT: asked}
         else:
-            cluster.verdict = CanaryVerdict(asked, "rollback", "errors 4 % against 0 %")
+            cluster.verdict = CanaryResult(asked, "rollback", "errors 4 % against 0 %")
 
     if when == "before":
         condemn()
@@ -265,7 +265,7 @@ def test_pods_that_are_about_to_go_elsewhere_are_not_counted_on() -> None:
 
 def test_a_canary_requested_again_keeps_its_pods_until_the_others_return() -> None:
     cluster, _, asked = begun(count=5, room=5)
-    cluster.verdict = CanaryVerdict(asked, "promote", "as good")
+    cluster.verdict = CanaryResult(asked, "promote", "as good")
     cluster.settle(rounds=6, step_s=31)
     cluster.verdict = None
     cluster.settle(rounds=4, step_s=31)
@@ -286,6 +286,6 @@ def test_a_verdict_is_ignored_without_analysis() -> None:
     cluster, _, asked = half()
     cluster.spec["rollout"]["canary"]["analysis"] = "Off"
     request_spec(cluster, "undo")
-    cluster.verdict = CanaryVerdict(asked, "rollback", "errors 4 % against 0 %")
+    cluster.verdict = CanaryResult(asked, "rollback", "errors 4 % against 0 %")
 
     assert weights(cluster) == {"a": 50, "b": 50}

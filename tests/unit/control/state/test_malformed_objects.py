@@ -443,7 +443,7 @@ def test_a_fetchers_last_words_of_any_depth_are_shown_unchanged(message: str) ->
     caches.pods._take(balancer)
 
     assert caches.malformed.counts() == {}
-    assert pods.trouble(caches.pods.find("team", "balancer/digits")) is not None
+    assert pods.failure(caches.pods.find("team", "balancer/digits")) is not None
 
 
 RECORD: Object = {
