@@ -283,7 +283,7 @@ def printed() -> Iterator[tuple[Path, str, str, bool]]:
     ("command", "output", "alone"),
     [pytest.param(*one, id=f"{page.stem}: {one[0]}") for page, *one in printed()],
 )
-def test_what_a_command_prints_is_what_its_page_shows(
+def test_the_output_of_a_command_is_what_its_page_shows(
     command: str, output: str, alone: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A line `...` is for lines that are left out."""

@@ -29,7 +29,7 @@ def test_a_model_keeps_what_it_holds(amount: int, held: int, allowed: bool) -> N
 
 
 @given(AMOUNTS, AMOUNTS, st.integers(1, 100))
-def test_what_fits_is_allowed_and_one_more_is_not(total: int, elsewhere: int, each: int) -> None:
+def test_a_request_within_the_limit_is_allowed_and_one_above_is_not(total: int, elsewhere: int, each: int) -> None:
     limit = ResourceLimit(total, elsewhere)
     count = limit.replicas(each)
     assert count == 0 or limit.allows(count * each)

@@ -71,7 +71,7 @@ def test_an_option_that_commands_share_is_on_all_that_could_use_it(parameter: st
     assert having == set(NAMES) - {"simulate", "completion"} - offline
 
 
-def test_every_command_with_an_output_option_has_the_common_formats_and_the_table_first() -> None:
+def test_the_output_option_has_the_same_formats_in_every_command() -> None:
     for name, command in commands():
         forms = [tuple(p.type.choices) for p in command.params if p.name == "form" and isinstance(p.type, click.Choice)]
         assert all(choices[0] == "table" and set(COMMON_FORMS) <= set(choices) for choices in forms), name
