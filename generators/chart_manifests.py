@@ -3,7 +3,7 @@
     bases/crd             the CRD, by itself; the file is generated with the others of the CRD
     bases/operator        what both modes have in common
     overlays/cluster      every namespace: ClusterRole, APIService
-    overlays/namespaced   listed namespaces: Roles, and the operator told so
+    overlays/namespaced   listed namespaces: Roles, and the operator limited to them
 
 The chart is the one source: an object that both modes render alike is the base's, else its overlay's. Labels of Helm are left out.
 """
@@ -27,7 +27,7 @@ SYSTEM, MODELS = "halcyon-system", "models"
 REGISTRY = "registry.example.com/halcyon"
 VALUES: Object = {"images": {"registry": REGISTRY}, "crds": {"install": False}}
 MODES: dict[str, Object] = {
-    # Nobody can be asked who holds the metrics API when these are made; docs/guides/install.md tells how to leave it out.
+    # Which service holds the metrics API isn't known when these are made; docs/guides/install.md says how to leave it out.
     "cluster": {"metricsAPI": {"register": True}},
     "namespaced": {"watchNamespaces": [MODELS]},
 }
@@ -81,12 +81,14 @@ def files(helm: str) -> dict[str, list[Object]]:
     cluster, namespaced = (rendered(helm, mode) for mode in MODES)
     operator = ("Deployment", SYSTEM, "halcyon")
     shared = {k: obj for k, obj in cluster.items() if namespaced.get(k) == obj or k == operator}
-    told = namespaced[operator]["spec"]["template"]["spec"]["containers"][0]
-    if _with_args(cluster[operator], told["args"]) != namespaced[operator]:
+    container = namespaced[operator]["spec"]["template"]["spec"]["containers"][0]
+    if _with_args(cluster[operator], container["args"]) != namespaced[operator]:
         raise SystemExit(
             "the operator's Deployments of both modes differ in more than their args; the overlay can't say that"
         )
-    args: Object = {"spec": {"template": {"spec": {"containers": [{"name": told["name"], "args": told["args"]}]}}}}
+    args: Object = {
+        "spec": {"template": {"spec": {"containers": [{"name": container["name"], "args": container["args"]}]}}}
+    }
     head = {k: cluster[operator][k] for k in ("apiVersion", "kind")}
     args = head | {"metadata": {"name": "halcyon", "namespace": SYSTEM}} | args
     only = {

@@ -465,5 +465,5 @@ def test_a_clock_that_was_set_changes_no_decision(by_s: float) -> None:
     rest = waves(1)[55:] + [0.0] * 400
     assert moved.run(rest, alone) == usual.run(rest, alone)
     back = shifted(moved.memory, -by_s)
-    for part in ("arrivals", "hold", "drain", "margin", "damping", "zero", "refusals"):
+    for part in ("arrivals", "hold", "drain", "headroom", "damping", "zero", "rejections"):
         assert getattr(back, part) == getattr(usual.memory, part)

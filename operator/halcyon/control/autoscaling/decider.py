@@ -119,8 +119,8 @@ class Decider:
         made = self._decided(key, model, spec, actuator, now)
         if not routing_mode.is_direct(spec):
             return made
-        told = (replace(s, source=SCRAPE) if s.source == Signal("").source else s for s in made.signals)
-        return replace(made, signals=tuple(told))
+        signals = (replace(s, source=SCRAPE) if s.source == Signal("").source else s for s in made.signals)
+        return replace(made, signals=tuple(signals))
 
     def _decided(self, key: Key, model: _Model, spec: Spec, actuator: Actuator, now: float) -> Decision:
         if defaults.policy(spec) == "Planner":
@@ -212,7 +212,10 @@ class Decider:
         if saved is not None and saved.uid == self.signals.uid(key):
             restored = saved.restored()
             for problem in restored.problems:
-                log.warning("a part of the planner's memory begins anew", extra={"key": str(key), "why": problem})
+                log.warning(
+                    "a part of the planner's memory could not be restored; it starts empty",
+                    extra={"key": str(key), "why": problem},
+                )
             memory = restored.memory
         if self.histories is not None and len(memory.history.bins) < DAY:
             self.histories.want(key)
@@ -237,7 +240,15 @@ class Decider:
             said = f"{decisions.counted(current)}: {read.reason}; the count stays"
             why = read.reason
             return Decision(
-                at, policy, current, current, said, ("unknown",), signals=signals, unknown=why, has_reports=found.heard
+                at,
+                policy,
+                current,
+                current,
+                said,
+                ("unknown",),
+                signals=signals,
+                unknown=why,
+                has_reports=found.has_reports,
             )
         planned = policy == "Planner"
         decision = algorithm.desired(
@@ -265,7 +276,7 @@ class Decider:
             () if isinstance(found.read, Missing) else algorithm.asked(found.read, defaults.targets(spec)),
             at=self.signals.epoch.at(now),
             signals=found.signals,
-            has_reports=found.heard,
+            has_reports=found.has_reports,
         )
 
     def _follow_clock(self) -> None:
@@ -310,6 +321,6 @@ def _is_learning(planned: Plan) -> bool:
 def _rate_signal(read: Reading, planned: Plan) -> Signal:
     rate = planned.memory.arrivals.rate()
     if rate is None:
-        return Signal("requestRate", missing="it is known from the second reading on")
+        return Signal("requestRate", missing="it is unknown until the second reading")
     # The rate's own part is the first.
     return Signal("requestRate", rate, None, planned.parts[0].replicas if planned.parts else None, read.at)

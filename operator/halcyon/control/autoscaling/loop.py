@@ -159,7 +159,7 @@ class Autoscaler:
     def report_received(self, key: Key, *, confirms: bool = False) -> None:
         """Note that an agent of the model has reported; `confirms`: the report confirms growth in the one right before it."""
         if (model := self.models.get(key)) is not None:
-            model.heard = True
+            model.has_report = True
             model.confirmed |= confirms
 
     def planned(self, key: Key, plan: ReconcilePlan) -> None:
@@ -249,10 +249,10 @@ class Autoscaler:
         due = [
             m
             for m in self.models.values()
-            if m.due <= began or (m.heard and m.may_be_decided(began, MIN_DECISION_INTERVAL_S))
+            if m.due <= began or (m.has_report and m.may_be_decided(began, MIN_DECISION_INTERVAL_S))
         ]
         for model in sorted(due, key=lambda model: model.decided):
-            model.heard = model.confirmed = False
+            model.has_report = model.confirmed = False
             model.tried = self.clock.monotonic()
             try:
                 self._turn(model)

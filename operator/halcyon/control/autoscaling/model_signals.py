@@ -77,7 +77,7 @@ class RulesInput:
     read: metrics.RulesReading | Missing
     signals: tuple[Signal, ...]
     """queueDepth, and gpuUtilization if there is a target for it."""
-    heard: bool
+    has_reports: bool
     """Whether any agent has reported on the model."""
 
 
@@ -159,7 +159,7 @@ class ModelSignals:
         """Return the input of the policy Rules."""
         read, observation, source = self._by_rules(key, spec)
         signals = () if spec is None else self._signals(read, source, defaults.targets(spec))
-        return RulesInput(read, signals, heard=observation is not None)
+        return RulesInput(read, signals, has_reports=observation is not None)
 
     def for_planner(self, key: Key, spec: Spec) -> PlannerInput | None:
         """Return the planner's reading and its published signals; None if no agent has reported on the model.
@@ -187,10 +187,10 @@ class ModelSignals:
         if gathered.reading.gpu is None and spec.runtime.gpu.count:
             ready = [str(pod.name) for pod in gathered.reading.pods if pod.phase == "ready"]
             observation = self.hub.observe(key.namespace, key.name, picture.at, window_s=OBSERVATION_WINDOW_S)
-            if observation is not None and (told := self._utilization(key, spec, observation, ready)) is not None:
-                total = sum(told.values) * len(ready) / len(told.values)
+            if observation is not None and (substitute := self._utilization(key, spec, observation, ready)) is not None:
+                total = sum(substitute.values) * len(ready) / len(substitute.values)
                 gathered = replace(gathered, reading=replace(gathered.reading, gpu=total))
-                source, seen_at = told.source, self.epoch.at(told.at)
+                source, seen_at = substitute.source, self.epoch.at(substitute.at)
         read = gathered.reading
         model.means = model.means.with_values(picture.at, read.waiting, read.gpu, source)
         return PlannerInput(gathered, _shown(model.means, spec, gathered, source, seen_at))
@@ -212,13 +212,13 @@ class ModelSignals:
         picture = self.hub.snapshot(key.namespace, key.name, self.clock.monotonic())
         if picture is None:
             return None
-        told = gpu_work.reported_work(picture)
-        values: Sequence[float] = told.gpus
-        if not values or 2 * len(values) < len(told.ready):
+        work = gpu_work.reported_work(picture)
+        values: Sequence[float] = work.gpus
+        if not values or 2 * len(values) < len(work.ready):
             observation = self.hub.observe(key.namespace, key.name, picture.at, window_s=OBSERVATION_WINDOW_S)
-            instead = None if observation is None else self._utilization(key, spec, observation, told.ready)
+            instead = None if observation is None else self._utilization(key, spec, observation, work.ready)
             values = () if instead is None else instead.values
-        return ReportedWork(min(sum(values) / len(values) / 100, 1.0) if values else None, told.rows)
+        return ReportedWork(min(sum(values) / len(values) / 100, 1.0) if values else None, work.rows)
 
     def mean_batch(self, key: Key) -> float | None:
         """Return the mean batch, as in `reported`."""
@@ -257,16 +257,16 @@ class ModelSignals:
         targets = defaults.targets(spec)
         read = metrics.read(observation, targets=targets, replicas=total)
         ready = [pod.name for pod in observation.pods if pod.ready]
-        told = self._utilization(key, spec, observation, ready)
-        if told is None or targets.gpu_utilization is None:
+        substitute = self._utilization(key, spec, observation, ready)
+        if substitute is None or targets.gpu_utilization is None:
             return read, observation, _AGENTS
         filled = metrics.filled(
-            sum(told.values),
-            missing=max(total - len(told.values), 0),
+            sum(substitute.values),
+            missing=max(total - len(substitute.values), 0),
             target=targets.gpu_utilization,
             replicas=total,
         )
-        return replace(read, gpu_utilization=Value(filled, told.at)), observation, told.source
+        return replace(read, gpu_utilization=Value(filled, substitute.at)), observation, substitute.source
 
     def _utilization(
         self, key: Key, spec: Spec, observation: Observation, ready: Collection[str]

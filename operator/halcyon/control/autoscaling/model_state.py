@@ -37,7 +37,7 @@ class ModelState:
     """Latest time of the next decision."""
     actuator: Actuator = Actuator.NONE
     """What writes its replicas; NONE until a reconcile has set it (`Autoscaler.planned`)."""
-    heard: bool = False
+    has_report: bool = False
     """Whether an agent has reported since the last decision."""
     confirmed: bool = False
     """Whether that report confirms the one right before it: growth that counts now."""

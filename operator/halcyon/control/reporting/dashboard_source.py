@@ -119,10 +119,10 @@ class OperatorSource:
 
     def overlay(self, name: Name) -> str:
         """Return the overlay of the target revision; without one, that of the current revision."""
-        told = ((self.model(name) or {}).get("status") or {}).get("revision") or {}
+        revisions = ((self.model(name) or {}).get("status") or {}).get("revision") or {}
         records = self.caches.children[kinds.CONTROLLER_REVISION]
         for which in ("target", "current"):
-            record = records.get(Key(name.namespace, str(told.get(which) or "")))
+            record = records.get(Key(name.namespace, str(revisions.get(which) or "")))
             if record is not None and (found := revision.read(record)) is not None:
                 return found.overlay
         return ""
@@ -137,8 +137,8 @@ class OperatorSource:
         if gpu is None and scaled is not None and scaled.verdict is not None:
             # From the site's Prometheus, or derived: the decision has it for all ready pods together.
             ready = sum(pod.state in {"ready", "unreachable"} for pod in picture.pods.values())
-            told = next((s.value for s in scaled.verdict.signals if s.name == "gpuUtilization"), None)
-            gpu = None if told is None or not ready else told / ready
+            utilization = next((s.value for s in scaled.verdict.signals if s.name == "gpuUtilization"), None)
+            gpu = None if utilization is None or not ready else utilization / ready
         return measured(picture, now, gpu=gpu)
 
     def answers(self, name: Name) -> Mapping[str, ReportedHistogram]:
@@ -285,7 +285,10 @@ class DashboardService:
                     self.sample(name, now)
                 except Exception:
                     # A missing point in a chart must not end the operator.
-                    log.exception("a model's history lacks a point", extra={"key": f"{name.namespace}/{name.name}"})
+                    log.exception(
+                        "cannot sample a model for the dashboard's history",
+                        extra={"key": f"{name.namespace}/{name.name}"},
+                    )
                 if clock() - began > SLICE_S:
                     await asyncio.sleep(0)
                     began = clock()

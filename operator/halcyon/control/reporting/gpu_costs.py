@@ -163,7 +163,8 @@ class GpuCosts:
             return Ledger.from_json(saved.cost())
         except BROKEN as error:
             log.warning(
-                "what a model has cost can't be read; it is counted anew", extra={"key": str(key), "error": str(error)}
+                "cannot read a model's stored GPU time; counting starts from zero",
+                extra={"key": str(key), "error": str(error)},
             )
             return Ledger()
 

@@ -51,8 +51,8 @@ def is_overdue(seen: ObservedRollout, asked: Revision, record: RolloutRecord, sl
     deadline, began, oldest = deadlines(seen, asked, record)
     if seen.is_due(oldest and oldest + deadline):
         return True
-    heard = oldest is None or seen.is_due(oldest + REPORTS_TIMEOUT_S)
-    return slot.timed_out and heard and seen.is_due(began and began + deadline)
+    reports_are_in = oldest is None or seen.is_due(oldest + REPORTS_TIMEOUT_S)
+    return slot.timed_out and reports_are_in and seen.is_due(began and began + deadline)
 
 
 def deadlines(seen: ObservedRollout, asked: Revision, record: RolloutRecord) -> tuple[int, float | None, float | None]:

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import argparse
-import ipaddress
-import math
 import os
-import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 from urllib.parse import urlsplit
 
 from halcyon.api.policy.network import SiteNetwork
 from halcyon.api.policy.site_policy import ANYTHING, SitePolicy
 from halcyon.api.spec.runtime import Placement
-from halcyon.api.types import ApiModel
 from halcyon.control.autoscaling.planner_memory_store import CONFIG_MAPS as MEMORY_CONFIG_MAPS
 from halcyon.control.reporting.dashboard_source import DashboardSettings
+from halcyon.control.runtime import option_values
 from halcyon.dashboard.authorization import Proxy
 from halcyon.kube.errors import SettingsError
 from halcyon.kube.tracing import TracesSite
@@ -25,10 +21,6 @@ from halcyon.render.site import ANYWHERE, SERVICE_ANNOTATIONS
 from halcyon.scaling.gpu_cost import Prices
 from halcyon.signals.prometheus import arrival_history
 from halcyon.signals.prometheus.client import PrometheusSite
-
-_Read = TypeVar("_Read", bound=ApiModel)
-"""Type that an option's JSON is parsed into."""
-_PREFIX = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[-A-Za-z0-9_.]*")
 
 
 @dataclass(frozen=True)
@@ -151,14 +143,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--gpu-budget",
-        type=_count,
+        type=option_values.parse_count,
         default=None,
         metavar="GPUS",
         help="maximum GPUs of all models together, shared by priority and demand (default: no limit)",
     )
     add(
         "--service-annotations",
-        type=_prefixes,
+        type=option_values.parse_prefixes,
         default=SERVICE_ANNOTATIONS,
         metavar="PREFIXES",
         help=(
@@ -180,7 +172,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--dashboard-proxy",
         dest="dashboard_proxies",
-        type=_network,
+        type=option_values.parse_network,
         action="append",
         default=[],
         metavar="CIDR",
@@ -199,7 +191,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--site-policy-file",
         dest="site_policy",
-        type=_policy,
+        type=option_values.parse_policy,
         default=ANYTHING,
         metavar="FILE",
         help=(
@@ -209,7 +201,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--gpu-price",
         dest="gpu_prices",
-        type=_product_price,
+        type=option_values.parse_product_price,
         action="append",
         default=[],
         metavar="PRODUCT=PRICE",
@@ -223,7 +215,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--balancer-placement",
         dest="balancers",
-        type=_placement,
+        type=option_values.parse_placement,
         default=ANYWHERE,
         metavar="JSON",
         help=(
@@ -234,7 +226,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--network-policies",
         dest="network",
-        type=_network_peers,
+        type=option_values.parse_network_peers,
         default=None,
         metavar="JSON",
         help=(
@@ -256,93 +248,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--traces-ratio",
-        type=_share,
+        type=option_values.parse_share,
         default=None,
         metavar="SHARE",
         help="share of traces to send, from 0 to 1 (default: 1)",
     )
     add("--log-level", choices=["debug", "info", "warning"], default="info", help="minimum log level")
-
-
-def _share(text: str) -> float:
-    try:
-        share = float(text)
-    except ValueError:
-        share = -1.0
-    if not 0 <= share <= 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a share from 0 to 1; for example 0.1")
-    return share
-
-
-def _count(text: str) -> int:
-    if not (text.isascii() and text.isdigit()):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of GPUs; for example 64")
-    return int(text)
-
-
-def _network(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
-    try:
-        return ipaddress.ip_network(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a network: {error}; for example 10.0.12.0/24") from None
-
-
-def _price(text: str) -> float:
-    try:
-        price = float(text)
-    except ValueError:
-        price = -1.0
-    if not 0 <= price < math.inf:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a price; for example 2.50")
-    return price
-
-
-def _product_price(text: str) -> tuple[str, float]:
-    product, _, price = text.rpartition("=")
-    if not product:
-        raise argparse.ArgumentTypeError(f"{text!r} has no product; for example NVIDIA-L4=0.80, or default=2.50")
-    return product, _price(price)
-
-
-def _prefixes(text: str) -> tuple[str, ...]:
-    found = tuple(part.strip() for part in text.split(",") if part.strip())
-    for part in found:
-        if not _PREFIX.fullmatch(part):
-            good = "service.beta.kubernetes.io/,external-dns.alpha.kubernetes.io/hostname"
-            raise argparse.ArgumentTypeError(
-                f"{part!r} is not a prefix of an annotation key with a domain; for example {good}"
-            )
-    return found
-
-
-def _placement(text: str) -> Placement:
-    return _read(
-        Placement, text, "is not a placement", '{"tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists"}]}'
-    )
-
-
-def _network_peers(text: str) -> SiteNetwork:
-    good = '{"operator": [{"podSelector": {"matchLabels": {"app.kubernetes.io/name": "halcyon"}}}]}'
-    return _read(SiteNetwork, text, "has invalid peers", good)
-
-
-def _read(kind: type[_Read], text: str, wrong: str, good: str) -> _Read:
-    try:
-        return kind.model_validate_json(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(f"{text!r} {wrong}: {error}; for example {good}") from None
-
-
-def _policy(name: str) -> SitePolicy:
-    try:
-        return SitePolicy.from_json(Path(name).read_text())
-    except OSError as error:
-        raise argparse.ArgumentTypeError(
-            f"cannot read {name}: {error.strerror}; for example a mounted policy.json"
-        ) from None
-    except ValueError as error:
-        good = '{"limits": {"replicas": 8}}'
-        raise argparse.ArgumentTypeError(f"{name} is not a site policy: {error}; for example {good}") from None
 
 
 def of(arguments: argparse.Namespace) -> OperatorSettings:

@@ -1,0 +1,110 @@
+"""Values of the operator's options, parsed from text. Each function raises ArgumentTypeError or SettingsError with a good example."""
+
+from __future__ import annotations
+
+import argparse
+import ipaddress
+import math
+import re
+from pathlib import Path
+from typing import TypeVar
+
+from halcyon.api.policy.network import SiteNetwork
+from halcyon.api.policy.site_policy import SitePolicy
+from halcyon.api.spec.runtime import Placement
+from halcyon.api.types import ApiModel
+
+_Read = TypeVar("_Read", bound=ApiModel)
+"""Type that an option's JSON is parsed into."""
+_PREFIX = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[-A-Za-z0-9_.]*")
+
+
+def parse_share(text: str) -> float:
+    """Parse a share from 0 to 1."""
+    try:
+        share = float(text)
+    except ValueError:
+        share = -1.0
+    if not 0 <= share <= 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a share from 0 to 1; for example 0.1")
+    return share
+
+
+def parse_count(text: str) -> int:
+    """Parse a number of GPUs."""
+    if not (text.isascii() and text.isdigit()):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of GPUs; for example 64")
+    return int(text)
+
+
+def parse_network(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
+    """Parse a network in CIDR notation."""
+    try:
+        return ipaddress.ip_network(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a network: {error}; for example 10.0.12.0/24") from None
+
+
+def parse_price(text: str) -> float:
+    """Parse a price per GPU and hour."""
+    try:
+        price = float(text)
+    except ValueError:
+        price = -1.0
+    if not 0 <= price < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a price; for example 2.50")
+    return price
+
+
+def parse_product_price(text: str) -> tuple[str, float]:
+    """Parse PRODUCT=PRICE."""
+    product, _, price = text.rpartition("=")
+    if not product:
+        raise argparse.ArgumentTypeError(f"{text!r} has no product; for example NVIDIA-L4=0.80, or default=2.50")
+    return product, parse_price(price)
+
+
+def parse_prefixes(text: str) -> tuple[str, ...]:
+    """Parse prefixes of annotation keys, with commas between them."""
+    found = tuple(part.strip() for part in text.split(",") if part.strip())
+    for part in found:
+        if not _PREFIX.fullmatch(part):
+            good = "service.beta.kubernetes.io/,external-dns.alpha.kubernetes.io/hostname"
+            raise argparse.ArgumentTypeError(
+                f"{part!r} is not a prefix of an annotation key with a domain; for example {good}"
+            )
+    return found
+
+
+def parse_placement(text: str) -> Placement:
+    """Parse the placement of pods, in JSON."""
+    return parse_json(
+        Placement, text, "is not a placement", '{"tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists"}]}'
+    )
+
+
+def parse_network_peers(text: str) -> SiteNetwork:
+    """Parse peers of NetworkPolicies, in JSON."""
+    good = '{"operator": [{"podSelector": {"matchLabels": {"app.kubernetes.io/name": "halcyon"}}}]}'
+    return parse_json(SiteNetwork, text, "has invalid peers", good)
+
+
+def parse_json(kind: type[_Read], text: str, wrong: str, good: str) -> _Read:
+    """Parse JSON as this type."""
+    try:
+        return kind.model_validate_json(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} {wrong}: {error}; for example {good}") from None
+
+
+def parse_policy(name: str) -> SitePolicy:
+    """Parse the site's policy from a file."""
+    try:
+        return SitePolicy.from_json(Path(name).read_text())
+    except OSError as error:
+        raise argparse.ArgumentTypeError(
+            f"cannot read {name}: {error.strerror}; for example a mounted policy.json"
+        ) from None
+    except ValueError as error:
+        good = '{"limits": {"replicas": 8}}'
+        raise argparse.ArgumentTypeError(f"{name} is not a site policy: {error}; for example {good}") from None

@@ -1,0 +1,128 @@
+"""Samples of the text that people read, drawn at random by a seed, for judges who see the text alone.
+
+    python scripts/quality_samples.py docstrings 1      60 docstrings of operator/halcyon
+    python scripts/quality_samples.py docs 1            60 sentences of README and docs, without decisions and generated pages
+    python scripts/quality_samples.py messages 1        40 messages of conditions and events
+    python scripts/quality_samples.py crd 1             all descriptions of the CRD
+
+Prints one line for each: number, place, text, with tabs between them.
+"""
+
+from __future__ import annotations
+
+import ast
+import random
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+ROOT = Path(__file__).resolve().parents[1]
+SIZES = {"docstrings": 60, "docs": 60, "messages": 40, "crd": None}
+GENERATED = {"cli.md", "conditions.md", "metrics.md", "modeldeployment.md", "agent-metrics.md"}
+CRD = ROOT / "crds" / "modeldeployments.serving.halcyon.dev.yaml"
+Sample = tuple[str, str]
+"""Place and text."""
+
+
+def main(argv: list[str]) -> int:
+    """Print the sample of a kind and a seed."""
+    kind, seed = argv
+    for number, (place, text) in enumerate(draw(kind, int(seed)), 1):
+        print(f"{number}\t{place}\t{text}")
+    return 0
+
+
+def draw(kind: str, seed: int) -> list[Sample]:
+    """Return the sample of a kind: the same for the same seed and the same tree."""
+    texts = sorted(set(SOURCES[kind]()))
+    size = SIZES[kind]
+    return texts if size is None or size >= len(texts) else random.Random(seed).sample(texts, size)
+
+
+def docstrings() -> Iterator[Sample]:
+    """Yield every docstring of operator/halcyon in one line, strings below fields and constants included."""
+    for path in _files("operator/halcyon", ".py"):
+        tree = ast.parse((ROOT / path).read_text())
+        for literal in _bare_strings(tree):
+            yield f"{path}:{literal.lineno}", _line(str(literal.value))
+
+
+def docs() -> Iterator[Sample]:
+    """Yield every sentence of eight words or more of the pages' prose: no tables, code, headings and generated pages."""
+    for path in ["README.md", *_files("docs", ".md")]:
+        if path.startswith(("docs/decisions", "docs/quality")) or Path(path).name in GENERATED:
+            continue
+        prose = re.sub(
+            r"^---\n.*?^---\n|```.*?```|<!--.*?-->", "", (ROOT / path).read_text(), flags=re.DOTALL | re.MULTILINE
+        )
+        for block in re.split(r"\n\s*\n|\n(?=\s*(?:[-*]|\d+\.) )", prose):
+            if block.lstrip().startswith(("|", "#", "![", ">")):
+                continue
+            for sentence in re.split(r"(?<=[.!?])\s+(?=[A-Z`\[])", _line(block)):
+                if len(sentence.split()) >= 8:
+                    yield path, sentence
+
+
+def messages() -> Iterator[Sample]:
+    """Yield what the status module and its neighbours write as messages: string literals and f-strings of five words or more."""
+    for path in _files("operator/halcyon/control", ".py"):
+        if not re.search(r"/(status|desired|rollout|acceptance|reconcile)/", path):
+            continue
+        tree = ast.parse((ROOT / path).read_text())
+        skipped = {id(literal) for literal in _bare_strings(tree)}
+        skipped |= {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
+        for node in ast.walk(tree):
+            if id(node) in skipped or not isinstance(node, ast.JoinedStr | ast.Constant):
+                continue
+            text = ast.unparse(node) if isinstance(node, ast.JoinedStr) else node.value
+            if isinstance(text, str) and len(text.split()) >= 5:
+                yield f"{path}:{node.lineno}", _line(text)
+
+
+def crd() -> Iterator[Sample]:
+    """Yield every description of the CustomResourceDefinition."""
+
+    def walk(node: Any, path: str) -> Iterator[Sample]:
+        if isinstance(node, dict):
+            if isinstance(text := node.get("description"), str):
+                yield path, _line(text)
+            for key, value in node.items():
+                yield from walk(value, f"{path}.{key}" if key not in {"properties", "items"} else path)
+        elif isinstance(node, list):
+            for value in node:
+                yield from walk(value, path)
+
+    yield from walk(yaml.safe_load(CRD.read_text())["spec"]["versions"][0], "")
+
+
+SOURCES = {"docstrings": docstrings, "docs": docs, "messages": messages, "crd": crd}
+
+
+def _bare_strings(tree: ast.AST) -> Iterator[ast.Constant]:
+    """Yield the strings that stand as statements: docstrings, and those below fields and constants."""
+    for node in ast.walk(tree):
+        body = getattr(node, "body", None)
+        for child in body if isinstance(body, list) else ():
+            value = child.value if isinstance(child, ast.Expr) else None
+            if isinstance(value, ast.Constant) and isinstance(value.value, str):
+                yield value
+
+
+def _files(folder: str, suffix: str) -> list[str]:
+    listed = subprocess.run(
+        ["git", "-C", str(ROOT), "ls-files", folder], check=True, capture_output=True, text=True
+    ).stdout
+    return [path for path in listed.splitlines() if path.endswith(suffix)]
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split())
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
