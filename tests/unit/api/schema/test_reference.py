@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from generators import resource_reference
+from generators import conditions_reference, resource_reference
 from halcyon.api.conditions import Reason, Type
 from halcyon.api.schema import structural_schema
 from halcyon.api.spec import Spec
@@ -86,7 +86,7 @@ def test_a_field_rolls_the_servers_exactly_as_documented() -> None:
 
 @pytest.mark.parametrize("kind", [Type, Reason])
 def test_every_condition_and_reason_is_documented(kind: type[StrEnum]) -> None:
-    texts = resource_reference.documentation(kind)
+    texts = conditions_reference.documentation(kind)
 
     assert list(texts) == list(kind)
     assert all(text.endswith(".") for text in texts.values())
@@ -100,4 +100,4 @@ class _Undocumented(StrEnum):
 
 def test_a_reason_without_documentation_is_an_error() -> None:
     with pytest.raises(KeyError, match="SECOND"):
-        resource_reference.documentation(_Undocumented)
+        conditions_reference.documentation(_Undocumented)
