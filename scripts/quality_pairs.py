@@ -1,0 +1,76 @@
+"""Memory and import time of operator and agent against the base commit, in turns: `python scripts/quality_pairs.py`.
+
+Writes the ratios of medians (import time: of the shortest) to build/quality/raw/pairs.json, which scripts/quality.py reads, and the time
+of the unit tests with them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+OUT = ROOT / "build" / "quality" / "raw" / "pairs.json"
+BASE = "a528a11"
+PROCESSES = {
+    "operator": ("halcyon.control.app", "halcyon.control.runtime.app"),
+    "agent": ("halcyon.balancer.main", "halcyon.balancer.agent.main"),
+}
+"""Module of each process, at the base commit and now."""
+ROUNDS = 7
+CHILD = """
+import time; began = time.perf_counter()
+import {module}
+took = time.perf_counter() - began
+peak = next(line for line in open("/proc/self/status") if line.startswith("VmHWM")).split()[1]
+print(peak, took)
+"""
+
+
+def main() -> int:
+    """Measure and write."""
+    with tempfile.TemporaryDirectory() as folder:
+        archive = subprocess.run(["git", "archive", BASE, "operator"], cwd=ROOT, check=True, capture_output=True).stdout
+        subprocess.run(["tar", "-x", "-C", folder], input=archive, check=True)
+        sides = (Path(folder) / "operator", ROOT / "operator")
+        figures: dict[str, list[list[tuple[float, float]]]] = {name: [[], []] for name in PROCESSES}
+        for _ in range(ROUNDS + 1):  # the first round writes byte code
+            for name, modules in PROCESSES.items():
+                for side in (0, 1):
+                    figures[name][side].append(_run(modules[side], sides[side]))
+    value = {}
+    for name, (before, after) in figures.items():
+        peaks = [statistics.median(peak for peak, _ in one[1:]) for one in (before, after)]
+        value[f"{name}_memory"] = round(peaks[1] / peaks[0], 3)
+    shortest = [sum(min(took for _, took in figures[name][side][1:]) for name in PROCESSES) for side in (0, 1)]
+    value["import_time"] = round(shortest[1] / shortest[0], 3)
+    began = time.monotonic()
+    subprocess.run([sys.executable, "-m", "tests.parts", "tests/unit", "-q"], cwd=ROOT, check=True, capture_output=True)
+    value["unit_s"] = round(time.monotonic() - began, 1)
+    OUT.parent.mkdir(parents=True, exist_ok=True)
+    OUT.write_text(json.dumps(value))
+    print(json.dumps(value | {"samples": figures}))
+    return 0
+
+
+def _run(module: str, source: Path) -> tuple[float, float]:
+    """Return the peak memory in KiB and the seconds of an import in a process of its own."""
+    environment = {k: v for k, v in os.environ.items() if k not in {"PYTHONDONTWRITEBYTECODE", "PYTHONPATH"}}
+    out = subprocess.run(
+        [sys.executable, "-c", CHILD.format(module=module)],
+        env=environment | {"PYTHONPATH": str(source)},
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout.split()
+    return float(out[0]), float(out[1])
+
+
+if __name__ == "__main__":
+    sys.exit(main())
