@@ -30,7 +30,8 @@ from halcyon.control.autoscaling.model_state import ModelState
 from halcyon.control.autoscaling.replica_limits import ReplicaLimits
 from halcyon.control.autoscaling.scale_writer import ScaleWriter
 from halcyon.control.autoscaling.status_updates import StatusUpdates
-from halcyon.control.desired.plan import Acceptance, ReconcilePlan
+from halcyon.control.desired.acceptance_result import Acceptance
+from halcyon.control.desired.plan import ReconcilePlan
 from halcyon.control.objects.actuator import Actuator
 from halcyon.control.runtime.gc_freeze import GcFreeze
 from halcyon.control.state.cluster_state import ClusterState

@@ -23,7 +23,7 @@ from tests.integration import balanced as ways
 from tests.integration.balanced import Balanced, endpoint, http_response, infer, until
 from tests.unit.control.rollout.deployment_simulation import Cluster
 from tests.unit.control.rollout.test_canary_analysis import rolling, rollout
-from tests.unit.control.rollout.test_canary_steps import begun
+from tests.unit.control.rollout.test_canary_progress import begun
 from tests.unit.control.scope_builders import pod as server
 
 if TYPE_CHECKING:

@@ -24,7 +24,8 @@ from halcyon.api.spec import Spec
 from halcyon.api.spec.parse import parse
 from halcyon.control.acceptance import accepted_spec_digest
 from halcyon.control.acceptance.accepted_spec_digest import NOT_ACCEPTED
-from halcyon.control.state.cluster_state import ClusterState, belongs
+from halcyon.control.state.cluster_state import ClusterState
+from halcyon.control.state.ownership import belongs
 from halcyon.kube import kinds
 from halcyon.kube.client import Object
 from halcyon.kube.kinds import Key

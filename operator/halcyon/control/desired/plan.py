@@ -7,6 +7,9 @@ no           -               the accepted spec, with its revision
 no, and nothing was ever accepted: nothing but the status
 
 If that revision has failed, the servers run the one before: see `control/rollout/rollout.py`.
+
+Out of scope: which revision is requested (`requested_revision`), objects of others that have a child's name (`name_conflicts`), and
+what is deleted (`surplus`).
 """
 
 from __future__ import annotations
@@ -19,10 +22,14 @@ from halcyon.api.spec.parse import SpecError, parse
 from halcyon.control.acceptance import accepted_spec_digest, site_policy
 from halcyon.control.acceptance.spec_checks import objections
 from halcyon.control.desired import network_policies, routing
+from halcyon.control.desired.acceptance_result import Acceptance
 from halcyon.control.desired.external_hpa import ExternalHpa, autoscaler
-from halcyon.control.objects import child_names, pods
+from halcyon.control.desired.name_conflicts import ConflictingObject, conflict, conflicting_objects
+from halcyon.control.desired.requested_revision import requested
+from halcyon.control.desired.surplus import surplus, unread_revisions
+from halcyon.control.objects import pods
 from halcyon.control.objects.actuator import Actuator
-from halcyon.control.rollout import refresh, rollout, sequence_models
+from halcyon.control.rollout import rollout, sequence_models
 from halcyon.control.rollout.rollout_plan import RolloutPlan
 from halcyon.control.rollout.slot_allocation import SlotAllocation
 from halcyon.control.state.ownership import is_ours, own, server_counts
@@ -34,25 +41,6 @@ from halcyon.render import hpa as render_hpa
 from halcyon.render import names, revision, server
 from halcyon.render.names import SLOTS
 from halcyon.render.revision import Revision
-
-
-@dataclass(frozen=True)
-class Acceptance:
-    """Whether the current spec was accepted, and if not, why."""
-
-    accepted: bool
-    reason: Reason
-    message: str
-
-
-@dataclass(frozen=True)
-class ConflictingObject:
-    """An object that has a name we need, and isn't ours."""
-
-    kind: str
-    name: str
-    leaving: bool
-    """Whether it belongs to a deleted ModelDeployment of the same name, so that it will be garbage-collected."""
 
 
 @dataclass(frozen=True)
@@ -110,12 +98,12 @@ def make(view: Scope) -> ReconcilePlan:
     acceptance, spec = _in_force(view)
     if spec is None:
         return ReconcilePlan(acceptance)
-    asked, outdated = _asked(view, spec, accepted=acceptance.accepted)
+    asked, outdated = requested(view, spec, accepted=acceptance.accepted)
     if acceptance.accepted and asked is not None and (wrong := sequence_models.objection(view, spec, asked)):
         acceptance, spec = Acceptance(accepted=False, reason=Reason.INVALID, message=wrong), _stored(view)
         if spec is None:
             return ReconcilePlan(acceptance)
-        asked, outdated = _asked(view, spec, accepted=False)
+        asked, outdated = requested(view, spec, accepted=False)
         spec = spec if asked is None else sequence_models.alone(view, spec, asked)
     if asked is None:
         return ReconcilePlan(acceptance)
@@ -129,11 +117,11 @@ def make(view: Scope) -> ReconcilePlan:
     actuator, why = _actuator(view, spec, foreign)
     first = [*_records(view, rolled, acceptance), *routing.first(view, spec)]
     then = _children(view, spec, rolled, actuator)
-    conflicts = _conflicting_objects(view, [*first, *then])
+    conflicts = conflicting_objects(view, [*first, *then])
     if conflicts:
         # Create nothing new for a ModelDeployment that can't be complete; keep the objects that are already ours up to date.
         first, then = _existing(view, first), _existing(view, then)
-        acceptance = _conflict(conflicts)
+        acceptance = conflict(conflicts)
     return ReconcilePlan(
         acceptance=acceptance,
         spec=spec,
@@ -143,7 +131,7 @@ def make(view: Scope) -> ReconcilePlan:
         foreign=foreign,
         first=tuple(first),
         then=tuple(then),
-        delete=tuple(_surplus(view, spec, rolled, actuator)),
+        delete=tuple(surplus(view, spec, rolled, actuator)),
         lingers=routing.lingers(view, spec),
         conflicts=tuple(conflicts),
         outdated=outdated,
@@ -186,31 +174,6 @@ def _stored(view: Scope) -> Spec | None:
     return spec.model_copy(update={"replicas": count if limit is None else min(count, max(limit, there))})
 
 
-# accepted   this spec has a        it would be rendered   refresh     the requested revision
-#            ControllerRevision     differently now        requested
-# no         -                      -                      -           the newest; None if there is none
-# yes        no                     -                      -           rendered now
-# yes        yes                    no                     -           from its ControllerRevision
-# yes        yes                    yes                    no          from its ControllerRevision, and it is outdated
-# yes        yes                    yes                    yes         rendered now, with a key of its own
-def _asked(view: Scope, spec: Spec, *, accepted: bool) -> tuple[Revision | None, tuple[str, ...]]:
-    """Return the requested revision, and the differences to its rendering by this operator if it is outdated."""
-    newest = max(view.revisions, key=lambda r: r.number, default=None)
-    if not accepted:
-        return newest, ()
-    wanted = revision.key(view.subject, spec, view.source.content)
-    number = newest.number if newest else 0
-    # Of several renderings of one spec the last one is in force.
-    known = max((r for r in view.revisions if r.asks == wanted), key=lambda r: r.number, default=None)
-    if known is None:
-        return revision.render(view.subject, spec, view.site, view.source.content, number=number + 1), ()
-    kept = known if known.number == number else replace(known, number=number + 1)
-    if known.site == revision.site_digest(view.site):
-        return kept, ()
-    differs, rendered = refresh.compared(view, spec, known, number + 1)
-    return (rendered, ()) if differs and refresh.is_wanted(view, known) else (kept, differs)
-
-
 # policy     actuator in the spec   metrics API ours   tolerance kept   actuator
 # any        Direct                 -                  -                Direct
 # any        HPA                    -                  -                HPA (for Planner without tolerance, the reason says so)
@@ -242,19 +205,10 @@ def _records(view: Scope, rolled: RolloutPlan, acceptance: Acceptance) -> list[O
     if asked.snapshot and acceptance.accepted and view.source.content is not None:
         objects.append(revision.snapshot_map(subject, asked.snapshot, view.source.content))
     known = {r.key: r for r in (target, asked, *rolled.changed)}
-    unread = _unread(view)
+    unread = unread_revisions(view)
     return objects + [
         revision.record(subject, r) for r in known.values() if names.revision(view.key.name, r.key) not in unread
     ]
-
-
-def _unread(view: Scope) -> set[str]:
-    """Return the names of our ControllerRevisions that another version of the operator has written, in its own format."""
-    return {
-        name
-        for (kind, name), obj in view.children.items()
-        if kind is kinds.CONTROLLER_REVISION and is_ours(view, obj) and revision.read(obj) is None
-    }
 
 
 def _children(view: Scope, spec: Spec, rolled: RolloutPlan, actuator: Actuator) -> list[Object]:
@@ -289,31 +243,6 @@ def counts(view: Scope, plan: ReconcilePlan) -> tuple[int, int, int]:
     return plan.replicas, len(live), sum(pods.is_ready(p) for p in live)
 
 
-def _conflicting_objects(view: Scope, objects: list[Object]) -> list[ConflictingObject]:
-    found = []
-    for wanted in objects:
-        there = view.children.get((kind_of(wanted), wanted["metadata"]["name"]))
-        if there is not None and not is_ours(view, there):
-            owners = there["metadata"].get("ownerReferences") or ()
-            leaving = any(
-                o.get("kind") == kinds.MODEL_DEPLOYMENT.kind and o.get("name") == view.key.name for o in owners
-            )
-            found.append(ConflictingObject(wanted["kind"], wanted["metadata"]["name"], leaving=leaving))
-    return found
-
-
-def _conflict(conflicts: list[ConflictingObject]) -> Acceptance:
-    said = ", ".join(f"{s.kind} {s.name}" for s in conflicts)
-    if all(s.leaving for s in conflicts):
-        message = f"waiting for the deletion of {said}, which belonged to a deleted ModelDeployment of the same name"
-    else:
-        message = (
-            f"{said} already exists and does not belong to this ModelDeployment; Halcyon does not change "
-            "it. Rename or delete it, or use another name for the ModelDeployment"
-        )
-    return Acceptance(accepted=False, reason=Reason.CONFLICT, message=message)
-
-
 def _existing(view: Scope, objects: list[Object]) -> list[Object]:
     kept = []
     for obj in objects:
@@ -321,31 +250,3 @@ def _existing(view: Scope, objects: list[Object]) -> list[Object]:
         if there is not None and is_ours(view, there):
             kept.append(obj)
     return kept
-
-
-def _surplus(view: Scope, spec: Spec, rolled: RolloutPlan, actuator: Actuator) -> list[tuple[Kind, str]]:
-    surplus: list[tuple[Kind, str]] = []
-    hpa = view.children.get((kinds.HPA, view.key.name))
-    if actuator is not Actuator.HPA and hpa is not None and is_ours(view, hpa):
-        surplus.append((kinds.HPA, view.key.name))
-    surplus += routing.surplus(view, spec, rolled)
-    surplus += network_policies.surplus(view, spec)
-    unused = set(SLOTS) - {placed.slot for placed in rolled.slots}
-    surplus += [
-        (kind, name)
-        for slot in unused
-        for kind, name in child_names.slot_children(view.key.name, slot)
-        if own(view, kind, name)
-    ]
-    asked, needed_back = rolled.asked, {r.key for r in (rolled.target, rolled.way_back) if r is not None}
-    used = {pod["metadata"]["labels"].get(names.REVISION_LABEL) for pod in view.pods} | {asked.key} | needed_back
-    by_age = sorted((r for r in view.revisions if r.key != asked.key), key=lambda r: r.number, reverse=True)
-    old = [r for r in by_age[revision.KEPT - 1 :] if r.key not in used]
-    surplus += [(kinds.CONTROLLER_REVISION, names.revision(view.key.name, r.key)) for r in old]
-    if _unread(view):
-        # A revision that can't be read may need any of the ConfigMaps.
-        return surplus
-    kept = [asked, *(r for r in view.revisions if r not in old)]
-    needed = set().union(*(revision.config_maps(r, view.key.name) for r in kept))
-    surplus += [(kinds.CONFIG_MAP, name) for name in view.config_maps if name not in needed]
-    return surplus

@@ -9,7 +9,8 @@ from typing import Protocol
 from halcyon.control.acceptance.accepted_specs import AcceptedSpecs
 from halcyon.control.reconcile.gpu_reservations import GpuReservations
 from halcyon.control.rollout.canary_analysis import CanaryAnalysis
-from halcyon.control.state.cluster_state import ClusterState, hpa_name, unready_reason
+from halcyon.control.state.cluster_state import ClusterState, unready_reason
+from halcyon.control.state.external_hpas import foreign_hpas, hpa_name, hpas_of_deployment
 from halcyon.control.state.metrics_api_check import MetricsApiCheck
 from halcyon.control.state.model_sources import ModelSources
 from halcyon.control.state.scope import PublishedCosts, PublishedScaling, Scope, Signals
@@ -84,9 +85,9 @@ class ScopeBuilder:
         children = {**uncached, **caches.children_of(key)}
         for kind, owned in ((kinds.CONTROLLER_REVISION, records), (kinds.CONFIG_MAP, config_maps)):
             children |= {(kind, obj["metadata"]["name"]): obj for obj in owned}
-        foreign = caches.foreign_hpas(key, uid)
+        foreign = foreign_hpas(caches.hpas, key, uid)
         servers = [names.server(key.name, slot) for slot in names.SLOTS]
-        below = {name: caches.hpas_of_deployment(key.namespace, name) for name in servers}
+        below = {name: hpas_of_deployment(caches.hpas, key.namespace, name) for name in servers}
         balancers = caches.pods.find(key.namespace, f"balancer/{key.name}")
         pods = tuple(caches.pods.find(key.namespace, key.name))
         return Scope(

@@ -4,7 +4,7 @@
     response times                                 the balancers' histograms, by slot; not judged without balancers
 
 Evidence is collected since this process began to watch the canary. A new leader starts from scratch, which costs time and no safety.
-Out of scope: what follows from a verdict (`canary_steps`), and how it is reached (`halcyon.scaling.canary.analysis`).
+Out of scope: what follows from a verdict (`canary_progress`), and how it is reached (`halcyon.scaling.canary.analysis`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Rollouts: which revision the servers run, how its pods replace those of another one, and when it has failed. Pure.
 
 Everything is derived from the current state on each reconcile: the slots' Deployments, their pods, and the rollout records.
-Out of scope: surge settings (`surge_strategy`), the steps of a canary (`canary_steps`), the distribution of pods over slots
+Out of scope: surge settings (`surge_strategy`), the steps of a canary (`canary_progress`), the distribution of pods over slots
 (`slot_allocation`), and the status (`control/status/rollout.py`).
 
 the requested revision   onFailure   another was served before   the servers run
@@ -27,9 +27,9 @@ from halcyon.api.conditions import Reason
 from halcyon.api.spec import Spec
 from halcyon.api.spec.rollout import Canary
 from halcyon.control.objects.deployment_status import SlotState
-from halcyon.control.rollout.canary_steps import Advance, advance, wish
-from halcyon.control.rollout.failure import deadlines, failure, is_overdue, replacement_due
+from halcyon.control.rollout.canary_progress import Advance, advance, wish
 from halcyon.control.rollout.observed import CANT_LOAD, REPORTS_TIMEOUT_S, ObservedRollout, RevisionFailure
+from halcyon.control.rollout.rollout_failure import deadlines, failure, is_overdue, replacement_due
 from halcyon.control.rollout.rollout_plan import RolloutPhase, RolloutPlan
 from halcyon.control.rollout.rollout_record import RolloutRecord, RolloutResult, away, home, last_good
 from halcyon.control.rollout.sequence_models import keeps_state

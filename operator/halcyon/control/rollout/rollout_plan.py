@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from halcyon.control.rollout.canary_steps import Advance
+from halcyon.control.rollout.canary_progress import Advance
 from halcyon.control.rollout.observed import RevisionFailure
 from halcyon.control.rollout.rollout_record import RolloutRecord, RolloutResult
 from halcyon.control.rollout.slot_allocation import SlotAllocation

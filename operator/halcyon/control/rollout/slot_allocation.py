@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from halcyon.control.objects.deployment_status import SlotState
-from halcyon.control.rollout.canary_steps import Advance
+from halcyon.control.rollout.canary_progress import Advance
 from halcyon.control.rollout.observed import ObservedRollout
 from halcyon.control.rollout.rollout_record import RolloutRecord, RolloutResult, away
 from halcyon.control.rollout.surge_strategy import SURGE, SurgeSettings

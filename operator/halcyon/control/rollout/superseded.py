@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 
 from halcyon.api.conditions import Reason
 from halcyon.api.spec.rollout import Canary
-from halcyon.control.rollout.canary_steps import ABORT, wish
+from halcyon.control.rollout.canary_progress import ABORT, wish
 from halcyon.control.rollout.observed import ObservedRollout, RevisionFailure
 from halcyon.control.rollout.rollout_record import RolloutRecord, RolloutResult
 from halcyon.render import names

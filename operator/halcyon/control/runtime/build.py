@@ -43,7 +43,7 @@ from halcyon.control.reporting.model_metrics import ModelMetrics
 from halcyon.control.reporting.start_times import StartTimes
 from halcyon.control.rollout.canary_analysis import CanaryAnalysis
 from halcyon.control.runtime import memory_limit
-from halcyon.control.runtime.leadership import LeaderState
+from halcyon.control.runtime.leader_state import LeaderState
 from halcyon.control.runtime.operator import Operator
 from halcyon.control.runtime.settings import OperatorSettings
 from halcyon.control.state.cluster_state import ClusterState

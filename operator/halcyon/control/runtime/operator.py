@@ -28,7 +28,7 @@ from halcyon.control.reporting.model_metrics import ModelMetrics
 from halcyon.control.runtime import http_endpoints as probes
 from halcyon.control.runtime import kopf_watch
 from halcyon.control.runtime.gc_freeze import GcFreeze
-from halcyon.control.runtime.leadership import LeaderState
+from halcyon.control.runtime.leader_state import LeaderState
 from halcyon.control.runtime.settings import OperatorSettings
 from halcyon.control.state.cluster_state import ClusterState
 from halcyon.control.state.metrics_api_check import MetricsApiCheck

@@ -1,4 +1,7 @@
-"""The caches of everything that the controller reads, and which ModelDeployments a change concerns."""
+"""The caches of everything that the controller reads, and which ModelDeployments a change concerns.
+
+Out of scope: writes of ours that the caches have yet to see (`own_writes`), and HPAs by their scale target (`external_hpas`).
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,10 @@ from typing import Any
 from halcyon.api.schema import shape
 from halcyon.control.objects import pods, resource_quotas
 from halcyon.control.objects.child_names import every_child
-from halcyon.control.state import route_conflicts
+from halcyon.control.state import external_hpas, route_conflicts
 from halcyon.control.state.gateway_routes import GatewayRoutes
+from halcyon.control.state.own_writes import OwnWrites
+from halcyon.control.state.ownership import belongs
 from halcyon.kube import kinds
 from halcyon.kube.client import FIELD_MANAGER, Kube, Object
 from halcyon.kube.clock import SYSTEM_CLOCK, Clock
@@ -21,11 +26,6 @@ from halcyon.kube.malformed_objects import Malformed
 from halcyon.render import names
 
 OURS = f"{names.MANAGER_LABEL}={names.MANAGER}"
-READ_YOUR_WRITES_TIMEOUT_S = 5.0
-"""Time after which the cache is trusted although the event of our own write hasn't arrived."""
-
-_DEPLOYMENT = "deployment/"
-"""Prefix of the index word of an HPA that scales a Deployment; the Deployment's name follows."""
 QUOTA_WORD = "quota"
 """Index word of every ResourceQuota."""
 
@@ -62,15 +62,6 @@ def source_words(resource: Object) -> Iterable[str]:
         yield f"claim/{name}"
 
 
-def _hpa_words(hpa: Object) -> Iterable[str]:
-    """Yield the index word of an HPA: the name of a ModelDeployment that it scales, `deployment/NAME` for a Deployment."""
-    target = hpa["spec"]["scaleTargetRef"]
-    if target.get("kind") == kinds.MODEL_DEPLOYMENT.kind:
-        yield target["name"]
-    elif target.get("kind") == kinds.DEPLOYMENT.kind:
-        yield f"{_DEPLOYMENT}{target['name']}"
-
-
 def _only_version(obj: Object) -> Object:
     meta = obj["metadata"]
     return {"metadata": {k: meta.get(k) for k in ("namespace", "name", "uid", "resourceVersion")}}
@@ -92,7 +83,7 @@ class ClusterState:
     def __post_init__(self) -> None:
         """Create the informers; `run` starts them."""
         self.malformed = Malformed()
-        self._waiting: dict[Key, dict[tuple[Kind, Key], tuple[int, float]]] = {}
+        self.own_writes = OwnWrites(self._cache_of, self.clock)
         self.resources = self._informer(
             kinds.MODEL_DEPLOYMENT,
             index=source_words,
@@ -106,7 +97,9 @@ class ClusterState:
             if kind is not kinds.HPA
         }
         # An external HPA is found by its scale target.
-        self.hpas = self._informer(kinds.HPA, index=_hpa_words, listener=self._hpa_changed, selector="")
+        self.hpas = self._informer(
+            kinds.HPA, index=external_hpas.scale_targets, listener=self._hpa_changed, selector=""
+        )
         self.children[kinds.HPA] = self.hpas
         of_routes = {
             kind: self._informer(kind, index=_owner_index, listener=self._child_changed, project=_project_route)
@@ -180,24 +173,11 @@ class ClusterState:
 
     def wrote(self, owner: Key, kind: Kind, obj: Object) -> None:
         """Record a write of ours: no decision for `owner` is made before the cache has seen it."""
-        meta = obj["metadata"]
-        key = Key(meta.get("namespace", ""), meta["name"])
-        version = int(meta["resourceVersion"])
-        if not self._cache_of(kind).has_seen(key, version):
-            self._waiting.setdefault(owner, {})[kind, key] = (version, self.clock.monotonic())
+        self.own_writes.wrote(owner, kind, obj)
 
     def is_behind(self, owner: Key) -> bool:
         """Return whether the caches have yet to see a write of ours for this ModelDeployment."""
-        waiting = self._waiting.get(owner)
-        if not waiting:
-            return False
-        now = self.clock.monotonic()
-        for (kind, key), (version, since) in list(waiting.items()):
-            if now - since > READ_YOUR_WRITES_TIMEOUT_S or self._cache_of(kind).has_seen(key, version):
-                del waiting[kind, key]
-        if not waiting:
-            del self._waiting[owner]
-        return bool(waiting)
+        return self.own_writes.is_behind(owner)
 
     def children_of(self, key: Key) -> dict[tuple[Kind, str], Object]:
         """Return the cached objects with names that a ModelDeployment's children have, whatever their owner."""
@@ -212,17 +192,9 @@ class ClusterState:
         """Return a ModelDeployment's own objects of a kind; `uid` is the ModelDeployment's."""
         return [obj for obj in self.children[kind].find(key.namespace, key.name) if belongs(obj, uid)]
 
-    def foreign_hpas(self, key: Key, uid: str) -> list[Object]:
-        """Return the HPAs of others that scale a ModelDeployment."""
-        return [hpa for hpa in self.hpas.find(key.namespace, key.name) if not belongs(hpa, uid)]
-
-    def hpas_of_deployment(self, namespace: str, name: str) -> list[Object]:
-        """Return the HPAs that scale a Deployment."""
-        return list(self.hpas.find(namespace, f"{_DEPLOYMENT}{name}"))
-
     def forget_writes(self, owner: Key) -> None:
         """Drop the writes that the caches have yet to see for a ModelDeployment that was deleted."""
-        self._waiting.pop(owner, None)
+        self.own_writes.forget(owner)
 
     def _cache_of(self, kind: Kind) -> Informer:
         if kind in self.routes.informers:
@@ -293,9 +265,9 @@ class ClusterState:
 
     def _hpa_changed(self, key: Key, before: Object | None, after: Object | None) -> None:
         for hpa in (before, after):
-            for target in _hpa_words(hpa) if hpa else ():
-                if target.startswith(_DEPLOYMENT):
-                    where = Key(key.namespace, target.removeprefix(_DEPLOYMENT))
+            for target in external_hpas.scale_targets(hpa) if hpa else ():
+                if (deployment := external_hpas.deployment_name(target)) is not None:
+                    where = Key(key.namespace, deployment)
                     self._child_changed(where, None, self.children[kinds.DEPLOYMENT].get(where))
                 else:
                     self.enqueue(Key(key.namespace, target))
@@ -305,13 +277,6 @@ def unready_reason(*found: Object | None) -> str:
     """Return the reason why one of these pods isn't ready, in a sentence; empty if there is none."""
     trouble = pods.failure(pod for pod in found if pod is not None)
     return f"pod {trouble.pod}: {trouble.message}" if trouble else ""
-
-
-def hpa_name(hpa: Object) -> str:
-    """Return a readable name of an HPA, with the object that created it."""
-    owners = hpa["metadata"].get("ownerReferences") or ()
-    creator = next((f" of {o['kind']} {o['name']}" for o in owners if o.get("controller")), "")
-    return f"HorizontalPodAutoscaler {hpa['metadata']['name']}{creator}"
 
 
 def _project_resource(resource: Object) -> Object:
@@ -336,11 +301,6 @@ def _writer_of_replicas(entries: Iterable[Mapping[str, Any]]) -> str:
     """Return the field manager that set spec.replicas last; empty if none did."""
     owners = [e for e in entries if "f:replicas" in ((e.get("fieldsV1") or {}).get("f:spec") or {})]
     return str(max(owners, key=lambda e: str(e.get("time") or ""))["manager"]) if owners else ""
-
-
-def belongs(obj: Object, uid: str) -> bool:
-    """Return whether the object's controller is the one with this uid."""
-    return any(o.get("uid") == uid and o.get("controller") for o in obj["metadata"].get("ownerReferences") or ())
 
 
 def _asked(resource: Object) -> tuple[Any, ...]:

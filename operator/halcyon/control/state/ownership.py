@@ -9,6 +9,11 @@ from halcyon.kube.kinds import Kind
 from halcyon.render import names
 
 
+def belongs(obj: Object, uid: str) -> bool:
+    """Return whether the object's controller is the one with this uid."""
+    return any(o.get("uid") == uid and o.get("controller") for o in obj["metadata"].get("ownerReferences") or ())
+
+
 def is_ours(view: Scope, obj: Object) -> bool:
     """Return whether the object's controller is this ModelDeployment, not an earlier one of the same name."""
     return any(

@@ -20,7 +20,8 @@ from halcyon.api.spec.parse import parse
 from halcyon.control.autoscaling.decider import Decider
 from halcyon.control.autoscaling.loop import Autoscaler
 from halcyon.control.autoscaling.model_signals import ModelSignals
-from halcyon.control.desired.plan import Acceptance, ReconcilePlan
+from halcyon.control.desired.acceptance_result import Acceptance
+from halcyon.control.desired.plan import ReconcilePlan
 from halcyon.control.objects import pods
 from halcyon.control.objects.actuator import Actuator
 from halcyon.control.state.cluster_state import ClusterState

@@ -11,17 +11,17 @@ import pytest
 from hypothesis import given
 
 from halcyon.api.conditions import Reason
-from halcyon.control.desired.plan import ConflictingObject, ReconcilePlan, make
+from halcyon.control.desired.plan import ReconcilePlan, make
 from halcyon.control.objects.actuator import Actuator
 from halcyon.control.objects.child_names import every_child
 from halcyon.control.state.scope import Scope, SourceState
 from halcyon.kube import kinds
 from halcyon.metricsapi.api_service import ExternalMetricsApi
-from halcyon.render import names, revision
-from halcyon.render.revision import KEPT, Content, Revision
+from halcyon.render import revision
+from halcyon.render.revision import Content
 from tests.drawn import draws
 from tests.strategies import documents
-from tests.unit.control.scope_builders import PVC, UID, applied_children, conflicting_object, pod, resource, scope_of
+from tests.unit.control.scope_builders import PVC, UID, applied_children, conflicting_object, resource, scope_of
 from tests.unit.render.rendered import SITE
 
 MISSING = SourceState(missing="PersistentVolumeClaim team/models doesn't exist")
@@ -332,54 +332,6 @@ def test_replicas_stay_inside_the_limits_of_scaling() -> None:
     assert make(scope_of(SCALING | {"replicas": 9})).replicas == 4
 
 
-@pytest.mark.parametrize(
-    ("kind", "name"),
-    [
-        (k, n)
-        for k, n in every_child("digits")
-        if k is not kinds.HPA
-        and k not in (*kinds.ROUTES, *kinds.WALLS)
-        and not n.endswith(("-b", "-headless", "-route-a"))
-    ],
-    ids=lambda v: str(v)[-30:],
-)
-def test_a_conflicting_object_stops_everything_and_is_named(kind: kinds.Kind, name: str) -> None:
-    planned = make(scope_of(children={(kind, name): conflicting_object(kind, name)}))
-
-    assert planned.acceptance.reason is Reason.CONFLICT
-    assert (
-        f"{kind.kind} {name} already exists and does not belong to this ModelDeployment; Halcyon does not change it"
-        in (planned.acceptance.message)
-    )
-    assert planned.conflicts == (ConflictingObject(kind.kind, name, leaving=False),)
-    assert (planned.first, planned.then) == ((), ())
-
-
-def test_an_autoscaler_of_our_name_that_scales_something_else_is_a_conflict() -> None:
-    planned = make(
-        scope_of(SCALING, children={(kinds.HPA, "digits"): conflicting_object(kinds.HPA, "digits")}, metrics_api=OURS)
-    )
-
-    assert planned.conflicts == (ConflictingObject("HorizontalPodAutoscaler", "digits", leaving=False),)
-
-
-def test_children_of_a_deleted_model_deployment_of_this_name_are_waited_for() -> None:
-    old = conflicting_object(kinds.SERVICE, "digits", owner_uid="old")
-    planned = make(scope_of(children={(kinds.SERVICE, "digits"): old}))
-
-    assert planned.conflicts == (ConflictingObject("Service", "digits", leaving=True),)
-    assert planned.acceptance.message == (
-        "waiting for the deletion of Service digits, which belonged to a deleted ModelDeployment of the same name"
-    )
-
-
-def test_a_child_of_another_model_deployment_is_not_waited_for() -> None:
-    theirs = conflicting_object(kinds.SERVICE, "digits-server-a", owner_uid="x", owner_name="digits-server-a")
-    planned = make(scope_of(children={(kinds.SERVICE, "digits-server-a"): theirs}))
-
-    assert planned.conflicts == (ConflictingObject("Service", "digits-server-a", leaving=False),)
-
-
 def test_our_children_are_maintained_beside_a_conflicting_object() -> None:
     before = scope_of()
     now = after(before, {"replicas": 3})
@@ -390,68 +342,6 @@ def test_our_children_are_maintained_beside_a_conflicting_object() -> None:
     assert deployment(planned)["replicas"] == 3
     assert ("Service", "digits") not in planned_children(planned)
     assert ("PodDisruptionBudget", "digits-a") not in planned_children(planned)
-
-
-def many(count: int) -> tuple[Scope, list[Revision]]:
-    """A ModelDeployment that has had so many revisions before the one asked for now."""
-    old = []
-    for n in range(1, count + 1):
-        target = make(scope_of({"model": {"source": PVC, "revision": str(n)}})).target
-        assert target is not None
-        old.append(replace(target, number=n))
-    maps = {name for r in old for name in revision.config_maps(r, "digits")}
-    return scope_of(revisions=tuple(old), config_maps=tuple(sorted(maps))), old
-
-
-def test_ten_revisions_are_kept_the_newest_first() -> None:
-    now, old = many(14)
-    deleted = {name for kind, name in make(now).delete if kind is kinds.CONTROLLER_REVISION}
-
-    assert deleted == {names.revision("digits", r.key) for r in old[: 14 - (KEPT - 1)]}
-
-
-def test_no_revision_is_pruned_up_to_ten() -> None:
-    assert make(many(KEPT - 1)[0]).delete == ()
-
-
-def test_a_revision_that_a_pod_runs_is_kept_however_old() -> None:
-    now, old = many(14)
-    planned = make(replace(now, pods=(pod("p", ready=True, revision=old[0].key),)))
-    deleted = {name for _, name in planned.delete}
-
-    assert names.revision("digits", old[0].key) not in deleted
-    assert names.revision("digits", old[1].key) in deleted
-
-
-def test_config_maps_go_with_the_last_revision_that_needs_them() -> None:
-    content = [Content(data={"a": str(n)}, binary={}) for n in range(14)]
-    spec = {"model": {"source": {"configMap": {"name": "m", "items": [{"key": "a", "path": "1/a"}]}}}}
-    old = []
-    for n, this in enumerate(content):
-        target = make(scope_of(spec, source=SourceState(content=this))).target
-        assert target is not None
-        old.append(replace(target, number=n + 1))
-    maps = sorted({name for r in old for name in revision.config_maps(r, "digits")})
-    now = scope_of(spec, source=SourceState(content=content[-1]), revisions=tuple(old), config_maps=tuple(maps))
-    deleted = {name for kind, name in make(now).delete if kind is kinds.CONFIG_MAP}
-
-    # All of them share one overlay; each has its own copy of the model.
-    assert deleted == {r.snapshot for r in old[: 14 - KEPT]}
-
-
-def test_a_record_in_another_format_keeps_itself_and_every_config_map() -> None:
-    now, old = many(14)
-    newer = revision.record(now.subject, old[0])
-    newer["data"] = {"format": 99, "maps": list(now.config_maps)}
-    name = newer["metadata"]["name"]
-    beside = replace(
-        now, children={(kinds.CONTROLLER_REVISION, name): newer}, revisions=tuple(old[1:]), config_maps=("spare",)
-    )
-    planned = make(beside)
-
-    assert {kind for kind, _ in planned.delete} == {kinds.CONTROLLER_REVISION}
-    assert name not in {n for _, n in planned.delete}
-    assert (kinds.CONFIG_MAP, "spare") in make(replace(beside, children={})).delete
 
 
 def test_a_record_in_another_format_is_not_written_over() -> None:

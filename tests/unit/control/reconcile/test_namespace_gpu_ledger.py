@@ -8,7 +8,9 @@ from typing import Any
 from halcyon.api.conditions import Reason
 from halcyon.api.spec.parse import parse
 from halcyon.control.acceptance.accepted_specs import AcceptedSpecs
-from halcyon.control.desired.plan import Acceptance, ConflictingObject, ReconcilePlan, make
+from halcyon.control.desired.acceptance_result import Acceptance
+from halcyon.control.desired.name_conflicts import ConflictingObject
+from halcyon.control.desired.plan import ReconcilePlan, make
 from halcyon.control.reconcile.gpu_reservations import GpuReservations
 from halcyon.control.state.cluster_state import ClusterState
 from halcyon.control.state.scope import Gpus

@@ -20,7 +20,7 @@ from halcyon.render import names
 from halcyon.signals.observation_store import ObservationStore
 from tests.clocks import DrivenClock
 from tests.unit.control.rollout.deployment_simulation import Cluster
-from tests.unit.control.rollout.test_canary_steps import begun
+from tests.unit.control.rollout.test_canary_progress import begun
 from tests.unit.control.scope_builders import PVC, pod
 from tests.unit.signals.records import haproxy, record, triton
 

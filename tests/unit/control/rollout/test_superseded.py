@@ -7,7 +7,7 @@ import functools
 
 import pytest
 
-from halcyon.control.rollout.canary_steps import ABORT
+from halcyon.control.rollout.canary_progress import ABORT
 from halcyon.control.rollout.rollout_plan import RolloutPhase
 from halcyon.control.rollout.rollout_record import RolloutRecord, RolloutResult
 from halcyon.control.state.scope import CanaryResult

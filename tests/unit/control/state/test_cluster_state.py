@@ -7,51 +7,15 @@ from typing import Any
 import pytest
 
 from halcyon.control.objects import pods
-from halcyon.control.state.cluster_state import ClusterState
 from halcyon.control.state.lookups import ready_balancers
 from halcyon.kube import kinds
 from halcyon.kube.client import Object
-from halcyon.kube.informer import Informer
-from halcyon.kube.kinds import Key, Kind
+from halcyon.kube.kinds import Key
 from halcyon.render import names
-from tests.unit.control.reconcilers import scope_builder
-from tests.unit.control.scope_builders import PVC, UID, resource
-from tests.unit.kube.memory_kube import MemoryKube
+from tests.unit.control.scope_builders import PVC, resource
+from tests.unit.control.state.manual_caches import DIGITS, ManualCaches, labelled
 
-DIGITS = Key("team", "digits")
 FILES = Key("team", "files")
-
-
-class ManualCaches:
-    """Caches that are filled by hand, and the keys that they have enqueued."""
-
-    def __init__(self) -> None:
-        self.kube = MemoryKube()
-        self.queued: list[Key] = []
-        self.caches = ClusterState(self.kube, enqueue=self.queued.append)
-        self.scopes = scope_builder(self.kube, self.caches)
-        self._version = 100
-
-    def store(self, informer: Informer, obj: Object) -> None:
-        """As a watch would."""
-        self._version += 1
-        stored = {**obj, "metadata": {**obj["metadata"], "resourceVersion": str(self._version)}}
-        informer._store(Key(stored["metadata"]["namespace"], stored["metadata"]["name"]), stored)
-
-    async def config_map(self, key: Key) -> None:
-        """A ConfigMap with a model: what the API server has, and what the cache knows of it."""
-        body = {"metadata": {"namespace": key.namespace, "name": key.name}, "data": {"a": "x" * 1000}}
-        made = await self.kube.create(kinds.CONFIG_MAP, body, namespace=key.namespace)
-        self.caches.config_maps._store(key, made)
-
-    async def look(self, key: Key = DIGITS) -> None:
-        """What a reconcile does first."""
-        await self.scopes.build(key, uncached={}, rejected="")
-
-
-def labelled(kind: Kind, name: str, owner: str, **fields: Any) -> Object:
-    labels = {names.OWNER_LABEL: owner}
-    return {"kind": kind.kind, "metadata": {"namespace": "team", "name": name, "labels": labels}, **fields}
 
 
 def from_config_map(name: str = "digits", source: str = "files") -> Object:
@@ -212,95 +176,3 @@ async def test_a_failing_balancer_wakes_a_reconcile_that_sees_it() -> None:
         seen.balancer_trouble
         == "pod b-0: container agent terminated: Error (exit code 1): cannot list resource, 2 restarts"
     )
-
-
-def autoscaler(name: str, target: str, *, kind: str = "ModelDeployment", owner: Any = None) -> Object:
-    meta: Object = {"namespace": "team", "name": name, "uid": name}
-    if owner:
-        meta["ownerReferences"] = [owner]
-    return {"metadata": meta, "spec": {"scaleTargetRef": {"kind": kind, "name": target}}}
-
-
-@pytest.mark.parametrize(
-    ("hpa", "said"),
-    [
-        (autoscaler("mine", "digits"), "HorizontalPodAutoscaler mine"),
-        (
-            autoscaler(
-                "keda-hpa", "digits", owner={"kind": "ScaledObject", "name": "so", "uid": "x", "controller": True}
-            ),
-            "HorizontalPodAutoscaler keda-hpa of ScaledObject so",
-        ),
-        (
-            autoscaler("digits", "digits", owner={"kind": "ModelDeployment", "uid": "UID", "controller": True}),
-            "",
-        ),
-        (autoscaler("theirs", "other"), ""),
-        (autoscaler("theirs", "digits", kind="Deployment"), ""),
-        (autoscaler("theirs", "digits", kind="StatefulSet"), ""),
-    ],
-)
-async def test_an_external_hpa_is_found_by_its_target(hpa: Object, said: str) -> None:
-    world = ManualCaches()
-    world.store(world.caches.resources, resource())
-    for owner in hpa["metadata"].get("ownerReferences", ()):
-        owner["uid"] = UID if owner["uid"] == "UID" else owner["uid"]
-    world.store(world.caches.hpas, hpa)
-
-    view = await world.scopes.build(DIGITS, uncached={}, rejected="")
-
-    assert view is not None
-    assert view.foreign_autoscaler == said
-
-
-@pytest.mark.parametrize(
-    ("hpa", "below"),
-    [
-        (autoscaler("theirs", "digits-a", kind="Deployment"), {"digits-a": "HorizontalPodAutoscaler theirs"}),
-        (autoscaler("theirs", "digits-balancer", kind="Deployment"), {}),
-        (autoscaler("theirs", "digits-a"), {}),
-    ],
-)
-async def test_an_autoscaler_on_a_deployment_of_servers_is_found_too(hpa: Object, below: dict[str, str]) -> None:
-    world = ManualCaches()
-    world.store(world.caches.resources, resource())
-    world.store(world.caches.hpas, hpa)
-
-    view = await world.scopes.build(DIGITS, uncached={}, rejected="")
-
-    assert view is not None
-    assert (view.foreign_autoscaler, view.foreign_below) == ("", below)
-
-
-def test_an_hpa_on_our_deployment_concerns_its_owner_and_others_none() -> None:
-    world = ManualCaches()
-    world.store(world.caches.children[kinds.DEPLOYMENT], labelled(kinds.DEPLOYMENT, "digits-a", "digits"))
-    world.queued.clear()
-    world.store(world.caches.hpas, autoscaler("theirs", "digits-a", kind="Deployment"))
-    world.store(world.caches.hpas, autoscaler("another", "website", kind="Deployment"))
-
-    assert world.queued == [DIGITS]
-
-
-def test_an_autoscaler_that_takes_another_target_concerns_both() -> None:
-    world = ManualCaches()
-    world.store(world.caches.hpas, autoscaler("theirs", "digits"))
-    assert world.queued == [DIGITS]
-
-    world.store(world.caches.hpas, autoscaler("theirs", "other"))
-    assert world.queued[1:] == [DIGITS, Key("team", "other")]
-
-
-def test_the_caches_are_stale_until_they_have_our_own_write_of_replicas() -> None:
-    world = ManualCaches()
-    world.store(world.caches.resources, resource())
-    made = resource()
-    made["metadata"]["resourceVersion"] = "500"
-    assert not world.caches.is_behind(DIGITS)
-
-    world.caches.wrote(DIGITS, kinds.MODEL_DEPLOYMENT, made)
-    assert world.caches.is_behind(DIGITS)
-    assert not world.caches.is_behind(Key("team", "other"))
-
-    world.caches.resources._store(DIGITS, made)
-    assert not world.caches.is_behind(DIGITS)

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from halcyon.api.conditions import Reason
-from halcyon.control.desired.plan import Acceptance
+from halcyon.control.desired.acceptance_result import Acceptance
 from halcyon.control.desired.plan import ReconcilePlan as Reconciled
 from halcyon.control.objects.actuator import Actuator
 from halcyon.control.state.scope import PublishedScaling

@@ -1,4 +1,4 @@
-"""Whether a revision's rollout has failed, while none of its pods is ready; by the list in `rollout`. Pure."""
+"""Failure of a revision's rollout, while none of its pods is ready; by the list in `rollout`. Pure."""
 
 from __future__ import annotations
 

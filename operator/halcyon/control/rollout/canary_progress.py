@@ -1,4 +1,4 @@
-"""Steps of a canary: the next step, a rollback, or a promotion. Pure.
+"""Progress of a canary: the next step, a promotion, or an abort. Pure.
 
 Out of scope: which slots its pods are in (`slot_allocation`), and whether it is as good as the stable revision
 (`halcyon.scaling.canary.analysis`).

@@ -1,4 +1,4 @@
-"""Whether this replica does the leader's work, which ends before the lease is released."""
+"""The state of this replica: standby, or leader from after it wins the lease until before it releases it."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from halcyon.api.conditions import Reason
 from halcyon.api.spec.rollout import Canary
 from halcyon.api.timestamps import rfc3339
-from halcyon.control.rollout.canary_steps import ABORT, PROMOTE, advance, share, wish
+from halcyon.control.rollout.canary_progress import ABORT, PROMOTE, advance, share, wish
 from halcyon.control.rollout.rollout_plan import RolloutPhase, RolloutPlan
 from halcyon.control.rollout.rollout_record import RolloutRecord, RolloutResult
 from halcyon.control.state.scope import CanaryResult

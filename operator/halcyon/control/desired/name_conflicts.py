@@ -1,0 +1,50 @@
+"""Name conflicts: existing objects that have the name of a child, and belong to others. They are left as they are. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from halcyon.api.conditions import Reason
+from halcyon.control.desired.acceptance_result import Acceptance
+from halcyon.control.state.ownership import is_ours
+from halcyon.control.state.scope import Scope
+from halcyon.kube import kinds
+from halcyon.kube.client import Object
+from halcyon.kube.kinds import kind_of
+
+
+@dataclass(frozen=True)
+class ConflictingObject:
+    """An object that has a name we need, and isn't ours."""
+
+    kind: str
+    name: str
+    leaving: bool
+    """Whether it belongs to a deleted ModelDeployment of the same name, so that it will be garbage-collected."""
+
+
+def conflicting_objects(view: Scope, objects: list[Object]) -> list[ConflictingObject]:
+    """Return the existing objects that have the name of one of `objects`, and aren't ours."""
+    found = []
+    for wanted in objects:
+        there = view.children.get((kind_of(wanted), wanted["metadata"]["name"]))
+        if there is not None and not is_ours(view, there):
+            owners = there["metadata"].get("ownerReferences") or ()
+            leaving = any(
+                o.get("kind") == kinds.MODEL_DEPLOYMENT.kind and o.get("name") == view.key.name for o in owners
+            )
+            found.append(ConflictingObject(wanted["kind"], wanted["metadata"]["name"], leaving=leaving))
+    return found
+
+
+def conflict(conflicts: list[ConflictingObject]) -> Acceptance:
+    """Return the refusal that names the conflicting objects."""
+    said = ", ".join(f"{s.kind} {s.name}" for s in conflicts)
+    if all(s.leaving for s in conflicts):
+        message = f"waiting for the deletion of {said}, which belonged to a deleted ModelDeployment of the same name"
+    else:
+        message = (
+            f"{said} already exists and does not belong to this ModelDeployment; Halcyon does not change "
+            "it. Rename or delete it, or use another name for the ModelDeployment"
+        )
+    return Acceptance(accepted=False, reason=Reason.CONFLICT, message=message)

@@ -1,0 +1,36 @@
+"""The requested revision: a changed spec or ConfigMap begins a new one, an unchanged one keeps its ControllerRevision. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from halcyon.api.spec import Spec
+from halcyon.control.rollout import refresh
+from halcyon.control.state.scope import Scope
+from halcyon.render import revision
+from halcyon.render.revision import Revision
+
+
+# accepted   this spec has a        it would be rendered   refresh     the requested revision
+#            ControllerRevision     differently now        requested
+# no         -                      -                      -           the newest; None if there is none
+# yes        no                     -                      -           rendered now
+# yes        yes                    no                     -           from its ControllerRevision
+# yes        yes                    yes                    no          from its ControllerRevision, and it is outdated
+# yes        yes                    yes                    yes         rendered now, with a key of its own
+def requested(view: Scope, spec: Spec, *, accepted: bool) -> tuple[Revision | None, tuple[str, ...]]:
+    """Return the requested revision, and the differences to its rendering by this operator if it is outdated."""
+    newest = max(view.revisions, key=lambda r: r.number, default=None)
+    if not accepted:
+        return newest, ()
+    wanted = revision.key(view.subject, spec, view.source.content)
+    number = newest.number if newest else 0
+    # Of several renderings of one spec the last one is in force.
+    known = max((r for r in view.revisions if r.asks == wanted), key=lambda r: r.number, default=None)
+    if known is None:
+        return revision.render(view.subject, spec, view.site, view.source.content, number=number + 1), ()
+    kept = known if known.number == number else replace(known, number=number + 1)
+    if known.site == revision.site_digest(view.site):
+        return kept, ()
+    differs, rendered = refresh.compared(view, spec, known, number + 1)
+    return (rendered, ()) if differs and refresh.is_wanted(view, known) else (kept, differs)

@@ -1,0 +1,45 @@
+"""External HPAs, found by their scale target: HPAs of others that scale a ModelDeployment, or a Deployment of servers below it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from halcyon.control.state.ownership import belongs
+from halcyon.kube import kinds
+from halcyon.kube.client import Object
+from halcyon.kube.informer import Informer
+from halcyon.kube.kinds import Key
+
+_DEPLOYMENT = "deployment/"
+"""Prefix of the index word of an HPA that scales a Deployment; the Deployment's name follows."""
+
+
+def scale_targets(hpa: Object) -> Iterable[str]:
+    """Yield the index word of an HPA: the name of a ModelDeployment that it scales, `deployment/NAME` for a Deployment."""
+    target = hpa["spec"]["scaleTargetRef"]
+    if target.get("kind") == kinds.MODEL_DEPLOYMENT.kind:
+        yield target["name"]
+    elif target.get("kind") == kinds.DEPLOYMENT.kind:
+        yield f"{_DEPLOYMENT}{target['name']}"
+
+
+def deployment_name(target: str) -> str | None:
+    """Return the name of the Deployment that an index word stands for; None if it stands for a ModelDeployment."""
+    return target.removeprefix(_DEPLOYMENT) if target.startswith(_DEPLOYMENT) else None
+
+
+def foreign_hpas(hpas: Informer, key: Key, uid: str) -> list[Object]:
+    """Return the HPAs of others that scale a ModelDeployment; `uid` is the ModelDeployment's."""
+    return [hpa for hpa in hpas.find(key.namespace, key.name) if not belongs(hpa, uid)]
+
+
+def hpas_of_deployment(hpas: Informer, namespace: str, name: str) -> list[Object]:
+    """Return the HPAs that scale a Deployment."""
+    return list(hpas.find(namespace, f"{_DEPLOYMENT}{name}"))
+
+
+def hpa_name(hpa: Object) -> str:
+    """Return a readable name of an HPA, with the object that created it."""
+    owners = hpa["metadata"].get("ownerReferences") or ()
+    creator = next((f" of {o['kind']} {o['name']}" for o in owners if o.get("controller")), "")
+    return f"HorizontalPodAutoscaler {hpa['metadata']['name']}{creator}"

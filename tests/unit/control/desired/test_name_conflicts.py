@@ -1,0 +1,64 @@
+"""Existing objects that have the name of a child: which ones are a conflict, and what the status says of them."""
+
+from __future__ import annotations
+
+import pytest
+
+from halcyon.api.conditions import Reason
+from halcyon.control.desired.name_conflicts import ConflictingObject
+from halcyon.control.desired.plan import make
+from halcyon.control.objects.child_names import every_child
+from halcyon.kube import kinds
+from halcyon.metricsapi.api_service import ExternalMetricsApi
+from tests.unit.control.scope_builders import conflicting_object, scope_of
+
+SCALING = {"scaling": {"maxReplicas": 4}}
+OURS = ExternalMetricsApi(ours=True, why="Halcyon serves external.metrics.k8s.io", tolerance=True)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        (k, n)
+        for k, n in every_child("digits")
+        if k is not kinds.HPA
+        and k not in (*kinds.ROUTES, *kinds.WALLS)
+        and not n.endswith(("-b", "-headless", "-route-a"))
+    ],
+    ids=lambda v: str(v)[-30:],
+)
+def test_a_conflicting_object_stops_everything_and_is_named(kind: kinds.Kind, name: str) -> None:
+    planned = make(scope_of(children={(kind, name): conflicting_object(kind, name)}))
+
+    assert planned.acceptance.reason is Reason.CONFLICT
+    assert (
+        f"{kind.kind} {name} already exists and does not belong to this ModelDeployment; Halcyon does not change it"
+        in (planned.acceptance.message)
+    )
+    assert planned.conflicts == (ConflictingObject(kind.kind, name, leaving=False),)
+    assert (planned.first, planned.then) == ((), ())
+
+
+def test_an_autoscaler_of_our_name_that_scales_something_else_is_a_conflict() -> None:
+    planned = make(
+        scope_of(SCALING, children={(kinds.HPA, "digits"): conflicting_object(kinds.HPA, "digits")}, metrics_api=OURS)
+    )
+
+    assert planned.conflicts == (ConflictingObject("HorizontalPodAutoscaler", "digits", leaving=False),)
+
+
+def test_children_of_a_deleted_model_deployment_of_this_name_are_waited_for() -> None:
+    old = conflicting_object(kinds.SERVICE, "digits", owner_uid="old")
+    planned = make(scope_of(children={(kinds.SERVICE, "digits"): old}))
+
+    assert planned.conflicts == (ConflictingObject("Service", "digits", leaving=True),)
+    assert planned.acceptance.message == (
+        "waiting for the deletion of Service digits, which belonged to a deleted ModelDeployment of the same name"
+    )
+
+
+def test_a_child_of_another_model_deployment_is_not_waited_for() -> None:
+    theirs = conflicting_object(kinds.SERVICE, "digits-server-a", owner_uid="x", owner_name="digits-server-a")
+    planned = make(scope_of(children={(kinds.SERVICE, "digits-server-a"): theirs}))
+
+    assert planned.conflicts == (ConflictingObject("Service", "digits-server-a", leaving=False),)
