@@ -40,7 +40,7 @@ from halcyon.control.reconcile.workers import Workers
 from halcyon.control.reporting.dashboard_source import DashboardService, OperatorSource
 from halcyon.control.reporting.gpu_costs import GpuCosts
 from halcyon.control.reporting.model_metrics import ModelMetrics
-from halcyon.control.reporting.start_times import StartTimes
+from halcyon.control.reporting.start_time_metrics import StartTimes
 from halcyon.control.rollout.canary_analysis import CanaryAnalysis
 from halcyon.control.runtime import memory_limit
 from halcyon.control.runtime.leadership import LeaderState

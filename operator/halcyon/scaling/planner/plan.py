@@ -12,6 +12,7 @@ import math
 from dataclasses import replace
 
 from halcyon.scaling.lazy_text import LazyText
+from halcyon.scaling.planner.capacity import start_time
 from halcyon.scaling.planner.capacity.queueing import Replica, ServiceLine
 from halcyon.scaling.planner.capacity.replica_capacity import Capacity
 from halcyon.scaling.planner.forecast.arrival_rate import ArrivalRate
@@ -34,8 +35,6 @@ from halcyon.scaling.planner.reading import Objectives, Reading
 from halcyon.scaling.planner.scale_down_hold import ScaleDownHold
 from halcyon.scaling.planner.scale_to_zero import extended_idle_reason, idle_reason
 
-_START_SHARE = 0.75
-"""Quantile of the start times to plan with: the usual slow start, not the one in twenty that hangs."""
 _JUDGING_WINDOW_S = 30.0
 """Window of arrivals by which forecasts are judged."""
 _BLOCK_LIMITS_S = (1.0, 10.0)
@@ -70,7 +69,7 @@ def plan(now: float, objectives: Objectives, reading: Reading, memory: PlannerMe
         return _keep(
             now, kept, current, memory, why=f"{reason}; the last valid number of replicas is kept", limit="unknown"
         )
-    start_s = capacity.start_s(_START_SHARE, objectives.start_s)
+    start_s = start_time.start_s(capacity, start_time.PLANNED_SHARE, objectives.start_s)
     memory = _update_memory(now, objectives, reading, memory, capacity, start_s)
     if replica is None:
         why = "too few batches have run, so the capacity is unknown"
@@ -238,8 +237,8 @@ def _learn_capacity(objectives: Objectives, reading: Reading, capacity: Capacity
         capacity = capacity.with_prior(objectives.batch_prior)
     if reading.batches:
         capacity = capacity.with_batches(reading.batches)
-    return capacity.with_starts(
-        {pod.name: pod.ready_at - pod.created_at for pod in reading.pods if pod.ready_at is not None}
+    return start_time.with_starts(
+        capacity, {pod.name: pod.ready_at - pod.created_at for pod in reading.pods if pod.ready_at is not None}
     )
 
 
