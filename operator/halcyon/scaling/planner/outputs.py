@@ -1,4 +1,4 @@
-"""A plan as data, and the memory for the next one. Out of scope: how it is made."""
+"""A plan as data, and the memory for the next plan. Out of scope: how a plan is made."""
 
 from __future__ import annotations
 

@@ -223,7 +223,7 @@ def _within(count: int, low: int, high: int) -> int:
 
 
 def replica_of(objectives: Objectives, line: ServiceLine, rows: float) -> Replica:
-    """Return what one replica can do with requests of so many rows; the line and the largest batch are in rows."""
+    """Return the capacity of one replica for requests of `rows` rows each; the line and the largest batch are in rows."""
     if rows == 1.0 or not 0 < rows < math.inf:
         return Replica(line, objectives.max_batch, objectives.instances)
     batch = max(int(objectives.max_batch / rows), 1)
