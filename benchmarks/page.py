@@ -19,7 +19,7 @@ _TARGETS: dict[str, str] = {
     "loop": "p99 decision age <= 5 s, one decision <= 100 us",
     "step": "raised <= 3 s; <= 10 % at <= 1.4 x (step), <= 12 % at <= 2.0 x (bursts)",
     "peers": "none: what the same pods and load give others",
-    "parity": "the same counts within one sync: 100 %",
+    "parity": "100 % of the counts agree within one sync",
 }
 _TITLES = {
     "one": "One model on real Triton",
@@ -76,12 +76,12 @@ _NOTES = {
     "needed (60 s by the one and 72 s by the other, in a run that was looked into). As decided: a count beside what its own "
     "model's planner decided. By a schedule both planners decide the same.",
     "loop": "Decision age: how long ago a model's last decision was made, over all models and moments. An idle model's "
-    "agent speaks every 4.5 s, so 4.5 s is what a loop without any delay would show at the p99.",
+    "agent reports every 4.5 s, so even a loop without any delay would show a p99 of 4.5 s.",
     "step": "35 to 210 req/s, open-loop gRPC, objective 500 ms, deadline 10 s. Violations: late, refused or failed, of all "
     "requests of the run. Pod-seconds from creation until a pod is gone, over those of a schedule that knows the load and "
     "starts pods ahead of it. The first burst outruns the one pod there is by 149 requests a second, so that 12 % of all are lost "
-    "after 21.5 s; a start takes 20 s in initialize() and some 2 s around it. Without a pod in reserve the bursts' target is out of reach; "
-    "the last rows have one, by `minReplicas: 2`, at its cost.",
+    "after 21.5 s; a start takes 20 s in initialize() and some 2 s around it. Without a spare pod, the target of the bursts can't be met; "
+    "the last rows have a spare pod through `minReplicas: 2`, and include its cost.",
     "peers": "All have Halcyon's data plane, which bounds the queue and refuses what would be late. Without it, measured once on such "
     "pods behind an unbounded queue (KEDA 2.21 on queue depth or in-flight): the count rose after 13 to 17 s, 25 to 27 % violations at "
     "2.9 x on the step; 22 to 25 % at 3.2 to 3.4 x on the bursts. KEDA is as docs/guides/keda.md has it: a ScaledObject that asks a "

@@ -199,7 +199,7 @@ ROWS: tuple[Row, ...] = (
         both(CLAIM, {"uri": {"url": "http://10.0.0.1/a.tar"}}, "a download over http:// can be modified in transit"),
         _url("s3://models/a", endpoint="http://[::1]:6443"),
     ), beside=(
-        "tests/integration/fetch/test_egress_proxy.py::test_forbidden_download_addresses_are_refused",
+        "tests/unit/fetch/test_allowed_addresses.py::test_forbidden_download_addresses_are_refused",
         "tests/integration/fetch/test_egress_proxy.py::test_a_name_that_leads_inside_is_refused_when_it_is_connected_to",
         "tests/integration/fetch/test_download.py::test_a_redirect_to_another_host_is_not_followed",
     ), why="a name says nothing of its address: the download looks at what it connects to"),

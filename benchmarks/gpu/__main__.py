@@ -23,12 +23,13 @@ build/bench/gpu.json. To record another GPU, on a machine that has one: `python3
 torchvision, transformers and nvidia-ml-py), then `make bench-gpu RECORDING=FILE`, which writes this page of that GPU alone.
 
 No Triton ran there, and no Kubernetes. Batches are counted as Triton counts them: input to the GPU, inference, output to the host.
-What pods show, and when, is played from the recorded batches (benchmarks/gpu/replay.py); what is made of it is the operator's own code.
+The pods' metrics and their timing are replayed from the recorded batches (benchmarks/gpu/replay.py); the operator's own code processes them.
 """
 _LAWS = """## Batches
 
-Seconds of a batch are taken as a line, S(b) = t0 + a b. Where a model is one launch (a CUDA graph, a compiled engine) that is what they
-are. Where each layer is a launch of its own, launches are a floor below which no batch gets, and the line is a compromise.
+The time of a batch, in seconds, is modelled as linear in its size b: S(b) = t0 + a b. If a model is one launch (a CUDA graph, a compiled
+engine), that is exact. If each layer is a separate kernel launch, the launches set a minimum time of any batch, and the line is a
+compromise.
 
 **The first execution of each size is an outlier**, not only the very first one of a model: libraries are loaded, kernels chosen, memory
 is taken. And so is each size's in every pod. Milliseconds; in the last two columns how many usual ones the first of a size took.
@@ -51,8 +52,8 @@ The number in a load's name is its rate, over what one instance can do with full
 
 - Where a batch is one launch, the three agree. Where the host has a part in it (`layer by layer`, `half the host's`), a GPU that is far from
   full may have an instance that can do no more at this batch size: `derived` says so, the GPU doesn't.
-- Batches of few rows fill a GPU (`graph at 0.3`): who waits for nobody runs in small batches. A target for GPU utilisation asks for another
-  replica long before one is at its limit.
+- Batches of few rows fill a GPU (`graph at 0.3`): who waits for nobody runs in small batches. A target for GPU utilisation
+  requests another replica long before the existing ones are at their limit.
 """
 
 

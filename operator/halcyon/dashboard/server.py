@@ -64,7 +64,7 @@ NO_PAGES = (
 MAX_BODY_BYTES = 16 * 1024
 """Maximum size of a request's body, which is a token."""
 MIN_COMPRESSED_BYTES = 1024
-"""Size from which responses are compressed."""
+"""Minimum size of responses that are compressed."""
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 

@@ -26,8 +26,9 @@ import obstore
 from obstore import exceptions
 from obstore.store import HTTPStore, S3Store
 
+from halcyon.fetch.allowed_addresses import Address, is_open
 from halcyon.fetch.archive import EXECUTABLE, MAX_FILES, check_size, inside, placement_errors, unpack
-from halcyon.fetch.egress_proxy import Address, EgressProxy, is_open
+from halcyon.fetch.egress_proxy import EgressProxy
 from halcyon.fetch.errors import SourceError, StoreError
 from halcyon.fetch.folder_markers import ListedObject, above, contents
 

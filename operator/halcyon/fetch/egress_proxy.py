@@ -1,6 +1,6 @@
 """The only way out of a download: a proxy on the loopback interface that connects only to the source's own host.
 
-It never connects to metadata services of a cloud or a node.
+It never connects to metadata services of a cloud or a node (`allowed_addresses`).
 
 The author of a ModelDeployment chooses the address that a pod connects to. A name can resolve to any address, and to another one a
 moment later, and a server can redirect. So checking the name or its address beforehand is not enough: the proxy connects to the very
@@ -17,34 +17,10 @@ import threading
 from collections.abc import Callable, Iterator
 from urllib.parse import urlsplit
 
-from halcyon.api.policy.metadata_addresses import METADATA
+from halcyon.fetch.allowed_addresses import Address
 
-Address = ipaddress.IPv4Address | ipaddress.IPv6Address
-
-_METADATA = frozenset(map(ipaddress.ip_address, METADATA))
-_NAT64 = ipaddress.ip_network("64:ff9b::/96")
-"""RFC 6052: the last 32 bits are an IPv4 address."""
 _MAX_HEAD_BYTES = 64 * 1024
 _CHUNK_BYTES = 256 * 1024
-
-
-def is_open(address: Address, *, private: bool) -> bool:
-    """Return True if a download may connect there: never this machine, its links or cloud metadata; private networks if `private`."""
-    address = _ipv4_of(address)
-    if address.is_loopback or address.is_link_local or address.is_multicast or address.is_unspecified:
-        return False
-    if address in _METADATA or address.is_reserved:
-        return False
-    return private or address.is_global
-
-
-def _ipv4_of(address: Address) -> Address:
-    """Return the IPv4 address that an IPv6 address stands for, or the address itself."""
-    if isinstance(address, ipaddress.IPv4Address):
-        return address
-    if address in _NAT64:
-        return ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
-    return address.ipv4_mapped or address.sixtofour or address
 
 
 class EgressProxy:

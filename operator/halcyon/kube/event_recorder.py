@@ -1,4 +1,4 @@
-"""Recorder of Kubernetes Events. The same event is written at most once in ten minutes, in the background: no work waits for it.
+"""Recorder of Kubernetes Events. The same event is written at most once in ten minutes, in the background; nothing waits for it.
 
 Out of scope: which changes deserve an event (`control/status/events.py`).
 """
@@ -39,7 +39,7 @@ class NewEvent:
 
 
 class EventRecorder:
-    """A writer of events in the background: with a slow API server, a change of replicas must not wait for them."""
+    """A writer of events in the background, so that a slow API server does not delay a change of the replicas."""
 
     def __init__(self, client: Kube, *, instance: str, clock: Clock) -> None:
         """`instance` is this replica's name."""

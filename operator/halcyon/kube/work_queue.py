@@ -30,8 +30,8 @@ class Priority(IntEnum):
 BACKOFF_FIRST_S = 0.2
 BACKOFF_MOST_S = 60.0
 BREATH_S = 1.0
-"""Minimum rest of a key that failed (its whole backoff if that is shorter), whatever changes: otherwise objects that come and go
-would set the pace at which it retries."""
+"""Minimum time until a failed key is retried (its whole backoff if that is shorter), whatever changes meanwhile: otherwise
+objects that come and go would set the rate of the retries."""
 
 
 class WorkQueue:

@@ -26,8 +26,8 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry, Counter
 
 from halcyon.metricsapi.auth import caller_of
+from halcyon.metricsapi.client_connection import REQUEST_TIMEOUT_S, ClientTransport, PlainProtocol, TlsProtocol
 from halcyon.metricsapi.connections import DEFAULT_LIMITS, Connection, Connections, PortLimits, source_of
-from halcyon.metricsapi.peer import REQUEST_TIMEOUT_S, ClientTransport, PlainProtocol, TlsProtocol
 from halcyon.metricsapi.sockets import listen
 from halcyon.monitoring import instruments, operator_metrics
 

@@ -1,6 +1,7 @@
 """Metrics of each ModelDeployment, exported by the leader. Their series end when the model is deleted.
 
-Each has the labels of `OF`; the list names the others. An unknown value has no sample. `halcyon.control.reporting.model_metrics` fills them.
+Each has the labels of `OF`; the list names any others. An unknown value has no sample.
+`halcyon.control.reporting.model_metrics` fills them.
 """
 
 from __future__ import annotations

@@ -16,6 +16,7 @@ from halcyon.api.documents.balancer_plan import (
 from halcyon.api.documents.balancer_plan import Slot as PlannedSlot
 from halcyon.api.documents.observation_report import AUDIENCE
 from halcyon.api.spec import Spec, defaults
+from halcyon.api.spec.server_connections import server_connections
 from halcyon.api.types import duration_us, quantity
 from halcyon.render import names
 from halcyon.render.metadata import RESTRICTED, Object, child, placed, pod_security, pull_secrets
@@ -47,7 +48,7 @@ def plan(subject: Subject, spec: Spec, site: Site, slots: tuple[Slot, ...]) -> B
             PlannedSlot(name=slot, service=names.slot_service(subject.name, slot), weight=100, capacity=_capacity(most))
             for slot in slots
         ),
-        max_connections=defaults.server_connections(spec),
+        max_connections=server_connections(spec),
         queue_limit=spec.traffic.queue_limit,
         source_share=spec.traffic.source_share,
         request_timeout_ms=max(duration_us(spec.traffic.request_timeout) // 1000, 1),

@@ -46,10 +46,10 @@ def download_port(url: str, endpoint: str | None) -> int:
 def servers(
     subject: Subject, network: SiteNetwork, *, balancers: bool, clients: bool, downloads: Iterable[int] = ()
 ) -> Object:
-    """Build the policy of the servers.
+    """Build the NetworkPolicy of the servers.
 
-    `balancers`: whether there are some, or will be. `clients`: whether clients are allowed, because the Service leads to the
-    servers. `downloads`: the ports that their models are downloaded from.
+    `balancers`: whether balancers exist or will exist. `clients`: whether clients are allowed, because the Service leads to the
+    servers. `downloads`: the ports that the servers download their models from.
     """
     mine = {"podSelector": {"matchLabels": names.selector(subject.name, names.BALANCER)}}
     ingress = [_from(network.operator, names.HTTP_PORT, names.METRICS_PORT)]

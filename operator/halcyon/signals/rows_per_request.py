@@ -35,7 +35,7 @@ def with_ratios(
 
 
 def _weighted_median(weighted: Sequence[tuple[float, float]], total: float) -> float:
-    """Return the weighted median of (value, weight), ascending: one pod with invalid values does not move it."""
+    """Return the weighted median of (value, weight) pairs in ascending order: one pod with invalid values does not shift it."""
     passed = 0.0
     for value, weight in weighted:
         passed += weight

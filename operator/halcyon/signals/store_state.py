@@ -110,7 +110,7 @@ class ObservedPod:
 
 
 class PodSnapshot(NamedTuple):
-    """Present state of one pod: `scaling.observations.PodObservation` without creating points."""
+    """Present state of one pod, as in `scaling.observations.PodObservation`, but without creating its points."""
 
     name: str
     state: PodState

@@ -24,8 +24,8 @@ from e2e import s3
 from e2e.cluster import binaries
 from halcyon.api.documents.model_overlay import Overlay
 from halcyon.fetch import download as module
+from halcyon.fetch.allowed_addresses import Address
 from halcyon.fetch.download import Remote, download
-from halcyon.fetch.egress_proxy import Address
 from halcyon.fetch.errors import FetchError, SourceError, StoreError
 from halcyon.metricsapi.certificates import renewed
 from tests import figures

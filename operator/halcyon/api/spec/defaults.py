@@ -108,16 +108,6 @@ def mismatched(spec: Spec) -> tuple[str, ...]:
     )
 
 
-def server_connections(spec: Spec) -> int:
-    """Return the maximum number of requests in flight from one balancer process to one server.
-
-    Three batches in total keep Triton's batcher supplied (measured: two starve it a little, one halves its throughput).
-    Each process needs two, because it does not know what the other processes send.
-    """
-    capacity = batch_capacity(spec)
-    return max(2 * capacity, -(-3 * capacity // spec.traffic.balancer_replicas))
-
-
 def wanted_replicas(spec: Spec) -> int:
     """Return the replicas in force: spec.replicas, within the limits of `scaling` if it is set."""
     if spec.scaling is None:

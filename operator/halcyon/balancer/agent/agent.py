@@ -210,7 +210,7 @@ class Agent:
         ).run()
 
     def _denial_callback(self, resource: str) -> Callable[[str], None]:
-        """Return a callback for the API server's reason why `resource` can't be read; an empty text clears it."""
+        """Return a callback that records the API server's reason why `resource` can't be read; an empty text clears it."""
 
         def on_denied(text: str) -> None:
             self._denials.pop(resource, None)

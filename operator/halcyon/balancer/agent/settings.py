@@ -29,7 +29,7 @@ class AgentSettings:
     metrics_port: int = 8002
     """Triton's metrics port."""
     secrets: Path = Path("/var/run/secrets")
-    """Folder of `kubernetes.io/serviceaccount/` and `halcyon/token`, and of the folders of `front`."""
+    """Folder that contains `kubernetes.io/serviceaccount/`, `halcyon/token` and the folders in `front`."""
     host: str | None = None
     """Address that the probes listen on; None for all."""
     stop_within_s: float = 30.0

@@ -46,7 +46,7 @@ class KubeError(OSError):
 
 
 class AccessDenied(KubeError):  # noqa: N818 - what it is, as in the condition
-    """The API server reports a missing permission; the text is its own."""
+    """The API server reports a missing permission; the text is its message, unchanged."""
 
 
 class _Gone(Exception):  # noqa: N818 - a turn of the loop, no error

@@ -129,7 +129,7 @@ def parse_held(answer: str) -> HeldRequests:
     """Parse the answer to `show held`.
 
     Raises:
-        HaproxyError: the answer has another format.
+        HaproxyError: the answer is not in the expected format.
     """
     match = _HELD.search(answer)
     if not match:

@@ -22,7 +22,7 @@ WINDOW_S = 3.0
 """Time with queued requests that a pace is measured over; longer if there were too few responses."""
 MAX_WINDOW_S = 30.0
 MIN_REQUESTS = 20
-"""Responses needed for a pace; after `MAX_WINDOW_S`, `MIN_ANSWERS` are enough."""
+"""Number of responses needed to measure a pace; after `MAX_WINDOW_S`, `MIN_ANSWERS` are enough."""
 MIN_ANSWERS = 5
 """Fewer responses than this in `MAX_WINDOW_S` give no rate."""
 MAX_AGE_S = 10.0

@@ -35,7 +35,7 @@ LABEL, LABEL_VALUE = f"{GROUP}/memory", "planner"
 """Label of the shards. It differs from the label of children: informers watch that one, and would keep every shard in memory."""
 SAVE_INTERVAL_S = 600.0
 RETRY_S = 60.0
-"""Delay after a save that failed, in part or as a whole."""
+"""Delay after a save that failed, in whole or in part."""
 PACE_S = 0.25
 """Pause after packing a model, which takes 12 ms: so packing uses 5 % of a core."""
 READ_RETRY_INTERVAL_S = 1.0

@@ -100,7 +100,7 @@ class ReplicaLimits:
         return self.budget.share()
 
     def _gpus(self, key: Key) -> int | None:
-        """Return the GPUs of one replica by the spec in force; if none is known, by its Deployment's pods."""
+        """Return the number of GPUs per replica by the spec in force; if none is known, by its Deployment's pods."""
         spec = self.specs.get(key)
         return gpus_each(self.caches, key) if spec is None else spec.runtime.gpu.count
 

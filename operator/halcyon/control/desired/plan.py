@@ -55,7 +55,7 @@ class ReconcilePlan:
     actuator: Actuator = Actuator.NONE
     actuator_why: str = ""
     foreign: ExternalHpa | None = None
-    """The external HPA to which the replicas are left; None if there is none."""
+    """The external HPA that controls the replicas; None if there is none."""
     first: tuple[Object, ...] = ()
     """Objects that others refer to. They are applied first."""
     then: tuple[Object, ...] = ()

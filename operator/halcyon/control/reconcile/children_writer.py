@@ -29,7 +29,7 @@ class ChildrenWriter:
     counts: ReconcileCounts
 
     _as_is: dict[Key, dict[tuple[Kind, str], tuple[str, str]]] = field(default_factory=dict)
-    """Digest and resourceVersion of children that something changes whenever we write them."""
+    """Digest and resourceVersion of children that something else changes every time we write them."""
 
     async def apply(self, scope: Scope, plan: ReconcilePlan) -> str:
         """Write what differs. Return a sentence about what the API server rejected; empty if nothing.

@@ -103,7 +103,7 @@ _COUNTS = {"total", "ready", "updated", "unschedulable"}
 
 
 def _min_interval_s(before: Any, after: Any) -> float:  # any JSON values
-    """Return the minimum time since the last status write, in seconds: 0 if the desired replicas differ."""
+    """Return the minimum interval between status writes, in seconds; 0 if the desired replicas have changed."""
     if _desired(before) != _desired(after):
         return 0.0
     if _states(before) != _states(after):
@@ -122,7 +122,7 @@ def _counts(written: Any) -> Any:  # any JSON value
 
 
 def _states(written: Any) -> Any:  # any JSON value
-    """Return everything that matters by itself: all but values, sentences about them, and numbers of pods."""
+    """Return everything whose change matters by itself: all fields but values, messages about them, and numbers of pods."""
     return {
         **{k: v for k, v in written.items() if k not in _VALUES},
         "conditions": [(c["type"], c["status"], c["reason"]) for c in written.get("conditions") or ()],

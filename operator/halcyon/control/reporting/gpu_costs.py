@@ -40,7 +40,7 @@ EVERY_S = 10.0
 SLICE_S = 0.02
 """Time after which counting yields to other tasks."""
 AT_WORK_S, AT_REST_S = 600.0, 3600.0
-"""Minimum interval between two comparisons of shares with the published ones."""
+"""Minimum interval between two comparisons of the present shares with the published ones."""
 RESTS_AFTER_S = 60.0
 """Time without an inference after which a model is idle."""
 PRODUCT = "nvidia.com/gpu.product"

@@ -16,7 +16,7 @@ from halcyon.control.acceptance.accepted_specs import SpecsInForce
 from halcyon.control.autoscaling.loop import Autoscaler
 from halcyon.control.autoscaling.model_state import ModelState
 from halcyon.control.reporting.gpu_costs import GpuCosts
-from halcyon.control.reporting.start_times import PodStart, StartTimes
+from halcyon.control.reporting.start_time_metrics import PodStart, StartTimes
 from halcyon.control.state.cluster_state import ClusterState
 from halcyon.kube import kinds
 from halcyon.kube.client import Object

@@ -54,7 +54,7 @@ class _Placement:
     """Where the requested revision runs, and beside which others."""
 
     home: Slot
-    """The slot of the servers."""
+    """The servers' slot."""
     place: Slot
     """The slot of the requested revision: the other one if it is a canary."""
     is_canary: bool

@@ -1,4 +1,4 @@
-"""Models that keep a state between requests: how they are detected, and which specs are not allowed for them. Pure.
+"""Models that keep state between requests: how they are detected, and which specs are not allowed for them. Pure.
 
 | the model's source | detected by                                                                        |
 | ------------------ | ---------------------------------------------------------------------------------- |

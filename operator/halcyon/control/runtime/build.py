@@ -40,7 +40,7 @@ from halcyon.control.reconcile.workers import Workers
 from halcyon.control.reporting.dashboard_source import DashboardService, OperatorSource
 from halcyon.control.reporting.gpu_costs import GpuCosts
 from halcyon.control.reporting.model_metrics import ModelMetrics
-from halcyon.control.reporting.start_times import StartTimes
+from halcyon.control.reporting.start_time_metrics import StartTimes
 from halcyon.control.rollout.canary_analysis import CanaryAnalysis
 from halcyon.control.runtime import memory_limit
 from halcyon.control.runtime.leader_state import LeaderState
@@ -306,7 +306,7 @@ def current_site(settings: OperatorSettings, identity: ServingCertificate) -> Ca
 
 
 def build_reviews(base: Foundation) -> Reviews:
-    """Build the reviews of callers; an operator with rights in some namespaces only has another way to make them."""
+    """Build the reviews of callers; an operator that has rights only in some namespaces makes them differently."""
     if base.settings.watch_namespaces:
         return NamespacedReviews(base.client, monotonic=base.clock.monotonic, wall=base.clock.wall)
     return ApiServerReviews(base.client)
@@ -328,7 +328,7 @@ def build_dashboard(
 
 
 def build_fence(settings: OperatorSettings, clock: Clock) -> LeaseFence:
-    """Build the fence of the client's writes."""
+    """Build the fence that guards the client's writes."""
     return LeaseFence(f"{settings.namespace}/{settings.lease}", clock, deadline_s=RENEW_DEADLINE_S)
 
 

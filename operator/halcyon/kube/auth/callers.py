@@ -1,6 +1,6 @@
-"""Callers of the operator's servers: their names, their tokens, and answers of reviews that stay valid for a while.
+"""Callers of the operator's servers: their names, their tokens, and results of reviews that are cached for a while.
 
-Three servers ask about their callers, and each has rules of its own on top:
+Three servers authenticate their callers, and each adds rules of its own:
 
 | server                | credentials                                            | what the caller may do                       |
 | --------------------- | ------------------------------------------------------ | -------------------------------------------- |

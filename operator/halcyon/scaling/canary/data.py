@@ -88,7 +88,7 @@ class Rules:
 
 @dataclass(frozen=True, slots=True)
 class Track:
-    """Comparison of two streams of shares so far."""
+    """Running comparison of two streams of shares."""
 
     worse: Capital = field(default_factory=Capital)
     """Capital of bets on a canary that is beyond its limit."""

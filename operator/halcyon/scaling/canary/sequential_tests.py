@@ -121,7 +121,7 @@ class Capital:
     """Capital that a set of bets has made of 1."""
 
     logs: tuple[float, ...] = ()
-    """Log of each bet's part, and last of the part that is never bet; empty before the first window."""
+    """Logarithm of each bet's share of the capital, and last of the share that is never bet; empty before the first window."""
     peak: float = 0.0
     """Log of the largest total so far."""
 
@@ -199,7 +199,7 @@ class Blocks:
     """Windows in the last row."""
 
     def after(self, row: Row) -> Blocks:
-        """Add one more window; one without values in one of the streams says nothing about their difference."""
+        """Add one more window; one in which either stream has no values says nothing about their difference."""
         if row[1] <= 0 or row[3] <= 0:
             return self
         if self.rows and self.filled < self.size:

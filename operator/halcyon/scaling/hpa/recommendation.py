@@ -52,7 +52,7 @@ class RecommendationLimit:
     """Replicas after the limit was applied."""
 
     def describe(self) -> str:
-        """Return a phrase to append to those of the terms."""
+        """Return a phrase to append to the phrases of the terms."""
         return {
             "min": f"minReplicas is {self.count}",
             "max": f"maxReplicas is {self.count}",
@@ -80,7 +80,7 @@ class Reasons:
 
 @dataclass(frozen=True)
 class Recommendation(Generic[M]):
-    """Recommended replicas, with the reasons and the memory."""
+    """Recommended replicas, with the reasons and the memory for the next decision."""
 
     count: int
     reasons: Reasons

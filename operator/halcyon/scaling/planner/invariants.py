@@ -16,8 +16,8 @@ from halcyon.scaling.planner.forecast.recurring_spikes import SpikeMemory
 from halcyon.scaling.planner.forecast.seasonality import History
 from halcyon.scaling.planner.forecast.trend_damping import TrendDamping
 from halcyon.scaling.planner.headroom import Headroom
-from halcyon.scaling.planner.idle_timeout import MAX_TIMEOUT_S, IdleTimeout
 from halcyon.scaling.planner.scale_down_hold import ScaleDownHold
+from halcyon.scaling.planner.scale_to_zero import MAX_TIMEOUT_S, IdleTimeout
 
 MAX_COUNT = 10**6
 """Maximum plausible replicas in a memory; a larger number was not written by this planner."""

@@ -15,7 +15,7 @@ from halcyon.scaling.schedules import CronSchedule, InForce
 UTILIZATION = 0.8
 """Share of a replica's peak rate to plan with if no latency objective is set."""
 DRAIN_S = 10.0
-"""Time in which a backlog is to be drained: about what clients wait before they give up or retry."""
+"""Time within which a backlog should be drained: about as long as clients wait before they give up or retry."""
 START_S = 60.0
 """Start time of a pod until one was measured."""
 

@@ -1,4 +1,4 @@
-"""A plan as data, and the memory for the next one. Out of scope: how it is made."""
+"""A plan as data, and the memory for the next plan. Out of scope: how a plan is made."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from halcyon.scaling.planner.forecast.recurring_spikes import SpikeMemory
 from halcyon.scaling.planner.forecast.seasonality import History
 from halcyon.scaling.planner.forecast.trend_damping import TrendDamping
 from halcyon.scaling.planner.headroom import Headroom
-from halcyon.scaling.planner.idle_timeout import IdleTimeout
 from halcyon.scaling.planner.plausibility import StuckCounter
 from halcyon.scaling.planner.scale_down_hold import ScaleDownHold
+from halcyon.scaling.planner.scale_to_zero import IdleTimeout
 
 PartName = Literal["rate", "trend", "season", "spike", "queueDepth", "gpuUtilization", "backlog"]
 LimitName = Literal["min", "max", "hold", "veto", "unknown", "learning", "idle"]

@@ -96,7 +96,7 @@ def replicas_for_rate(rate: float, objectives: Objectives, replica: Replica, *, 
 
 @immutable(frozen=True, slots=True)
 class _RateReason:
-    """Reason for what the rate needs, formatted when read."""
+    """Reason for the replicas that the rate requires, formatted only when read."""
 
     need: int
     rate: float
@@ -117,7 +117,7 @@ class _RateReason:
 
 
 def load_parts(at: Situation) -> tuple[PlanPart, ...]:
-    """Return what the load of now and soon asks for; the rate's own part comes first."""
+    """Return the parts for the present load and the one expected soon; the part of the rate itself comes first."""
     objectives, spread = at.objectives, at.memory.arrivals.spread.value
     need = at.size(at.with_headroom(at.rate))
     reason = _RateReason(need, at.rate, at.headroom.value, objectives, at.replica, spread)

@@ -12,6 +12,7 @@ import math
 from dataclasses import replace
 
 from halcyon.scaling.lazy_text import LazyText
+from halcyon.scaling.planner.capacity import start_time
 from halcyon.scaling.planner.capacity.queueing import Replica, ServiceLine
 from halcyon.scaling.planner.capacity.replica_capacity import Capacity
 from halcyon.scaling.planner.forecast.arrival_rate import ArrivalRate
@@ -32,9 +33,8 @@ from halcyon.scaling.planner.parts import (
 from halcyon.scaling.planner.plausibility import implausibility
 from halcyon.scaling.planner.reading import Objectives, Reading
 from halcyon.scaling.planner.scale_down_hold import ScaleDownHold
+from halcyon.scaling.planner.scale_to_zero import extended_idle_reason, idle_reason
 
-_START_SHARE = 0.75
-"""Quantile of the start times to plan with: the usual slow start, not the one in twenty that hangs."""
 _JUDGING_WINDOW_S = 30.0
 """Window of arrivals by which forecasts are judged."""
 _BLOCK_LIMITS_S = (1.0, 10.0)
@@ -69,7 +69,7 @@ def plan(now: float, objectives: Objectives, reading: Reading, memory: PlannerMe
         return _keep(
             now, kept, current, memory, why=f"{reason}; the last valid number of replicas is kept", limit="unknown"
         )
-    start_s = capacity.start_s(_START_SHARE, objectives.start_s)
+    start_s = start_time.start_s(capacity, start_time.PLANNED_SHARE, objectives.start_s)
     memory = _update_memory(now, objectives, reading, memory, capacity, start_s)
     if replica is None:
         why = "too few batches have run, so the capacity is unknown"
@@ -115,7 +115,7 @@ def _plan_unlearnt(now: float, objectives: Objectives, reading: Reading, memory:
     """Plan before enough is known: keep the replicas, but scale to zero when idle, and to one if a request finds none."""
     low, high = bounds(objectives)
     current = reading.replicas
-    if (idle := _idle_reason(now, objectives, reading, memory)) is not None:
+    if (idle := idle_reason(now, objectives, reading, memory.arrivals, memory.zero)) is not None:
         return _keep(now, _within(0, low, high), current, memory, why=idle, limit="idle")
     has_requests = current == 0 and (bool(reading.inflight) or memory.arrivals.last_at is not None)
     if has_requests:
@@ -167,7 +167,7 @@ def _hold_for_load(
         if part.replicas > winner.replicas:
             winner = part
     memory = at.memory
-    if (idle := _idle_reason(at.now, at.objectives, at.reading, memory)) is not None:
+    if (idle := idle_reason(at.now, at.objectives, at.reading, memory.arrivals, memory.zero)) is not None:
         held = max((part.replicas for part in recurring), default=0)
         return held, winner, memory.hold.at_least(at.now, held), (PlanLimit("idle", held, idle),)
     known = memory.spikes.bet is not None
@@ -175,7 +175,7 @@ def _hold_for_load(
     need = need_beyond_noise(at, needed)
     bare = need if spread.is_learnt else needed
     held, hold = memory.hold.with_need(at.now, need, at.start_s, bare=bare, foreseen=known, dispersion=spread.value)
-    if (reason := _extended_idle_reason(at)) is not None:
+    if (reason := extended_idle_reason(at.now, at.objectives, at.reading, memory.arrivals, memory.zero)) is not None:
         return held, winner, hold, (PlanLimit("hold", held, reason),)
     if low < held < winner.replicas:
         seen = f"{at.rate * at.sure:.4g} of {at.rate:.4g} req/s are certain after {memory.arrivals.seen_s():.0f} s"
@@ -203,37 +203,6 @@ def _hold_for_backlog(at: Situation, part: PlanPart | None) -> tuple[int, ScaleD
     return drain.with_need(at.now, need, at.objectives.drain_s, foreseen=True)
 
 
-def _idle_reason(now: float, objectives: Objectives, reading: Reading, memory: PlannerMemory) -> str | None:
-    """Return why there should be no replica, or None if there should be one."""
-    after = objectives.idle_after_s
-    if objectives.low > 0 or after is None or reading.inflight:
-        return None
-    if memory.arrivals.last_at is None and reading.replicas == 0:
-        return "no request has arrived"
-    quiet = _quiet_s(now, memory.arrivals)
-    if quiet < memory.zero.wait_s(after):
-        return None
-    return f"no request for {quiet:.0f} s; idleAfter is {after:.0f} s"
-
-
-def _extended_idle_reason(at: Situation) -> str | None:
-    """Return why there are replicas although no request came for `idleAfter`, or None if that isn't so."""
-    after, quiet = at.objectives.idle_after_s, _quiet_s(at.now, at.memory.arrivals)
-    if at.objectives.low > 0 or after is None or at.reading.inflight or quiet < after:
-        return None
-    wait_s = at.memory.zero.wait_s(after)
-    return (
-        f"no request for {quiet:.0f} s, idleAfter is {after:.0f} s; the last start cost more GPU time than zero replicas had saved, so the next "
-        f"scale to zero is after {wait_s:.0f} s"
-    )
-
-
-def _quiet_s(now: float, arrivals: ArrivalRate) -> float:
-    """Return the seconds since the last request, or since observation began."""
-    since = arrivals.last_at if arrivals.last_at is not None else arrivals.since
-    return 0.0 if since is None else now - since
-
-
 def _keep(now: float, count: int, current: int, memory: PlannerMemory, *, why: str, limit: LimitName) -> Plan:
     """Plan `count` replicas, for a reason that no part overrides."""
     return Plan(count, current, (), None, (PlanLimit(limit, count, why),), now + _BUSY_INTERVAL_S, memory)
@@ -254,7 +223,7 @@ def _within(count: int, low: int, high: int) -> int:
 
 
 def replica_of(objectives: Objectives, line: ServiceLine, rows: float) -> Replica:
-    """Return what one replica can do with requests of so many rows; the line and the largest batch are in rows."""
+    """Return the capacity of one replica for requests of `rows` rows each; the line and the largest batch are in rows."""
     if rows == 1.0 or not 0 < rows < math.inf:
         return Replica(line, objectives.max_batch, objectives.instances)
     batch = max(int(objectives.max_batch / rows), 1)
@@ -268,8 +237,8 @@ def _learn_capacity(objectives: Objectives, reading: Reading, capacity: Capacity
         capacity = capacity.with_prior(objectives.batch_prior)
     if reading.batches:
         capacity = capacity.with_batches(reading.batches)
-    return capacity.with_starts(
-        {pod.name: pod.ready_at - pod.created_at for pod in reading.pods if pod.ready_at is not None}
+    return start_time.with_starts(
+        capacity, {pod.name: pod.ready_at - pod.created_at for pod in reading.pods if pod.ready_at is not None}
     )
 
 

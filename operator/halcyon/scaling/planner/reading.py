@@ -51,7 +51,7 @@ class Reading:
     revision: str = ""
     """Revision of the pods that `batches` describe; empty if unknown. A new revision restarts the learning of capacity."""
     rows_per_request: float = 1.0
-    """Mean rows of a request."""
+    """Mean number of rows per request."""
     pods: tuple[PodReading, ...] = ()
     rejected: float | None = None
     """Counter: requests of `arrived` that the balancers rejected. It only shows how many requests can wait; if unknown, nothing

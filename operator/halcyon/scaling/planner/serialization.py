@@ -28,7 +28,7 @@ from halcyon.scaling.planner.outputs import PlannerMemory
 from halcyon.scaling.planner.scale_down_hold import ScaleDownHold
 
 VERSION = 1
-"""Version of the format; another one is not read."""
+"""Version of the format; any other version is rejected."""
 MAX_BYTES = 40 * 1024
 """Maximum size as compact JSON. A Kubernetes object holds 1 MiB, and a request for it must stay quick."""
 MAX_SAMPLES = 128

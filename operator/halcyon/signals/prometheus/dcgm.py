@@ -9,9 +9,9 @@
 | else `pod`                                      | names the pod                                                        |
 | NaN, below 0, above maximum, above `MAX_AGE_S`    | not known, never zero                                                |
 
-Ages are differences of two times of Prometheus's own clock, so that clock needn't be right. DCGM's blank values (about 9.2e18)
-are above the maximum. An exporter that repeats its last value forever looks like a steady load. Out of scope: running the query
-(`source`).
+An age is the difference between two times of Prometheus's own clock, so that clock needn't be right. DCGM's blank values (about
+9.2e18) are above the maximum. An exporter that repeats its last value forever looks like a steady load. Out of scope: running
+the query (`source`).
 """
 
 from __future__ import annotations

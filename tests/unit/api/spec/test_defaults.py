@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from halcyon.api.spec import Spec, defaults
+from halcyon.api.spec import Spec, defaults, server_connections
 from halcyon.api.spec.parse import parse
 from tests.strategies import specs
 
@@ -46,11 +46,6 @@ def test_targets_left_out_are_resolved(targets: dict[str, int], gpus: int, queue
     assert resolved == defaults.ResolvedTargets(queue_depth=queue, gpu_utilization=gpu)
 
 
-@pytest.mark.parametrize(("balancers", "connections"), [(1, 24), (2, 16), (10, 16)])
-def test_balancers_keep_three_batches_at_a_server_and_each_at_least_two(balancers: int, connections: int) -> None:
-    assert defaults.server_connections(spec(traffic={"balancerReplicas": balancers})) == connections
-
-
 @pytest.mark.parametrize(
     ("replicas", "limits", "wanted", "most"),
     [
@@ -74,4 +69,4 @@ def test_replicas_stay_within_the_limits_of_scaling(
 @given(specs())
 def test_replicas_in_force_never_exceed_the_reserved_maximum(given_spec: Spec) -> None:
     assert 0 <= defaults.wanted_replicas(given_spec) <= defaults.most_replicas(given_spec) <= 1000
-    assert defaults.server_connections(given_spec) >= 2 * defaults.batch_capacity(given_spec)
+    assert server_connections.server_connections(given_spec) >= 2 * defaults.batch_capacity(given_spec)

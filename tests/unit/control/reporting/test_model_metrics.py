@@ -17,7 +17,7 @@ from halcyon.api.spec.parse import parse
 from halcyon.control.autoscaling.model_state import ModelState
 from halcyon.control.reporting.gpu_costs import GpuCosts
 from halcyon.control.reporting.model_metrics import ModelFacts, ModelMetrics, samples
-from halcyon.control.reporting.start_times import PodStart, StartTimes
+from halcyon.control.reporting.start_time_metrics import PodStart, StartTimes
 from halcyon.kube.kinds import Key
 from halcyon.monitoring import per_model_metrics
 from halcyon.render import names

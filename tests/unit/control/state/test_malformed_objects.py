@@ -29,7 +29,7 @@ from halcyon.control.reconcile.gpu_reservations import GpuReservations
 from halcyon.control.reporting.gpu_costs import GpuCosts
 from halcyon.control.reporting.model_metrics import ModelMetrics
 from halcyon.control.reporting.recent_events import RecentEvents
-from halcyon.control.reporting.start_times import StartTimes
+from halcyon.control.reporting.start_time_metrics import StartTimes
 from halcyon.control.state.cluster_state import ClusterState, _project_resource
 from halcyon.dashboard.history import ChartHistory
 from halcyon.dashboard.model_table import Fleet, TableQuery, TableRow, row

@@ -1,4 +1,7 @@
-"""Capacity and start time of a replica, learnt from the model's own pods."""
+"""Capacity of a replica, learnt from the batches of the model's own pods.
+
+The start times are fields of it, too, since both are one part of the stored memory; `start_time` learns and reads them.
+"""
 
 from __future__ import annotations
 
@@ -32,8 +35,6 @@ many of them there were."""
 _OLD_REVISION = 20.0
 """Weight of the previous revision's data, in batches: a good guess if only a label has changed, and soon outweighed if the
 model has."""
-_MAX_STARTS = 20
-"""Number of starts remembered: enough for a quantile, few enough to follow a faster image."""
 
 _Ran = tuple[int, int, float]
 """Rows in the batch, executions, mean seconds."""
@@ -128,21 +129,6 @@ class Capacity:
             if whole[0] >= _MIN_SAMPLES or whole[2] - whole[1] * whole[1] / whole[0] >= _MIN_SPREAD:
                 line = _fitted(*whole, None)
         return Capacity(*kept, line, seen, self.starts, self.started, self.revision)
-
-    def with_starts(self, pods: Mapping[str | int, float]) -> Capacity:
-        """Add the start times (s) of the pods that have become ready, by name; each counts once."""
-        new = [name for name in pods if name not in self.started]
-        if not new and len(self.started) <= 2 * len(pods):
-            return self
-        starts = (*self.starts, *(pods[name] for name in new))[-_MAX_STARTS:]
-        return replace(self, starts=starts, started=frozenset(pods))
-
-    def start_s(self, share: float, default: float) -> float:
-        """Return the time within which `share` of the last starts were ready; `default` if there were none."""
-        if not self.starts:
-            return default
-        ordered = sorted(self.starts)
-        return ordered[min(int(share * len(ordered)), len(ordered) - 1)]
 
 
 def _sum(before: _Sums, sample: Sequence[tuple[float, int, float]]) -> _Sums:

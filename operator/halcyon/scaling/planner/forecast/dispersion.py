@@ -67,7 +67,7 @@ class Dispersion:
 
     @property
     def doubt(self) -> float:
-        """Return the dispersion that chance must be assumed capable of."""
+        """Return the dispersion that must be assumed possible by chance alone."""
         return max(self.value, self.noise, 1.0)
 
     @property

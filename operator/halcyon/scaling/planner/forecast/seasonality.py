@@ -64,9 +64,11 @@ PHI = 0.8
 GAMMA = 0.25
 """Holt-Winters, season: a memory of four days."""
 CLIP = 4.0
-"""Limit of innovations, in mean absolute ones; larger ones are cut, because a burst must not become the season of tomorrow."""
+"""Limit of innovations (forecast errors), as a multiple of their mean absolute value. Larger ones are cut to it, so that a
+burst is not learnt as part of the season."""
 FADE = math.exp(-1 / DAY)
-"""Factor by which scores fade per bin, e in a day: covers the last 24 h without keeping 24 h of errors."""
+"""Factor by which scores fade per bin: by a factor of e in a day. This covers about the last 24 h without keeping 24 h of
+errors."""
 JUDGED = (1 - math.exp(-1)) * (DAY - 1)
 """Weight of scores after one whole day: every hour of a day is judged before a model is used."""
 MARGIN = 0.9

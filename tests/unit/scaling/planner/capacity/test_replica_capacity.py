@@ -1,4 +1,4 @@
-"""The service line and the start time, from what pods have shown."""
+"""The service line, from what pods have shown."""
 
 import random
 from collections.abc import Mapping
@@ -141,13 +141,3 @@ def test_a_drift_is_followed_with_the_batches_that_show_it() -> None:
         capacity = capacity.with_batches(table)
     assert capacity.line is not None
     assert capacity.line.seconds(4) == pytest.approx(0.8, rel=0.15)
-
-
-def test_start_times_are_a_quantile_and_each_pod_counts_once() -> None:
-    capacity = Capacity()
-    assert capacity.start_s(0.75, 60.0) == 60.0
-    for _ in range(3):
-        capacity = capacity.with_starts({"a": 10.0, "b": 20.0, "c": 30.0, "d": 200.0})
-    assert capacity.starts == (10.0, 20.0, 30.0, 200.0)
-    assert capacity.start_s(0.75, 60.0) == 200.0
-    assert capacity.start_s(0.5, 60.0) == 30.0

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from halcyon.scaling.planner.idle_timeout import IdleTimeout
 from halcyon.scaling.planner.outputs import Plan, PlannerMemory
 from halcyon.scaling.planner.plan import plan
 from halcyon.scaling.planner.reading import Objectives, OpenWindow, PodReading, Reading
+from halcyon.scaling.planner.scale_to_zero import IdleTimeout
 from tests.drawn import draws
 
 IDLE = Objectives(low=0, high=10, max_batch=8, idle_after_s=300.0, start_s=30.0)

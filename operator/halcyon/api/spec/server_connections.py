@@ -1,0 +1,19 @@
+"""Connections from a balancer process to a server (HAProxy's `maxconn` of a server): the requests in flight there.
+
+What exceeds them waits in the balancer's queue.
+"""
+
+from __future__ import annotations
+
+from halcyon.api.spec import Spec
+from halcyon.api.spec.defaults import batch_capacity
+
+
+def server_connections(spec: Spec) -> int:
+    """Return the maximum number of requests in flight from one balancer process to one server.
+
+    Three batches in total keep Triton's batcher supplied (measured: two starve it a little, one halves its throughput).
+    Each process needs two, because it does not know what the other processes send.
+    """
+    capacity = batch_capacity(spec)
+    return max(2 * capacity, -(-3 * capacity // spec.traffic.balancer_replicas))

@@ -1,0 +1,19 @@
+"""Connections from a balancer process to a server."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from halcyon.api.spec import Spec, server_connections
+from halcyon.api.spec.parse import parse
+
+
+def spec(**fields: Any) -> Spec:
+    return parse("digits", {"model": {"source": {"persistentVolumeClaim": {"claimName": "m"}}}, **fields})
+
+
+@pytest.mark.parametrize(("balancers", "connections"), [(1, 24), (2, 16), (10, 16)])
+def test_balancers_keep_three_batches_at_a_server_and_each_at_least_two(balancers: int, connections: int) -> None:
+    assert server_connections.server_connections(spec(traffic={"balancerReplicas": balancers})) == connections

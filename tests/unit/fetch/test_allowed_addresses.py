@@ -1,0 +1,37 @@
+"""Addresses that a download may connect to."""
+
+from __future__ import annotations
+
+import ipaddress
+
+import pytest
+
+from halcyon.fetch.allowed_addresses import is_open
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "169.254.169.254", "127.0.0.1", "127.9.9.9", "0.0.0.0", "224.0.0.1", "255.255.255.255", "240.0.0.1", "100.100.100.200",
+        "168.63.129.16", "192.0.0.192", "::1", "::", "fe80::1", "fd00:ec2::254", "fd20:ce::254", "ff02::1", "::ffff:169.254.169.254",
+        "::ffff:127.0.0.1", "64:ff9b::a9fe:a9fe", "2002:a9fe:a9fe::1", "2002:7f00:1::",
+    ],
+)  # fmt: skip
+def test_forbidden_download_addresses_are_refused(address: str) -> None:
+    found = ipaddress.ip_address(address)
+    assert not is_open(found, private=False)
+    assert not is_open(found, private=True)
+
+
+@pytest.mark.parametrize(
+    "address", ["10.0.0.1", "172.16.0.1", "192.168.1.1", "100.64.0.1", "fd12::1", "::ffff:10.0.0.1", "64:ff9b::a00:1"]
+)
+def test_a_private_network_is_open_where_the_site_has_named_the_server(address: str) -> None:
+    found = ipaddress.ip_address(address)
+    assert not is_open(found, private=False)
+    assert is_open(found, private=True)
+
+
+@pytest.mark.parametrize("address", ["52.216.1.1", "2600:1fa0::1", "::ffff:52.216.1.1", "64:ff9b::34d8:101"])
+def test_the_rest_of_the_world_is_open(address: str) -> None:
+    assert is_open(ipaddress.ip_address(address), private=False)
