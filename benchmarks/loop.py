@@ -24,10 +24,10 @@ from halcyon.api.spec.parse import parse
 from halcyon.balancer.telemetry.report_stream import SendInterval
 from halcyon.control.autoscaling.decider import Decider
 from halcyon.control.autoscaling.decision_metrics import DecisionMetrics
+from halcyon.control.autoscaling.limits.replica_limits import ReplicaLimits
 from halcyon.control.autoscaling.loop import Autoscaler
 from halcyon.control.autoscaling.model_signals import ModelSignals
 from halcyon.control.autoscaling.model_state import ModelState
-from halcyon.control.autoscaling.replica_limits import ReplicaLimits
 from halcyon.control.autoscaling.scale_writer import ScaleWriter
 from halcyon.control.autoscaling.status_updates import StatusUpdates
 from halcyon.control.desired.acceptance_result import Acceptance

@@ -18,7 +18,7 @@ from halcyon.api.documents.observation_report import BatchStats
 from halcyon.api.spec.parse import parse
 from halcyon.api.timestamps import rfc3339
 from halcyon.api.user_annotations import REASON
-from halcyon.control.autoscaling.gpu_budget import GpuBudget
+from halcyon.control.autoscaling.limits.gpu_budget import GpuBudget
 from halcyon.control.desired import plan
 from halcyon.control.desired.plan import make
 from halcyon.control.objects import resource_quotas

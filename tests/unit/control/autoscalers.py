@@ -9,11 +9,11 @@ from prometheus_client import CollectorRegistry
 from halcyon.control.acceptance.accepted_specs import SpecsInForce
 from halcyon.control.autoscaling.decider import Decider
 from halcyon.control.autoscaling.decision_metrics import DecisionMetrics
-from halcyon.control.autoscaling.gpu_budget import GpuBudget
+from halcyon.control.autoscaling.limits.gpu_budget import GpuBudget
+from halcyon.control.autoscaling.limits.replica_limits import ReplicaLimits
 from halcyon.control.autoscaling.loop import Autoscaler
 from halcyon.control.autoscaling.model_signals import ModelSignals
 from halcyon.control.autoscaling.model_state import ModelState, ages_s
-from halcyon.control.autoscaling.replica_limits import ReplicaLimits
 from halcyon.control.autoscaling.scale_writer import ScaleWriter
 from halcyon.control.autoscaling.status_updates import StatusUpdates
 from halcyon.control.state.cluster_state import ClusterState

@@ -29,9 +29,9 @@ from halcyon.control.acceptance.accepted_specs import SpecsInForce
 from halcyon.control.autoscaling.decider import Decider
 from halcyon.control.autoscaling.decision_metrics import DecisionMetrics
 from halcyon.control.autoscaling.external_writers import ExternalWriters
+from halcyon.control.autoscaling.limits.replica_limits import ReplicaLimits
 from halcyon.control.autoscaling.model_signals import ModelSignals
 from halcyon.control.autoscaling.model_state import ModelState
-from halcyon.control.autoscaling.replica_limits import ReplicaLimits
 from halcyon.control.autoscaling.scale_writer import ScaleWriter, WriteOutcome
 from halcyon.control.autoscaling.status_updates import StatusUpdates
 from halcyon.control.desired.plan import ReconcilePlan

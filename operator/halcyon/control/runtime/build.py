@@ -18,14 +18,14 @@ from halcyon.control.acceptance.accepted_specs import AcceptedSpecs
 from halcyon.control.autoscaling.balancer_errors import BalancerErrorStore
 from halcyon.control.autoscaling.decider import Decider
 from halcyon.control.autoscaling.decision_metrics import DecisionMetrics
-from halcyon.control.autoscaling.gpu_budget import GpuBudget
 from halcyon.control.autoscaling.history_backfill import HistoryBackfill
+from halcyon.control.autoscaling.limits.gpu_budget import GpuBudget
+from halcyon.control.autoscaling.limits.replica_limits import ReplicaLimits
 from halcyon.control.autoscaling.loop import Autoscaler
 from halcyon.control.autoscaling.model_signals import ModelSignals
 from halcyon.control.autoscaling.model_state import ModelState, ages_s
 from halcyon.control.autoscaling.planner_memory_store import PlannerMemoryStore
 from halcyon.control.autoscaling.pod_scraper import PodScraper
-from halcyon.control.autoscaling.replica_limits import ReplicaLimits
 from halcyon.control.autoscaling.scale_writer import ScaleWriter
 from halcyon.control.autoscaling.status_updates import StatusUpdates
 from halcyon.control.reconcile.children_writer import ChildrenWriter

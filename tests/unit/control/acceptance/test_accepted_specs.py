@@ -11,8 +11,8 @@ import pytest
 from halcyon.api.conditions import Reason
 from halcyon.api.policy.site_policy import SitePolicy
 from halcyon.control.acceptance.accepted_specs import AcceptedSpecs, _InForce
-from halcyon.control.autoscaling.gpu_budget import GpuBudget
-from halcyon.control.autoscaling.replica_limits import ReplicaLimits
+from halcyon.control.autoscaling.limits.gpu_budget import GpuBudget
+from halcyon.control.autoscaling.limits.replica_limits import ReplicaLimits
 from halcyon.kube.kinds import CONFIG_MAP, CONTROLLER_REVISION, DEPLOYMENT, Key
 from halcyon.render import names
 from tests.clocks import DrivenClock

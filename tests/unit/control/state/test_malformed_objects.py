@@ -20,7 +20,7 @@ from halcyon.api.schema.structural_schema import JsonSchema, schema
 from halcyon.api.spec import Spec
 from halcyon.api.status import Status
 from halcyon.control.acceptance.accepted_specs import AcceptedSpecs
-from halcyon.control.autoscaling.gpu_budget import GpuBudget
+from halcyon.control.autoscaling.limits.gpu_budget import GpuBudget
 from halcyon.control.autoscaling.model_signals import ModelSignals
 from halcyon.control.autoscaling.pod_scraper import PodScraper
 from halcyon.control.desired import plan

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 
 from halcyon.api.spec.parse import parse
-from halcyon.control.autoscaling.gpu_budget import GpuBudget
-from halcyon.control.autoscaling.replica_limits import PROMISE_S
+from halcyon.control.autoscaling.limits.gpu_budget import GpuBudget
+from halcyon.control.autoscaling.limits.replica_limits import PROMISE_S
 from halcyon.control.objects import resource_quotas
 from halcyon.control.objects.actuator import Actuator
 from halcyon.kube import kinds

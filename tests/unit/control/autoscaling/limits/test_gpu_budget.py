@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halcyon.control.autoscaling.gpu_budget import GpuBudget
+from halcyon.control.autoscaling.limits.gpu_budget import GpuBudget
 from halcyon.kube.kinds import Key
 
 A, B = Key("ml", "a"), Key("ml", "b")

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from halcyon.api.spec import Spec
 from halcyon.control.acceptance.accepted_specs import SpecsInForce
-from halcyon.control.autoscaling.gpu_budget import GpuBudget
+from halcyon.control.autoscaling.limits.gpu_budget import GpuBudget
 from halcyon.control.objects import pods, resource_quotas
 from halcyon.control.state.cluster_state import QUOTA_WORD, ClusterState
 from halcyon.control.state.lookups import gpus_each, servers
