@@ -110,7 +110,8 @@ def adopt(observed: Mapping[ServerKey, ServerState], *, now: float) -> tuple[Ass
 def resize(servers: Iterable[AssignedServer], capacities: Mapping[str, int]) -> tuple[AssignedServer, ...]:
     """Return the servers of a new configuration, for the process that a reload starts.
 
-    That process has no session yet, so servers that were draining are free. A pod beyond the new capacity loses its server; the next step assigns it another.
+    That process has no session yet, so servers that were draining are free. A pod beyond the new capacity loses its server; the
+    next step assigns it another.
     """
     ready = {server.key: server for server in servers if server.state == "ready"}
     keys = (ServerKey(slot, number) for slot, most in sorted(capacities.items()) for number in range(1, most + 1))

@@ -56,9 +56,9 @@ def _too_many_gpus(view: Scope, spec: Spec) -> list[str]:
         return []
     said = (
         f"spec.runtime.gpu.count times the maximum replicas is {wanted} GPUs, and the other "
-        f"ModelDeployments of namespace {view.key.namespace} may have {view.gpus.elsewhere}, but this "
-        f"site allows at most {limit} for one namespace; lower spec.scaling.maxReplicas "
-        "(spec.replicas if scaling is not set) of this or another ModelDeployment, for example "
+        f"ModelDeployments of namespace {view.key.namespace} can use up to {view.gpus.elsewhere}, but this "
+        f"site allows at most {limit} per namespace; lower spec.scaling.maxReplicas "
+        "(or spec.replicas if scaling is not set) of this or another ModelDeployment, for example "
         "maxReplicas: 1"
     )
     return [said]

@@ -164,8 +164,8 @@ class Reconciler:
         if stored is None or not accepted_spec_digest.was_edited(stored, scope.revisions, scope.accepted):
             return
         message = (
-            f"{balancer.ACCEPTED_KEY} of ConfigMap {name} isn't the spec that was accepted, so it isn't in force; what was accepted "
-            "is written there again. Change the ModelDeployment instead, for example spec.scaling.maxReplicas"
+            f"{balancer.ACCEPTED_KEY} of ConfigMap {name} differs from the accepted spec, so it is ignored and the accepted "
+            "spec is written back. Change the ModelDeployment instead, for example spec.scaling.maxReplicas"
         )
         if self.events.record(scope.resource, NewEvent("Warning", "AcceptedSpecEdited", message)):
             log.warning("an accepted spec was overwritten", extra={"key": str(scope.key), "config_map": name})

@@ -54,7 +54,7 @@ def _rollout(before: Mapping[str, Any], after: Mapping[str, Any], *, reported: s
     events = []
     why = after.get("strategyReason")
     if why and why.startswith("no capacity") and not before.get("strategyReason"):
-        text = f"replacing pods one at a time, each old pod before its successor is ready: {why}"
+        text = f"replacing pods one at a time, deleting each old pod before its successor is ready: {why}"
         events.append(NewEvent("Normal", "ReplacingPods", text))
     blocked = after.get("phase") == "Blocked" != before.get("phase")
     if blocked and "RolloutBlocked" not in reported:

@@ -92,7 +92,7 @@ def explanation(plan: ReconcilePlan, rolled: RolloutPlan) -> str:
                 return f"revision {asked} is a canary: {rolled.canary.say}{room}"
             if rolled.pace.strategy == "Replace" and rolled.record.why_replacing:
                 so_far = (
-                    f"revision {asked} is replacing pods one at a time, each old pod before its successor: "
+                    f"revision {asked} is replacing pods one at a time, deleting each old pod before its successor is ready: "
                     f"{rolled.record.why_replacing}"
                 )
             else:
@@ -106,8 +106,8 @@ def _remedy(plan: ReconcilePlan, rolled: RolloutPlan) -> str:
         return "It continues as soon as there is capacity; reduce the replicas or raise the quota to free some"
     count = defaults.wanted_replicas(spec)
     return (
-        f"spec.rollout.strategy is {spec.rollout.strategy}, which keeps all {count} pods until it is "
-        "ready. Free capacity, or set strategy: Replace"
+        f"spec.rollout.strategy is {spec.rollout.strategy}, which keeps all {count} old pods until the new "
+        "revision is ready. Free up capacity, or set strategy: Replace"
     )
 
 

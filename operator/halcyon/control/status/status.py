@@ -146,7 +146,7 @@ def _model_loaded(view: Scope, plan: ReconcilePlan) -> Condition:
     if (error := _load_error(view, plan)) is not None:
         return Condition(Type.MODEL_LOADED, status=False, reason=Reason.LOAD_FAILED, message=error)
     if ours:
-        text = f"{len(ours)} pods of the revision have been created; no result of loading yet"
+        text = f"{len(ours)} pods of the revision have been created; none has reported yet whether the model loaded"
         return Condition(Type.MODEL_LOADED, status=None, reason=Reason.LOADING, message=text)
     return Condition(
         Type.MODEL_LOADED, status=None, reason=Reason.UNKNOWN, message="no pod has tried to load the model yet"

@@ -116,7 +116,7 @@ def test_a_namespaces_gpus_go_to_the_first_model(elsewhere: int, held: int, acce
         assert planned.acceptance.reason is Reason.POLICY_DENIED
         assert "is 4 GPUs" in planned.acceptance.message
         assert (
-            f"namespace team may have {elsewhere}, but this site allows at most 8 for one namespace"
+            f"namespace team can use up to {elsewhere}, but this site allows at most 8 per namespace"
             in planned.acceptance.message
         )
 

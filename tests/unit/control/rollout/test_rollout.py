@@ -546,7 +546,9 @@ def test_a_rollout_without_capacity_is_blocked_and_later_stalled(wait_s: float, 
 
     assert reason == "RolloutBlocked"
     assert message.startswith(f"revision {asked} is waiting for capacity: pod p3 needs 1 more nvidia.com/gpu")
-    assert message.endswith("which keeps all 2 pods until it is ready. Free capacity, or set strategy: Replace")
+    assert message.endswith(
+        "which keeps all 2 old pods until the new revision is ready. Free up capacity, or set strategy: Replace"
+    )
     assert kstatus.compute({**cluster.look().resource, "status": found}) == read
     assert found["rollout"]["phase"] == "Blocked"
 
