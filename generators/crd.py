@@ -14,7 +14,7 @@ from halcyon.api.types import GROUP, KIND, NAME_MESSAGE, NAME_PATTERN, PLURAL, V
 
 _COLUMNS = (
     ("Ready", "string", '.status.conditions[?(@.type=="Ready")].status', "Whether the model answers requests", 0),
-    ("Reason", "string", ".status.summary.state", "Most important condition reason", 0),
+    ("Reason", "string", ".status.summary.state", "Reason of the most important condition", 0),
     ("Replicas", "string", ".status.summary.ready", "Ready and desired servers", 0),
     ("Max", "integer", ".spec.scaling.maxReplicas", "Maximum replicas", 0),
     ("Queue", "string", ".status.summary.queue", "Queued requests, and the target for all ready servers", 0),
@@ -24,7 +24,7 @@ _COLUMNS = (
     ("Age", "date", ".metadata.creationTimestamp", "", 0),
     ("Image", "string", ".status.runtimeImage", "Triton image", 1),
     ("Policy", "string", ".status.scaling.policy", "Scaling policy", 1),
-    ("Actuator", "string", ".status.scaling.actuator", "Writer of spec.replicas", 1),
+    ("Actuator", "string", ".status.scaling.actuator", "Component that writes spec.replicas", 1),
     ("Scaled", "date", ".status.scaling.decisions[0].time", "Time since the desired replicas last changed", 1),
 )
 
@@ -38,7 +38,7 @@ def build() -> dict[str, Any]:
         "reason": "FieldValueInvalid",
     }
     root: JsonSchema = {
-        "description": "A model served by NVIDIA Triton pods behind a load balancer, and scaled with its load.",
+        "description": "A model served by NVIDIA Triton pods behind a load balancer, and scaled automatically with its load.",
         "type": "object",
         "required": ["spec"],
         "properties": {

@@ -26,9 +26,9 @@ class ConditionStatus(_Documented):
     status: Literal["True", "False", "Unknown"]
     """Whether the condition holds."""
     reason: Short
-    """Reason in one word, documented in the reference of conditions."""
+    """One-word reason, documented in the conditions reference."""
     message: Long
-    """Details for people, with what to do if something is wrong."""
+    """Human-readable details, including what to do if something is wrong."""
     observed_generation: int
     """Generation of the spec that the condition refers to."""
     last_transition_time: Time
@@ -43,7 +43,8 @@ class Summary(_Documented):
     state: Short | None = None
     """Most important reason among the conditions."""
     queue: Short | None = None
-    """Queued requests, and after the slash, if there is a target, the target for all ready servers together: `12/48`."""
+    """Queued requests and, after a slash, the combined target for all ready servers if there is a target, for example
+    `12/48`."""
     gpu: Short | None = None
     """Mean GPU utilisation of the ready servers, in percent."""
     batch: Short | None = None
@@ -58,24 +59,24 @@ class ReplicasStatus(_Documented):
     ready: Count
     """Pods that are ready."""
     updated: Count
-    """Pods of the current revision."""
+    """Pods of the target revision."""
     unschedulable: Count
-    """Pods that the scheduler finds no node for."""
+    """Pods that the scheduler cannot find a node for."""
     pending: Count | None = None
-    """Pods without a node yet, including the unschedulable ones. This field and those below are absent if there is no
-    such pod."""
+    """Pods not yet assigned to a node, including the unschedulable ones. Absent if there is no such pod, as are
+    `pulling`, `fetching`, `loading`, `unready`, `failed` and `draining`."""
     pulling: Count | None = None
-    """Pods that wait for their images or volumes."""
+    """Pods that are waiting for their images or volumes."""
     fetching: Count | None = None
-    """Pods that fetch the model."""
+    """Pods that are fetching the model."""
     loading: Count | None = None
-    """Pods in which Triton loads the model and warms it up."""
+    """Pods in which Triton is loading the model and warming it up."""
     unready: Count | None = None
-    """Pods that have served and are not ready now."""
+    """Pods that have served requests but are not ready now."""
     failed: Count | None = None
-    """Pods that cannot start or have failed. The condition ServersReady or ModelLoaded has the cause."""
+    """Pods that cannot start or have failed. The condition ServersReady or ModelLoaded gives the cause."""
     draining: Count | None = None
-    """Pods that are stopping and finish their in-flight requests; not included in `total`."""
+    """Pods that are stopping and finishing their in-flight requests; not included in `total`."""
 
 
 class Endpoints(_Documented):
@@ -86,8 +87,8 @@ class Endpoints(_Documented):
     grpc: Short
     """Host and port for KServe v2 over gRPC."""
     headless: Short | None = None
-    """DNS name that resolves to every ready server pod, for gRPC clients that balance by themselves. Present only if
-    spec.traffic.balancer is not HAProxy."""
+    """DNS name that resolves to every ready server pod, for gRPC clients that do their own load balancing. Present only
+    if spec.traffic.balancer is not HAProxy."""
 
 
 class ModelStatus(_Documented):
@@ -107,9 +108,10 @@ class SignalStatus(_Documented):
     name: Short
     """Name of the signal: requestRate (requests per second), queueDepth (queued requests) or gpuUtilization (percent)."""
     value: Short | None = None
-    """Total over all replicas, rounded; absent while it is missing. A change of 20 % or less alone does not update it."""
+    """Total over all replicas, rounded; absent if the signal has no value now (see `missing`). A change of 20 % or less
+    alone does not update it."""
     target: Short | None = None
-    """Target of one replica; absent if the signal has no target."""
+    """Target per replica; absent if the signal has no target."""
     proposal: Count | None = None
     """Replicas that the signal requires."""
     source: Short
@@ -117,7 +119,7 @@ class SignalStatus(_Documented):
     observed_at: Time | None = None
     """Time at which the value was observed."""
     missing: Long | None = None
-    """Cause if there is no value."""
+    """Reason why there is no value, if there is none."""
 
 
 class PartStatus(_Documented):
@@ -132,7 +134,7 @@ class PartStatus(_Documented):
 
 
 class DecisionStatus(_Documented):
-    """A change of the desired replicas."""
+    """A change to the desired replicas."""
 
     time: Time
     """Time of the decision."""
@@ -148,20 +150,20 @@ class ScalingStatus(_Documented):
     """State of scaling: the last decision, and what it was based on."""
 
     actuator: Literal["HPA", "Direct"]
-    """Writer of the replicas: the HPA, or the operator itself (Direct)."""
+    """Component that writes spec.replicas: the HPA, or the operator itself (Direct)."""
     actuator_reason: Long
     """Reason why this actuator was chosen."""
     policy: Short
     """Algorithm that decides: Planner or Rules."""
     mode: Short
-    """Whether the replicas are written: Active, Recommend or Paused."""
+    """Whether decisions are written to spec.replicas: Active, Recommend or Paused."""
     desired: Count | None = None
     """Desired replicas."""
     current: Count | None = None
-    """Replicas in force at the time of the decision."""
+    """Replicas in force when the decision was made."""
     limited_by: Annotated[tuple[Short, ...], Field(max_length=8)] | None = None
-    """Limits that changed the result of the signals, or kept the replicas as they were: min, max, hold, veto, idle,
-    learning, unknown and others."""
+    """Limits that overrode the replicas derived from the signals, or kept the replicas unchanged: min, max, hold, veto,
+    idle, learning, unknown and others."""
     why: Long | None = None
     """Explanation of the last decision in one sentence."""
     decided_at: Time | None = None
@@ -171,7 +173,7 @@ class ScalingStatus(_Documented):
     signals: Annotated[tuple[SignalStatus, ...], Field(max_length=8), ListMap(("name",))] | None = None
     """Signals that the decision is based on."""
     decisions: Annotated[tuple[DecisionStatus, ...], Field(max_length=10)] | None = None
-    """Last changes of the desired replicas, newest first, 10 at most."""
+    """Most recent changes to the desired replicas, newest first, 10 at most."""
 
 
 class ColdStartStatus(_Documented):
@@ -186,12 +188,12 @@ class ColdStartStatus(_Documented):
     scheduling_seconds: Count | None = None
     """Seconds from the pod's creation until it had a node."""
     pulling_seconds: Count | None = None
-    """Seconds from then until the first container ran, for images and volumes."""
+    """Seconds from when the pod had a node until its first container ran, spent on images and volumes."""
     fetching_seconds: Count | None = None
-    """Seconds from then until the model was fetched and its configuration merged."""
+    """Seconds from the start of the first container until the model was fetched and its configuration merged."""
     loading_seconds: Count | None = None
-    """Seconds from then until Triton had loaded the model and warmed it up. They include the pull of the Triton image
-    if it was not on the node."""
+    """Seconds from when the model was fetched and its configuration merged until Triton had loaded the model and warmed
+    it up. They include the pull of the Triton image if it was not on the node."""
 
 
 Percent = Annotated[int, Field(ge=-1000000, le=100)]
@@ -200,34 +202,34 @@ Percent = Annotated[int, Field(ge=-1000000, le=100)]
 class CostStatus(_Documented):
     """Cost and use of the model's GPUs over the last day.
 
-    The period is shorter if the operator has not counted for that long. Values are rounded; shares are calculated at
-    most every ten minutes.
+    The period is shorter if the operator has not recorded for that long. Values are rounded; shares are calculated at
+    most once in ten minutes.
     """
 
     gpus: Count
-    """GPUs of the pods that have a node."""
+    """Number of GPUs of the pods that are assigned to a node."""
     currency: Short | None = None
-    """Currency of the prices, as the site names it."""
+    """Currency of the prices, as named by the site."""
     per_hour: Short | None = None
-    """Cost of these GPUs for one hour; absent if the site gives no price for such a GPU."""
+    """Cost per hour of the GPUs counted in `gpus`; absent if the site gives no price for such a GPU."""
     per_thousand_inferences: Short | None = None
-    """Cost of 1000 inferences (rows); absent below 100 inferences, and without a price."""
+    """Cost of 1000 inferences (rows); absent if there were fewer than 100 inferences, or if there is no price."""
     saving_percent: Percent | None = None
     """GPU time saved, in percent, compared with spec.scaling.maxReplicas running all the time."""
     starting_percent: Percent | None = None
-    """Share of the GPU time, in percent, in which pods had a node and were not ready."""
+    """Share of the GPU time, in percent, during which pods were assigned to a node but not ready."""
     busy_percent: Percent | None = None
-    """Share, in percent, in which the GPUs of ready pods were in use, by GPU utilisation. Time without a known
-    utilisation is left out of all three shares (starting, busy and idle)."""
+    """Share of the GPU time, in percent, during which the GPUs of ready pods were in use, by GPU utilisation. Time
+    without a known utilisation is excluded from all three shares (starting, busy and idle)."""
     idle_percent: Percent | None = None
-    """Share, in percent, in which the GPUs of ready pods were not in use."""
+    """Share of the GPU time, in percent, during which the GPUs of ready pods were not in use."""
 
 
 class RevisionStatus(_Documented):
     """Revisions, by the names of their ControllerRevisions."""
 
     current: Short | None = None
-    """Revision that serves."""
+    """Revision that is serving requests."""
     target: Short | None = None
     """Revision that the accepted spec requires."""
 
@@ -255,7 +257,7 @@ class PastRollout(_Documented):
     finished_at: Time
     """Time at which the rollout ended."""
     message: Long | None = None
-    """Cause if the revision was not served."""
+    """Reason why the revision was not served, if it was not."""
 
 
 class CanaryStatus(_Documented):
@@ -273,12 +275,12 @@ class RolloutStatus(_Documented):
     """State of the rollout to the target revision."""
 
     phase: Literal["Complete", "Progressing", "Blocked", "Failed", "RollingBack", "RolledBack"]
-    """Phase of the rollout. Blocked: there is no capacity for the target revision. Failed: it failed and stays.
-    RolledBack: it failed, and the previous one serves."""
+    """Phase of the rollout. Blocked: there is no capacity for the target revision. Failed: the target revision failed
+    and stays in place. RolledBack: the target revision failed, and the previous revision is serving."""
     strategy: Literal["Surge", "Replace", "Canary"]
     """Strategy in use; if spec.rollout.strategy is Auto, the one that it has chosen."""
     strategy_reason: Long | None = None
-    """Reason why pods are replaced."""
+    """Reason why the strategy in use is Replace."""
     canary: CanaryStatus | None = None
     """State of the canary; present only while one is in progress."""
     message: Long | None = None
@@ -319,6 +321,6 @@ class Status(_Documented):
     """State of the rollout to the target revision."""
     cost: CostStatus | None = None
     """Cost and use of the model's GPUs over the last day; absent for a model on CPU. The period is shorter if the
-    operator has not counted for that long. Values are rounded; shares are calculated at most every ten minutes."""
+    operator has not recorded for that long. Values are rounded; shares are calculated at most once in ten minutes."""
     cold_start: ColdStartStatus | None = None
     """Duration of the last start of a server pod, in whole seconds, in total and by part."""

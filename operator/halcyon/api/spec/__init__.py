@@ -39,7 +39,7 @@ class Spec(Documented):
     traffic: Traffic = Traffic()
     """Routing of requests to the server pods: balancer, queue, timeouts, TLS and API keys."""
     rollout: Rollout = Rollout()
-    """Replacement of the revision that serves by a new one. A change of the replicas alone is not a new revision."""
+    """Replacement of the serving revision with a new one. Changing only the replicas does not create a new revision."""
 
     rules: ClassVar = (
         Rule(

@@ -14,8 +14,8 @@ class Service(Documented):
     """The Service that clients connect to."""
 
     type: Literal["ClusterIP", "NodePort", "LoadBalancer"] = "ClusterIP"
-    """Kind of access: `ClusterIP` inside the cluster only, `NodePort` by a port of every node, `LoadBalancer` by a load
-    balancer of the cloud provider. Default: ClusterIP."""
+    """Access to the Service: `ClusterIP` only inside the cluster, `NodePort` through a port of every node,
+    `LoadBalancer` through a load balancer of the cloud provider. Default: ClusterIP."""
     annotations: Annotated[dict[LabelKey, Text], Field(min_length=1, max_length=32)] | None = None
     """Annotations of the Service, for example those that configure a cloud load balancer. Each key must begin with a
     prefix that the site allows (operator option --service-annotations, chart value `serviceAnnotations`); any other key
@@ -45,11 +45,11 @@ class Tls(Documented):
     """
 
     secret_name: DnsName
-    """Secret with `tls.crt` (the certificate, followed by its chain) and `tls.key`, as in the type kubernetes.io/tls. A
-    balancer that starts accepts no connection until the Secret exists and is valid."""
+    """Secret with `tls.crt` (the certificate, followed by its chain) and `tls.key`, as in a Secret of type
+    kubernetes.io/tls. A newly started balancer accepts no connections until the Secret exists and is valid."""
     client_ca: Annotated[DnsName | None, Field(alias="clientCA")] = None
-    """Secret with `ca.crt`, the authorities that issue client certificates (mTLS). Each client must present a
-    certificate issued by one of them. Default: none; clients need no certificate."""
+    """Secret with `ca.crt`, the certificates of the authorities that issue client certificates (mTLS). Each client must
+    present a certificate issued by one of these authorities. Default: none; clients need no certificate."""
 
 
 class ApiKeys(Documented):

@@ -38,8 +38,8 @@ class Gateway(Documented):
     http: Entry = Entry()
     """Entry point for HTTP. Halcyon writes an HTTPRoute with the name of the ModelDeployment."""
     grpc: Entry | None = None
-    """Entry point for gRPC, by a GRPCRoute. It needs a hostname or a listener of its own, because a Gateway accepts
-    only one kind of route for each hostname of a listener. Default: none; gRPC is not routed."""
+    """Entry point for gRPC, through a GRPCRoute. It needs its own hostname or its own listener, because a Gateway
+    accepts only one kind of route for each hostname of a listener. Default: none; gRPC is not routed."""
 
     rules: ClassVar = (
         Rule(

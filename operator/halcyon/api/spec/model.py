@@ -25,7 +25,7 @@ class ConfigMapSource(Documented):
     name: DnsName
     """Name of the ConfigMap."""
     items: Annotated[tuple[ConfigMapItem, ...], Field(min_length=1, max_length=64), ListMap(("path",))]
-    """Files of the model's folder, each with the key that holds its content. 1 to 64 files."""
+    """Files in the model's folder, each with the key that holds its content. 1 to 64 files."""
 
 
 class PersistentVolumeClaimSource(Documented):
@@ -45,8 +45,8 @@ class ImageSource(Documented):
     """
 
     reference: Image
-    """Reference of the image, for example `registry.example.com/models/resnet50:3`. A digest (`...@sha256:...`) makes
-    sure that all pods serve the same model. The image is pulled with the Secrets of `spec.runtime.imagePullSecrets`."""
+    """Image reference, for example `registry.example.com/models/resnet50:3`. A digest (`...@sha256:...`) ensures that
+    all pods serve the same model. The image is pulled using the Secrets in `spec.runtime.imagePullSecrets`."""
     path: RelativePath | None = None
     """Folder in the image that holds `config.pbtxt` and the version folders. Default: the root of the image."""
 
@@ -62,14 +62,14 @@ class UriSource(Documented):
 
     url: Annotated[str, StringConstraints(pattern=_URL, min_length=1, max_length=1024)]
     """Location of the model. `s3://BUCKET/FOLDER` is the folder that holds `config.pbtxt` and the version folders, in
-    any store with the S3 protocol (AWS, MinIO, Ceph, or Google Cloud Storage with `endpoint:
-    https://storage.googleapis.com`). `https://HOST/PATH.tar.gz` is an archive of such a folder (.tar, .tar.gz or .tgz).
-    `http://` requires `sha256`. The URL must not contain a user, a password or a query: credentials belong in a Secret."""
+    any S3-compatible store (AWS, MinIO, Ceph, or Google Cloud Storage with `endpoint: https://storage.googleapis.com`).
+    `https://HOST/PATH.tar.gz` is an archive of such a folder (.tar, .tar.gz or .tgz). `http://` requires `sha256`. The
+    URL must not contain a user name, a password or a query string: credentials belong in a Secret."""
     secret_name: DnsName | None = None
     """Name of a Secret in the same namespace, which the kubelet mounts only for the download. Each of its keys is
     optional: `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY` and `AWS_SESSION_TOKEN` for S3; `authorization`, the value of
-    that header for a web server (`Bearer ...`); `ca.crt`, additional authorities in PEM that may have issued the
-    server's certificate. Default: none; requests are not signed."""
+    the Authorization header for a web server (`Bearer ...`); `ca.crt`, additional CA certificates (PEM) to trust when
+    verifying the server's certificate. Default: none; requests are not signed."""
     endpoint: Annotated[str, StringConstraints(pattern=rf"^https?://{HOST}$", min_length=1, max_length=262)] | None = (
         None
     )
@@ -114,11 +114,11 @@ class UriSource(Documented):
 
 
 class Source(Documented):
-    """Source of the model: exactly one of these fields."""
+    """Source of the model. Set exactly one of these fields."""
 
     config_map: ConfigMapSource | None = None
     """A small model in a ConfigMap in the same namespace, 1 MiB at most. Its content is part of the revision, so a
-    change of the ConfigMap starts a rollout."""
+    change to the ConfigMap starts a rollout."""
     persistent_volume_claim: PersistentVolumeClaimSource | None = None
     """A model on a shared or pre-filled volume: a PersistentVolumeClaim in the same namespace, mounted read-only."""
     image: ImageSource | None = None
@@ -126,7 +126,7 @@ class Source(Documented):
     pulled, and the registry controls who may pull. Requires Kubernetes 1.35 or newer, with containerd 2.1 or CRI-O
     1.31."""
     uri: UriSource | None = None
-    """A model that each server pod downloads when it starts: a folder of a bucket, or an archive on a web server. Use a
+    """A model that each server pod downloads when it starts: a folder in a bucket, or an archive on a web server. Use a
     separate folder or archive for each version, or set `sha256`, so that all pods serve the same model."""
 
     rules: ClassVar = (
@@ -188,12 +188,12 @@ class Warmup(Documented):
     batch_sizes: (
         Annotated[tuple[Annotated[int, Field(ge=1, le=4096)], ...], Field(min_length=1, max_length=8), ListSet()] | None
     ) = None
-    """Batch sizes to run, in rows. Default: 1 and the model's maximum batch size, which also makes the capacity of a
-    replica known."""
+    """Batch sizes to run, in rows. Default: 1 and the model's maximum batch size, which also lets Halcyon determine the
+    capacity of a replica."""
     iterations: Annotated[int, Field(ge=1, le=100)] = 2
-    """Number of times that each batch size runs, 1 to 100. The first execution is an outlier. Until requests arrive,
-    the time of a batch is therefore known only as an upper bound: several times the real one with 2, closer to it with
-    more. Default: 2."""
+    """Number of times that each batch size runs, 1 to 100. The first run is an outlier, so until requests arrive the
+    warm-up gives only an upper bound on the batch time: with 2 iterations, several times the real time; with more,
+    closer to it. Default: 2."""
     data: Literal["Zero", "Random"] = "Zero"
     """Content of the tensors: zeros, or random values. Default: Zero."""
     inputs: Annotated[tuple[WarmupInput, ...], Field(min_length=1, max_length=32), ListMap(("name",))] | None = None
@@ -206,16 +206,16 @@ class ModelSpec(Documented):
     name: ModelName | None = None
     """Name of the model in requests. Default: the name of the ModelDeployment."""
     source: Source
-    """Source of the model: exactly one of these fields."""
+    """Source of the model. Set exactly one of these fields."""
     revision: Annotated[str, Field(max_length=63)] | None = None
-    """Free text, 63 characters at most, for example a date. A change starts a rollout. Change it after you have changed
-    the content of a volume or a bucket, which Halcyon does not detect. Default: none."""
+    """Free text, 63 characters at most, for example a date. Changing it starts a rollout. Halcyon does not detect
+    changes to the content of a volume or bucket, so change this field after you change that content. Default: none."""
     versions: Versions | None = None
-    """Version folders of the model that are served: exactly one of these fields. Default: the version policy in the
+    """Version folders of the model to serve. Set exactly one of these fields. Default: the version policy in the
     model's config.pbtxt, or else Triton's default, the highest version."""
     backend: Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,62}$", max_length=63)] | None = None
-    """Triton backend of a model whose config.pbtxt names none, for example `onnxruntime`, `python` or `tensorrt`.
-    Default: the one in config.pbtxt, or else Triton's choice."""
+    """Triton backend to use if the model's config.pbtxt names none, for example `onnxruntime`, `python` or `tensorrt`.
+    Default: the backend in config.pbtxt, or else Triton's choice."""
     parameters: Annotated[dict[Key, Annotated[str, Field(max_length=1024)]], Field(max_length=64)] | None = None
     """Parameters of the model's configuration, 64 at most. They override parameters of the same name in config.pbtxt.
     Default: none."""

@@ -27,8 +27,8 @@ class Canary(Documented):
     """Steps of the canary, with ascending weights. 1 to 10 steps. Default: 5 % for 2m, 25 % for 5m, 50 % for 5m."""
     analysis: Literal["On", "Off"] = "On"
     """Comparison of the new revision with the old one. `On`: a step ends when its pause is over and the new revision
-    has been shown to be as good as the old one; a revision that is worse is rolled back at once. `Off`: a step ends
-    with its pause. Default: On."""
+    has been shown to be as good as the old one; a revision that is worse is rolled back at once. `Off`: a step ends as
+    soon as its pause is over. Default: On."""
 
     rules: ClassVar = (
         Rule(
@@ -40,22 +40,23 @@ class Canary(Documented):
 
 
 class Rollout(Documented):
-    """Replacement of the revision that serves by a new one.
+    """Replacement of the serving revision with a new one.
 
-    A change of the replicas alone is not a new revision.
+    Changing only the replicas does not create a new revision.
     """
 
     strategy: Literal["Auto", "Surge", "Replace", "Canary"] = "Auto"
-    """Order in which pods are replaced. `Surge`: a pod of the new revision becomes ready before an old one stops, which
-    needs capacity for one more pod. `Replace`: one old pod stops first, and the next one only when its successor is
-    ready. `Auto`: Surge, and Replace once there has been no capacity for surgeWait. `Canary`: the new revision runs
-    beside the old one and receives a growing share of the pods and requests, in steps. Default: Auto."""
+    """Method of replacing pods. `Surge`: a pod of the new revision becomes ready before an old one stops, which needs
+    capacity for one more pod. `Replace`: an old pod stops first, and the next old pod stops only when the replacement
+    of the first is ready. `Auto`: Surge, and Replace once there has been no capacity for the duration of surgeWait.
+    `Canary`: the new revision runs beside the old one and receives a growing share of the pods and requests, in steps.
+    Default: Auto."""
     surge_wait: duration_field("1s", "24h") = "1m"  # type: ignore[valid-type]
-    """Time that a pod of the new revision may wait for capacity, 1s to 24h. After it, `Auto` switches to Replace, and
-    the other strategies report that the rollout is blocked. Default: 1m."""
+    """Maximum time that a pod of the new revision waits for capacity, 1s to 24h. After that, `Auto` switches to
+    Replace, and the other strategies report that the rollout is blocked. Default: 1m."""
     on_failure: Literal["Rollback", "Stay"] = "Rollback"
-    """Reaction to a revision of which no pod is ready within runtime.startupTimeout plus one minute. `Rollback`: the
-    revision that served before is restored, and the failed one is not tried again until the spec changes. `Stay`: the
+    """Reaction if no pod of a new revision becomes ready within runtime.startupTimeout plus one minute. `Rollback`: the
+    previously serving revision is restored, and the failed one is not tried again until the spec changes. `Stay`: the
     failed revision stays, and its pods keep trying. A canary that fails is always rolled back. Default: Rollback."""
     canary: Canary | None = None
     """Settings of the strategy `Canary`: its steps, and whether the revisions are compared. Other strategies ignore them."""

@@ -143,8 +143,8 @@ class Runtime(Documented):
     env: Annotated[tuple[EnvVar, ...], Field(min_length=1, max_length=64), ListMap(("name",))] | None = None
     """Environment variables of the Triton container. Default: none."""
     shared_memory: Quantity = "256Mi"
-    """Size of /dev/shm, which is backed by memory. It counts against resources.memory and must be smaller, if that is
-    set. The Python backend passes tensors through it. Default: 256Mi."""
+    """Size of /dev/shm, which is backed by memory. It counts against resources.memory and, if that is set, must be
+    smaller than it. The Python backend passes tensors through /dev/shm. Default: 256Mi."""
     placement: Placement = Placement()
     """Placement of the server pods. Pods with a GPU always tolerate the taint `nvidia.com/gpu`."""
     startup_timeout: duration_field("10s", "24h") = "10m"  # type: ignore[valid-type]

@@ -44,10 +44,7 @@ class Behavior(Documented):
 
 
 class Targets(Documented):
-    """Targets of one replica.
-
-    The target that needs the most replicas decides.
-    """
+    """Targets per replica. The target that requires the most replicas applies."""
 
     latency: duration_field("1ms", "1h") | None = None  # type: ignore[valid-type]
     """Response time that 99 of 100 requests must meet, from a request's arrival to its answer, for example `500ms`. 1ms
@@ -61,10 +58,7 @@ class Targets(Documented):
 
 
 class Schedule(Documented):
-    """Other limits at certain times.
-
-    A window opens by a cron rule and stays open for its duration.
-    """
+    """Different replica limits at certain times. A window opens by a cron expression and stays open for its duration."""
 
     name: Annotated[
         str, StringConstraints(pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$", min_length=1, max_length=63)
@@ -74,7 +68,7 @@ class Schedule(Documented):
     """Time at which the window opens, as a cron rule: minute, hour, day of month, month and day of week. For example,
     `0 8 * * 1-5` is 08:00 from Monday to Friday."""
     duration: duration_field("1m", "168h")  # type: ignore[valid-type]
-    """Time that the window stays open, 1m to 168h. It is elapsed time: 8h stay 8h when the clocks change."""
+    """Time that the window stays open, 1m to 168h. This is elapsed time: 8h is still 8h when the clocks change."""
     time_zone: Annotated[str, Field(min_length=1, max_length=64)] = "UTC"
     """Time zone of `start`, for example `Europe/Berlin`. Default: UTC."""
     min_replicas: Annotated[int, Field(ge=0, le=1000)] | None = None
@@ -106,31 +100,32 @@ class Scaling(Documented):
     """Automatic scaling of the replicas with the load."""
 
     min_replicas: Annotated[int, Field(ge=0, le=1000)] = 1
-    """Minimum replicas, 0 to 1000. With 0 the model scales to zero after idleAfter without a request; this requires the
-    policy Planner and the balancer HAProxy. Default: 1."""
+    """Minimum replicas, 0 to 1000. With 0, the model scales to zero when it has received no request for the duration of
+    idleAfter; this requires the policy Planner and the balancer HAProxy. Default: 1."""
     max_replicas: Annotated[int, Field(ge=1, le=1000)]
     """Maximum replicas, 1 to 1000."""
     policy: Literal["Planner", "Rules"] | None = None
-    """Algorithm that decides the replicas. `Planner`: from the arrival rate, the backlog and the measured throughput of
-    a replica. `Rules`: from queue depth and GPU utilisation against their targets, as an HPA does. Default: Planner."""
+    """Algorithm that determines the number of replicas. `Planner`: based on the arrival rate, the backlog and the
+    measured throughput of a replica. `Rules`: based on queue depth and GPU utilisation compared with their targets, as
+    an HPA does. Default: Planner."""
     actuator: Literal["Auto", "HPA", "Direct"] | None = None
-    """Writer of the replicas. `HPA`: a HorizontalPodAutoscaler. `Direct`: the operator itself. `Auto`: HPA if Halcyon
-    serves the cluster's external metrics (and, for the policy Planner, if the HPA's tolerance can be 0), else Direct.
-    Default: Auto."""
+    """Component that writes spec.replicas. `HPA`: a HorizontalPodAutoscaler. `Direct`: the operator itself. `Auto`: HPA
+    if Halcyon serves the cluster's external metrics (and, for the policy Planner, if the HPA's tolerance can be 0),
+    else Direct. Default: Auto."""
     mode: Literal["Active", "Recommend", "Paused"] = "Active"
-    """Effect of a decision. `Active`: the replicas are written. `Recommend`: the decision is only reported. `Paused`:
-    the replicas stay as they are until the mode is changed. In the last two modes you set spec.replicas yourself.
-    Default: Active."""
+    """Handling of decisions. `Active`: they are written to spec.replicas. `Recommend`: they are only reported.
+    `Paused`: the replicas stay as they are until the mode is changed. In the last two modes you set spec.replicas
+    yourself. Default: Active."""
     targets: Targets = Targets()
-    """Targets of one replica. The target that needs the most replicas decides."""
+    """Targets per replica. The target that requires the most replicas applies."""
     idle_after: duration_field("10s", "168h") | None = None  # type: ignore[valid-type]
-    """Time without a request until no replica is left, 10s to 168h. Only for minReplicas 0. If starts repeatedly cost
-    more GPU time than zero replicas save, Halcyon waits longer, up to 30m. Default: 5m."""
+    """Time without a request after which the model scales to zero, 10s to 168h. Only if minReplicas is 0. If restarting
+    repeatedly costs more GPU time than scaling to zero saves, Halcyon waits longer, up to 30m. Default: 5m."""
     schedules: Annotated[tuple[Schedule, ...], Field(max_length=16), ListMap(("name",))] | None = None
-    """Other limits at certain times. Only for the policy Planner. Default: none."""
+    """Different replica limits at certain times. Only for the policy Planner. Default: none."""
     behavior: Behavior | None = None
-    """Pace of scaling in both directions, with the type and the defaults of the HPA. Only for the policy Rules: Planner
-    has its own pace."""
+    """Pace of scaling in both directions, with the same type and defaults as `behavior` of the HPA. Only for the policy
+    Rules: Planner sets its own pace."""
 
     rules: ClassVar = (
         Rule(

@@ -18,11 +18,11 @@ class Traffic(Documented):
     """Routing of requests to the server pods."""
 
     balancer: Mode = "HAProxy"
-    """Routing mode. `HAProxy`: requests go through balancer pods, which queue, hold requests at zero replicas, retry,
-    drain, and give a canary its share. `Service`: requests go straight to the server pods, by kube-proxy or a client
-    that balances itself, without any of these functions. `Gateway`: requests go from a Gateway straight to the server
-    pods; of these functions only a canary's share remains. A change to or from HAProxy starts a rollout. Default:
-    HAProxy."""
+    """Routing mode. `HAProxy`: requests go through balancer pods, which queue requests, hold them while there are zero
+    replicas, retry them, drain server pods, and send a canary its share. `Service`: requests go straight to the server
+    pods, through kube-proxy or a client that does its own load balancing, without any of these functions. `Gateway`:
+    requests go from a Gateway straight to the server pods; of these functions, only sending a canary its share remains.
+    A change to or from HAProxy starts a rollout. Default: HAProxy."""
     balancer_replicas: Annotated[int, Field(ge=1, le=10)] = 2
     """Number of balancer pods, 1 to 10. With 1, a restart of that pod interrupts traffic. Default: 2."""
     queue_limit: Annotated[int, Field(ge=1, le=100000)] = 200
@@ -41,29 +41,28 @@ class Traffic(Documented):
     """Maximum size of a request body, 1Ki to 1Gi. Larger requests are rejected with 413 or RESOURCE_EXHAUSTED. For gRPC
     the limit applies to each message and not to a whole stream. Default: 64Mi."""
     access_log: Literal["None", "Errors", "All"] = "None"
-    """Requests that are logged as a line of JSON by the balancer's container haproxy. `None`: no request. `Errors`:
-    requests that failed, were rejected, broke off or were retried. `All`: every request. With a log each request has an
-    id, from its header x-request-id or newly generated. Default: None."""
+    """Requests that the balancer's `haproxy` container logs, each as a line of JSON. `None`: no requests. `Errors`:
+    requests that failed, were rejected, were cut off or were retried. `All`: every request. With a log, each request
+    has an id, taken from its x-request-id header or newly generated. Default: None."""
     stickiness: Stickiness | None = None
-    """Routing of related requests to one pod: those of a sequence, or of a conversation whose cache a pod holds. A
-    model with sequence_batching in its config.pbtxt needs it if it may have more than one replica. Default: none; each
-    request goes to the least loaded pod."""
+    """Routing of related requests to the same pod: requests of one sequence, or of one conversation whose cache is held
+    by a pod. Required for a model with sequence_batching in its config.pbtxt if there may be more than one replica.
+    Default: none; each request goes to the least loaded pod."""
     gateway: Gateway | None = None
-    """Gateway of the Gateway API (`gateway.networking.k8s.io`) through which clients connect. The owners of the cluster
-    run it; Halcyon writes the routes. With the balancer HAProxy the routes lead to the balancers, with Gateway to the
-    server pods. Default: none."""
+    """Gateway of the Gateway API (`gateway.networking.k8s.io`) through which clients connect. The cluster's owners
+    operate the Gateway; Halcyon writes the routes. If `balancer` is HAProxy, the routes lead to the balancers; if it is
+    Gateway, to the server pods. Default: none."""
     service: Service = Service()
     """The Service that clients connect to. It has the name of the ModelDeployment and the ports 8000 (HTTP) and 8001 (gRPC)."""
     tls: Tls | None = None
     """TLS between clients and the balancers, on the same ports. Changes to a Secret take effect without a restart; an
-    invalid Secret is ignored, and the previous certificate stays in use. A change of this field replaces the balancer
-    pods one by one: until that is complete, clients reach balancers with the old and with the new setting. Default:
+    invalid Secret is ignored, and the previous certificate stays in use. Changing this field replaces the balancer pods
+    one by one: until that is complete, clients may reach balancers with either the old or the new setting. Default:
     none, plain text."""
     api_keys: ApiKeys | None = None
     """API keys that clients must send, as `Authorization: Bearer KEY` or `x-api-key: KEY` in an HTTP header or in gRPC
-    metadata. Use TLS as well, here or in front of the balancers, so that keys cannot be read in transit. A change of
-    this field, unlike a change of the Secret, replaces the balancer pods one by one. Default: none; clients need no
-    key."""
+    metadata. Use TLS as well, here or in front of the balancers, so that keys cannot be read in transit. Changing this
+    field, unlike changing the Secret, replaces the balancer pods one by one. Default: none; clients need no key."""
 
     rules: ClassVar = (
         Rule(
