@@ -15,6 +15,7 @@ from halcyon.control.autoscaling.loop import Autoscaler
 from halcyon.control.autoscaling.model_signals import ModelSignals
 from halcyon.control.autoscaling.model_state import ModelState, ages_s
 from halcyon.control.autoscaling.scale_writer import ScaleWriter
+from halcyon.control.autoscaling.served_metrics import ServedMetrics
 from halcyon.control.autoscaling.status_updates import StatusUpdates
 from halcyon.control.state.cluster_state import ClusterState
 from halcyon.kube.client import Kube
@@ -55,3 +56,8 @@ def autoscaler(
         leadership=leadership,
         clock=clock,
     )
+
+
+def served_metrics(scaler: Autoscaler) -> ServedMetrics:
+    """What the metrics API serves of this autoscaler's decisions."""
+    return ServedMetrics(scaler.caches, scaler.specs, scaler.signals, scaler.models, scaler.leadership, scaler.clock)

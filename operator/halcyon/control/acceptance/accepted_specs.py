@@ -17,6 +17,7 @@ so a new spec is in force once both are in the cache.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -120,3 +121,11 @@ class AcceptedSpecs:
             self._stale.discard(key)
         else:
             self._stale.add(key)
+
+
+def with_scaling(caches: ClusterState, specs: SpecsInForce) -> Iterable[tuple[Key, Spec]]:
+    """Yield every model with scaling, and its spec in force."""
+    for key in caches.resources.all_keys():
+        spec = specs.get(key)
+        if spec is not None and spec.scaling is not None:
+            yield key, spec

@@ -1,4 +1,4 @@
-"""The one decision loop for all models: which are due now, what is served and published, and whose replicas are written.
+"""The one decision loop for all models: which are due now, what is published, and whose replicas are written.
 
 A model is decided when its agents send a new report, at most once a second unless the report confirms growth. Without a
 report it is decided again at the time that its last decision set. The standby decides too but writes nothing, so its memory is
@@ -12,7 +12,7 @@ warm when it becomes the leader.
     publish                    `status_updates`, and `control.status.scaling` in the reconcile that follows
     write                      `scale_writer`
 
-Only the leader publishes and writes.
+Only the leader publishes and writes. Out of scope: what the metrics API serves (`served_metrics`).
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Iterable, MutableMapping
+from collections.abc import MutableMapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from halcyon.api.spec import Spec, defaults
-from halcyon.control.acceptance.accepted_specs import SpecsInForce
+from halcyon.api.spec import Spec
+from halcyon.control.acceptance.accepted_specs import SpecsInForce, with_scaling
 from halcyon.control.autoscaling.decider import Decider
 from halcyon.control.autoscaling.decision_metrics import DecisionMetrics
 from halcyon.control.autoscaling.external_writers import ExternalWriters
@@ -42,8 +42,6 @@ from halcyon.kube.client import Object
 from halcyon.kube.clock import Clock
 from halcyon.kube.kinds import Key
 from halcyon.kube.leader_election import Leadership
-from halcyon.scaling.hpa import metrics
-from halcyon.scaling.observations import MAX_AGE_S, Missing, Value
 from halcyon.scaling.planner.outputs import PlannerMemory
 from halcyon.scaling.policy.decision import MAX_DECISION_INTERVAL_S, MIN_DECISION_INTERVAL_S, Decision
 
@@ -94,39 +92,6 @@ class Autoscaler:
 
     # Requested by other components
 
-    async def reading(self, namespace: str, name: str) -> metrics.RulesReading | Missing:
-        """Return what the metrics API serves for the policy Rules."""
-        key = Key(namespace, name)
-        return self.signals.by_rules(key, self.specs.get(key)).read
-
-    async def desired(self, namespace: str, name: str) -> Value | Missing:
-        """Return what the metrics API serves for the policy Planner: the desired replicas.
-
-        The standby's own decisions may differ by one from the leader's, and an HPA that polls both in turn would make replicas
-        flap. While there is a leader, the standby therefore returns what the leader has written into the status, or the higher
-        replicas that it has written since.
-        """
-        key = Key(namespace, name)
-        spec, now = self.specs.get(key), self.clock.monotonic()
-        if spec is None or spec.scaling is None or defaults.policy(spec) != "Planner":
-            return Missing(f"ModelDeployment {key} is not scaled by the policy Planner")
-        model = self.models.get(key)
-        if spec.scaling.mode != "Active" or (model is not None and model.rival):
-            return Value(self.caches.replicas(key), now)
-        if model is None or model.verdict is None or model.verdict.desired is None:
-            return Missing("nothing was decided yet")
-        age = now - model.decided
-        if age > MAX_AGE_S:
-            return Missing(f"the last decision is {age:.0f} s old; the limit is {MAX_AGE_S:.0f} s")
-        if model.verdict.unknown:
-            return Missing(model.verdict.unknown)
-        if not self.leadership.is_leader and self.leadership.has_leader:
-            published = self.caches.published_desired(key)
-            if published is None:
-                return Missing("the leader has decided nothing yet")
-            return Value(float(max(published, self.caches.unpublished_replicas(key))), now)
-        return Value(float(model.verdict.desired), now)
-
     def reported(self, key: Key) -> Signals | None:
         """Return what a reconcile needs of a model besides its scaling; the mean batch as last published."""
         return self.updates.reported(key)
@@ -138,21 +103,6 @@ class Autoscaler:
     def state(self, key: Key) -> ModelState | None:
         """Return a model's state for /metrics; None if it is not autoscaled."""
         return self.models.get(key)
-
-    def unserved(self) -> list[Key]:
-        """Return the models with scaling whose metrics this replica can't serve yet."""
-        found = []
-        for key, spec in self._scaled():
-            if defaults.policy(spec) == "Planner":
-                model = self.models.get(key)
-                if model is None or model.verdict is None or model.verdict.unknown:
-                    found.append(key)
-            elif isinstance(read := self.signals.by_rules(key, spec).read, Missing) or Missing in {
-                type(read.queue_depth),
-                type(read.gpu_utilization),
-            }:
-                found.append(key)
-        return found
 
     # Reported by other components
 
@@ -232,16 +182,9 @@ class Autoscaler:
 
         The actuator stays NONE: a new leader writes no replicas before a reconcile has set it (`planned`).
         """
-        for key, _ in self._scaled():
+        for key, _ in with_scaling(self.caches, self.specs):
             if key not in self.models:
                 self.models[key] = ModelState(key, self.clock.monotonic())
-
-    def _scaled(self) -> Iterable[tuple[Key, Spec]]:
-        """Yield every model with scaling, and its spec in force."""
-        for key in self.caches.resources.all_keys():
-            spec = self.specs.get(key)
-            if spec is not None and spec.scaling is not None:
-                yield key, spec
 
     async def _round(self) -> None:
         """Give a turn to every model that is due now, oldest decision first."""

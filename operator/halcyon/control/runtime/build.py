@@ -27,6 +27,7 @@ from halcyon.control.autoscaling.model_state import ModelState, ages_s
 from halcyon.control.autoscaling.planner_memory_store import PlannerMemoryStore
 from halcyon.control.autoscaling.pod_scraper import PodScraper
 from halcyon.control.autoscaling.scale_writer import ScaleWriter
+from halcyon.control.autoscaling.served_metrics import ServedMetrics
 from halcyon.control.autoscaling.status_updates import StatusUpdates
 from halcyon.control.reconcile.children_writer import ChildrenWriter
 from halcyon.control.reconcile.dead_pod_eviction import DeadPodEviction
@@ -106,6 +107,7 @@ def build(settings: OperatorSettings, client: KubeClient, fence: LeaseFence, tra
         client, settings.namespace, clock, cost=costs.stored, config_maps=settings.memory_config_maps
     )
     autoscaler = build_autoscaler(base, signals, memories)
+    served = ServedMetrics(base.caches, base.specs, signals, autoscaler.models, base.leadership, clock)
     identity = build_certificate(base)
     metrics_api = MetricsApiCheck(
         client,
@@ -143,8 +145,9 @@ def build(settings: OperatorSettings, client: KubeClient, fence: LeaseFence, tra
         metrics_api=metrics_api,
         gate=gate,
         collector=collector,
+        served=served,
         metrics=MetricsApi(
-            autoscaler, gate, monotonic=clock.monotonic, ready=lambda: base.caches.synced, registry=base.registry
+            served, gate, monotonic=clock.monotonic, ready=lambda: base.caches.synced, registry=base.registry
         ),
         workers=Workers(base.queue, reconciler, base.registry, clock),
         events=events,

@@ -21,6 +21,7 @@ from prometheus_client import CollectorRegistry
 from halcyon.control.autoscaling.loop import Autoscaler
 from halcyon.control.autoscaling.planner_memory_store import PlannerMemoryStore
 from halcyon.control.autoscaling.pod_scraper import PodScraper
+from halcyon.control.autoscaling.served_metrics import ServedMetrics
 from halcyon.control.reconcile.workers import Workers
 from halcyon.control.reporting.dashboard_source import DashboardService
 from halcyon.control.reporting.gpu_costs import GpuCosts
@@ -75,6 +76,7 @@ class Operator:
     metrics_api: MetricsApiCheck
     gate: Gate
     collector: Collector
+    served: ServedMetrics
     metrics: MetricsApi
     workers: Workers
     events: EventRecorder
@@ -282,7 +284,7 @@ class Operator:
         """
         if self._reports_are_in or not self.caches.synced:
             return ""
-        unserved = self.autoscaler.unserved()
+        unserved = self.served.unserved()
         if not unserved or self.clock.monotonic() - self._built_at > REPORTS_TIMEOUT_S:
             self._reports_are_in = True
             return ""

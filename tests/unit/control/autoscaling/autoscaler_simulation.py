@@ -20,6 +20,7 @@ from halcyon.api.spec.parse import parse
 from halcyon.control.autoscaling.decider import Decider
 from halcyon.control.autoscaling.loop import Autoscaler
 from halcyon.control.autoscaling.model_signals import ModelSignals
+from halcyon.control.autoscaling.served_metrics import ServedMetrics
 from halcyon.control.desired.acceptance_result import Acceptance
 from halcyon.control.desired.plan import ReconcilePlan
 from halcyon.control.objects import pods
@@ -36,7 +37,7 @@ from halcyon.scaling.observations import Value
 from halcyon.scaling.policy.decision import Decision, Signal
 from halcyon.signals.observation_store import ObservationStore
 from tests.clocks import DrivenClock
-from tests.unit.control.autoscalers import autoscaler
+from tests.unit.control.autoscalers import autoscaler, served_metrics
 from tests.unit.control.leadership import FixedLeadership
 from tests.unit.control.scope_builders import PVC
 from tests.unit.kube.memory_kube import MemoryKube
@@ -173,6 +174,11 @@ class OperatorReplica:
             leadership=self.leadership,
             enqueue=self._enqueue,
         )
+
+    @property
+    def served_metrics(self) -> ServedMetrics:
+        """What the metrics API serves of the current scaler's decisions."""
+        return served_metrics(self.scaler)
 
     def dictate(self) -> Dictated:
         """Let the test decide."""
@@ -330,7 +336,7 @@ def live(scenario: Callable[[OperatorReplica], Awaitable[None]], **world: Any) -
 
 async def served(world: OperatorReplica, key: Key = DIGITS) -> float | str:
     """What the metrics API answers for the policy Planner: a count, or why there is none."""
-    found = await world.scaler.desired(*key)
+    found = await world.served_metrics.desired(*key)
     return found.value if isinstance(found, Value) else found.reason
 
 

@@ -277,7 +277,7 @@ def test_unknown_signals_change_no_replicas_and_serve_nothing() -> None:
         async with Running(world.scaler):
             await asyncio.sleep(3)
             assert await served(world) == "the balancers are silent"
-            assert world.scaler.unserved() == [DIGITS]
+            assert world.served_metrics.unserved() == [DIGITS]
 
     assert live(scenario).counts() == []
 
@@ -287,10 +287,10 @@ def test_no_value_is_served_before_a_decision_or_for_an_unplanned_model() -> Non
         world.dictate()
         key = world.model()
         assert await served(world) == "nothing was decided yet"
-        assert world.scaler.unserved() == [key]
+        assert world.served_metrics.unserved() == [key]
         world.model("ruled", policy="Rules")
-        assert isinstance(await world.scaler.desired("team", "ruled"), Missing)
-        assert isinstance(await world.scaler.desired("team", "nobody"), Missing)
+        assert isinstance(await world.served_metrics.desired("team", "ruled"), Missing)
+        assert isinstance(await world.served_metrics.desired("team", "nobody"), Missing)
 
     live(scenario)
 
@@ -432,7 +432,7 @@ def test_silent_agents_leave_the_replicas_and_end_the_served_value() -> None:
             count = world.replicas()
             await asyncio.sleep(60)
             assert world.replicas() == count
-            assert isinstance(await world.scaler.desired(*DIGITS), Missing)
+            assert isinstance(await world.served_metrics.desired(*DIGITS), Missing)
             assert world.told()["limitedBy"] == ["unknown"]
 
     live(scenario)

@@ -43,7 +43,7 @@ from halcyon.render import names
 from halcyon.signals.observation_store import ObservationStore
 from halcyon_cli.output import model_rows as cli_fleet
 from tests.clocks import DrivenClock
-from tests.unit.control.autoscalers import autoscaler
+from tests.unit.control.autoscalers import autoscaler, served_metrics
 from tests.unit.control.leadership import FixedLeadership
 from tests.unit.control.scope_builders import PVC, applied_children, resource, scope_of
 from tests.unit.kube.memory_kube import MemoryKube
@@ -172,7 +172,7 @@ class Replica:
         """All of it once: the dashboard's rows, and the lines of /metrics about the good one."""
         self.scaler._follow()
         self.scaler._allocate_budget(1000.0)
-        self.scaler.unserved()
+        served_metrics(self.scaler).unserved()
         self.scraping._wanted()
         self.gpus._shares = None
         self.gpus.gpus(GOOD)

@@ -1,0 +1,78 @@
+"""The metrics that the metrics API serves to HPAs: readings for the policy Rules, desired replicas for Planner; also on the standby."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from halcyon.api.spec import defaults
+from halcyon.control.acceptance.accepted_specs import SpecsInForce, with_scaling
+from halcyon.control.autoscaling.model_signals import ModelSignals
+from halcyon.control.autoscaling.model_state import ModelState
+from halcyon.control.state.cluster_state import ClusterState
+from halcyon.kube.clock import Clock
+from halcyon.kube.kinds import Key
+from halcyon.kube.leader_election import Leadership
+from halcyon.scaling.hpa import metrics
+from halcyon.scaling.observations import MAX_AGE_S, Missing, Value
+
+
+@dataclass
+class ServedMetrics:
+    """The metrics of every autoscaled model, from its signals and its last decision; a `MetricSource`."""
+
+    caches: ClusterState
+    specs: SpecsInForce
+    signals: ModelSignals
+    models: Mapping[Key, ModelState]
+    """State of the autoscaled models, as the decision loop keeps it."""
+    leadership: Leadership
+    clock: Clock
+
+    async def reading(self, namespace: str, name: str) -> metrics.RulesReading | Missing:
+        """Return what the metrics API serves for the policy Rules."""
+        key = Key(namespace, name)
+        return self.signals.by_rules(key, self.specs.get(key)).read
+
+    async def desired(self, namespace: str, name: str) -> Value | Missing:
+        """Return what the metrics API serves for the policy Planner: the desired replicas.
+
+        The standby's own decisions may differ by one from the leader's, and an HPA that polls both in turn would make replicas
+        flap. While there is a leader, the standby therefore returns what the leader has written into the status, or the higher
+        replicas that it has written since.
+        """
+        key = Key(namespace, name)
+        spec, now = self.specs.get(key), self.clock.monotonic()
+        if spec is None or spec.scaling is None or defaults.policy(spec) != "Planner":
+            return Missing(f"ModelDeployment {key} is not scaled by the policy Planner")
+        model = self.models.get(key)
+        if spec.scaling.mode != "Active" or (model is not None and model.rival):
+            return Value(self.caches.replicas(key), now)
+        if model is None or model.verdict is None or model.verdict.desired is None:
+            return Missing("nothing was decided yet")
+        age = now - model.decided
+        if age > MAX_AGE_S:
+            return Missing(f"the last decision is {age:.0f} s old; the limit is {MAX_AGE_S:.0f} s")
+        if model.verdict.unknown:
+            return Missing(model.verdict.unknown)
+        if not self.leadership.is_leader and self.leadership.has_leader:
+            published = self.caches.published_desired(key)
+            if published is None:
+                return Missing("the leader has decided nothing yet")
+            return Value(float(max(published, self.caches.unpublished_replicas(key))), now)
+        return Value(float(model.verdict.desired), now)
+
+    def unserved(self) -> list[Key]:
+        """Return the models with scaling whose metrics this replica can't serve yet."""
+        found = []
+        for key, spec in with_scaling(self.caches, self.specs):
+            if defaults.policy(spec) == "Planner":
+                model = self.models.get(key)
+                if model is None or model.verdict is None or model.verdict.unknown:
+                    found.append(key)
+            elif isinstance(read := self.signals.by_rules(key, spec).read, Missing) or Missing in {
+                type(read.queue_depth),
+                type(read.gpu_utilization),
+            }:
+                found.append(key)
+        return found
