@@ -125,7 +125,7 @@ async def test_a_load_is_planned_for_and_explained_in_status_and_event(operator:
         await reached(lambda: scaling_of(space).get("desired"), lambda n: n == count(space), what="the status says so")
         scaling = scaling_of(space)
         assert (scaling["policy"], scaling["actuator"], scaling["mode"]) == ("Planner", "Direct", "Active")
-        assert "req/s and" in scaling["why"]
+        assert "req/s with" in scaling["why"]
         assert {part["name"] for part in scaling["parts"]} >= {"rate"}
         rate = next(s for s in scaling["signals"] if s["name"] == "requestRate")
         assert rate["proposal"] >= 4
@@ -218,7 +218,7 @@ async def test_a_writer_that_comes_again_and_again_is_named_and_left_alone(
                 what="it is seen",
             )
         message = await asyncio.to_thread(space.wait_condition, "AutoscalerConflict", "True", "ExternalWriter")
-        assert message.startswith(f"{who} has changed spec.replicas 3 times within 5 min, to ")
+        assert message.startswith(f"{who} has changed spec.replicas 3 times within 5 min, most recently to ")
         now = count(space)
         await asyncio.to_thread(always, lambda: count(space), lambda n: n == now, what="Halcyon steps back", for_s=3)
 

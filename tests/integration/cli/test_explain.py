@@ -41,7 +41,7 @@ def test_a_pod_that_finds_no_node_is_explained_by_the_scheduler(space: Space, ex
     space.apply(files(), deployment(replicas=2, runtime=nowhere))
 
     page = explain("0 of 2 ready, 2 unschedulable")
-    assert "2 replicas, fixed: there is no spec.scaling" in page
+    assert "2 replicas, fixed: spec.scaling is not set" in page
     assert "ServersReady is False (Unschedulable)" in page
     assert "didn't match Pod's node affinity/selector" in page
 

@@ -85,7 +85,7 @@ def test_a_newer_operator_restarts_no_server_and_names_older_renderings(
     mine = {where for where in written(space) if "balancer" not in where[1]}
     assert mine == {where for where in records if "balancer" not in where[1]}
     status, out = refresh("--all", "--dry-run")
-    assert (status, out.startswith(f"{space.namespace}/m: revision ")) == (0, True)
+    assert (status, out.startswith(f"{space.namespace}/m: the pod template of revision ")) == (0, True)
     assert servers(space).items() >= before.items()
 
 

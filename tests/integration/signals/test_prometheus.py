@@ -264,7 +264,7 @@ async def test_a_sites_own_query_for_arrivals_has_namespace_and_name(scene: Scra
     assert history.bins[-1] == pytest.approx(wave(history.open - 1) / 4, rel=0.05)
     both = query.replace('proxy="grpc"', 'proxy=~"http|grpc"').removeprefix("sum(")[:-1]
     several = PrometheusSource(PrometheusSite(url, arrivals=both), wall=lambda: PAST_END)
-    with pytest.raises(PrometheusError, match=r"series, of which one is needed; good: sum\(rate"):
+    with pytest.raises(PrometheusError, match=r"series, exactly one is required; for example sum\(rate"):
         await several.history("ns", "m")
 
 
