@@ -15,7 +15,7 @@ full that instance keeps the GPU. Time in a batch is input, inference and output
 | have the maximum number of sizes, now others   | sizes come and go with their counts: start from scratch               |
 
 A batch counts when it ends, so batches of several seconds make this jump. Out of scope: when it replaces a measurement
-(`control.autoscaling.model_signals`).
+(`control.autoscaling.gpu_utilization`).
 """
 
 from __future__ import annotations

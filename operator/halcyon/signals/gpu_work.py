@@ -1,6 +1,6 @@
 """Work reported by a model's pods: GPU utilisation and rows computed, from the observation store. Pure.
 
-Out of scope: the substitute for missing utilisation (`control.autoscaling.model_signals`), and the costs (`scaling.gpu_cost`).
+Out of scope: the substitute for missing utilisation (`control.autoscaling.gpu_utilization`), and the costs (`scaling.gpu_cost`).
 """
 
 from __future__ import annotations

@@ -1,26 +1,20 @@
 """Current signals of a model for the decider: agents' reports, combined with pods and balancers from the caches.
 
-GPU utilisation comes from the first source that covers at least half of the ready pods; the other pods are assumed to match:
-
-| source     | meaning                                            | valid for                       |
-| ---------- | -------------------------------------------------- | ------------------------------- |
-| agents     | Triton's own nv_gpu_utilization                    | `observations.MAX_AGE_S`, 10 s  |
-| prometheus | DCGM's value, if the site has a Prometheus         | `dcgm.MAX_AGE_S`, 30 s          |
-| derived    | the busy share of the instances, if pods have GPUs | `busy_fraction.MAX_AGE_S`, 12 s |
-
-Out of scope: any decision (`decider`), how reports become numbers (`signals.planner_reading`, `scaling.hpa.metrics`).
+Out of scope: any decision (`decider`), the source of GPU utilisation if agents report too little (`gpu_utilization`), how reports
+become numbers (`signals.planner_reading`, `scaling.hpa.metrics`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from halcyon.api.spec import Spec, defaults
 from halcyon.api.spec.defaults import ResolvedTargets
 from halcyon.api.spec.scaling import Targets
 from halcyon.api.types import duration_s
+from halcyon.control.autoscaling.gpu_utilization import AGENTS, GpuUtilizationSources
 from halcyon.control.objects import pods
 from halcyon.control.state.cluster_state import ClusterState
 from halcyon.control.state.lookups import ready_balancers, servers
@@ -33,33 +27,19 @@ from halcyon.render import names
 from halcyon.scaling.frozen import immutable
 from halcyon.scaling.gpu_cost import ReportedWork
 from halcyon.scaling.hpa import metrics
-from halcyon.scaling.observations import Missing, Observation, Value, fresh, mean_batch
+from halcyon.scaling.observations import Missing, Observation, Value, mean_batch
 from halcyon.scaling.planner.reading import PodReading
 from halcyon.scaling.policy.decision import Signal
-from halcyon.signals import busy_fraction, gpu_work
-from halcyon.signals.busy_fraction import BusyMemory
+from halcyon.signals import gpu_work
 from halcyon.signals.clock import WallClock
 from halcyon.signals.observation_store import ObservationStore
 from halcyon.signals.planner_reading import OBSERVATION_WINDOW_S, ReadingResult, SignalMemory, reading
-from halcyon.signals.prometheus import source as prometheus
 from halcyon.signals.prometheus.source import Sampled
 
 BATCH_WINDOW_S = 15.0
 _SHOWN_MEAN_S = 15.0
 _RULES_WINDOW_S = 20.0
 """Window for the policy Rules; longer than the 15 s over which they average."""
-_AGENTS = "agents"
-
-
-@immutable(frozen=True, slots=True)
-class _Utilization:
-    """GPU utilisation of the ready pods for which it is known."""
-
-    source: str
-    values: tuple[float, ...]
-    """Percent, one value per pod."""
-    at: float
-    """Time of the newest value, monotonic."""
 
 
 @immutable(frozen=True, slots=True)
@@ -126,8 +106,6 @@ class _Model:
     stands: _Standing | None = None
     ready_at: dict[str, float] = field(default_factory=dict)
     """Time when each pod first became ready, by uid."""
-    busy: BusyMemory = field(default_factory=BusyMemory)
-    """Memory for models whose pods report no GPU utilisation."""
 
 
 @dataclass
@@ -141,6 +119,7 @@ class ModelSignals:
     """Lookup of GPU utilisation by namespace and name of a pod, in the site's Prometheus; None if the site has no Prometheus."""
 
     _models: dict[Key, _Model] = field(default_factory=dict)
+    _utilization: GpuUtilizationSources = field(default_factory=GpuUtilizationSources)
 
     def __post_init__(self) -> None:
         """Compare the two clocks."""
@@ -183,11 +162,15 @@ class ModelSignals:
             of_revision=stands.of_revision,
         )
         model.memory = gathered.memory
-        source, seen_at = _AGENTS, gathered.reading.at
+        source, seen_at = AGENTS, gathered.reading.at
         if gathered.reading.gpu is None and spec.runtime.gpu.count:
             ready = [str(pod.name) for pod in gathered.reading.pods if pod.phase == "ready"]
             observation = self.hub.observe(key.namespace, key.name, picture.at, window_s=OBSERVATION_WINDOW_S)
-            if observation is not None and (substitute := self._utilization(key, spec, observation, ready)) is not None:
+            if (
+                observation is not None
+                and (substitute := self._utilization.substitute(key, spec, observation, ready, self.sampled))
+                is not None
+            ):
                 total = sum(substitute.values) * len(ready) / len(substitute.values)
                 gathered = replace(gathered, reading=replace(gathered.reading, gpu=total))
                 source, seen_at = substitute.source, self.epoch.at(substitute.at)
@@ -216,7 +199,11 @@ class ModelSignals:
         values: Sequence[float] = work.gpus
         if not values or 2 * len(values) < len(work.ready):
             observation = self.hub.observe(key.namespace, key.name, picture.at, window_s=OBSERVATION_WINDOW_S)
-            instead = None if observation is None else self._utilization(key, spec, observation, work.ready)
+            instead = (
+                None
+                if observation is None
+                else self._utilization.substitute(key, spec, observation, work.ready, self.sampled)
+            )
             values = () if instead is None else instead.values
         return ReportedWork(min(sum(values) / len(values) / 100, 1.0) if values else None, work.rows)
 
@@ -238,6 +225,7 @@ class ModelSignals:
     def forget(self, key: Key) -> None:
         """Drop a deleted model."""
         self._models.pop(key, None)
+        self._utilization.forget(key)
 
     def _model(self, key: Key) -> _Model:
         model = self._models.get(key)
@@ -248,18 +236,18 @@ class ModelSignals:
     def _by_rules(self, key: Key, spec: Spec | None) -> tuple[metrics.RulesReading | Missing, Observation | None, str]:
         """Return the two values, the observation they come from, and the source of GPU utilisation."""
         if spec is None:
-            return Missing(f"there is no ModelDeployment {key} whose spec was accepted"), None, _AGENTS
+            return Missing(f"there is no ModelDeployment {key} whose spec was accepted"), None, AGENTS
         observation = self.hub.observe(key.namespace, key.name, self.clock.monotonic(), window_s=_RULES_WINDOW_S)
         if observation is None:
-            return Missing("no balancer's agent has reported yet"), None, _AGENTS
+            return Missing("no balancer's agent has reported yet"), None, AGENTS
         resource = self.caches.resources.get(key)
         total = int((((resource or {}).get("status") or {}).get("replicas") or {}).get("total") or 0)
         targets = defaults.targets(spec)
         read = metrics.read(observation, targets=targets, replicas=total)
         ready = [pod.name for pod in observation.pods if pod.ready]
-        substitute = self._utilization(key, spec, observation, ready)
+        substitute = self._utilization.substitute(key, spec, observation, ready, self.sampled)
         if substitute is None or targets.gpu_utilization is None:
-            return read, observation, _AGENTS
+            return read, observation, AGENTS
         filled = metrics.filled(
             sum(substitute.values),
             missing=max(total - len(substitute.values), 0),
@@ -267,30 +255,6 @@ class ModelSignals:
             replicas=total,
         )
         return replace(read, gpu_utilization=Value(filled, substitute.at)), observation, substitute.source
-
-    def _utilization(
-        self, key: Key, spec: Spec, observation: Observation, ready: Collection[str]
-    ) -> _Utilization | None:
-        """Return a substitute if the agents report too few of the `ready` pods; None if none is needed or available.
-
-        There is none for pods without GPUs: busy instances on CPUs are not busy GPUs.
-        """
-        now, seen = observation.at, {pod.name: pod for pod in observation.pods}
-        own = sum(name in seen and fresh(seen[name].points, now, lambda p: p.gpu) is not None for name in ready)
-        if spec.runtime.gpu.count == 0 or 2 * own >= len(ready):
-            return None
-        # Updated even if Prometheus has the value, because the counters need a while before they yield one.
-        model = self._model(key)
-        busy = model.busy = model.busy.with_observation(observation)
-        if (sampled := self.sampled) is not None:
-            samples = [s for name in ready if (s := sampled(key.namespace, name)) is not None]
-            if 2 * len(samples) >= len(ready):
-                return _Utilization(prometheus.SOURCE, tuple(s.value for s in samples), max(s.at for s in samples))
-        instances = (spec.runtime.instances_per_gpu or 1) * spec.runtime.gpu.count
-        values = [v for name in ready if (v := busy.utilization(name, now=now, instances=instances)) is not None]
-        if 2 * len(values) < len(ready):
-            return None
-        return _Utilization(busy_fraction.SOURCE, tuple(v.value for v in values), max(v.at for v in values))
 
     def _signal(self, name: str, target: float | None, value: Value | Missing) -> Signal:
         signal = Signal(name, target=target)

@@ -8,19 +8,16 @@ from typing import Any
 
 import pytest
 
-from halcyon.api.documents.observation_report import BatchStats
 from halcyon.api.spec import Spec
 from halcyon.api.spec.defaults import policy
 from halcyon.api.spec.parse import parse
-from halcyon.kube import kinds
 from halcyon.kube.client import Object
 from halcyon.kube.kinds import Key
 from halcyon.render import names
-from halcyon.scaling.observations import Missing, Value
+from halcyon.scaling.observations import Missing
 from halcyon.scaling.planner.reading import PodReading, Reading
 from halcyon.scaling.policy.decision import Signal
 from halcyon.signals.planner_reading import ReadingResult
-from halcyon.signals.prometheus.source import Sampled
 from tests.unit.control.autoscaling.autoscaler_simulation import DIGITS, OperatorReplica, pod, spec
 from tests.unit.control.scope_builders import PVC
 from tests.unit.signals.records import EPOCH, haproxy, record, triton
@@ -256,174 +253,6 @@ def test_signals_are_shown_if_measured_or_requested(
     # What a record counts is confirmed by the next one: the planner's reading is of the one before.
     at = EPOCH + (1002 if policy(known) == "Rules" else 1001)
     assert {s.at for s in found if s.value is not None} == {at}
-
-
-class Sources:
-    """A model of two GPU pods, and what each source tells of them: agents, Prometheus, batches."""
-
-    def __init__(self, *, count: int = 2, **scaling: Any) -> None:
-        self.world = OperatorReplica(Clock())
-        self.spec = with_gpu(**scaling)
-        self.world.model(replicas=count)
-        self.world.specs[DIGITS] = self.spec
-        where = (kinds.MODEL_DEPLOYMENT, *DIGITS)
-        there = self.world.kube.objects[where]
-        self.world.store(self.world.kube._put(where, there | {"status": {"replicas": {"total": count}}}))
-        self.prometheus: dict[str, Sampled] = {}
-
-    def with_prometheus(self, **percent: float) -> None:
-        """A site with one, that tells this of the pods `a` and `b`."""
-        at = self.world.time() - 20
-        pods = {"a": "digits-a-0", "b": "digits-a-1"}
-        self.prometheus = {pods[pod]: Sampled(value, at, "prometheus", "X") for pod, value in percent.items()}
-        self.world.sensing.sampled = self._sample
-
-    def _sample(self, namespace: str, pod: str) -> Sampled | None:
-        assert namespace == "team"
-        return self.prometheus.get(pod)
-
-    def hear(
-        self, seconds: int = 12, *, gpu: tuple[float | None, ...] = (None, None), busy: float | None = None
-    ) -> None:
-        """A record each second, and after each the reading that a decision would make; `busy`: share of the time in batches."""
-        assert isinstance(self.world.time, Clock)
-        for _ in range(seconds):
-            self.world.time.now += 1
-            now = self.world.time()
-            read = int(now) // 5 * 5
-            ran = None if busy is None else BatchStats(EPOCH + read, ((4, read, int(read * busy * 1e6)),))
-            seen = [
-                triton(f"digits-a-{n}", at=now, gpu=own, batches=ran, executions=int(now)) for n, own in enumerate(gpu)
-            ]
-            self.world.hub.receive(record(now, *seen, agent="digits-balancer-0", namespace="team", name="digits"), now)
-            self.planner()
-
-    def planner(self) -> float | None:
-        """What the planner is told."""
-        sensed = self.world.sensing.for_planner(DIGITS, self.spec)
-        assert sensed is not None
-        return sensed.gathered.reading.gpu
-
-    def rules(self) -> Value | Missing | None:
-        """What the rules are told."""
-        read = self.world.sensing.by_rules(DIGITS, self.spec).read
-        assert not isinstance(read, Missing)
-        return read.gpu_utilization
-
-    def shown(self) -> tuple[float | None, str, float | None] | None:
-        """(value, source, age) of what a reader is shown; None where it is nothing."""
-        signals = {s.name: s for s in shown(self.world, self.spec)}
-        if (found := signals.get("gpuUtilization")) is None:
-            return None
-        age = None if found.at is None else round(EPOCH + self.world.time() - found.at)
-        return found.value, found.source, age
-
-
-def test_measurements_of_agents_come_first() -> None:
-    made = Sources()
-    made.with_prometheus(a=10, b=10)
-    made.hear(gpu=(0.5, 0.7), busy=0.2)
-
-    assert made.planner() == pytest.approx(120)
-    assert made.shown() == (pytest.approx(120), "agents", 1)
-
-
-def test_half_of_the_ready_pods_are_enough_and_stand_for_the_rest() -> None:
-    made = Sources()
-    made.with_prometheus(a=10, b=10)
-    made.hear(gpu=(0.5, None), busy=0.2)
-
-    assert made.planner() == pytest.approx(100)
-    shown = made.shown()
-    assert shown is not None
-    assert shown[1] == "agents"
-
-
-def test_prometheus_stands_in_where_agents_measure_nothing() -> None:
-    made = Sources(policy="Rules")
-    made.with_prometheus(a=90, b=60)
-    made.hear(1, busy=0.2)
-
-    assert made.planner() == 150
-    assert made.rules() == Value(150, 1000.0 - 20)
-    assert made.shown() == (150, "prometheus", 21)
-
-
-def test_a_pod_unknown_to_prometheus_is_filled_in_as_any_other() -> None:
-    made = Sources(policy="Rules", targets={"gpuUtilization": 50})
-    made.with_prometheus(a=30)
-    made.hear(1)
-
-    assert made.planner() == 60
-    rules_told = made.rules()
-    assert isinstance(rules_told, Value)
-    # On the way down the other is taken to be at its target.
-    assert rules_told.value == 80
-
-
-def test_batches_stand_in_where_nothing_measures_it() -> None:
-    made = Sources(policy="Rules")
-    made.with_prometheus()
-    made.hear(busy=0.3)
-
-    assert made.planner() == pytest.approx(60)
-    value, source, age = made.shown() or (None, "", None)
-    assert (value, source) == (pytest.approx(60), "derived")
-    assert age is not None
-    assert 0 <= age <= 5
-
-
-def test_batches_stand_in_at_once_when_prometheus_falls_silent() -> None:
-    made = Sources()
-    made.with_prometheus(a=90, b=60)
-    made.hear(busy=0.3)
-    before = made.shown()
-    made.prometheus = {}
-
-    assert before is not None
-    assert before[1] == "prometheus"
-    value, source, _ = made.shown() or (None, "", None)
-    assert (value, source) == (pytest.approx(60), "derived")
-    assert made.planner() == pytest.approx(60)
-
-
-def test_instances_share_what_batches_take() -> None:
-    made = Sources()
-    document = {"model": {"source": PVC}, "runtime": {"instancesPerGPU": 2, "gpu": {"count": 2}}}
-    made.spec = parse("digits", document | {"scaling": {"maxReplicas": 4}})
-    made.hear(busy=2.0)
-
-    assert made.planner() == pytest.approx(2 * 50)
-
-
-def test_a_model_without_a_gpu_has_no_derived_utilization() -> None:
-    made = Sources()
-    made.spec = spec()
-    made.with_prometheus(a=90, b=60)
-    made.hear(busy=0.3)
-
-    assert made.planner() is None
-    assert made.rules() is None
-    assert made.shown() is None
-
-
-def test_gpu_utilization_is_missing_if_half_the_pods_are_unknown() -> None:
-    made = Sources(count=3, policy="Rules")
-    made.with_prometheus(a=90)
-    made.hear(gpu=(None, None, None))
-
-    assert made.planner() is None
-    assert isinstance(made.rules(), Missing)
-    assert made.shown() == (None, "agents", None)
-
-
-def test_a_deleted_model_leaves_no_state() -> None:
-    made = Sources()
-    made.hear(busy=0.3)
-    assert made.planner() is not None
-    made.world.sensing.forget(DIGITS)
-
-    assert made.planner() is None
 
 
 def test_signals_of_an_unreported_model_are_missing_with_the_reason() -> None:
