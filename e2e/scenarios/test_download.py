@@ -124,7 +124,7 @@ def test_helm_fails_soon_where_a_model_can_not_become_ready(kube: Kube, store: s
         assert time.monotonic() - began < 150
         loaded = kube.condition("not-there", "ModelLoaded") or {}
         assert (loaded.get("status"), loaded.get("reason")) == ("False", "ModelSourceNotFound")
-        assert "s3://models/nothing holds nothing" in str(loaded.get("message"))
+        assert "s3://models/nothing is empty" in str(loaded.get("message"))
     finally:
         kube.helm("uninstall", "not-there", "--ignore-not-found", "--wait", "--timeout=60s")
 

@@ -95,7 +95,7 @@ def test_secrets_that_lack_are_told_and_what_comes_is_served(
     kube.apply(document())
     lacks = f"Secret {CERTIFICATE}: key tls.crt is missing"
     wait_for(
-        lambda: lacks in trouble(kube) and f"Secret {KEYS}: there is no API key" in trouble(kube),
+        lambda: lacks in trouble(kube) and f"Secret {KEYS}: there is no valid API key" in trouble(kube),
         what=lacks,
         limit_s=60,
     )
