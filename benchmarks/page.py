@@ -74,7 +74,7 @@ _NOTES = {
     "parity": "By the same load each model has a planner of its own, which looks at its own moments: counts differ where "
     "decisions do; on the way down also because what each has learnt of the load's noise decides how long it keeps what was "
     "needed (60 s by the one and 72 s by the other, in a run that was looked into). As decided: a count beside what its own "
-    "model's planner decided. By a schedule both planners decide the same.",
+    "model's planner decided. With a schedule, both planners make the same decisions.",
     "loop": "Decision age: how long ago a model's last decision was made, over all models and moments. An idle model's "
     "agent reports every 4.5 s, so even a loop without any delay would show a p99 of 4.5 s.",
     "step": "35 to 210 req/s, open-loop gRPC, objective 500 ms, deadline 10 s. Violations: late, refused or failed, of all "

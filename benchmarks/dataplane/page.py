@@ -11,9 +11,9 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "benchmarks" / "dataplane.
 
 _HEAD = """# The data plane: what it costs, what it loses
 
-Written by `make bench-dataplane` on one machine, each part in one run; the same figures for machines: build/bench/dataplane.json. Proxies
-are compared in turns of seconds before the same servers, so compare the rows with each other and don't read them as capacity: client,
-proxies and servers share the machine. `-`: not measured.
+Written by `make bench-dataplane` on one machine, each part in one run; the same figures for machines: build/bench/dataplane.json. The
+proxies take turns of a few seconds each in front of the same servers. Client, proxies and servers share one machine, so compare the rows
+with each other and don't read them as capacity. `-`: not measured.
 """
 
 

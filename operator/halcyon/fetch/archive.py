@@ -20,10 +20,10 @@ _COPY_BYTES = 1024 * 1024
 
 
 def unpack(stream: IO[bytes], folder: Path, *, limit_bytes: int) -> int:
-    """Extract a tar archive below `folder`; its first bytes determine the compression. Return the bytes written.
+    """Extract a tar archive into `folder`; its compression is detected from its first bytes. Return the number of bytes written.
 
     Raises:
-        SourceError: it is no archive, contains a link or a device, leads out of the folder, or is larger than the limit.
+        SourceError: it is not an archive, contains a link or a device or a path outside the folder, or exceeds a limit.
     """
     written = 0
     try:

@@ -129,7 +129,7 @@ class KubeClient(Kube):
         """Rights that the API server reports as missing."""
         self._fence, self._tracer = fence, tracer
         self.writes = 0
-        """Number of writes, without Leases and reviews."""
+        """Number of writes, excluding those of Leases and of token and access reviews."""
 
     async def close(self) -> None:
         """Close the connections."""

@@ -34,7 +34,7 @@ OnChange = Callable[[Key, Object | None, Object | None], None]
 
 
 def no_index(_: Object) -> Iterable[str]:
-    """Return no index words, for kinds that are only looked up by key."""
+    """Return no index values, for kinds that are only looked up by key."""
     return ()
 
 
@@ -93,7 +93,7 @@ class Informer:
         return self._objects.get(key)
 
     def find(self, namespace: str, word: str) -> list[Object]:
-        """Return the objects of a namespace under an index word, sorted by name."""
+        """Return the objects of a namespace under an index value, sorted by name."""
         return [self._objects[key] for key in sorted(self._index.get((namespace, word), ()))]
 
     def all_keys(self) -> list[Key]:

@@ -24,7 +24,7 @@ class PodTimes:
     init_started_at: float | None
     init_ended_at: float | None
     main_started_at: float | None
-    """Start of the first container, unless that has restarted."""
+    """Start time of the first container; None if that container has restarted."""
     ready_at: float | None
     """Start of the present readiness; it may be later than the first."""
 

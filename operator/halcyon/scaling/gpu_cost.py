@@ -19,8 +19,8 @@ from operator import add
 
 HOUR_S, HOURS = 3600.0, 24
 MAX_GAP_S = 60.0
-"""Longest gap between two samples that is counted. A longer one, such as a paused process, leaves no data about that
-time."""
+"""Longest gap between two samples that still counts. For a longer one, for example because the process was paused, there is no
+data."""
 MIN_INFERENCES = 100.0
 """Minimum inferences for a meaningful cost per thousand."""
 MIN_COUNTED_S = 600.0

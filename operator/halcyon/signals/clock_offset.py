@@ -1,8 +1,8 @@
-"""Time of a report by the receiver's clock, so that neither a slow network nor a busy receiver changes a rate.
+"""Time of a report by the receiver's clock, corrected so that neither a slow network nor a busy receiver distorts a rate.
 
-The time between making and receiving a report is the difference of two clocks plus the transit time. The difference is
-constant. In each minute some report has a short transit time, and that one shows the difference. The rest is subtracted from
-the others (Paxson, 1998, on one-way delays).
+The receive time minus the send time is the offset between the two clocks plus the transit time. The offset is constant, and in
+each minute some report has a short transit time, so the minimum difference is a good estimate of the offset. What exceeds this
+minimum is delay, and is subtracted from the receive time (Paxson, 1998, on one-way delays).
 """
 
 from __future__ import annotations

@@ -169,9 +169,10 @@ class _BalancerSums(NamedTuple):
 
 
 def _sum_balancers(balancers: Sequence[tuple[str, Ring]], now: float) -> _BalancerSums:
-    """Collect the balancers that reported lately, without a silence before that.
+    """Sum over the balancers that have reported recently, without a gap before that report.
 
-    A balancer that counts nothing sends nothing, so its silence is as good as a report: it does not delay the others' counts.
+    A balancer with nothing to count reports rarely. If its last report added no requests, it is assumed to have counted none
+    since, so it does not hold up the counts of the others.
     """
     rings: dict[str, Ring] = {}
     rejected: dict[str, float] = {}

@@ -80,7 +80,7 @@ class AgentState:
     counted: tuple[float, float] = (0.0, 0.0)
     """Totals of requests and rejections, as counted."""
     rejected: float = 0.0
-    """Total of the rejections that match a request."""
+    """Total number of rejections that match a counted request."""
     rejectable: float = 0.0
     """Requests that arrived and may still be rejected: some wait as long as requestTimeout first."""
     last_sample: BalancerSample | None = None

@@ -198,7 +198,10 @@ def _behind(points: Mapping[Cell, Sequence[PolicyPoint]]) -> list[str]:
     title = ["## Where Halcyon is not on the front", ""]
     if not rows:
         return [*title, "Nowhere in these runs: no peer's point has both figures as good or better.", ""]
-    text = "Peers' points with both figures as good or better, by their means; (sure): with 95 % confidence over the seeds."
+    text = (
+        "Peers' points whose means are as good or better in both figures; (sure) marks those where this holds with "
+        "95 % confidence over the seeds."
+    )
     return [*title, text, "", *_rows(" scenario | law | start, s | Halcyon | better ", rows)]
 
 

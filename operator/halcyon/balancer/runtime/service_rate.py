@@ -40,7 +40,7 @@ class ServiceRate:
 
 @dataclass(frozen=True)
 class _QueuedInterval:
-    """Time between two samples in which requests were queued."""
+    """Interval between two successive samples that both found requests queued."""
 
     until: float
     lasted_s: float

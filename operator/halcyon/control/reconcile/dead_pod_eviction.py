@@ -48,7 +48,7 @@ class DeadPodEviction:
             log.info("cannot evict yet", extra={"key": str(scope.key), "pod": name, "error": str(error)})
             return
         self._evicted_at[scope.key] = self.clock.monotonic()
-        message = f"pod {name} answered with backend errors only; it was taken out and is being replaced"
+        message = f"pod {name} returned only backend errors; it was taken out of service and is being replaced"
         self.events.record(scope.resource, NewEvent("Warning", "BackendDied", message))
 
     def forget(self, key: Key) -> None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from halcyon.kube.kinds import Key
 
 SendNotice = Callable[[str, str, str], None]
-"""Function that sends a notice: namespace and name of a model, and the text for its agents."""
+"""Function that sends a notice. Arguments: a model's namespace, its name, and the text for its agents."""
 
 
 class PodNotices:

@@ -27,7 +27,7 @@ from halcyon.render import names
 
 OURS = f"{names.MANAGER_LABEL}={names.MANAGER}"
 QUOTA_WORD = "quota"
-"""Index word of every ResourceQuota."""
+"""Index value of every ResourceQuota."""
 
 
 MALFORMED = "malformed"
@@ -43,7 +43,7 @@ def _ignore(_key: Key, _before: Object | None, _after: Object | None) -> None:
 
 
 def _pod_index(pod: Object) -> Iterable[str]:
-    """Yield the index word of a pod: its owner's name for a server pod, `balancer/NAME` for a balancer pod."""
+    """Yield the index value of a pod: its owner's name for a server pod, `balancer/NAME` for a balancer pod."""
     for owner in _owner_index(pod):
         yield owner if pods.is_server(pod) else f"balancer/{owner}"
 
@@ -54,7 +54,7 @@ def _owner_index(obj: Object) -> Iterable[str]:
 
 
 def source_words(resource: Object) -> Iterable[str]:
-    """Yield the index words of the ConfigMap or PersistentVolumeClaim that a ModelDeployment's source names."""
+    """Yield the index values for the ConfigMap or PersistentVolumeClaim that a ModelDeployment's source refers to."""
     source = ((resource.get("spec") or {}).get("model") or {}).get("source") or {}
     if name := (source.get("configMap") or {}).get("name"):
         yield f"configmap/{name}"

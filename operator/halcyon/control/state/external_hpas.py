@@ -11,11 +11,11 @@ from halcyon.kube.informer import Informer
 from halcyon.kube.kinds import Key
 
 _DEPLOYMENT = "deployment/"
-"""Prefix of the index word of an HPA that scales a Deployment; the Deployment's name follows."""
+"""Prefix of the index value of an HPA that scales a Deployment; the Deployment's name follows."""
 
 
 def scale_targets(hpa: Object) -> Iterable[str]:
-    """Yield the index word of an HPA: the name of a ModelDeployment that it scales, `deployment/NAME` for a Deployment."""
+    """Yield the index value of an HPA: the name of a ModelDeployment that it scales, `deployment/NAME` for a Deployment."""
     target = hpa["spec"]["scaleTargetRef"]
     if target.get("kind") == kinds.MODEL_DEPLOYMENT.kind:
         yield target["name"]
@@ -24,7 +24,7 @@ def scale_targets(hpa: Object) -> Iterable[str]:
 
 
 def deployment_name(target: str) -> str | None:
-    """Return the name of the Deployment that an index word stands for; None if it stands for a ModelDeployment."""
+    """Return the name of the Deployment that an index value stands for; None if it stands for a ModelDeployment."""
     return target.removeprefix(_DEPLOYMENT) if target.startswith(_DEPLOYMENT) else None
 
 

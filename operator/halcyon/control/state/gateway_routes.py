@@ -50,7 +50,7 @@ class GatewayRoutes:
         return tuple(obj for g in asked for obj in self._at.get(g, {}).values() if route_conflicts.key(obj) != owner)
 
     async def run(self) -> None:
-        """Wait for the kinds, then keep the caches filled until cancelled."""
+        """Wait until the API server has the kinds, then keep the caches up to date until cancelled."""
         while not await self._are_known():  # noqa: ASYNC110  # the API server sends no event for a new kind
             await asyncio.sleep(DISCOVERY_INTERVAL_S)
         log.info("the cluster has the Gateway API")

@@ -1,1 +1,1 @@
-"""Authentication and authorization of the callers of the operator's servers, by what the cluster answers about them."""
+"""Authentication and authorization of the callers of the operator's servers, by the cluster's reviews and token-signing keys."""

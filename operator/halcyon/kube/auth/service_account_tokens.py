@@ -48,7 +48,7 @@ class Issuer:
 
     @classmethod
     def of(cls, name: str, key_set: Mapping[str, Any]) -> Issuer:
-        """Create the issuer from a JSON Web Key Set; keys of kinds that no API server signs with are left out."""
+        """Create the issuer from a JSON Web Key Set; keys of types that API servers never sign with are skipped."""
         keys = {str(entry.get("kid")): _key(entry) for entry in key_set.get("keys") or ()}
         return cls(name, {kid: key for kid, key in keys.items() if key is not None})
 

@@ -101,7 +101,7 @@ class Track:
 
 @dataclass(frozen=True, slots=True)
 class CanaryMemory:
-    """State kept between calls; small, whatever their number."""
+    """State kept between calls; its size stays small however many calls are made."""
 
     errors: Track = field(default_factory=Track)
     late: Track = field(default_factory=Track)

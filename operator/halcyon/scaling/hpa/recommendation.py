@@ -11,9 +11,9 @@ from typing import Generic, Literal, TypeVar
 M = TypeVar("M")
 
 LimitKind = Literal["min", "max", "stabilisation", "pace", "unknown", "off"]
-"""min, max: the bounds of spec.scaling. stabilisation: a recent recommendation within its window. pace: a policy of
-spec.scaling.behavior, or the HPA's default. unknown: a signal is missing and the rest would go down, or all are missing. off:
-spec.replicas is 0."""
+"""min, max: the bounds of spec.scaling. stabilisation: a recent recommendation within the stabilisation window. pace: a policy of
+spec.scaling.behavior, or the HPA's default policy. unknown: a signal is missing and the remaining ones would scale down, or all
+are missing. off: spec.replicas is 0."""
 SignalName = Literal["queueDepth", "gpuUtilization"]
 
 

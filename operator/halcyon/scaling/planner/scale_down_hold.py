@@ -49,7 +49,7 @@ class ScaleDownHold:
     bare: tuple[tuple[float, int], ...] = ()
     """The same as `needs`, without replicas kept because not all of the load's noise is learnt yet."""
     bare_held: int | None = None
-    """Replicas that would have been held last by those alone."""
+    """Replicas that would have been held last if `bare` alone decided."""
 
     def seconds(self, start_s: float, *, foreseen: bool = False, dispersion: float = 1.0) -> float:
         """Return how long a need is kept now."""

@@ -40,13 +40,13 @@ def drain(
     drain_s: float,
     most: float = math.inf,
 ) -> Drain:
-    """Simulate the backlog as a fluid over the next start_s + drain_s.
+    """Simulate the backlog as a fluid over the next start_s + drain_s seconds.
 
-    `rate` arrives now and changes linearly to `later_rate` until start_s. Each ready pod serves `peak_rps`; starting pods join
-    in `arriving_s` seconds from now (ascending). A ready pod is kept while a backlog remains. A starting one is kept if a
-    backlog remains when it joins, or if more arrives from then on than the others serve. New pods would join in start_s. Their
-    number is what drains in drain_s the backlog left then, but no more than are worth it (`_worth`). `most`: bound of the
-    queue.
+    The arrival rate is `rate` now and changes linearly to `later_rate` by start_s. Each ready pod serves `peak_rps`; starting
+    pods join in `arriving_s` seconds from now (ascending). A ready pod is kept while a backlog remains. A starting one is kept
+    if a backlog remains when it joins, or if the arrival rate from then on exceeds what the other pods serve. New pods would be
+    ready in start_s. Enough of them are added to clear, within drain_s, the backlog that remains then, but no more than are
+    worth their cost (`_worth`). `most`: maximum length of the queue.
     """
     end = start_s + drain_s
     growth = (later_rate - rate) / start_s if start_s > 0 else 0.0

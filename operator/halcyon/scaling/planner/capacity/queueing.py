@@ -16,9 +16,10 @@ LATE_SHARE = 0.001
 """Share of the requests that may be late in steady state. It is a tenth of what a p99 objective allows: the rest is for effects
 outside the formula, such as load changes and pods that start late."""
 _RESIDUAL = 0.5
-"""Average service times that a request waits for the batch ahead of it in its pod. With it, the formula of `largest_load`
-allows 99 % of the rate that holds in simulation. That is the median of seven laws, 1 and 20 replicas and objectives of 2.4, 4
-and 8 batches. At 2.4 up to 0.7 % of the requests are late at the allowed rate, at more none exceed `LATE_SHARE`."""
+"""Average wait of a request for the batch ahead of it in its pod, in service times. With this value, the formula of
+`largest_load` allows 99 % of the rate that simulation shows to be sustainable (the median over seven laws, 1 and 20 replicas
+and objectives of 2.4, 4 and 8 batches). With an objective of 2.4 batches, up to 0.7 % of the requests are late at the allowed
+rate; with larger ones, the share never exceeds `LATE_SHARE`."""
 _MIN_BATCHES = 2.0
 """Batches that must fit in an objective: a request that arrives right after a batch has begun waits for all of it, and then has
 its own. With less, a share of the requests is late however few they are, so batches must be smaller. Simulated for objectives

@@ -72,23 +72,23 @@ errors."""
 JUDGED = (1 - math.exp(-1)) * (DAY - 1)
 """Weight of scores after one whole day: every hour of a day is judged before a model is used."""
 MARGIN = 0.9
-"""Share of the best unseasonal forecast's error that a model's mean absolute error must stay below: 10 % excludes mere luck (no
+"""Share of the best non-seasonal forecast's error that a model's mean absolute error must stay below: 10 % excludes mere luck (no
 model was used in 21 synthetic runs of ten days without a season)."""
 
 SOURCES: tuple[Source, ...] = ("day", "week", "holt-winters")
 
 Row = tuple[float | None, ...]
-"""Forecasts made at the end of one bin: the `BASELINES` unseasonal values, then `AHEAD` values of each model."""
+"""Forecasts made at the end of one bin: the `BASELINES` non-seasonal values, then `AHEAD` values for each model."""
 BASELINES = 3
-"""Number of unseasonal forecasts: last bin, smooth mean, median of the last hour. The last is for bursts, where any median
+"""Number of non-seasonal forecasts: last bin, smooth mean, median of the last hour. The last is for bursts, where any median
 beats a mean."""
 Score = tuple[float, float, float, float, float]
 """Faded sums: weight, |error| of the model, of each rival."""
 Choice = tuple[float, int, float, float] | None
-"""Rate, index of the source, its mean absolute error, that of the best unseasonal forecast."""
+"""Rate, index of the source, its mean absolute error, that of the best non-seasonal forecast."""
 
 _UNCHOSEN: tuple[Choice, ...] = (None,) * AHEAD
-"""Choices before any model has a season, or in the first day."""
+"""Choices until some model has learnt a season, and during the first day."""
 _UNSCORED: Score = (0.0, 0.0, 0.0, 0.0, 0.0)
 """Score of a model that was never judged."""
 _USUAL = NEAR + AHEAD
@@ -316,7 +316,7 @@ def _scored(fit: Fit, mean: float) -> tuple[Score, ...]:
 
 
 def _choices(row: Row, scores: Sequence[Score]) -> tuple[Choice, ...]:
-    """Return by lead the model with the smallest error, of those that beat the unseasonal forecasts by the margin."""
+    """Return by lead the model with the smallest error, of those that beat the non-seasonal forecasts by the margin."""
     chosen: list[Choice] = []
     for lead in range(AHEAD):
         best: Choice = None
