@@ -3,8 +3,8 @@
     python scripts/quality.py            measures, writes build/quality/house.json and docs/quality/house.md, prints what falls short
     python scripts/quality.py record X   notes that `make X` has passed on this commit
 
-Raw samples lie in build/quality/raw. What people judged (readers' guesses, verdicts on texts) lies in docs/quality, with the commit
-that it was judged on; a verdict counts for its text alone, so a text that has changed since is not counted as clear.
+Raw samples lie in build/quality/raw. What people judged (readers' guesses, verdicts on texts) lies in docs/quality, each with the commit
+that it was judged on: texts that were reworded afterwards keep their verdict until they are judged again.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def behaviour() -> Row:
         {"tests": counts, "unexplained": unexplained, "bench_scaling_rows_changed": None},
         "0 unexplained; `make bench-scaling` gives the same rows",
         [("unexplained", 0, "=="), ("bench_scaling_rows_changed", 0, "==")],
-        why="the whole bench (40 minutes) was not run on this commit; the planner's policy on S1, S3 and S4 was, with equal outcomes",
+        why="no target compares the rows of `make bench-scaling` yet",
         n=sum(counts.values()),
         raw=out.splitlines(),
     )
