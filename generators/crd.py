@@ -13,15 +13,15 @@ from halcyon.api.status import Status
 from halcyon.api.types import GROUP, KIND, NAME_MESSAGE, NAME_PATTERN, PLURAL, VERSION, cel_string
 
 _COLUMNS = (
-    ("Ready", "string", '.status.conditions[?(@.type=="Ready")].status', "Whether the model answers requests", 0),
-    ("Reason", "string", ".status.summary.state", "Reason of the most important condition", 0),
-    ("Replicas", "string", ".status.summary.ready", "Ready and desired servers", 0),
-    ("Max", "integer", ".spec.scaling.maxReplicas", "Maximum replicas", 0),
-    ("Queue", "string", ".status.summary.queue", "Queued requests, and the target for all ready servers", 0),
-    ("GPU%", "string", ".status.summary.gpu", "Mean GPU utilisation of the ready servers", 0),
-    ("Batch", "string", ".status.summary.batch", "Mean rows in a batch", 0),
-    ("URL", "string", ".status.endpoints.http", "Address inside the cluster", 0),
+    ("Status", "string", ".status.summary.state", "Reason of the most important condition", 0),
+    ("Ready", "string", ".status.summary.ready", "Ready pods, and the replicas in force", 0),
+    ("Desired", "string", ".status.summary.desired", "Desired replicas", 0),
+    ("Range", "string", ".status.summary.range", "Minimum and maximum replicas", 0),
     ("Age", "date", ".metadata.creationTimestamp", "", 0),
+    ("Queue", "string", ".status.summary.queue", "Queued requests, and the target for all ready pods", 1),
+    ("GPU%", "string", ".status.summary.gpu", "Mean GPU utilisation of the ready pods, in percent", 1),
+    ("Batch", "string", ".status.summary.batch", "Mean number of rows in a batch", 1),
+    ("URL", "string", ".status.address.url", "URL of the model inside the cluster", 1),
     ("Image", "string", ".status.runtimeImage", "Triton image", 1),
     ("Policy", "string", ".status.scaling.policy", "Scaling policy", 1),
     ("Actuator", "string", ".status.scaling.actuator", "Component that writes spec.replicas", 1),
@@ -60,7 +60,7 @@ def build() -> dict[str, Any]:
             "status": {},
             "scale": {
                 "specReplicasPath": ".spec.replicas",
-                "statusReplicasPath": ".status.replicas.total",
+                "statusReplicasPath": ".status.replicas",
                 "labelSelectorPath": ".status.selector",
             },
         },

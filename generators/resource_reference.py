@@ -157,8 +157,8 @@ spec:
 ALTERNATIVES: dict[str, Any] = {
     "spec.model.source.persistentVolumeClaim": {"claimName": "models", "path": "resnet50"},
     "spec.model.source.image": {"reference": "registry.example.com/models/resnet50:3", "path": "resnet50"},
-    "spec.model.source.uri.path": "resnet50",
-    "spec.model.source.uri.sha256": "0f1e2d3c4b5a69788796a5b4c3d2e1f00f1e2d3c4b5a69788796a5b4c3d2e1f0",
+    "spec.model.source.path": "resnet50",
+    "spec.model.source.digest": "0f1e2d3c4b5a69788796a5b4c3d2e1f00f1e2d3c4b5a69788796a5b4c3d2e1f0",
     "spec.model.source.uri": {
         "url": "s3://models/vision/resnet50",
         "secretName": "models-s3",

@@ -16,7 +16,7 @@ SLOW_START_S = 300.0
 _SCHEDULER_MESSAGES = (
     (re.compile(r"nvidia\.com/(gpu|mig)\S*", re.IGNORECASE), "no node has a free GPU", "free GPUs, add a GPU node, or lower the request (spec.runtime.gpu.count, spec.scaling.maxReplicas)"),
     (re.compile(r"unbound|persistentvolumeclaim|volume node affinity", re.IGNORECASE), "the model's volume is not available on the pod's nodes", "check kubectl get pvc: the claim must be Bound, and readable from the nodes where the pods may run"),
-    (re.compile(r"Insufficient memory", re.IGNORECASE), "no node has enough free memory", "lower spec.runtime.resources.memory, or add a node"),
+    (re.compile(r"Insufficient memory", re.IGNORECASE), "no node has enough free memory", "lower spec.runtime.resources.limits.memory, or add a node"),
     (re.compile(r"Insufficient cpu", re.IGNORECASE), "no node has enough free CPU", "lower spec.runtime.resources.cpu, or add a node"),
     (re.compile(r"affinity/selector|node selector|didn't match Pod's node", re.IGNORECASE), "no node has the requested labels", "correct spec.runtime.placement.nodeSelector, or label nodes"),
     (re.compile(r"untolerated taint", re.IGNORECASE), "the nodes have taints that the pods don't tolerate", "add spec.runtime.placement.tolerations, or remove the taints"),
@@ -67,7 +67,7 @@ def containers_crashing(_: Facts, index: ConditionIndex) -> Iterator[Cause]:
             continue
         if out_of_memory:
             limit = fields.mapping(fields.mapping(index.spec.get("runtime")).get("resources")).get("memory")
-            next_step = f"raise spec.runtime.resources.memory, which is {limit or 'not set'}; /dev/shm counts against it (spec.runtime.sharedMemory)"
+            next_step = f"raise spec.runtime.resources.limits.memory, which is {limit or 'not set'}; /dev/shm counts against it (spec.runtime.sharedMemory)"
             yield Cause(88, "Triton runs out of memory", pod_evidence(pods), next_step)
         else:
             yield Cause(

@@ -91,7 +91,7 @@ def report(resource: Mapping[str, Any], now: datetime, capacity: Sequence[FreeCa
     conditions = {str(c.get("type")): c for c in fields.mappings(status.get("conditions"))}
     if limits is None and conditions.get("AutoscalerConflict", {}).get("status") == "True":
         # An HPA on the Deployment bypasses spec.replicas; the pods show its value.
-        replicas = _number(fields.mapping(status.get("replicas")).get("total"), replicas)
+        replicas = _number(status.get("replicas"), replicas)
     state = _ScalingState(
         spec=scaling_spec,
         status=scaling,
@@ -129,7 +129,7 @@ def report(resource: Mapping[str, Any], now: datetime, capacity: Sequence[FreeCa
 def insufficient_for(resource: Mapping[str, Any]) -> list[str]:
     """Return the extended resources that unschedulable pods wait for, from the scheduler's message in the status."""
     status = fields.mapping(resource.get("status"))
-    if not _number(fields.mapping(status.get("replicas")).get("unschedulable"), 0):
+    if not _number(fields.mapping(status.get("pods")).get("unschedulable"), 0):
         return []
     return insufficient_resources(
         fields.text(one.get("message")) or "" for one in fields.mappings(status.get("conditions"))
@@ -228,7 +228,7 @@ def _parts(scaling: Mapping[str, Any]) -> tuple[Part, ...]:
 
 
 def _pods(status: Mapping[str, Any], desired: int) -> PodCounts | None:
-    replicas = fields.mapping(status.get("replicas"))
+    replicas = fields.mapping(status.get("pods"))
     if not replicas:
         return None
     total, ready, stuck = (_number(replicas.get(name), 0) for name in ("total", "ready", "unschedulable"))
@@ -237,7 +237,7 @@ def _pods(status: Mapping[str, Any], desired: int) -> PodCounts | None:
 
 def _start(status: Mapping[str, Any], desired: int) -> str | None:
     """Return the progress of starting pods and the duration of the last start; None if no pod is starting."""
-    counts, last = (fields.mapping(status.get(name)) for name in ("replicas", "coldStart"))
+    counts, last = (fields.mapping(status.get(name)) for name in ("pods", "coldStart"))
     ready, doing = _number(counts.get("ready"), 0), [(name, _number(counts.get(name), 0)) for name in _STARTING_STATES]
     phases = [f"{count} {name}" for name, count in doing if count]
     if ready >= desired or not phases:

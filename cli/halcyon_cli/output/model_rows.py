@@ -33,6 +33,9 @@ class ModelRow:
     replicas: str
     """Ready and desired pods."""
     max_replicas: int | None
+    desired: str
+    range: str
+    """Minimum and maximum replicas, for example `1-8`."""
     queue: str
     """Queued requests, with the target if there is one."""
     gpu: str
@@ -66,8 +69,8 @@ def build_row(model: Json) -> ModelRow:
     meta, spec, status = (fields.mapping(model.get(part)) for part in ("metadata", "spec", "status"))
     summary, scaling = fields.mapping(status.get("summary")), fields.mapping(status.get("scaling"))
     conditions = {str(c.get("type")): c for c in fields.mappings(status.get("conditions"))}
-    gpu = fields.mapping(fields.mapping(spec.get("runtime")).get("gpu"))
-    per_pod = fields.count(gpu.get("count", 1)) or 0
+    gpu = fields.mapping(spec.get("runtime")).get("gpu")
+    per_pod = (fields.count(fields.mapping(gpu).get("count", 1)) or 0) if gpu else 0
     signals = {str(s.get("name")): s for s in fields.mappings(scaling.get("signals"))}
     decisions, cost = fields.mappings(scaling.get("decisions")), fields.mapping(status.get("cost"))
     queue, use = (fields.text(summary.get(name)) or UNKNOWN for name in ("queue", "gpu"))
@@ -78,10 +81,12 @@ def build_row(model: Json) -> ModelRow:
         reason=fields.text(summary.get("state")) or UNKNOWN,
         replicas=fields.text(summary.get("ready")) or f"?/{spec.get('replicas', 1)}",
         max_replicas=fields.count(fields.mapping(spec.get("scaling")).get("maxReplicas")),
+        desired=fields.text(summary.get("desired")) or UNKNOWN,
+        range=fields.text(summary.get("range")) or UNKNOWN,
         queue=queue,
         gpu=use.removesuffix("%"),
         batch=fields.text(summary.get("batch")) or UNKNOWN,
-        url=fields.text(fields.mapping(status.get("endpoints")).get("http")) or UNKNOWN,
+        url=fields.text(fields.mapping(status.get("address")).get("url")) or UNKNOWN,
         created=fields.time(meta.get("creationTimestamp")),
         image=fields.text(status.get("runtimeImage")) or UNKNOWN,
         policy=fields.text(scaling.get("policy")) or UNKNOWN,
@@ -89,7 +94,7 @@ def build_row(model: Json) -> ModelRow:
         scaled=fields.time(decisions[0].get("time")) if decisions else None,
         waiting=_number(fields.mapping(signals.get("queueDepth")).get("value"), queue.partition("/")[0]),
         utilization=_number(use.removesuffix("%")),
-        gpus=per_pod * (fields.count(fields.mapping(status.get("replicas")).get("total")) or 0),
+        gpus=per_pod * (fields.count(status.get("replicas")) or 0),
         cost_per_hour=_number(cost.get("perHour")),
         currency=fields.text(cost.get("currency")) or "",
         note=user_annotations.reason({"annotations": fields.mapping(meta.get("annotations"))}),
@@ -110,14 +115,13 @@ def list_table(
     rows: Sequence[ModelRow], now: datetime, *, wide: bool, all_namespaces: bool
 ) -> tuple[list[str], list[list[str]]]:
     """Return the head and cells of the list, which has the columns of `kubectl get mdep`."""
-    head = ["NAME", "READY", "REASON", "REPLICAS", "MAX", "QUEUE", "GPU%", "BATCH", "URL", "AGE"]
-    head += ["IMAGE", "POLICY", "ACTUATOR", "SCALED"] if wide else []
+    head = ["NAME", "STATUS", "READY", "DESIRED", "RANGE", "AGE"]
+    head += ["QUEUE", "GPU%", "BATCH", "URL", "IMAGE", "POLICY", "ACTUATOR", "SCALED"] if wide else []
     cells = []
     for row in rows:
-        max_replicas = UNKNOWN if row.max_replicas is None else str(row.max_replicas)
-        line = [row.name, row.ready, row.reason, row.replicas, max_replicas, row.queue, row.gpu, row.batch, row.url]
-        line.append(ago(row.created, now))
-        cells.append(line + ([row.image, row.policy, row.actuator, ago(row.scaled, now)] if wide else []))
+        line = [row.name, row.reason, row.replicas, row.desired, row.range, ago(row.created, now)]
+        more = [row.queue, row.gpu, row.batch, row.url, row.image, row.policy, row.actuator, ago(row.scaled, now)]
+        cells.append(line + (more if wide else []))
     if all_namespaces:
         return ["NAMESPACE", *head], [[row.namespace, *line] for row, line in zip(rows, cells, strict=True)]
     return head, cells

@@ -114,8 +114,7 @@ def _tone(conditions: Mapping[str, Json]) -> Tone:
 
 
 def _replica_summary(spec: Json, status: Json) -> str:
-    replicas = fields.mapping(status.get("replicas"))
-    ready = fields.count(replicas.get("ready"))
+    ready = fields.count(status.get("readyReplicas"))
     scaling = fields.mapping(spec.get("scaling"))
     replicas_in_spec = spec.get("replicas", 1)
     summary = f"{'?' if ready is None else ready}/{replicas_in_spec} ready"
@@ -152,7 +151,7 @@ def _facts(meta: Json, spec: Json, status: Json, conditions: Mapping[str, Json])
         yield "Reason", reason
     if (cost := fields.mapping(status.get("cost"))) and (cost_text := _cost(cost, scaling)):
         yield "Cost", cost_text
-    url = fields.text(fields.mapping(status.get("endpoints")).get("http"))
+    url = fields.text(fields.mapping(status.get("address")).get("url"))
     if url:
         model = fields.text(fields.mapping(status.get("model")).get("name")) or meta.get("name")
         yield "URL", f"{url}/v2/models/{model}"

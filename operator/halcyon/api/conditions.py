@@ -115,7 +115,7 @@ class Reason(StrEnum):
     BALANCER_NOT_READY = "BalancerNotReady"
     """No balancer is ready."""
     NO_BALANCER = "NoBalancer"
-    """spec.traffic.balancer selects a mode without balancers: clients reach the servers directly."""
+    """spec.traffic.mode selects a mode without balancers: clients reach the servers directly."""
 
     BALANCER_DEGRADED = "BalancerDegraded"
     """A balancer cannot do everything that the spec requests, or soon will not be able to. For example, a Secret of

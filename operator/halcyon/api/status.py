@@ -39,7 +39,11 @@ class Summary(_Documented):
     """Short texts for the columns of `kubectl get`."""
 
     ready: Short | None = None
-    """Ready servers, and desired replicas, for example `2/3`."""
+    """Ready pods, and the replicas in force, for example `2/3`."""
+    desired: Short | None = None
+    """Desired replicas: those of the last scaling decision, or else the replicas in force."""
+    range: Short | None = None
+    """Minimum and maximum replicas of `spec.scaling`, for example `1-8`; absent without `spec.scaling`."""
     state: Short | None = None
     """Most important reason among the conditions."""
     queue: Short | None = None
@@ -51,7 +55,7 @@ class Summary(_Documented):
     """Mean number of rows in a batch."""
 
 
-class ReplicasStatus(_Documented):
+class PodsStatus(_Documented):
     """Number of server pods, in total and by state."""
 
     total: Count
@@ -79,16 +83,16 @@ class ReplicasStatus(_Documented):
     """Pods that are stopping and finishing their in-flight requests; not included in `total`."""
 
 
-class Endpoints(_Documented):
+class Address(_Documented):
     """Addresses of the model inside the cluster."""
 
-    http: Short
+    url: Short
     """URL for KServe v2 over HTTP."""
     grpc: Short
     """Host and port for KServe v2 over gRPC."""
     headless: Short | None = None
     """DNS name that resolves to every ready server pod, for gRPC clients that do their own load balancing. Present only
-    if spec.traffic.balancer is not HAProxy."""
+    if spec.traffic.mode is not Balancer."""
 
 
 class ModelStatus(_Documented):
@@ -303,11 +307,15 @@ class Status(_Documented):
     present; others, such as Reconciling and Stalled, only while they apply."""
     summary: Summary | None = None
     """Short texts for the columns of `kubectl get`."""
-    replicas: ReplicasStatus | None = None
+    replicas: Count | None = None
+    """Number of server pods that exist."""
+    ready_replicas: Count | None = None
+    """Number of server pods that are ready."""
+    pods: PodsStatus | None = None
     """Number of server pods, in total and by state."""
     selector: Long | None = None
     """Label selector of the server pods, for the scale subresource."""
-    endpoints: Endpoints | None = None
+    address: Address | None = None
     """Addresses of the model inside the cluster."""
     model: ModelStatus | None = None
     """The model, as Triton reports it."""

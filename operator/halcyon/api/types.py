@@ -282,10 +282,11 @@ def _cidr_pattern() -> str:
 
 _CIDR = _cidr_pattern()
 _LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
-_DNS_NAME = rf"{_LABEL}(\.{_LABEL})*"
+DNS_NAME = rf"{_LABEL}(\.{_LABEL})*"
+"""Pattern of a DNS subdomain."""
 PORT = "(6553[0-5]|655[0-2][0-9]|65[0-4][0-9]{2}|6[0-4][0-9]{3}|[1-5][0-9]{4}|[1-9][0-9]{0,3})"
 """Pattern of a port, 1 to 65535."""
-HOST = rf"{_DNS_NAME}(:{PORT})?"
+HOST = rf"{DNS_NAME}(:{PORT})?"
 """Pattern of a hostname or an IPv4 address, with or without a port."""
 EXAMPLES = {
     _DURATION.pattern: "for example 500us, 2ms, 30s, 1m30s or 2h",
@@ -295,7 +296,7 @@ EXAMPLES = {
 """Good values for each pattern."""
 
 Quantity = Annotated[str, StringConstraints(pattern=_QUANTITY, min_length=1, max_length=24)]
-DnsName = Annotated[str, StringConstraints(pattern=f"^{_DNS_NAME}$", min_length=1, max_length=253)]
+DnsName = Annotated[str, StringConstraints(pattern=f"^{DNS_NAME}$", min_length=1, max_length=253)]
 ModelName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$", min_length=1, max_length=63)]
 Key = Annotated[str, StringConstraints(pattern=r"^[-._a-zA-Z0-9]+$", min_length=1, max_length=253)]
 RelativePath = Annotated[
@@ -318,7 +319,7 @@ LabelValue = Annotated[str, StringConstraints(pattern=r"^([A-Za-z0-9]([-A-Za-z0-
 LabelKey = Annotated[
     str,
     StringConstraints(
-        pattern=rf"^({_DNS_NAME}/)?[A-Za-z0-9]([-A-Za-z0-9_.]{{0,61}}[A-Za-z0-9])?$",
+        pattern=rf"^({DNS_NAME}/)?[A-Za-z0-9]([-A-Za-z0-9_.]{{0,61}}[A-Za-z0-9])?$",
         min_length=1,
         max_length=317,
     ),

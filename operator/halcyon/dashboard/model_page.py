@@ -49,7 +49,7 @@ def page(
         "events": [one._asdict() for one in events],
         "rollout": status.get("rollout") or {},
         "revision": status.get("revision") or {},
-        "endpoints": status.get("endpoints") or {},
+        "address": status.get("address") or {},
         "loaded": status.get("model") or {},
         "pods": [pod_start_phases.pod_document(one) for one in servers],
         "balancers": [pod_start_phases.pod_document(one) for one in balancers],

@@ -147,14 +147,14 @@ def row(model: Object) -> TableRow:
     """Return the row of a ModelDeployment."""
     meta, spec, status = model["metadata"], model.get("spec") or {}, model.get("status") or {}
     summary, scaling, cost = (status.get(part) or {} for part in ("summary", "scaling", "cost"))
-    replicas, scaling_spec = status.get("replicas") or {}, spec.get("scaling") or {}
-    per_pod = ((spec.get("runtime") or {}).get("gpu") or {}).get("count", 1)
+    scaling_spec, gpu = spec.get("scaling") or {}, (spec.get("runtime") or {}).get("gpu")
+    per_pod = gpu.get("count", 1) if gpu else 0
     return TableRow(
         namespace=meta["namespace"],
         name=meta["name"],
         state=_state(spec, status),
         reason=str(summary.get("state") or "Unknown"),
-        ready=replicas.get("ready"),
+        ready=status.get("readyReplicas"),
         replicas=int(spec.get("replicas", 1)),
         desired=scaling.get("desired"),
         min=scaling_spec.get("minReplicas", 1) if scaling_spec else None,
@@ -163,7 +163,7 @@ def row(model: Object) -> TableRow:
         queue_target=_float(str(summary.get("queue")).partition("/")[2]),
         gpu=_float(summary.get("gpu")),
         batch=_float(summary.get("batch")),
-        gpus=cost["gpus"] if "gpus" in cost else int(per_pod) * int(replicas.get("total") or 0),
+        gpus=cost["gpus"] if "gpus" in cost else int(per_pod) * int(status.get("replicas") or 0),
         cost=_float(cost.get("perHour")),
         currency=str(cost.get("currency") or ""),
         policy=str(scaling.get("policy") or ""),

@@ -104,6 +104,6 @@ def check_size(size_bytes: int, limit_bytes: int) -> None:
     """Raise a SourceError that names both sizes if the size is above the limit."""
     if size_bytes > limit_bytes:
         raise SourceError(
-            f"the model has {size_bytes / 2**30:.1f} GiB or more, and spec.model.source.uri.sizeLimit is {limit_bytes / 2**30:.1f} GiB; "
+            f"the model has {size_bytes / 2**30:.1f} GiB or more, and spec.model.source.sizeLimit is {limit_bytes / 2**30:.1f} GiB; "
             "raise it, for example sizeLimit: 100Gi, or use a folder with fewer versions"
         )

@@ -279,7 +279,7 @@ def _archive(remote: Remote, secrets: Mapping[str, str], proxy: str, folder: Pat
     if remote.sha256 is not None and digest != remote.sha256:
         _empty(folder)
         raise SourceError(
-            f"{remote.url} has the SHA-256 {digest}, and spec.model.source.uri.sha256 is {remote.sha256}: the archive is a different one"
+            f"{remote.url} has the SHA-256 {digest}, and spec.model.source.digest is {remote.sha256}: the archive is a different one"
         )
     return written
 
@@ -335,12 +335,12 @@ def _store_error(error: Exception, remote: Remote, secrets: Mapping[str, str], d
     if untrusted := re.search(r"InvalidCertificate\(\s*(\w+)", str(error)):
         return StoreError(
             f"{remote.url}: the server's certificate isn't trusted ({untrusted[1]}); for a private CA, put its certificate into the "
-            "key ca.crt of the Secret that spec.model.source.uri.secretName names"
+            "key ca.crt of the Secret that spec.model.source.credentials.secretName names"
         )
     if denied:
         needed = "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY" if remote.url.startswith("s3://") else "authorization"
         return StoreError(
-            f"{remote.url}: the store denied access; set spec.model.source.uri.secretName to a Secret with {needed} that may read it: {message[:_MAX_SHOWN]}"
+            f"{remote.url}: the store denied access; set spec.model.source.credentials.secretName to a Secret with {needed} that may read it: {message[:_MAX_SHOWN]}"
         )
     if isinstance(error, exceptions.PreconditionError):
         return StoreError(f"{remote.url} changed during the download; put each version into its own folder")

@@ -32,7 +32,7 @@ PRE_STOP_S = 10
 """Delay between the deletion of a balancer pod and HAProxy's stop signal. In this time every kube-proxy stops sending to it.
 Clients that keep a connection are asked to reconnect, in the response to their next request."""
 STOP_MARGIN_S = 10
-"""Time from the end of `traffic.drain`, which begins with that signal, until the kubelet's SIGKILL."""
+"""Time from the end of `traffic.drainTimeout`, which begins with that signal, until the kubelet's SIGKILL."""
 
 _RUN = "/run/halcyon"
 
@@ -51,7 +51,8 @@ def plan(subject: Subject, spec: Spec, site: Site, slots: tuple[Slot, ...]) -> B
         max_connections=server_connections(spec),
         queue_limit=spec.traffic.queue_limit,
         source_share=spec.traffic.source_share,
-        request_timeout_ms=max(duration_us(spec.traffic.request_timeout) // 1000, 1),
+        queue_timeout_ms=max(duration_us(spec.traffic.queue_timeout) // 1000, 1),
+        response_timeout_ms=max(duration_us(spec.traffic.response_timeout) // 1000, 1),
         drain_ms=drain_s(spec) * 1000,
         max_request_bytes=int(quantity(spec.traffic.max_request_size)),
         access_log=spec.traffic.access_log,

@@ -74,7 +74,7 @@ def key(subject: Subject, spec: Spec, content: Content | None) -> str:
         "model": _said(spec.model),
         "runtime": _said(spec.runtime),
         "batching": _said(spec.batching) if spec.batching else None,
-        "drain": spec.traffic.drain,
+        "drain": spec.traffic.drain_timeout,
         "name": subject.name,
         "content": None if content is None else names.digest([dict(content.data), dict(content.binary)]),
     }

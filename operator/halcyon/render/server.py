@@ -10,7 +10,7 @@ from typing import Any
 
 from halcyon.api.documents.repository_marker import COMPLETE
 from halcyon.api.spec import Spec, routing_mode
-from halcyon.api.spec.model import Source, UriSource
+from halcyon.api.spec.model import DEFAULT_SIZE_LIMIT, Source
 from halcyon.api.types import duration_s, quantity
 from halcyon.render import grpc_keepalive, names
 from halcyon.render.metadata import RESTRICTED, Object, child, placed, pod_security, pull_secrets
@@ -19,7 +19,7 @@ from halcyon.render.site import Site, Subject
 
 PRE_STOP_S = 5
 """Minimum time from the deletion of a pod until its SIGTERM, in which every balancer notices it and stops sending. If gRPC
-streams continue, the SIGTERM waits for their end, at most `traffic.drain`."""
+streams continue, the SIGTERM waits for their end, at most `traffic.drainTimeout`."""
 EXIT_MARGIN_S = 10
 """Time from Triton's own exit timeout until the kubelet's SIGKILL."""
 
@@ -33,7 +33,7 @@ _REPOSITORY, _SOURCE, _OVERLAY, _CREDENTIALS, _HOME = (
     "/halcyon/home",
 )
 _HOME_LIMIT = "20Gi"
-"""Size limit of the home. Libraries download weights to their caches, so it equals the default of `source.uri.sizeLimit`."""
+"""Size limit of the home. Libraries download weights to their caches, so it equals the default of `source.sizeLimit`."""
 
 _START = f'test ! -e {_REPOSITORY}/{COMPLETE} || set -- "$@" --disable-auto-complete-config; exec tritonserver "$@"'
 """Start command. A Python model whose configuration Triton completes is started twice (`fetch.auto_complete`), and only the pod
@@ -42,7 +42,7 @@ knows whether that is needed."""
 
 def drain_s(spec: Spec) -> int:
     """Return the time for requests in flight to end, in whole seconds."""
-    return math.ceil(duration_s(spec.traffic.drain))
+    return math.ceil(duration_s(spec.traffic.drain_timeout))
 
 
 def startup_s(spec: Spec) -> int:
@@ -87,7 +87,7 @@ def pod_template(
         ],
     }
     pod |= pull_secrets(spec, site) | placed(placement)
-    if runtime.gpu.count:
+    if runtime.gpus:
         pod["tolerations"] = [*pod.get("tolerations", ()), {"key": _GPU, "operator": "Exists"}]
     labels = names.labels(subject.name, names.SERVER) | {names.REVISION_LABEL: revision}
     return {"metadata": {"labels": labels}, "spec": pod}
@@ -99,7 +99,7 @@ def _source_volume(source: Source, snapshot: str | None) -> Object:
         # A ConfigMap keeps no file modes, and a model may include executables.
         return {"configMap": {"name": snapshot, "items": items, "defaultMode": 0o755}}
     if source.uri is not None:
-        return {"emptyDir": {"sizeLimit": source.uri.size_limit}}
+        return {"emptyDir": {"sizeLimit": source.size_limit or DEFAULT_SIZE_LIMIT}}
     if source.image is not None:
         return {"image": {"reference": source.image.reference}}
     if source.persistent_volume_claim is None:
@@ -110,20 +110,20 @@ def _source_volume(source: Source, snapshot: str | None) -> Object:
 
 def _credentials(source: Source) -> list[Object]:
     """Return the volume with the download credentials: the kubelet reads the Secret, and only the fetcher mounts it."""
-    if source.uri is None or source.uri.secret_name is None:
+    if source.credentials is None:
         return []
-    return [{"name": "credentials", "secret": {"secretName": source.uri.secret_name}}]
+    return [{"name": "credentials", "secret": {"secretName": source.credentials.secret_name}}]
 
 
-def _download(uri: UriSource) -> list[str]:
+def _download(source: Source) -> list[str]:
     given = {
-        "url": uri.url,
-        "endpoint": uri.endpoint,
-        "region": uri.region,
-        "path": uri.path,
-        "sha256": uri.sha256,
-        "credentials": _CREDENTIALS if uri.secret_name else None,
-        "limit-bytes": int(quantity(uri.size_limit)),
+        "url": source.uri,
+        "endpoint": source.endpoint,
+        "region": source.region,
+        "path": source.path,
+        "sha256": None if source.digest is None else source.digest.removeprefix("sha256:"),
+        "credentials": None if source.credentials is None else _CREDENTIALS,
+        "limit-bytes": int(quantity(source.size_limit or DEFAULT_SIZE_LIMIT)),
     }
     return [f"--{name}={value}" for name, value in given.items() if value is not None]
 
@@ -146,9 +146,9 @@ def _fetch(subject: Subject, source: Source, site: Site) -> Object:
         args.append(f"--path={mounted.path}")
     models, exempt = site.policy.models, subject.namespace in site.policy.exempt_namespaces
     if source.uri is not None:
-        args += _download(source.uri)
+        args += _download(source)
         # Sources that the site has listed, and so accepted, are trusted even at private addresses.
-        listed = models.urls if source.uri.endpoint is None else models.endpoints
+        listed = models.urls if source.endpoint is None else models.endpoints
         args += ["--private"] if exempt or listed is not None else []
     allowed = models.backends
     if allowed is not None and not exempt:
@@ -211,6 +211,7 @@ def _triton(subject: Subject, spec: Spec, site: Site, model: str) -> Object:
             {"name": "home", "mountPath": _HOME},
         ],
         "env": _environment(spec),
+        **({"envFrom": [entry.to_dict() for entry in spec.runtime.env_from]} if spec.runtime.env_from else {}),
     }
 
 
@@ -241,24 +242,16 @@ def _environment(spec: Spec) -> list[Object]:
     Triton's language, CUDA), so no other variable is set, and those of the image still apply. HOME comes first: later values
     may refer to `$(HOME)`.
     """
-    said = [_env(entry.to_dict()) for entry in spec.runtime.env or ()]
+    said = [entry.to_dict() for entry in spec.runtime.env or ()]
     return said if any(entry["name"] == "HOME" for entry in said) else [{"name": "HOME", "value": _HOME}, *said]
 
 
-def _env(entry: dict[str, Any]) -> Object:
-    reference = entry.pop("secretKeyRef", None)
-    return entry if reference is None else {**entry, "valueFrom": {"secretKeyRef": reference}}
-
-
 def _resources(spec: Spec) -> Object:
-    requests: dict[str, str] = {}
-    limits: dict[str, str] = {}
-    if spec.runtime.resources.cpu:
-        requests["cpu"] = spec.runtime.resources.cpu
-    if spec.runtime.resources.memory:
-        requests["memory"] = limits["memory"] = spec.runtime.resources.memory
-    if spec.runtime.gpu.count:
-        limits[_GPU] = str(spec.runtime.gpu.count)
+    asked, gpu = spec.runtime.resources, spec.runtime.gpu
+    requests = asked.requests.to_dict() if asked.requests else {}
+    limits = asked.limits.to_dict() if asked.limits else {}
+    if gpu is not None and gpu.count:
+        limits[gpu.resource_name] = str(gpu.count)
     return {key: value for key, value in (("requests", requests), ("limits", limits)) if value}
 
 
@@ -266,7 +259,8 @@ def gpus(template: Object) -> int:
     """Return the GPUs that one pod of a template requests."""
     containers = (template.get("spec") or {}).get("containers") or ()
     limits = ((container.get("resources") or {}).get("limits") or {} for container in containers)
-    return sum(int(quantity(str(each.get(_GPU, "0")))) for each in limits)
+    # Extended resources have a domain in their names, and only GPUs are requested this way.
+    return sum(int(quantity(str(count))) for each in limits for name, count in each.items() if "/" in name)
 
 
 def progress_deadline_s(startup_timeout_s: int) -> int:

@@ -73,8 +73,10 @@ class BalancerPlan:
     """Maximum number of requests in flight from one balancer process to one server, per protocol."""
     queue_limit: int
     """Maximum number of requests that wait in one balancer process, both protocols together."""
-    request_timeout_ms: int
-    """Maximum wait in the queue and, separately, maximum time in a server."""
+    queue_timeout_ms: int
+    """Maximum time that a request waits for a server."""
+    response_timeout_ms: int
+    """Maximum time that a server has to respond."""
     drain_ms: int
     """Time that a stopping server has to finish its requests."""
     collector: CollectorAddress | None = None

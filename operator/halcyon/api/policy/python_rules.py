@@ -102,10 +102,12 @@ def secrets(asked: PolicySubject, limit: tuple[str, ...]) -> list[str]:
 
 def secret_names(spec: Spec) -> list[str]:
     """Return the names of the Secrets that a spec refers to."""
-    found = [entry.secret_key_ref.name for entry in spec.runtime.env or () if entry.secret_key_ref]
+    env, env_from = spec.runtime.env or (), spec.runtime.env_from or ()
+    found = [e.value_from.secret_key_ref.name for e in env if e.value_from and e.value_from.secret_key_ref]
+    found += [entry.secret_ref.name for entry in env_from if entry.secret_ref]
     found += [secret.name for secret in spec.runtime.image_pull_secrets or ()]
-    tls, keys, uri = spec.traffic.tls, spec.traffic.api_keys, spec.model.source.uri
-    others = (tls and tls.secret_name, tls and tls.client_ca, keys and keys.secret_name, uri and uri.secret_name)
+    tls, keys, store = spec.traffic.tls, spec.traffic.api_keys, spec.model.source.credentials
+    others = (tls and tls.secret_name, tls and tls.client_ca, keys and keys.secret_name, store and store.secret_name)
     return found + [name for name in others if name]
 
 
@@ -136,21 +138,20 @@ def more(count: int, limit: int) -> list[str]:
 
 def sources(asked: PolicySubject, limit: tuple[str, ...]) -> list[str]:
     """Return the kind of the source if it is not allowed."""
-    return [kind for kind in asked.spec.model.source.to_dict() if kind not in limit]
+    return [kind for kind in SOURCE_KINDS if kind in asked.spec.model.source.to_dict() and kind not in limit]
 
 
 def urls(asked: PolicySubject, limit: tuple[str, ...]) -> list[str]:
     """Return the URL of the model if it is not allowed."""
     uri = asked.spec.model.source.uri
-    if uri is None or any(f"{uri.url}/".startswith(f"{entry}/") for entry in _named(limit, asked.namespace)):
+    if uri is None or any(f"{uri}/".startswith(f"{entry}/") for entry in _named(limit, asked.namespace)):
         return []
-    return [uri.url]
+    return [uri]
 
 
 def endpoints(asked: PolicySubject, limit: tuple[str, ...]) -> list[str]:
     """Return the S3 endpoint of the model if it is not allowed."""
-    uri = asked.spec.model.source.uri
-    return outside(uri.endpoint if uri else None, limit)
+    return outside(asked.spec.model.source.endpoint, limit)
 
 
 def gateways(asked: PolicySubject, limit: tuple[str, ...]) -> list[str]:

@@ -72,7 +72,7 @@ def warnings(asked: PolicySubject) -> list[str]:
 
 def most_replicas(asked: PolicySubject) -> int | None:
     """Return the maximum replicas that the policy allows this spec, whatever the spec sets; None if there is no limit."""
-    limits, gpus = asked.policy.limits, asked.spec.runtime.gpu.count
+    limits, gpus = asked.policy.limits, asked.spec.runtime.gpus
     if asked.namespace in asked.policy.exempt_namespaces:
         return None
     found = [limits.replicas]
@@ -115,15 +115,17 @@ SHARED: Final = (
     (
         "secretNames",
         (
-            "object.spec.?runtime.?env.orValue([]).filter(e, has(e.secretKeyRef)).map(e, e.secretKeyRef.name) "
+            "object.spec.?runtime.?env.orValue([]).filter(e, has(e.valueFrom) && has(e.valueFrom.secretKeyRef))"
+            ".map(e, e.valueFrom.secretKeyRef.name) "
+            "+ object.spec.?runtime.?envFrom.orValue([]).filter(e, has(e.secretRef)).map(e, e.secretRef.name) "
             "+ object.spec.?runtime.?imagePullSecrets.orValue([]).map(s, s.name) "
             "+ [object.spec.?traffic.?tls.?secretName.orValue(''), object.spec.?traffic.?tls.?clientCA.orValue(''), "
-            "object.spec.?traffic.?apiKeys.?secretName.orValue(''), object.spec.model.source.?uri.?secretName.orValue('')]"
+            "object.spec.?traffic.?apiKeys.?secretName.orValue(''), object.spec.model.source.?credentials.?secretName.orValue('')]"
             ".filter(s, s != '')"
         ),
     ),
-    ("url", "object.spec.model.source.?uri.?url.orValue('')"),
-    ("endpoint", "object.spec.model.source.?uri.?endpoint.orValue('')"),
+    ("url", "object.spec.model.source.?uri.orValue('')"),
+    ("endpoint", "object.spec.model.source.?endpoint.orValue('')"),
     ("nodeSelector", "object.spec.?runtime.?placement.?nodeSelector.orValue({})"),
     ("tolerations", "object.spec.?runtime.?placement.?tolerations.orValue([])"),
     (
@@ -191,14 +193,14 @@ RULES: Final = (
         "variables.url == '' || LIMIT.exists(a, (variables.url + '/').startsWith(a.replace('{namespace}', request.namespace) + '/')) "
         "? [] : [variables.url]",
         findings.urls,
-        "spec.model.source.uri.url is {found}, which this site does not allow (allowed prefixes: "
+        "spec.model.source.uri is {found}, which this site does not allow (allowed prefixes: "
         "{limit}; {{namespace}} is the ModelDeployment's namespace); move the model there",
     ),
     PolicyRule(
         "models.endpoints",
         "variables.endpoint == '' || variables.endpoint in LIMIT ? [] : [variables.endpoint]",
         findings.endpoints,
-        "spec.model.source.uri.endpoint is {found}, which this site does not allow (allowed: "
+        "spec.model.source.endpoint is {found}, which this site does not allow (allowed: "
         "{limit}); remove it to use AWS S3",
     ),
     PolicyRule(
@@ -264,7 +266,7 @@ RULES: Final = (
     PolicyRule(
         "limits.gpusPerModel",
         "variables.gpus > LIMIT ? [string(variables.gpus)] : []",
-        lambda asked, limit: findings.more(asked.spec.runtime.gpu.count * findings.replicas(asked.spec), limit),
+        lambda asked, limit: findings.more(asked.spec.runtime.gpus * findings.replicas(asked.spec), limit),
         "spec.runtime.gpu.count times the maximum replicas is {found} GPUs, but this site allows at "
         "most {limit} for one model; lower spec.scaling.maxReplicas (spec.replicas if scaling is not "
         "set) or spec.runtime.gpu.count, for example maxReplicas: 1",

@@ -43,12 +43,12 @@ class Spec(Documented):
 
     rules: ClassVar = (
         Rule(
-            cel="!has(self.scaling) || !has(self.scaling.targets.gpuUtilization) || self.runtime.gpu.count > 0",
-            check=lambda m: m.scaling is None or m.scaling.targets.gpu_utilization is None or m.runtime.gpu.count > 0,
+            cel="!has(self.scaling) || !has(self.scaling.targets.gpuUtilization) || "
+            "(has(self.runtime.gpu) && self.runtime.gpu.count > 0)",
+            check=lambda m: m.scaling is None or m.scaling.targets.gpu_utilization is None or m.runtime.gpus > 0,
             message=(
-                "spec.scaling.targets.gpuUtilization is set but spec.runtime.gpu.count is "
-                "{runtime.gpu.count}, so there is no GPU to measure; set gpu: {{count: 1}} or remove the "
-                "target"
+                "spec.scaling.targets.gpuUtilization is set but the model has no GPU to measure; set "
+                "spec.runtime.gpu, for example gpu: {{count: 1}}, or remove the target"
             ),
         ),
         *routing_mode.RULES,

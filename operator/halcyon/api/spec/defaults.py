@@ -32,7 +32,7 @@ class ResolvedTargets:
 def batch_capacity(spec: Spec) -> int:
     """Return the number of requests that one replica computes at once: maxBatchSize x instances, on every GPU."""
     batch = (spec.batching.max_batch_size if spec.batching else None) or FALLBACK_BATCH
-    return batch * (spec.runtime.instances_per_gpu or 1) * max(spec.runtime.gpu.count, 1)
+    return batch * (spec.runtime.instances_per_gpu or 1) * max(spec.runtime.gpus, 1)
 
 
 def targets(spec: Spec) -> ResolvedTargets:
@@ -41,7 +41,7 @@ def targets(spec: Spec) -> ResolvedTargets:
     GPU utilisation is a target whenever there is a GPU, because queue depth alone falls to nothing below saturation.
     """
     given = spec.scaling.targets if spec.scaling else None
-    has_gpu = spec.runtime.gpu.count > 0
+    has_gpu = spec.runtime.gpus > 0
     return ResolvedTargets(
         queue_depth=(given.queue_depth if given else None) or batch_capacity(spec),
         gpu_utilization=((given.gpu_utilization if given else None) or 80) if has_gpu else None,
@@ -57,7 +57,7 @@ def idle_after_s(spec: Spec) -> float | None:
     """Return the seconds without a request until no replica is left; None if one always stays."""
     if spec.scaling is None or spec.scaling.min_replicas > 0:
         return None
-    return duration_s(spec.scaling.idle_after) if spec.scaling.idle_after else IDLE_AFTER_S
+    return duration_s(spec.scaling.idle_timeout) if spec.scaling.idle_timeout else IDLE_AFTER_S
 
 
 def ignored(spec: Spec) -> tuple[str, ...]:
@@ -94,7 +94,7 @@ def mismatched(spec: Spec) -> tuple[str, ...]:
     if delay is None:
         return ()
     limits = {
-        "spec.traffic.requestTimeout": spec.traffic.request_timeout if spec.traffic.balancer != "Service" else None,
+        "spec.traffic.responseTimeout": spec.traffic.response_timeout if spec.traffic.mode != "Direct" else None,
         "spec.scaling.targets.latency": spec.scaling.targets.latency if spec.scaling else None,
     }
     return tuple(

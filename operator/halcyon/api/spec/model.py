@@ -57,64 +57,25 @@ _ARCHIVE = r"\.(tar|tar\.gz|tgz)"
 _URL = rf"^(s3://{_BUCKET}(/{_SEGMENT})*|https?://{HOST}(/{_SEGMENT})*/{_SEGMENT}{_ARCHIVE})$"
 
 
-class UriSource(Documented):
-    """A model that each server pod downloads when it starts: a folder of a bucket, or an archive on a web server."""
+class Credentials(Documented):
+    """Credentials for a download."""
 
-    url: Annotated[str, StringConstraints(pattern=_URL, min_length=1, max_length=1024)]
-    """Location of the model. `s3://BUCKET/FOLDER` is the folder that holds `config.pbtxt` and the version folders, in
-    any S3-compatible store (AWS, MinIO, Ceph, or Google Cloud Storage with `endpoint: https://storage.googleapis.com`).
-    `https://HOST/PATH.tar.gz` is an archive of such a folder (.tar, .tar.gz or .tgz). `http://` requires `sha256`. The
-    URL must not contain a user name, a password or a query string: credentials belong in a Secret."""
-    secret_name: DnsName | None = None
+    secret_name: DnsName
     """Name of a Secret in the same namespace, which the kubelet mounts only for the download. Each of its keys is
     optional: `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY` and `AWS_SESSION_TOKEN` for S3; `authorization`, the value of
     the Authorization header for a web server (`Bearer ...`); `ca.crt`, additional CA certificates (PEM) to trust when
-    verifying the server's certificate. Default: none; requests are not signed."""
-    endpoint: Annotated[str, StringConstraints(pattern=rf"^https?://{HOST}$", min_length=1, max_length=262)] | None = (
-        None
-    )
-    """URL of an S3 store other than AWS, for example `https://minio.storage.svc:9000`. Only for `s3://`. Default: AWS."""
-    region: Annotated[str, StringConstraints(pattern=r"^[a-z0-9-]{1,64}$", max_length=64)] | None = None
-    """Region of the S3 bucket. Only for `s3://`. Default: us-east-1."""
-    path: RelativePath | None = None
-    """Folder of the model in the archive. Only for archives. Default: the root of the archive."""
-    sha256: Annotated[str, StringConstraints(pattern=r"^[a-f0-9]{64}$", max_length=64)] | None = None
-    """SHA-256 digest of the archive, 64 hexadecimal digits. A download with another digest is rejected. Only for
-    archives. Default: not checked."""
-    size_limit: quantity_field("1Mi", "2Ti") = "20Gi"  # type: ignore[valid-type]
-    """Maximum disk space of the unpacked model on the node, 1Mi to 2Ti. It counts as ephemeral storage of the pod.
-    Default: 20Gi."""
+    verifying the server's certificate."""
 
-    rules: ClassVar = (
-        Rule(
-            cel="self.url.startsWith('s3://') || !(has(self.endpoint) || has(self.region))",
-            check=lambda m: m.url.startswith("s3://") or not (m.endpoint or m.region),
-            message=(
-                "spec.model.source.uri has endpoint or region, which apply only to s3:// URLs, but url is "
-                "{url}; remove them"
-            ),
-        ),
-        Rule(
-            cel="!self.url.startsWith('s3://') || !(has(self.path) || has(self.sha256))",
-            check=lambda m: not m.url.startswith("s3://") or not (m.path or m.sha256),
-            message=(
-                "spec.model.source.uri has path or sha256, which apply only to archives, but url is {url}; "
-                "remove them and put the folder into url, for example s3://models/vision/resnet50"
-            ),
-        ),
-        Rule(
-            cel="!self.url.startsWith('http://') || has(self.sha256)",
-            check=lambda m: not m.url.startswith("http://") or m.sha256 is not None,
-            message=(
-                "spec.model.source.uri.url is {url} but sha256 is not set: a download over http:// can be "
-                "modified in transit; set sha256 (64 hexadecimal digits, from sha256sum) or use https://"
-            ),
-        ),
-    )
+
+_KINDS = ("configMap", "persistentVolumeClaim", "image", "uri")
+_ONLY_URI = ("credentials", "endpoint", "region", "path", "digest", "sizeLimit")
+
+DEFAULT_SIZE_LIMIT = "20Gi"
+"""Disk space of a downloaded model if `sizeLimit` is not set."""
 
 
 class Source(Documented):
-    """Source of the model. Set exactly one of these fields."""
+    """Source of the model. Set exactly one of configMap, persistentVolumeClaim, image and uri."""
 
     config_map: ConfigMapSource | None = None
     """A small model in a ConfigMap in the same namespace, 1 MiB at most. Its content is part of the revision, so a
@@ -125,18 +86,69 @@ class Source(Documented):
     """A model in an image of its own, which the node pulls and mounts read-only. Nodes keep the images that they have
     pulled, and the registry controls who may pull. Requires Kubernetes 1.35 or newer, with containerd 2.1 or CRI-O
     1.31."""
-    uri: UriSource | None = None
-    """A model that each server pod downloads when it starts: a folder in a bucket, or an archive on a web server. Use a
-    separate folder or archive for each version, or set `sha256`, so that all pods serve the same model."""
+    uri: Annotated[str, StringConstraints(pattern=_URL, min_length=1, max_length=1024)] | None = None
+    """Location of a model that each server pod downloads when it starts. `s3://BUCKET/FOLDER` is the folder that holds
+    `config.pbtxt` and the version folders, in any S3-compatible store (AWS, MinIO, Ceph, or Google Cloud Storage with
+    `endpoint: https://storage.googleapis.com`). `https://HOST/PATH.tar.gz` is an archive of such a folder (.tar,
+    .tar.gz or .tgz). `http://` requires `digest`. The URI must not contain a user name, a password or a query string:
+    use `credentials` instead. Use a separate folder or archive for each version, or set `digest`, so that all pods
+    serve the same model."""
+    credentials: Credentials | None = None
+    """Credentials for the download. Only with `uri`. Default: none; requests are not signed."""
+    endpoint: Annotated[str, StringConstraints(pattern=rf"^https?://{HOST}$", min_length=1, max_length=262)] | None = (
+        None
+    )
+    """URL of an S3 store other than AWS, for example `https://minio.storage.svc:9000`. Only for `s3://`. Default: AWS."""
+    region: Annotated[str, StringConstraints(pattern=r"^[a-z0-9-]{1,64}$", max_length=64)] | None = None
+    """Region of the S3 bucket. Only for `s3://`. Default: us-east-1."""
+    path: RelativePath | None = None
+    """Folder of the model in the archive. Only for archives. Default: the root of the archive."""
+    digest: Annotated[str, StringConstraints(pattern=r"^sha256:[a-f0-9]{64}$", max_length=71)] | None = None
+    """SHA-256 digest of the archive, `sha256:` and 64 hexadecimal digits. A download with another digest is rejected.
+    Only for archives. Default: not checked."""
+    size_limit: quantity_field("1Mi", "2Ti") | None = None  # type: ignore[valid-type]
+    """Maximum disk space of the unpacked model on the node, 1Mi to 2Ti. It counts as ephemeral storage of the pod. Only
+    with `uri`. Default: 20Gi."""
 
     rules: ClassVar = (
         exactly_one(
-            "configMap",
-            "persistentVolumeClaim",
-            "image",
-            "uri",
+            *_KINDS,
             where="spec.model.source",
             good="source: {persistentVolumeClaim: {claimName: models, path: resnet50}}",
+        ),
+        Rule(
+            cel="has(self.uri) || !(" + " || ".join(f"has(self.{name})" for name in _ONLY_URI) + ")",
+            check=lambda m: (
+                m.uri is not None
+                or (m.credentials, m.endpoint, m.region, m.path, m.digest, m.size_limit) == (None,) * len(_ONLY_URI)
+            ),
+            message=(
+                "spec.model.source has credentials, endpoint, region, path, digest or sizeLimit, which apply only to "
+                "uri; remove them, or set uri. The path in a claim or an image is persistentVolumeClaim.path or image.path"
+            ),
+        ),
+        Rule(
+            cel="!has(self.uri) || self.uri.startsWith('s3://') || !(has(self.endpoint) || has(self.region))",
+            check=lambda m: m.uri is None or m.uri.startswith("s3://") or not (m.endpoint or m.region),
+            message=(
+                "spec.model.source has endpoint or region, which apply only to s3:// URIs, but uri is {uri}; remove them"
+            ),
+        ),
+        Rule(
+            cel="!has(self.uri) || !self.uri.startsWith('s3://') || !(has(self.path) || has(self.digest))",
+            check=lambda m: m.uri is None or not m.uri.startswith("s3://") or not (m.path or m.digest),
+            message=(
+                "spec.model.source has path or digest, which apply only to archives, but uri is {uri}; remove them and "
+                "put the folder into uri, for example s3://models/vision/resnet50"
+            ),
+        ),
+        Rule(
+            cel="!has(self.uri) || !self.uri.startsWith('http://') || has(self.digest)",
+            check=lambda m: m.uri is None or not m.uri.startswith("http://") or m.digest is not None,
+            message=(
+                "spec.model.source.uri is {uri} but digest is not set: a download over http:// can be modified in "
+                "transit; set digest (sha256: and 64 hexadecimal digits, from sha256sum) or use https://"
+            ),
         ),
     )
 
@@ -206,7 +218,7 @@ class ModelSpec(Documented):
     name: ModelName | None = None
     """Name of the model in requests. Default: the name of the ModelDeployment."""
     source: Source
-    """Source of the model. Set exactly one of these fields."""
+    """Source of the model. Set exactly one of configMap, persistentVolumeClaim, image and uri."""
     revision: Annotated[str, Field(max_length=63)] | None = None
     """Free text, 63 characters at most, for example a date. Changing it starts a rollout. Halcyon does not detect
     changes to the content of a volume or bucket, so change this field after you change that content. Default: none."""

@@ -1,4 +1,4 @@
-"""`spec.traffic.balancer`: the routing mode, and the fields of a spec that each mode excludes."""
+"""`spec.traffic.mode`: the routing mode, and the fields of a spec that each mode excludes."""
 
 from __future__ import annotations
 
@@ -6,52 +6,52 @@ from typing import Any, Final, Literal
 
 from halcyon.api.types import Rule
 
-Mode = Literal["HAProxy", "Service", "Gateway"]
+Mode = Literal["Balancer", "Direct", "Gateway"]
 
-DIRECT: Final = ("Service", "Gateway")
+DIRECT: Final = ("Direct", "Gateway")
 """Routing modes without balancers of our own: clients connect to the servers."""
 
 RULES: Final = (
     Rule(
-        cel="self.traffic.balancer == 'HAProxy' || !has(self.scaling) || self.scaling.minReplicas > 0",
-        check=lambda m: m.traffic.balancer == "HAProxy" or m.scaling is None or m.scaling.min_replicas > 0,
+        cel="self.traffic.mode == 'Balancer' || !has(self.scaling) || self.scaling.minReplicas > 0",
+        check=lambda m: m.traffic.mode == "Balancer" or m.scaling is None or m.scaling.min_replicas > 0,
         message=(
-            "spec.scaling.minReplicas is {scaling.minReplicas} but spec.traffic.balancer is "
-            "{traffic.balancer}: only HAProxy balancers hold requests while a model scales up from zero; "
-            "set minReplicas: 1 or balancer: HAProxy"
+            "spec.scaling.minReplicas is {scaling.minReplicas} but spec.traffic.mode is "
+            "{traffic.mode}: only balancers hold requests while a model scales up from zero; "
+            "set minReplicas: 1 or mode: Balancer"
         ),
     ),
     Rule(
-        cel="self.traffic.balancer != 'Service' || self.rollout.strategy != 'Canary'",
-        check=lambda m: m.traffic.balancer != "Service" or m.rollout.strategy != "Canary",
+        cel="self.traffic.mode != 'Direct' || self.rollout.strategy != 'Canary'",
+        check=lambda m: m.traffic.mode != "Direct" or m.rollout.strategy != "Canary",
         message=(
-            "spec.rollout.strategy is {rollout.strategy} but spec.traffic.balancer is "
-            "{traffic.balancer}: a Service cannot split traffic between revisions; set strategy: Auto or "
-            "balancer: HAProxy"
+            "spec.rollout.strategy is {rollout.strategy} but spec.traffic.mode is "
+            "{traffic.mode}: a Service cannot split traffic between revisions; set strategy: Auto or "
+            "mode: Balancer"
         ),
     ),
     Rule(
-        cel="self.traffic.balancer == 'HAProxy' || !has(self.traffic.stickiness)",
-        check=lambda m: m.traffic.balancer == "HAProxy" or m.traffic.stickiness is None,
+        cel="self.traffic.mode == 'Balancer' || !has(self.traffic.stickiness)",
+        check=lambda m: m.traffic.mode == "Balancer" or m.traffic.stickiness is None,
         message=(
-            "spec.traffic.stickiness is set but spec.traffic.balancer is {traffic.balancer}: only "
-            "HAProxy balancers route by header; set balancer: HAProxy or remove stickiness"
+            "spec.traffic.stickiness is set but spec.traffic.mode is {traffic.mode}: only "
+            "balancers route by header; set mode: Balancer or remove stickiness"
         ),
     ),
     Rule(
-        cel="self.traffic.balancer != 'Gateway' || has(self.traffic.gateway)",
-        check=lambda m: m.traffic.balancer != "Gateway" or m.traffic.gateway is not None,
+        cel="self.traffic.mode != 'Gateway' || has(self.traffic.gateway)",
+        check=lambda m: m.traffic.mode != "Gateway" or m.traffic.gateway is not None,
         message=(
-            "spec.traffic.balancer is {traffic.balancer} but spec.traffic.gateway is not set; set the "
+            "spec.traffic.mode is {traffic.mode} but spec.traffic.gateway is not set; set the "
             "Gateway, for example gateway: {{name: edge, namespace: infra}}"
         ),
     ),
     Rule(
-        cel="self.traffic.balancer != 'Service' || !has(self.traffic.gateway)",
-        check=lambda m: m.traffic.balancer != "Service" or m.traffic.gateway is None,
+        cel="self.traffic.mode != 'Direct' || !has(self.traffic.gateway)",
+        check=lambda m: m.traffic.mode != "Direct" or m.traffic.gateway is None,
         message=(
-            "spec.traffic.gateway is set but spec.traffic.balancer is {traffic.balancer}; set balancer: "
-            "Gateway, or balancer: HAProxy to keep balancers behind the Gateway"
+            "spec.traffic.gateway is set but spec.traffic.mode is {traffic.mode}; set mode: "
+            "Gateway, or mode: Balancer to keep balancers behind the Gateway"
         ),
     ),
 )
@@ -60,19 +60,19 @@ RULES: Final = (
 
 def is_direct(spec: Any) -> bool:  # a Spec; that module imports this one
     """Return whether clients reach the servers without a balancer of ours between them."""
-    return spec.traffic.balancer in DIRECT
+    return spec.traffic.mode in DIRECT
 
 
 _IN_FORCE: Final = {
-    "Service": {"balancer", "drain", "service"},
-    "Gateway": {"balancer", "drain", "service", "gateway", "request_timeout"},
+    "Direct": {"mode", "drain_timeout", "service"},
+    "Gateway": {"mode", "drain_timeout", "service", "gateway", "response_timeout"},
 }
 """Fields of spec.traffic that have an effect without a balancer."""
 
 
 def ignored(traffic: Any) -> list[str]:  # a Traffic; that module imports this one
     """Return a sentence for each field of spec.traffic that is set and has no effect in its routing mode."""
-    kept = _IN_FORCE.get(traffic.balancer)
+    kept = _IN_FORCE.get(traffic.mode)
     if kept is None:
         return []
     fields = type(traffic).model_fields
@@ -82,6 +82,6 @@ def ignored(traffic: Any) -> list[str]:  # a Traffic; that module imports this o
         if name not in kept and getattr(traffic, name) != fields[name].get_default(call_default_factory=True)
     ]
     return [
-        (f"spec.traffic.{name}: ignored with balancer {traffic.balancer}; set balancer: HAProxy to use it")
+        (f"spec.traffic.{name}: ignored with mode {traffic.mode}; set mode: Balancer to use it")
         for name in named
     ]

@@ -8,6 +8,7 @@ from pydantic import Field, StringConstraints
 
 from halcyon.api.spec.fields import Documented, exactly_one
 from halcyon.api.types import (
+    DNS_NAME,
     DnsName,
     Image,
     Key,
@@ -26,19 +27,55 @@ class Gpu(Documented):
     """GPUs of each server pod."""
 
     count: Annotated[int, Field(ge=0, le=16)] = 1
-    """Number of whole GPUs per pod (`nvidia.com/gpu`), 0 to 16. With 0 the model runs on CPU. Default: 1."""
+    """Number of GPUs per pod, 0 to 16. With 0 the model runs on CPU, as without `gpu`. Default: 1."""
+    resource_name: Annotated[
+        str, StringConstraints(pattern=rf"^{DNS_NAME}/[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$", max_length=253)
+    ] = "nvidia.com/gpu"
+    """Resource under which the node's device plugin offers the GPUs, for example `nvidia.com/mig-1g.10gb` for a MIG
+    slice or `nvidia.com/gpu.shared` for a shared GPU. Each one counts as a GPU in quotas, the GPU budget and costs.
+    Default: `nvidia.com/gpu`, whole GPUs."""
+
+
+class ResourceList(Documented):
+    """Quantities of CPU, memory and ephemeral storage."""
+
+    cpu: Quantity | None = None
+    """CPU, for example `500m` or `4`."""
+    memory: Quantity | None = None
+    """Memory, for example `8Gi`. /dev/shm counts against it."""
+    ephemeral_storage: Annotated[Quantity | None, Field(alias="ephemeral-storage")] = None
+    """Disk space on the node, for example `30Gi`: logs, /tmp, the home directory and a downloaded model."""
+
+
+def _within_limit(attribute: str) -> Rule:
+    name = attribute.replace("_", "-")
+    path = attribute.replace("_", "__dash__") if "_" in attribute else attribute
+    return Rule(
+        cel=f"!has(self.requests) || !has(self.limits) || !has(self.requests.{path}) || !has(self.limits.{path}) || "
+        f"quantity(self.requests.{path}).compareTo(quantity(self.limits.{path})) <= 0",
+        check=lambda m: (
+            m.requests is None
+            or m.limits is None
+            or None in (getattr(m.requests, attribute), getattr(m.limits, attribute))
+            or quantity(getattr(m.requests, attribute)) <= quantity(getattr(m.limits, attribute))
+        ),
+        message=(
+            f"spec.runtime.resources.requests.{name} is above spec.runtime.resources.limits.{name}; for example "
+            "requests: {{cpu: 2, memory: 4Gi}}, limits: {{memory: 8Gi}}"
+        ),
+    )
 
 
 class Resources(Documented):
-    """CPU and memory of the Triton container.
+    """Requests and limits of the Triton container, as in a pod."""
 
-    Memory is both the request and the limit; CPU is a request only.
-    """
+    requests: ResourceList | None = None
+    """What the scheduler reserves on the node. Default: as much as `limits`, or else nothing."""
+    limits: ResourceList | None = None
+    """Maximum use. Above its CPU limit the container is throttled, above its memory limit it is killed, and above its
+    limit on ephemeral storage the pod is evicted. Default: none."""
 
-    cpu: Quantity | None = None
-    """CPU request, for example `500m` or `4`. Default: none."""
-    memory: Quantity | None = None
-    """Memory request and limit, for example `8Gi`. /dev/shm counts against it. Default: none."""
+    rules: ClassVar = tuple(_within_limit(attribute) for attribute in ("cpu", "memory", "ephemeral_storage"))
 
 
 class SecretKey(Documented):
@@ -48,31 +85,107 @@ class SecretKey(Documented):
     """Name of the Secret."""
     key: Key
     """Key in the Secret."""
+    optional: bool | None = None
+    """Whether the pod starts without the variable if the Secret or the key is missing. Default: false."""
 
 
-_FORBIDDEN_ENV = "(LD_|NVIDIA_|CUDA_|KUBERNETES_|AIP_|PYTHON).*"
+class ConfigMapKey(Documented):
+    """A key of a ConfigMap in the same namespace."""
+
+    name: DnsName
+    """Name of the ConfigMap."""
+    key: Key
+    """Key in the ConfigMap."""
+    optional: bool | None = None
+    """Whether the pod starts without the variable if the ConfigMap or the key is missing. Default: false."""
+
+
+class FieldReference(Documented):
+    """A field of the pod."""
+
+    field_path: Annotated[
+        str,
+        StringConstraints(
+            pattern=r"^(metadata\.(name|namespace|uid|(labels|annotations)\['[-A-Za-z0-9_./]+'\])|"
+            r"spec\.(nodeName|serviceAccountName)|status\.(hostIP|hostIPs|podIP|podIPs))$",
+            max_length=400,
+        ),
+    ]
+    """Path of the field, for example `metadata.name` or `spec.nodeName`."""
+
+
+class EnvVarSource(Documented):
+    """Source of the value of an environment variable. Set exactly one of these fields."""
+
+    secret_key_ref: SecretKey | None = None
+    """Key of a Secret in the same namespace. The kubelet reads it; the operator never does."""
+    config_map_key_ref: ConfigMapKey | None = None
+    """Key of a ConfigMap in the same namespace. A change to the ConfigMap takes effect when the pod restarts."""
+    field_ref: FieldReference | None = None
+    """Field of the pod, for example its name."""
+
+    rules: ClassVar = (
+        exactly_one(
+            "secretKeyRef",
+            "configMapKeyRef",
+            "fieldRef",
+            where="valueFrom of an entry of spec.runtime.env",
+            good="valueFrom: {secretKeyRef: {name: store, key: token}}",
+        ),
+    )
+
+
+RESERVED_ENV = ("LD_", "NVIDIA_", "CUDA_", "KUBERNETES_", "AIP_", "PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP")
+"""Beginnings of the names of environment variables that change the container and not the model."""
 
 
 class EnvVar(Documented):
-    """An environment variable of the Triton container: a value, or a key of a Secret."""
+    """An environment variable of the Triton container, as in a pod: a value, or a source of the value."""
 
     name: Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,127}$", max_length=128)]
-    """Name of the variable. Names that begin with LD_, NVIDIA_, CUDA_, KUBERNETES_, AIP_ or PYTHON are rejected,
-    because these change the container and not the model."""
+    """Name of the variable. Names that begin with LD_, NVIDIA_, CUDA_, KUBERNETES_, AIP_, PYTHONPATH, PYTHONHOME or
+    PYTHONSTARTUP are rejected, because these change the container and not the model."""
     value: Text | None = None
     """Plain value, 4096 characters at most."""
-    secret_key_ref: SecretKey | None = None
-    """Key of a Secret in the same namespace that holds the value. The kubelet reads it; the operator never does."""
+    value_from: EnvVarSource | None = None
+    """Source of the value: a key of a Secret or of a ConfigMap, or a field of the pod."""
 
     rules: ClassVar = (
-        exactly_one("value", "secretKeyRef", where="an entry of spec.runtime.env", good="{name: MODE, value: fast}"),
+        exactly_one("value", "valueFrom", where="an entry of spec.runtime.env", good="{name: MODE, value: fast}"),
         Rule(
-            cel="!(" + " || ".join(f"self.name.startsWith('{p}')" for p in _FORBIDDEN_ENV[1:-3].split("|")) + ")",
-            check=lambda m: not m.name.startswith(tuple(_FORBIDDEN_ENV[1:-3].split("|"))),
+            cel="!(" + " || ".join(f"self.name.startsWith('{p}')" for p in RESERVED_ENV) + ")",
+            check=lambda m: not m.name.startswith(RESERVED_ENV),
             message=(
-                "spec.runtime.env: {name} is a reserved name; names must not start with LD_, NVIDIA_, CUDA_, "
-                "KUBERNETES_, AIP_ or PYTHON; for example MODEL_MODE"
+                "spec.runtime.env: {name} is a reserved name; names must not start with "
+                + ", ".join(RESERVED_ENV[:-1])
+                + f" or {RESERVED_ENV[-1]}; for example MODEL_MODE"
             ),
+        ),
+    )
+
+
+class EnvFromReference(Documented):
+    """A Secret or a ConfigMap whose keys become environment variables."""
+
+    name: DnsName
+    """Name of the Secret or ConfigMap."""
+    optional: bool | None = None
+    """Whether the pod starts without the variables if the object is missing. Default: false."""
+
+
+class EnvFrom(Documented):
+    """Environment variables from all keys of a Secret or of a ConfigMap, as in a pod. Set exactly one of the two."""
+
+    prefix: Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,63}$", max_length=64)] | None = None
+    """Text in front of each variable's name. Default: none."""
+    secret_ref: EnvFromReference | None = None
+    """A Secret in the same namespace. The kubelet reads it; the operator never does."""
+    config_map_ref: EnvFromReference | None = None
+    """A ConfigMap in the same namespace. A change to it takes effect when the pod restarts."""
+
+    rules: ClassVar = (
+        exactly_one(
+            "secretRef", "configMapRef", where="an entry of spec.runtime.envFrom", good="{configMapRef: {name: settings}}"
         ),
     )
 
@@ -133,18 +246,20 @@ class Runtime(Documented):
         Annotated[tuple[ImagePullSecret, ...], Field(min_length=1, max_length=8), ListMap(("name",))] | None
     ) = None
     """Secrets for pulling the Triton image, and the image of a model whose source is an image. Default: none."""
-    gpu: Gpu = Gpu()
-    """GPUs of each server pod."""
+    gpu: Gpu | None = None
+    """GPUs of each server pod, for example `gpu: {count: 1}`. Default: none; the model runs on CPU."""
     resources: Resources = Resources()
-    """CPU and memory of the Triton container in each server pod. Memory is both the request and the limit; CPU is a
-    request only."""
+    """CPU, memory and ephemeral storage of the Triton container, as requests and limits. GPUs are set in `gpu`."""
     instances_per_gpu: Annotated[Annotated[int, Field(ge=1, le=64)] | None, Field(alias="instancesPerGPU")] = None
     """Number of model instances per GPU (per pod on CPU), 1 to 64. Default: the model's config.pbtxt decides."""
     env: Annotated[tuple[EnvVar, ...], Field(min_length=1, max_length=64), ListMap(("name",))] | None = None
-    """Environment variables of the Triton container. Default: none."""
+    """Environment variables of the Triton container, as in a pod. Default: none."""
+    env_from: Annotated[tuple[EnvFrom, ...], Field(min_length=1, max_length=16)] | None = None
+    """Secrets and ConfigMaps whose keys become environment variables of the Triton container, as in a pod. A site may
+    disallow it (`sitePolicy`). Default: none."""
     shared_memory: Quantity = "256Mi"
-    """Size of /dev/shm, which is backed by memory. It counts against resources.memory and, if that is set, must be
-    smaller than it. The Python backend passes tensors through /dev/shm. Default: 256Mi."""
+    """Size of /dev/shm, which is backed by memory. It counts against resources.limits.memory and, if that is
+    set, must be smaller than it. The Python backend passes tensors through /dev/shm. Default: 256Mi."""
     placement: Placement = Placement()
     """Placement of the server pods. Pods with a GPU always tolerate the taint `nvidia.com/gpu`."""
     startup_timeout: duration_field("10s", "24h") = "10m"  # type: ignore[valid-type]
@@ -153,13 +268,22 @@ class Runtime(Documented):
 
     rules: ClassVar = (
         Rule(
-            cel="!has(self.resources.memory) || "
-            "quantity(self.sharedMemory).compareTo(quantity(self.resources.memory)) < 0",
-            check=lambda m: m.resources.memory is None or quantity(m.shared_memory) < quantity(m.resources.memory),
+            cel="!has(self.resources.limits) || !has(self.resources.limits.memory) || "
+            "quantity(self.sharedMemory).compareTo(quantity(self.resources.limits.memory)) < 0",
+            check=lambda m: (
+                m.resources.limits is None
+                or m.resources.limits.memory is None
+                or quantity(m.shared_memory) < quantity(m.resources.limits.memory)
+            ),
             message=(
                 "spec.runtime.sharedMemory is {sharedMemory}; it counts towards "
-                "spec.runtime.resources.memory, which is {resources.memory}, and must be smaller; for "
-                "example resources: {{memory: 4Gi}}, sharedMemory: 1Gi"
+                "spec.runtime.resources.limits.memory, which is {resources.limits.memory}, and must be smaller; for "
+                "example resources: {{limits: {{memory: 4Gi}}}}, sharedMemory: 1Gi"
             ),
         ),
     )
+
+    @property
+    def gpus(self) -> int:
+        """Return the number of GPUs of each pod; 0 for a model on CPU."""
+        return 0 if self.gpu is None else self.gpu.count

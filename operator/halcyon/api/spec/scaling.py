@@ -101,7 +101,7 @@ class Scaling(Documented):
 
     min_replicas: Annotated[int, Field(ge=0, le=1000)] = 1
     """Minimum replicas, 0 to 1000. With 0, the model scales to zero when it has received no request for the duration of
-    idleAfter; this requires the policy Planner and the balancer HAProxy. Default: 1."""
+    idleTimeout; this requires the policy Planner and traffic.mode Balancer. Default: 1."""
     max_replicas: Annotated[int, Field(ge=1, le=1000)]
     """Maximum replicas, 1 to 1000."""
     policy: Literal["Planner", "Rules"] | None = None
@@ -118,7 +118,7 @@ class Scaling(Documented):
     yourself. Default: Active."""
     targets: Targets = Targets()
     """Targets per replica. The target that requires the most replicas applies."""
-    idle_after: duration_field("10s", "168h") | None = None  # type: ignore[valid-type]
+    idle_timeout: duration_field("10s", "168h") | None = None  # type: ignore[valid-type]
     """Time without a request after which the model scales to zero, 10s to 168h. Only if minReplicas is 0. If restarting
     repeatedly costs more GPU time than scaling to zero saves, Halcyon waits longer, up to 30m. Default: 5m."""
     schedules: Annotated[tuple[Schedule, ...], Field(max_length=16), ListMap(("name",))] | None = None
@@ -135,11 +135,11 @@ class Scaling(Documented):
             "{maxReplicas}; for example minReplicas: 1, maxReplicas: 8",
         ),
         Rule(
-            cel="self.minReplicas == 0 || !has(self.idleAfter)",
-            check=lambda m: m.min_replicas == 0 or m.idle_after is None,
+            cel="self.minReplicas == 0 || !has(self.idleTimeout)",
+            check=lambda m: m.min_replicas == 0 or m.idle_timeout is None,
             message=(
-                "spec.scaling.idleAfter is {idleAfter} but spec.scaling.minReplicas is {minReplicas}, so the "
-                "model never scales to zero; set minReplicas: 0 or remove idleAfter"
+                "spec.scaling.idleTimeout is {idleTimeout} but spec.scaling.minReplicas is {minReplicas}, so the "
+                "model never scales to zero; set minReplicas: 0 or remove idleTimeout"
             ),
         ),
         Rule(

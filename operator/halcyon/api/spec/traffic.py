@@ -17,12 +17,12 @@ from halcyon.api.types import Rule, duration_field, quantity_field
 class Traffic(Documented):
     """Routing of requests to the server pods."""
 
-    balancer: Mode = "HAProxy"
-    """Routing mode. `HAProxy`: requests go through balancer pods, which queue requests, hold them while there are zero
-    replicas, retry them, drain server pods, and send a canary its share. `Service`: requests go straight to the server
+    mode: Mode = "Balancer"
+    """Path of requests to the server pods. `Balancer`: requests go through balancer pods, which queue requests, hold them while there are zero
+    replicas, retry them, drain server pods, and send a canary its share. `Direct`: requests go straight to the server
     pods, through kube-proxy or a client that does its own load balancing, without any of these functions. `Gateway`:
     requests go from a Gateway straight to the server pods; of these functions, only sending a canary its share remains.
-    A change to or from HAProxy starts a rollout. Default: HAProxy."""
+    A change to or from Balancer starts a rollout. Default: Balancer."""
     balancer_replicas: Annotated[int, Field(ge=1, le=10)] = 2
     """Number of balancer pods, 1 to 10. With 1, a restart of that pod interrupts traffic. Default: 2."""
     queue_limit: Annotated[int, Field(ge=1, le=100000)] = 200
@@ -31,10 +31,13 @@ class Traffic(Documented):
     source_share: Annotated[int, Field(ge=1, le=100)] = 100
     """Maximum share of queueLimit, in percent, for requests from one source address. 100 means no limit per address.
     Behind a gateway all requests have the same source address, so leave it at 100 there. Default: 100."""
-    request_timeout: duration_field("10ms", "1h") = "1m"  # type: ignore[valid-type]
-    """Maximum time that a request may wait in the balancer and, separately, maximum time that it may take in the
-    server: up to twice this value in total. 10ms to 1h. Default: 1m."""
-    drain: duration_field("1s", "1h") = "30s"  # type: ignore[valid-type]
+    queue_timeout: duration_field("10ms", "1h") = "1m"  # type: ignore[valid-type]
+    """Maximum time that a request waits in the balancer for a server, 10ms to 1h. A request that waits longer is
+    rejected with 503 or UNAVAILABLE. Default: 1m."""
+    response_timeout: duration_field("10ms", "1h") = "1m"  # type: ignore[valid-type]
+    """Maximum time from sending a request to a server until the server responds, 10ms to 1h. A request that takes
+    longer fails with 504 or DEADLINE_EXCEEDED. Default: 1m."""
+    drain_timeout: duration_field("1s", "1h") = "30s"  # type: ignore[valid-type]
     """Time for in-flight requests to finish when a server pod stops, 1s to 1h. It determines the grace period of the
     pod. Default: 30s."""
     max_request_size: quantity_field("1Ki", "1Gi") = "64Mi"  # type: ignore[valid-type]
@@ -50,7 +53,7 @@ class Traffic(Documented):
     Default: none; each request goes to the least loaded pod."""
     gateway: Gateway | None = None
     """Gateway of the Gateway API (`gateway.networking.k8s.io`) through which clients connect. The cluster's owners
-    operate the Gateway; Halcyon writes the routes. If `balancer` is HAProxy, the routes lead to the balancers; if it is
+    operate the Gateway; Halcyon writes the routes. If `mode` is Balancer, the routes lead to the balancers; if it is
     Gateway, to the server pods. Default: none."""
     service: Service = Service()
     """The Service that clients connect to. It has the name of the ModelDeployment and the ports 8000 (HTTP) and 8001 (gRPC)."""
@@ -66,19 +69,19 @@ class Traffic(Documented):
 
     rules: ClassVar = (
         Rule(
-            cel="self.balancer == 'HAProxy' || !has(self.apiKeys)",
-            check=lambda m: m.balancer == "HAProxy" or m.api_keys is None,
+            cel="self.mode == 'Balancer' || !has(self.apiKeys)",
+            check=lambda m: m.mode == "Balancer" or m.api_keys is None,
             message=(
-                "spec.traffic.apiKeys is set but spec.traffic.balancer is {balancer}: only HAProxy balancers "
-                "check API keys; set balancer: HAProxy or remove apiKeys"
+                "spec.traffic.apiKeys is set but spec.traffic.mode is {mode}: only balancers "
+                "check API keys; set mode: Balancer or remove apiKeys"
             ),
         ),
         Rule(
-            cel="self.balancer == 'HAProxy' || !has(self.tls)",
-            check=lambda m: m.balancer == "HAProxy" or m.tls is None,
+            cel="self.mode == 'Balancer' || !has(self.tls)",
+            check=lambda m: m.mode == "Balancer" or m.tls is None,
             message=(
-                "spec.traffic.tls is set but spec.traffic.balancer is {balancer}: only HAProxy balancers "
-                "terminate TLS; set balancer: HAProxy or remove tls"
+                "spec.traffic.tls is set but spec.traffic.mode is {mode}: only balancers "
+                "terminate TLS; set mode: Balancer or remove tls"
             ),
         ),
     )

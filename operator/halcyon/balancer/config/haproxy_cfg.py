@@ -125,7 +125,6 @@ def _global(out: Writer, plan: BalancerPlan, listen: Listen) -> None:
 
 
 def _defaults(out: Writer, plan: BalancerPlan) -> None:
-    timeout = plan.request_timeout_ms
     out.section("defaults")
     out.add("mode http")
     # Once, on another server: a request that kills its server must not kill them all.
@@ -139,10 +138,10 @@ def _defaults(out: Writer, plan: BalancerPlan) -> None:
     out.add("option idle-close-on-response")
     out.add("http-reuse always")
     out.add("timeout connect 1s")
-    out.add("timeout queue $ms", ms=timeout)
-    out.add("timeout server $ms", ms=timeout)
+    out.add("timeout queue $ms", ms=plan.queue_timeout_ms)
+    out.add("timeout server $ms", ms=plan.response_timeout_ms)
     # Applies only to a client in the middle of sending, also while held or queued; http-keep-alive applies to idle channels.
-    out.add("timeout client $ms", ms=max(2 * timeout + 30000, 60000))
+    out.add("timeout client $ms", ms=max(plan.queue_timeout_ms + plan.response_timeout_ms + 30000, 60000))
     out.add("timeout http-request 30s")
     # For gRPC channels, too. HAProxy has no shorter timeout for when connections run short; `client_limits` does what is possible.
     out.add("timeout http-keep-alive 5m")

@@ -64,7 +64,7 @@ _BY_SERVER = 2
 
 def longest_ms(plan: BalancerPlan) -> int:
     """Return the maximum time of a request in a process: held, then queued, then in a server, each for its time; plus a margin."""
-    return 3 * plan.request_timeout_ms + 5000
+    return 2 * plan.queue_timeout_ms + plan.response_timeout_ms + 5000
 
 
 def prologue(out: Writer, plan: BalancerPlan, *, lua: str) -> None:
@@ -106,7 +106,10 @@ def arrival_rules(out: Writer, plan: BalancerPlan, protocol: Protocol) -> None:
             of_unit = f"{{ req.fhdr(grpc-timeout) -m end {unit} }}"
             out.add(f"http-request set-var(txn.left_ms) req.fhdr(grpc-timeout),{convert} if waits {of_unit}")
     sooner = "{ var(txn.left_ms) -m int lt $ms }"
-    out.add(f"http-request set-var(txn.left_ms) int($ms) if waits !{sooner}", ms=plan.request_timeout_ms)
+    # A client's deadline includes the time in a server; the queue timeout does not.
+    out.add("http-request set-var(txn.service_ms) int(0) if waits")
+    out.add(f"http-request set-var(txn.service_ms) var({SERVICE}) if waits {sooner}", ms=plan.queue_timeout_ms)
+    out.add(f"http-request set-var(txn.left_ms) int($ms) if waits !{sooner}", ms=plan.queue_timeout_ms)
     if _is_shared(plan):
         # The owner of an IPv6 network has 2^64 addresses.
         out.add("http-request track-sc1 src,ipmask(32,64) table $table if waits", table=SOURCES)
@@ -120,7 +123,7 @@ def arrival_rules(out: Writer, plan: BalancerPlan, protocol: Protocol) -> None:
     # The requests ahead of it in the queue, and the time in a server, must fit in four fifths: rate and time are means, and a response
     # that is just too late has cost as much as one in time. If none are queued, a server has free capacity: it may go.
     out.add(
-        f"http-request set-var(txn.room) var(txn.left_ms),mul(4),div(5),sub({SERVICE}),mul({RATE}),div(1000000) "
+        f"http-request set-var(txn.room) var(txn.left_ms),mul(4),div(5),sub(txn.service_ms),mul({RATE}),div(1000000) "
         f"if waits up {{ var({RATE}) -m int gt 0 }}"
     )
     late = "waits { var(txn.room) -m found } { var(txn.waiting),sub(txn.room) -m int ge 0 }"

@@ -26,7 +26,7 @@ def advice(view: Scope, spec: Spec) -> list[str]:
 def most(view: Scope, spec: Spec) -> int | None:
     """Return the maximum replicas that this spec may have now; None if the policy has no limit."""
     found = [most_replicas(_asked(view, spec))]
-    limit, gpus = _gpus_of_namespace(view), spec.runtime.gpu.count
+    limit, gpus = _gpus_of_namespace(view), spec.runtime.gpus
     if limit is not None and gpus:
         found.append(ResourceLimit(limit, view.gpus.elsewhere).replicas(gpus))
     return min((n for n in found if n is not None), default=None)
@@ -50,7 +50,7 @@ def _gpus_of_namespace(view: Scope) -> int | None:
 
 
 def _too_many_gpus(view: Scope, spec: Spec) -> list[str]:
-    limit, wanted = _gpus_of_namespace(view), spec.runtime.gpu.count * replicas(spec)
+    limit, wanted = _gpus_of_namespace(view), spec.runtime.gpus * replicas(spec)
     # GPUs that it already has are not taken away, even if the limit was lowered.
     if limit is None or ResourceLimit(limit, view.gpus.elsewhere).allows(wanted, held=view.gpus.held):
         return []

@@ -60,7 +60,7 @@ class GpuUtilizationSources:
         """
         now, seen = observation.at, {pod.name: pod for pod in observation.pods}
         own = sum(name in seen and fresh(seen[name].points, now, lambda p: p.gpu) is not None for name in ready)
-        if spec.runtime.gpu.count == 0 or 2 * own >= len(ready):
+        if spec.runtime.gpus == 0 or 2 * own >= len(ready):
             return None
         # Updated even if Prometheus has the value, because the counters need a while before they yield one.
         busy = self._busy[key] = self._busy.get(key, BusyMemory()).with_observation(observation)
@@ -68,7 +68,7 @@ class GpuUtilizationSources:
             samples = [s for name in ready if (s := sampled(key.namespace, name)) is not None]
             if 2 * len(samples) >= len(ready):
                 return GpuUtilization(prometheus.SOURCE, tuple(s.value for s in samples), max(s.at for s in samples))
-        instances = (spec.runtime.instances_per_gpu or 1) * spec.runtime.gpu.count
+        instances = (spec.runtime.instances_per_gpu or 1) * spec.runtime.gpus
         values = [v for name in ready if (v := busy.utilization(name, now=now, instances=instances)) is not None]
         if 2 * len(values) < len(ready):
             return None

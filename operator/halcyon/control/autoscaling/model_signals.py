@@ -163,7 +163,7 @@ class ModelSignals:
         )
         model.memory = gathered.memory
         source, seen_at = AGENTS, gathered.reading.at
-        if gathered.reading.gpu is None and spec.runtime.gpu.count:
+        if gathered.reading.gpu is None and spec.runtime.gpus:
             ready = [str(pod.name) for pod in gathered.reading.pods if pod.phase == "ready"]
             observation = self.hub.observe(key.namespace, key.name, picture.at, window_s=OBSERVATION_WINDOW_S)
             if (
@@ -241,7 +241,7 @@ class ModelSignals:
         if observation is None:
             return Missing("no balancer's agent has reported yet"), None, AGENTS
         resource = self.caches.resources.get(key)
-        total = int((((resource or {}).get("status") or {}).get("replicas") or {}).get("total") or 0)
+        total = int(((resource or {}).get("status") or {}).get("replicas") or 0)
         targets = defaults.targets(spec)
         read = metrics.read(observation, targets=targets, replicas=total)
         ready = [pod.name for pod in observation.pods if pod.ready]
@@ -304,7 +304,7 @@ def _shown(means: _Means, spec: Spec, gathered: ReadingResult, source: str, gpu_
         queue = Signal("queueDepth", target=targets.queue_depth, missing=why)
     else:
         queue = Signal("queueDepth", means.waiting, targets.queue_depth, at=read.at)
-    if spec.runtime.gpu.count == 0 or (read.gpu is None and targets.gpu_utilization is None):
+    if spec.runtime.gpus == 0 or (read.gpu is None and targets.gpu_utilization is None):
         return (queue,)
     gpu = Signal("gpuUtilization", means.gpu, targets.gpu_utilization, at=gpu_at, source=source)
     if read.gpu is None:

@@ -1,6 +1,6 @@
 """NetworkPolicies of a model, if the site enables them. They follow the routing mode and the model's source. Pure.
 
-spec.traffic.balancer   balancer pods       Service led to servers   servers accept             policy for balancers
+spec.traffic.mode   balancer pods       Service led to servers   servers accept             policy for balancers
 HAProxy                 -                   no                       balancers                  yes
 HAProxy                 -                   yes                      balancers, clients         yes
 else                    some                -                        clients, balancers         yes

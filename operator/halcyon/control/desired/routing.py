@@ -1,6 +1,6 @@
 """The routing mode of a model: its objects, and the change from one mode to the other. Pure.
 
-spec.traffic.balancer   a balancer is available   the Service led to   it leads to
+spec.traffic.mode   a balancer is available   the Service led to   it leads to
 HAProxy                 yes                       -                    the balancers
 HAProxy                 no                        the servers          the servers, until a balancer is available
 HAProxy                 no                        else                 the balancers

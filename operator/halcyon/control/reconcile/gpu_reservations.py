@@ -137,7 +137,7 @@ class GpuReservations:
             return there
         deployed = servers(self.caches, key)
         count = replicas(spec) if spec.scaling or deployed is None else int(deployed["spec"].get("replicas") or 0)
-        return max(spec.runtime.gpu.count * count, there)
+        return max(spec.runtime.gpus * count, there)
 
 
 def _asked(plan: ReconcilePlan, spec: Spec) -> int:
@@ -145,4 +145,4 @@ def _asked(plan: ReconcilePlan, spec: Spec) -> int:
     if plan.conflicts and not any(map(is_servers, plan.then)):
         return 0
     slots = () if plan.rollout is None else plan.rollout.slots
-    return replicas(spec) * max([spec.runtime.gpu.count, *(server.gpus(slot.revision.template) for slot in slots)])
+    return replicas(spec) * max([spec.runtime.gpus, *(server.gpus(slot.revision.template) for slot in slots)])

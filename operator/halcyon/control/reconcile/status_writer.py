@@ -95,6 +95,8 @@ _VALUES = {
     "model",
     "rollout",
     "replicas",
+    "readyReplicas",
+    "pods",
     "coldStart",
     "cost",
 }
@@ -117,7 +119,7 @@ def _desired(written: Any) -> Any:  # any JSON value
 
 
 def _counts(written: Any) -> Any:  # any JSON value
-    counts = {k: v for k, v in (written.get("replicas") or {}).items() if k in _COUNTS}
+    counts = {k: v for k, v in (written.get("pods") or {}).items() if k in _COUNTS}
     return counts | {"generation": written.get("observedGeneration")}
 
 

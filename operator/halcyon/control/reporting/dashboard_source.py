@@ -304,8 +304,8 @@ class DashboardService:
         if model is None:
             return
         spec, status = model.get("spec") or {}, model.get("status") or {}
-        replicas, desired = status.get("replicas") or {}, (status.get("scaling") or {}).get("desired")
-        counts = ReplicaCounts(replicas=int(spec.get("replicas", 1)), ready=replicas.get("ready"), desired=desired)
+        ready, desired = status.get("readyReplicas"), (status.get("scaling") or {}).get("desired")
+        counts = ReplicaCounts(replicas=int(spec.get("replicas", 1)), ready=ready, desired=desired)
         reading = self._source.reading(name)
         if reading is UNKNOWN:
             self._client_latency.forget(name)

@@ -106,7 +106,7 @@ class GpuCosts:
     def count(self, key: Key) -> None:
         """Sample one model."""
         spec = self.specs.get(key)
-        if spec is None or not spec.runtime.gpu.count:
+        if spec is None or not spec.runtime.gpus:
             if self._models.pop(key, None) is not None and self.leadership.is_leader:
                 self.enqueue(key)
             return
@@ -169,7 +169,7 @@ class GpuCosts:
             return Ledger()
 
     def _look(self, key: Key, spec: Spec) -> GpuUsage:
-        each = spec.runtime.gpu.count
+        each = spec.runtime.gpus
         there = [pod for pod in self.caches.pods.find(key.namespace, key.name) if pods.holds_node(pod)]
         serving = sum(pods.is_ready(pod) or pod["metadata"]["deletionTimestamp"] is not None for pod in there)
         return GpuUsage(

@@ -105,7 +105,7 @@ def samples(facts: ModelFacts) -> Iterator[tuple[Metric, More, float]]:
     for condition in status.get("conditions") or ():
         labels = tuple((name, str(condition.get(name))) for name in ("type", "status", "reason"))
         yield per_model_metrics.CONDITION, labels, 1
-    replicas = status.get("replicas") or {}
+    replicas = status.get("pods") or {}
     counts = (
         (per_model_metrics.REPLICAS, "total"),
         (per_model_metrics.READY, "ready"),
@@ -133,7 +133,7 @@ def _of_spec(spec: Spec, resource: Object, total: int) -> Iterator[tuple[Metric,
     # The spec in force doesn't keep spec.replicas.
     count = int((resource.get("spec") or {}).get("replicas", 1))
     yield per_model_metrics.SPEC_REPLICAS, (), defaults.wanted_replicas(spec.model_copy(update={"replicas": count}))
-    yield per_model_metrics.GPUS, (), spec.runtime.gpu.count * total
+    yield per_model_metrics.GPUS, (), spec.runtime.gpus * total
     if spec.scaling is None:
         return
     yield per_model_metrics.MIN, (), spec.scaling.min_replicas

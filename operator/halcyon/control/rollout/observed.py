@@ -65,9 +65,9 @@ class ObservedRollout:
         return defaults.wanted_replicas(self.spec)
 
     @property
-    def surge_wait_s(self) -> float:
+    def surge_timeout_s(self) -> float:
         """Time that a pod may be unschedulable, spec.rollout.surgeWait in seconds."""
-        return duration_s(self.spec.rollout.surge_wait)
+        return duration_s(self.spec.rollout.surge_timeout)
 
     def is_due(self, at: float | None) -> bool:
         """Return whether that time has passed; False for an unknown time."""
@@ -146,7 +146,7 @@ class ObservedRollout:
 
         A pod that waits for another one to end gets its capacity soon: it must not cost another pod its place.
         """
-        long_s = self.surge_wait_s + grace_s(revision)
+        long_s = self.surge_timeout_s + grace_s(revision)
         others = self.others(revision.key)
         found = sum((at := pods.unschedulable_since(p)) is not None and self.is_due(at + long_s) for p in others)
         if slot is None or slot.refused_since is None or not self.is_due(slot.refused_since + long_s):
@@ -158,7 +158,7 @@ class ObservedRollout:
 
         The time is the same as for `unschedulable_pods`. All pods count, because the unschedulable ones may be of the revision itself.
         """
-        long_s = self.surge_wait_s + grace_s(revision)
+        long_s = self.surge_timeout_s + grace_s(revision)
         live = [p for found in self.of.values() for p in found]
         waiting = [pods.unschedulable_since(p) for p in live]
         missing = max(self.count - waiting.count(None), 0)
@@ -168,7 +168,7 @@ class ObservedRollout:
 
     def patience(self, lack: UnschedulablePod) -> float | None:
         """Return when it will have lasted for surgeWait; None if its start is unknown."""
-        return None if lack.since is None else lack.since + self.surge_wait_s
+        return None if lack.since is None else lack.since + self.surge_timeout_s
 
     def lacks_long(self, lack: UnschedulablePod | None) -> bool:
         """Return whether it has lasted for surgeWait."""

@@ -65,4 +65,4 @@ def deadlines(seen: ObservedRollout, asked: Revision, record: RolloutRecord) -> 
 def replacement_due(seen: ObservedRollout, asked: Revision, record: RolloutRecord) -> float | None:
     """Return the time by which a pod must have been scheduled in place of the one that was removed for it; None if none was."""
     since = epoch_seconds(record.replacing)
-    return None if since is None else since + grace_s(asked) + seen.surge_wait_s
+    return None if since is None else since + grace_s(asked) + seen.surge_timeout_s

@@ -174,6 +174,15 @@ def make(view: Scope, plan: ReconcilePlan) -> dict[str, Any]:
     return scaling
 
 
+def replica_columns(view: Scope, plan: ReconcilePlan) -> dict[str, str]:
+    """Return the desired replicas and their range, for the columns of `kubectl get`."""
+    verdict = _published_decision(view)
+    found = {"desired": str(plan.replicas if verdict is None or verdict.desired is None else verdict.desired)}
+    if plan.spec is not None and plan.spec.scaling is not None:
+        found["range"] = f"{plan.spec.scaling.min_replicas}-{plan.spec.scaling.max_replicas}"
+    return found
+
+
 def columns(view: Scope, *, ready: int) -> dict[str, str]:
     """Return the texts for the columns of `kubectl get`; `ready` is the number of ready pods."""
     verdict = _published_decision(view)

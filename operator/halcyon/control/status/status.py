@@ -36,18 +36,20 @@ def make(view: Scope, plan: ReconcilePlan, *, now: str) -> Object:
         "conditions": conditions.keep(
             _conditions(view, plan), view.status.get("conditions") or (), generation=generation, now=now
         ),
-        "replicas": _replicas(view, plan),
+        "pods": (by_state := _pods(view, plan)),
+        "replicas": by_state["total"],
+        "readyReplicas": by_state["ready"],
         "selector": names.selector_text(view.key.name),
     }
     status["summary"] = _summary(view, plan, status)
     if plan.spec is not None and plan.target is not None and plan.rollout is not None:
         host = f"{view.key.name}.{view.key.namespace}.svc"
-        status["endpoints"] = {
-            "http": f"http{'s' if plan.spec.traffic.tls else ''}://{host}:{names.HTTP_PORT}",
+        status["address"] = {
+            "url": f"http{'s' if plan.spec.traffic.tls else ''}://{host}:{names.HTTP_PORT}",
             "grpc": f"{host}:{names.GRPC_PORT}",
         }
         if routing_mode.is_direct(plan.spec):
-            status["endpoints"]["headless"] = f"{names.headless(view.key.name)}.{view.key.namespace}.svc"
+            status["address"]["headless"] = f"{names.headless(view.key.name)}.{view.key.namespace}.svc"
         status["runtimeImage"] = plan.target.template["spec"]["containers"][0]["image"]
         status["model"] = _model(view, plan)
         status["rollout"] = rollout.make(view, plan)
@@ -217,7 +219,7 @@ def _replica_failure(view: Scope, plan: ReconcilePlan) -> str:
 # isn't needed           -            True     NoBalancer
 def _balancer_ready(view: Scope, plan: ReconcilePlan) -> Condition:
     if plan.spec is not None and routing_mode.is_direct(plan.spec):
-        text = f"spec.traffic.balancer is {plan.spec.traffic.balancer}: clients reach the servers without a balancer"
+        text = f"spec.traffic.mode is {plan.spec.traffic.mode}: clients reach the servers without a balancer"
         return Condition(Type.BALANCER_READY, status=True, reason=Reason.NO_BALANCER, message=text)
     name = names.balancer(view.key.name)
     deployment = own(view, kinds.DEPLOYMENT, name)
@@ -339,7 +341,7 @@ def _stalled(
     return None
 
 
-def _replicas(view: Scope, plan: ReconcilePlan) -> dict[str, int]:
+def _pods(view: Scope, plan: ReconcilePlan) -> dict[str, int]:
     _, total, ready = counts(view, plan)
     return {
         "total": total,
@@ -366,11 +368,12 @@ def _summary(view: Scope, plan: ReconcilePlan, status: dict[str, Any]) -> dict[s
         (found[t]["reason"] for t in ("Stalled", "Reconciling") if t in found),
         found["Ready"]["reason"],
     )
-    summary = {"ready": f"{status['replicas']['ready']}/{plan.replicas}", "state": state}
+    summary = {"ready": f"{status['readyReplicas']}/{plan.replicas}", "state": state}
+    summary |= scaling.replica_columns(view, plan)
     if view.scaling.settling:
         before = view.status.get("summary") or {}
         return summary | {name: before[name] for name in ("queue", "gpu", "batch") if name in before}
-    summary |= scaling.columns(view, ready=status["replicas"]["ready"])
+    summary |= scaling.columns(view, ready=status["readyReplicas"])
     if view.signals and view.signals.mean_batch is not None:
         summary["batch"] = f"{view.signals.mean_batch:.1f}"
     return summary

@@ -186,7 +186,7 @@ export function modelPage(main, namespace, name, listener) {
       ...fact("GPU", percent(now.gpu)),
       ...fact("GPUs", model.cost === null ? number(model.gpus) : `${model.gpus}: ${number(model.cost)} ${model.currency} per hour`),
       ...fact("Errors", errors || percent(now.errors === null ? null : now.errors * 100)),
-      ...fact("URL", page.endpoints.http || NONE),
+      ...fact("URL", page.address.url || NONE),
       ...fact("Revision", page.revision.current || NONE),
     );
     refill(reasons, ...why(page, scaling));

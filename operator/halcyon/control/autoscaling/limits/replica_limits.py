@@ -102,13 +102,13 @@ class ReplicaLimits:
     def _gpus(self, key: Key) -> int | None:
         """Return the number of GPUs per replica by the spec in force; if none is known, by its Deployment's pods."""
         spec = self.specs.get(key)
-        return gpus_each(self.caches, key) if spec is None else spec.runtime.gpu.count
+        return gpus_each(self.caches, key) if spec is None else spec.runtime.gpus
 
     def _budgeted(self, key: Key, spec: Spec, wanted: int, current: int) -> ReplicaLimit | None:
         if self.budget is None:
             return None
         priority = max((pods.priority(pod) for pod in self.caches.pods.find(key.namespace, key.name)), default=0)
-        return self.budget.ask(key, wanted=wanted, current=current, gpus=spec.runtime.gpu.count, priority=priority)
+        return self.budget.ask(key, wanted=wanted, current=current, gpus=spec.runtime.gpus, priority=priority)
 
     def _room(self, key: Key, current: int) -> ReplicaLimit | None:
         """Return the limit up to which quotas allow growth; replicas in force are not reduced because of a quota."""
