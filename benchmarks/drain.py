@@ -103,7 +103,9 @@ class Model:
 
     def document(self) -> dict[str, Any]:
         """The ModelDeployment."""
-        made = pods.model(self.name, start_s=0.0, replicas=MANY, requestTimeout="60s", queueLimit=200)
+        made = pods.model(
+            self.name, start_s=0.0, replicas=MANY, queueTimeout="60s", responseTimeout="60s", queueLimit=200
+        )
         made["spec"]["model"]["parameters"] |= {"t0_ms": f"{self._case.t0_ms:g}"}
         if self._case.t0_ms > 1000:
             made["spec"]["model"]["parameters"]["a_ms"] = "0"

@@ -80,12 +80,12 @@ def model(
             "runtime": {
                 "image": _IMAGE,
                 "gpu": {"count": 0},
-                "resources": {"cpu": _CPU, "memory": _MEMORY},
+                "resources": {"requests": {"cpu": _CPU}, "limits": {"memory": _MEMORY}},
                 "sharedMemory": _SHARED,
             },
             # No maxQueueDelay: with one, batches fill worse under full load (docs/guides/batching.md).
             "batching": {"maxBatchSize": LAW.max_batch},
-            "traffic": {"balancerReplicas": 1, "requestTimeout": "10s", **traffic},
+            "traffic": {"balancerReplicas": 1, "queueTimeout": "10s", "responseTimeout": "10s", **traffic},
             **count,
             **({} if scaling is None else {"scaling": scaling}),
         },

@@ -61,17 +61,44 @@ spec:
       - name: registry
     gpu:
       count: 2
+      resourceName: nvidia.com/gpu
     resources:
-      cpu: 1500m
-      memory: 8Gi
+      requests:
+        cpu: 1500m
+        memory: 8Gi
+        ephemeral-storage: 10Gi
+      limits:
+        cpu: "4"
+        memory: 8Gi
+        ephemeral-storage: 30Gi
     instancesPerGPU: 2
     env:
       - name: MODE
         value: fast
       - name: TOKEN
-        secretKeyRef:
-          name: tokens
-          key: digits
+        valueFrom:
+          secretKeyRef:
+            name: tokens
+            key: digits
+            optional: true
+      - name: REGION
+        valueFrom:
+          configMapKeyRef:
+            name: site
+            key: region
+            optional: true
+      - name: POD
+        valueFrom:
+          fieldRef:
+            fieldPath: metadata.name
+    envFrom:
+      - prefix: MODEL_
+        configMapRef:
+          name: model-settings
+          optional: true
+      - secretRef:
+          name: model-tokens
+          optional: true
     sharedMemory: 1Gi
     placement:
       nodeSelector:
@@ -107,12 +134,13 @@ spec:
         minReplicas: 4
         maxReplicas: 10
   traffic:
-    balancer: HAProxy
+    mode: Balancer
     balancerReplicas: 3
     queueLimit: 500
     sourceShare: 50
-    requestTimeout: 10s
-    drain: 45s
+    queueTimeout: 10s
+    responseTimeout: 10s
+    drainTimeout: 45s
     maxRequestSize: 16Mi
     accessLog: Errors
     stickiness:
@@ -142,7 +170,7 @@ spec:
       secretName: digits-keys
   rollout:
     strategy: Canary
-    surgeWait: 2m
+    surgeTimeout: 2m
     onFailure: Rollback
     canary:
       steps:
@@ -158,17 +186,15 @@ ALTERNATIVES: dict[str, Any] = {
     "spec.model.source.persistentVolumeClaim": {"claimName": "models", "path": "resnet50"},
     "spec.model.source.image": {"reference": "registry.example.com/models/resnet50:3", "path": "resnet50"},
     "spec.model.source.path": "resnet50",
-    "spec.model.source.digest": "0f1e2d3c4b5a69788796a5b4c3d2e1f00f1e2d3c4b5a69788796a5b4c3d2e1f0",
-    "spec.model.source.uri": {
-        "url": "s3://models/vision/resnet50",
-        "secretName": "models-s3",
-        "endpoint": "https://minio.storage.svc:9000",
-        "region": "eu-central-1",
-        "sizeLimit": "10Gi",
-    },
+    "spec.model.source.digest": "sha256:0f1e2d3c4b5a69788796a5b4c3d2e1f00f1e2d3c4b5a69788796a5b4c3d2e1f0",
+    "spec.model.source.uri": "s3://models/vision/resnet50",
+    "spec.model.source.credentials": {"secretName": "models-s3"},
+    "spec.model.source.endpoint": "https://minio.storage.svc:9000",
+    "spec.model.source.region": "eu-central-1",
+    "spec.model.source.sizeLimit": "10Gi",
     "spec.model.versions.latest": 1,
     "spec.model.versions.all": True,
-    "spec.scaling.idleAfter": "10m",
+    "spec.scaling.idleTimeout": "10m",
     "spec.scaling.behavior": {
         "scaleUp": {
             "stabilizationWindowSeconds": 0,
@@ -188,7 +214,7 @@ ROLLING = (
     "spec.model",
     "spec.runtime",
     "spec.batching",
-    "spec.traffic.drain",
+    "spec.traffic.drainTimeout",
     "spec.traffic.stickiness",
 )
 """A change of these fields, or of one below them, is a new revision. A test compares this with `halcyon.render.revision`."""

@@ -122,7 +122,7 @@ def _claim(claim: str, **more: Any) -> Document:
 
 
 def _url(url: str, **more: Any) -> Attempt:
-    return bad(CLAIM, {"uri": {"url": url, **more}}, _MATCH, f"uri.{next(iter(more), 'url')} is")
+    return bad(CLAIM, {"uri": url, **more}, _MATCH, f"uri.{next(iter(more), 'url')} is")
 
 
 def _deep(levels: int) -> Document:
@@ -162,14 +162,14 @@ ROWS: tuple[Row, ...] = (
         unknown("runtime.serviceAccountName", "cluster-admin-sa"), unknown("serviceAccountName", "cluster-admin-sa"),
     )),
     Row(6, "a Secret of another namespace", (
-        bad("runtime.env", [{"name": "A", "secretKeyRef": {"name": "x", "key": "k", "namespace": "kube-system"}}],
+        bad("runtime.env", [{"name": "A", "valueFrom": {"secretKeyRef": {"name": "x", "key": "k", "namespace": "kube-system"}}}],
             'unknown field "spec.runtime.env[0].secretKeyRef.namespace"', "spec.runtime.env[0].secretKeyRef.namespace is not a field"),
-        bad("runtime.env", [{"name": "A", "secretKeyRef": {"name": "kube-system/x", "key": "k"}}], _MATCH,
+        bad("runtime.env", [{"name": "A", "valueFrom": {"secretKeyRef": {"name": "kube-system/x", "key": "k"}}}], _MATCH,
             "spec.runtime.env[0].secretKeyRef.name is"),
         bad("traffic.tls", {"secretName": "kube-system/x"}, _MATCH, "spec.traffic.tls.secretName is"),
     )),
     Row(7, "the operator's own key", (
-        both("runtime.env", [{"name": "A", "secretKeyRef": {"name": "halcyon-tls", "key": "tls.key"}}], "refers to the Secrets halcyon-tls"),
+        both("runtime.env", [{"name": "A", "valueFrom": {"secretKeyRef": {"name": "halcyon-tls", "key": "tls.key"}}}], "refers to the Secrets halcyon-tls"),
         both("traffic.tls", {"secretName": "halcyon-tls"}, "refers to the Secrets halcyon-tls"),
     ), deed="own_key"),
     Row(8, "a claim of another namespace", (
@@ -196,7 +196,7 @@ ROWS: tuple[Row, ...] = (
             _url(url)
             for url in ("https://169.254.169.254/latest/meta-data", "http://[::1]:6443", "http://2130706433", "https://rebind.example", "http://[::ffff:a9fe:a9fe]/a.tar")
         ),
-        both(CLAIM, {"uri": {"url": "http://10.0.0.1/a.tar"}}, "a download over http:// can be modified in transit"),
+        both(CLAIM, {"uri": "http://10.0.0.1/a.tar"}, "a download over http:// can be modified in transit"),
         _url("s3://models/a", endpoint="http://[::1]:6443"),
     ), beside=(
         "tests/unit/fetch/test_allowed_addresses.py::test_forbidden_download_addresses_are_refused",
@@ -264,7 +264,7 @@ ROWS: tuple[Row, ...] = (
         bad("runtime.resources", {"memory": "0.1m"}, "spec.runtime.sharedMemory is 256Mi"),
     ), deed="numbers_that_json_has_not"),
     Row(34, "durations that are none", tuple(
-        bad("traffic.drain", text, "spec.traffic.drain") for text in ("-5s", "0s", "999999h", "99999999999h", "5 minutes", "")
+        bad("traffic.drainTimeout", text, "spec.traffic.drainTimeout") for text in ("-5s", "0s", "999999h", "99999999999h", "5 minutes", "")
     )),
     Row(35, "batches that can't be", (
         both("batching", {"maxBatchSize": 8, "preferredBatchSizes": [64]}, "has a size above spec.batching.maxBatchSize, which is 8"),
@@ -274,7 +274,7 @@ ROWS: tuple[Row, ...] = (
     Row(36, "batching without a batch", (bad("batching", {"maxBatchSize": 0}, "spec.batching.maxBatchSize"),)),
     Row(37, "a wait in Triton without end", (
         bad("batching", {"maxQueueDelay": "2m"}, "must be between 0us and 1m", "spec.batching.maxQueueDelay"),
-        bad("traffic.requestTimeout", "2h", "must be between 10ms and 1h"),
+        bad("traffic.queueTimeout", "2h", "must be between 10ms and 1h"),
     ), beside=(
         "tests/unit/control/status/test_status.py::test_a_batch_delay_beyond_the_request_timeout_causes_a_warning",
     ), why="a wait that is allowed and longer than requests live is taken with a warning"),
@@ -366,14 +366,14 @@ ROWS: tuple[Row, ...] = (
         both("runtime.placement.runtimeClassName", "kata-privileged", "runtimeClassName is kata-privileged, which this site does not allow (allowed: nvidia"),
     )),
     Row(60, "shared memory without end", (
-        Attempt(spec("runtime", {"gpu": {"count": 0}, "sharedMemory": "1Ti", "resources": {"memory": "4Gi"}}),
+        Attempt(spec("runtime", {"gpu": {"count": 0}, "sharedMemory": "1Ti", "resources": {"limits": {"memory": "4Gi"}}}),
                 "spec.runtime.sharedMemory is 1Ti", "spec.runtime.sharedMemory is 1Ti"),
         bad("runtime.sharedMemory", "-1", _MATCH, "spec.runtime.sharedMemory"),
         bad("runtime.sharedMemory", "64Mb", _MATCH, "spec.runtime.sharedMemory"),
     )),
     Row(61, "a grace that never ends", (
         unknown("runtime.terminationGracePeriodSeconds", -1),
-        bad("traffic.drain", "2h", "must be between 1s and 1h", "spec.traffic.drain"),
+        bad("traffic.drainTimeout", "2h", "must be between 1s and 1h", "spec.traffic.drainTimeout"),
     )),
     Row(62, "pods that no node can take", deed="no_node"),
     Row(63, "a route that another model has", (

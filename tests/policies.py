@@ -65,18 +65,18 @@ LIMITS: Final[dict[str, tuple[Any, Document, list[str], Document]]] = {
     ),
     "models.urls": (
         ["s3://models/{namespace}", "https://models.example.com"],
-        document("model.source", {"uri": {"url": "s3://models-of-others/team/a"}}),
+        document("model.source", {"uri": "s3://models-of-others/team/a"}),
         [
             "url is s3://models-of-others/team/a",
             "allowed prefixes: s3://models/{namespace}, https://models.example.com",
         ],
-        document("model.source", {"uri": {"url": "https://models.example.com/a.tar.gz"}}),
+        document("model.source", {"uri": "https://models.example.com/a.tar.gz"}),
     ),
     "models.endpoints": (
         ["https://minio.storage.svc:9000"],
-        document("model.source", {"uri": {"url": "s3://models/a", "endpoint": "http://minio.storage.svc:9000"}}),
+        document("model.source", {"uri": "s3://models/a", "endpoint": "http://minio.storage.svc:9000"}),
         ["endpoint is http://minio.storage.svc:9000", "allowed: https://minio.storage.svc:9000", "AWS"],
-        document("model.source", {"uri": {"url": "s3://models/a", "endpoint": "https://minio.storage.svc:9000"}}),
+        document("model.source", {"uri": "s3://models/a", "endpoint": "https://minio.storage.svc:9000"}),
     ),
     "models.images": (
         ["registry.example.com/models"],
@@ -92,7 +92,9 @@ LIMITS: Final[dict[str, tuple[Any, Document, list[str], Document]]] = {
     ),
     "models.secrets": (
         ["models-*", "registry"],
-        document("runtime.env", [{"name": "A", "secretKeyRef": {"name": "halcyon-tls", "key": "tls.key"}}]),
+        document(
+            "runtime.env", [{"name": "A", "valueFrom": {"secretKeyRef": {"name": "halcyon-tls", "key": "tls.key"}}}]
+        ),
         ["Secrets halcyon-tls", "allowed: models-*, registry"],
         document("runtime.imagePullSecrets", [{"name": "registry"}, {"name": "models-a"}]),
     ),

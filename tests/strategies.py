@@ -193,7 +193,7 @@ def _batching(document: Document, _: Any) -> Document:
 
 def _scaling(document: Document, _: Any) -> Document:
     least = document.get("minReplicas", 1)
-    wrong = "idleAfter" if least else "policy"
+    wrong = "idleTimeout" if least else "policy"
     kept = {k: v for k, v in document.items() if k != wrong or v == "Planner"}
     return {**kept, "maxReplicas": max(document["maxReplicas"], least)}
 

@@ -38,7 +38,9 @@ class Window:
 def run(kube: Kube, *, short: bool) -> Found:
     """Full: 100,000 requests at 400 a second, 5 minutes. Short: 10,000 at 60, 3 minutes: the events take their time."""
     rate, count = (60.0, 10_000) if short else (400.0, 100_000)
-    model = stage.digits("loss", replicas=2, balancers=2, requestTimeout=f"{_REQUEST_TIMEOUT_S}s")
+    model = stage.digits(
+        "loss", replicas=2, balancers=2, queueTimeout=f"{_REQUEST_TIMEOUT_S}s", responseTimeout=f"{_REQUEST_TIMEOUT_S}s"
+    )
     with stage.served(kube, model, replicas=2) as name:
         subject = Subject(kube, name, replicas=2, balancers=2)
         sent, windows, times, broken = asyncio.run(_under_load(subject, events.ALL, rate, count, most_s=480))
@@ -72,7 +74,13 @@ def run(kube: Kube, *, short: bool) -> Found:
 def run_single(kube: Kube, *, short: bool) -> Found:
     """One replica, so that requests wait in the balancer for a pod's start: 2,000 requests at 20 a second, 1.5 minutes."""
     rate, count = (10.0, 200) if short else (20.0, 2_000)
-    model = stage.digits("single", replicas=1, balancers=1, requestTimeout=f"{_REQUEST_TIMEOUT_S}s")
+    model = stage.digits(
+        "single",
+        replicas=1,
+        balancers=1,
+        queueTimeout=f"{_REQUEST_TIMEOUT_S}s",
+        responseTimeout=f"{_REQUEST_TIMEOUT_S}s",
+    )
     with stage.served(kube, model, replicas=1) as name:
         subject = Subject(kube, name, replicas=1, balancers=1)
         sent, windows, _, broken = asyncio.run(_under_load(subject, events.ONE_REPLICA, rate, count, most_s=240))

@@ -76,7 +76,8 @@ def plan(model: str, *, max_connections: int = 48) -> BalancerPlan:
         slots=(Slot("a", "m-server-a", 100, 8),),
         max_connections=max_connections,
         queue_limit=1000,
-        request_timeout_ms=30000,
+        queue_timeout_ms=30000,
+        response_timeout_ms=30000,
         drain_ms=3000,
     )
 

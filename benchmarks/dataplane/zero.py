@@ -64,11 +64,13 @@ def run(kube: Kube, *, short: bool) -> Found:
 
 async def _wakes(kube: Kube, balancers: int, rounds: int) -> list[Wake]:
     name = f"{_NAME}-{balancers}"
-    document = stage.digits(name, replicas=1, balancers=balancers, requestTimeout="60s", queueLimit=200)
+    document = stage.digits(
+        name, replicas=1, balancers=balancers, queueTimeout="60s", responseTimeout="60s", queueLimit=200
+    )
     document["spec"]["scaling"] = {
         "minReplicas": 0,
         "maxReplicas": 2,
-        "idleAfter": _IDLE_AFTER,
+        "idleTimeout": _IDLE_AFTER,
         "targets": {"latency": "600ms"},
     }
     await asyncio.to_thread(kube.apply, document)

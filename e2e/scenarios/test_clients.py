@@ -21,7 +21,7 @@ def measured(served: Callable[..., str]) -> None:
     """A model of two replicas behind a balancer, and one without balancers."""
     served(models.variant(BALANCED, replicas=2, gpus=0), replicas=2)
     direct = models.variant(DIRECT, gpus=0)
-    direct["spec"]["traffic"] = {"balancer": "Service"}
+    direct["spec"]["traffic"] = {"mode": "Direct"}
     served(direct)
 
 

@@ -150,7 +150,7 @@ class Cost:
 def model(kube: Kube, served: Callable[..., str]) -> Model:
     """Three servers behind two balancers; a drain that a test can wait for."""
     document = models.variant(NAME, replicas=3, gpus=0)
-    document["spec"]["traffic"] = {"balancerReplicas": 2, "drain": f"{DRAIN_S}s"}
+    document["spec"]["traffic"] = {"balancerReplicas": 2, "drainTimeout": f"{DRAIN_S}s"}
     made = Model(kube, served(document, replicas=3))
     made.whole()
     return made

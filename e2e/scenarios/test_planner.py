@@ -56,7 +56,7 @@ def document() -> dict[str, Any]:
     spec["scaling"] = {
         "minReplicas": 0,
         "maxReplicas": 5,
-        "idleAfter": "15s",
+        "idleTimeout": "15s",
         "targets": {"latency": f"{LATENCY_MS}ms"},
     }
     return made

@@ -65,7 +65,7 @@ def document(name: str, *, gpus: int, **how: Any) -> dict[str, Any]:
     items = [{"key": "model.py", "path": "1/model.py"}]
     spec["model"] = {"backend": "python", "source": {"configMap": {"name": f"{name}-files", "items": items}}}
     spec["runtime"]["startupTimeout"] = "10s"
-    spec["traffic"] = {"balancerReplicas": 1, "drain": "5s"}
+    spec["traffic"] = {"balancerReplicas": 1, "drainTimeout": "5s"}
     spec["rollout"] = how
     return made
 
@@ -167,7 +167,7 @@ def _fill(kube: Kube, name: str) -> int:
 def test_without_a_free_gpu_pods_are_replaced_one_by_one_and_one_that_fails_gives_its_place_back(kube: Kube) -> None:
     name = "replaces"
     try:
-        first = serve(kube, document(name, gpus=1, surgeWait="3s"))
+        first = serve(kube, document(name, gpus=1, surgeTimeout="3s"))
         _fill(kube, "gpus-taken")
         with load(kube, name) as reports:
             kube.apply(files(name, factor=3))

@@ -86,7 +86,7 @@ def documents() -> tuple[dict[str, Any], dict[str, Any]]:
             "replicas": 3,
             "model": {"source": {"configMap": {"name": NAME, "items": items}}},
             "runtime": {"gpu": {"count": 0}},
-            "traffic": {"stickiness": {"header": HEADER}, "drain": f"{DRAIN_S}s"},
+            "traffic": {"stickiness": {"header": HEADER}, "drainTimeout": f"{DRAIN_S}s"},
         },
     }
     return files, deployment

@@ -45,7 +45,7 @@ def document() -> dict[str, Any]:
     spec["model"]["parameters"] = {"gpu_ms": "80", "gpu_ms_per_row": "6"}
     spec["batching"] = {"maxBatchSize": 8, "maxQueueDelay": "2ms"}
     spec["scaling"] = {"minReplicas": 1, "maxReplicas": 3, "targets": {"latency": "600ms"}}
-    spec["traffic"] = {"balancer": "Service", "drain": f"{DRAIN_S}s"}
+    spec["traffic"] = {"mode": "Direct", "drainTimeout": f"{DRAIN_S}s"}
     return made
 
 

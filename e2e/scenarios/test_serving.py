@@ -328,4 +328,4 @@ def test_kubectl_get_shows_the_state_at_a_glance(kube: Kube) -> None:
     shown = kube("get", "mdep", DIGITS).splitlines()
     assert shown[0].split()[:3] == ["NAME", "READY", "REASON"]
     assert shown[1].split()[:3] == [DIGITS, "True", "Ready"]
-    assert json.loads(kube("get", "mdep", DIGITS, "-o", "json"))["status"]["endpoints"]["http"].endswith(":8000")
+    assert json.loads(kube("get", "mdep", DIGITS, "-o", "json"))["status"]["address"]["url"].endswith(":8000")

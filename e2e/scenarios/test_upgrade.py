@@ -134,7 +134,7 @@ def next_images() -> list[str]:
 
 def _model() -> dict[str, Any]:
     document = models.variant(NAME, replicas=1, gpus=0)
-    document["spec"]["traffic"] = {"balancerReplicas": BALANCERS, "drain": "2s"}
+    document["spec"]["traffic"] = {"balancerReplicas": BALANCERS, "drainTimeout": "2s"}
     # Triton is left to the site.
     del document["spec"]["runtime"]["image"]
     return document

@@ -174,7 +174,7 @@ MODEL_ALERTS: Final = (
         "1h",
         "info",
         f"The GPUs of {_MODEL} have been idle for an hour.",
-        "Info: no client is affected, but the GPUs are paid for. Lower spec.scaling.minReplicas; with 0 and idleAfter, the model "
+        "Info: no client is affected, but the GPUs are paid for. Lower spec.scaling.minReplicas; with 0 and idleTimeout, the model "
         "releases its GPUs when idle and starts again with the next request.",
         f"{_models(per_model_metrics.GPU_UTILIZATION)} and {_ON_MODEL} {_models(per_model_metrics.GPUS)}",
     ),

@@ -37,7 +37,8 @@ PLAN = BalancerPlan(
     slots=(Slot("a", "m-server-a", 100, 8),),
     max_connections=4,
     queue_limit=20,
-    request_timeout_ms=15000,
+    queue_timeout_ms=15000,
+    response_timeout_ms=15000,
     drain_ms=3000,
 )
 TIMEOUT = aiohttp.ClientTimeout(total=15 * PATIENCE)

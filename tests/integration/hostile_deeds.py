@@ -39,7 +39,9 @@ def labelled(children: list[Object], name: str, namespace: str) -> list[str]:
 def own_key(scene: HostileNamespace) -> list[str]:
     """A model beside the operator asks for its key: no admission policy holds there, so the operator must know."""
     there, name = Space(scene.space.api, scene.operator.namespace), "r7-own"
-    asked = spec("runtime.env", [{"name": "A", "secretKeyRef": {"name": "halcyon-tls", "key": "tls.key"}}])
+    asked = spec(
+        "runtime.env", [{"name": "A", "valueFrom": {"secretKeyRef": {"name": "halcyon-tls", "key": "tls.key"}}}]
+    )
     there.apply(model(name, asked))
     message = there.wait_condition("Accepted", "False", "PolicyDenied", name=name)
     left = [f"{kind} {child}" for kind, child in there.children() if child.startswith(name)]

@@ -241,7 +241,7 @@ def test_the_first_examples_run_without_a_gpu() -> None:
 
 def test_examples_that_scale_to_zero_let_a_request_wait_for_a_start() -> None:
     waiting = {
-        place: "requestTimeout" in one["spec"].get("traffic", {})
+        place: "queueTimeout" in one["spec"].get("traffic", {})
         for place, one in RESOURCES
         if one["spec"].get("scaling", {}).get("minReplicas") == 0
     }

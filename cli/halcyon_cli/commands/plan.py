@@ -120,7 +120,7 @@ class _TimedDecision:
     "--idle-after",
     type=DURATION,
     metavar="TIME",
-    help="Replace spec.scaling.idleAfter: time without requests before scaling to zero, if the minimum is 0.",
+    help="Replace spec.scaling.idleTimeout: time without requests before scaling to zero, if the minimum is 0.",
 )
 @click.option("--start-time", type=DURATION, default=START_S, metavar="TIME", help=f"Startup time of a pod until the record contains one. Default: {START_S:.0f}s.")  # fmt: skip
 @cluster_options
@@ -128,7 +128,7 @@ class _TimedDecision:
 def main(offline: bool, target: Target, output: Output, **arguments: Any) -> int:
     """Preview the objects of a ModelDeployment, or replay recorded observations through the planner.
 
-    A replay uses the latency, idleAfter and schedules of the resource; its policy, actuator and mode have no effect.
+    A replay uses the latency, idleTimeout and schedules of the resource; its policy, actuator and mode have no effect.
     """
     options = _Options(**arguments)
     if options.observations is None:

@@ -6,7 +6,6 @@ The template is rendered once per revision and then kept in its record: a newer 
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from halcyon.api.documents.repository_marker import COMPLETE
 from halcyon.api.spec import Spec, routing_mode

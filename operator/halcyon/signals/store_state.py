@@ -82,7 +82,7 @@ class AgentState:
     rejected: float = 0.0
     """Total number of rejections that match a counted request."""
     rejectable: float = 0.0
-    """Requests that arrived and may still be rejected: some wait as long as requestTimeout first."""
+    """Requests that arrived and may still be rejected: some wait as long as queueTimeout first."""
     last_sample: BalancerSample | None = None
     rejected_at: float = -math.inf
     """Time when a rejected request was last seen, confirmed or not."""

@@ -16,7 +16,7 @@ HALCYON = "halcyon"
 """Halcyon's planner, behind the same balancer as every peer, which never rejects a request."""
 BALANCED = "halcyon+balancer"
 """The planner behind Halcyon's own balancer, which rejects requests on arrival that can't be served in time. Requests must have a deadline
-for this (a gRPC deadline, or requestTimeout); here it is the objective."""
+for this (a gRPC deadline, or queueTimeout); here it is the objective."""
 OWN = frozenset({HALCYON, BALANCED})
 
 

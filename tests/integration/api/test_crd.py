@@ -103,12 +103,13 @@ def test_defaults_appear(api: Connection) -> None:
     assert spec["runtime"]["gpu"] == {"count": 1}
     assert spec["runtime"]["sharedMemory"] == "256Mi"
     assert spec["traffic"] == {
-        "balancer": "HAProxy",
+        "mode": "Balancer",
         "balancerReplicas": 2,
         "queueLimit": 200,
         "sourceShare": 100,
-        "requestTimeout": "1m",
-        "drain": "30s",
+        "queueTimeout": "1m",
+        "responseTimeout": "1m",
+        "drainTimeout": "30s",
         "maxRequestSize": "64Mi",
         "accessLog": "None",
         "service": {"type": "ClusterIP"},
@@ -252,7 +253,11 @@ def test_an_unknown_field_is_refused_under_strict_validation_and_else_dropped(ap
 
 
 def test_nulls_and_whole_fractions_are_stored_as_our_models_read_them(api: Connection) -> None:
-    spec = document("batching.maxBatchSize", 8.0) | {"runtime": None, "scaling": None, "traffic": {"drain": None}}
+    spec = document("batching.maxBatchSize", 8.0) | {
+        "runtime": None,
+        "scaling": None,
+        "traffic": {"drainTimeout": None},
+    }
     stored = api.try_spec(spec).body["spec"]
 
     assert parse("digits", stored) == parse("digits", document("batching.maxBatchSize", 8))

@@ -210,7 +210,7 @@ def test_objects_older_than_a_limit_may_be_relabelled_scaled_and_deleted(api: Co
     where = older.namespace
     assert merge(api, where, {"metadata": {"labels": {"a": "b"}}}) == 200
     assert merge(api, where, {"spec": {"replicas": 39}}, "scale") == 200
-    assert merge(api, where, {"spec": {"traffic": {"drain": "20s"}}}) == 403
+    assert merge(api, where, {"spec": {"traffic": {"drainTimeout": "20s"}}}) == 403
     assert merge(api, where, {"spec": {"replicas": 8}}) == 200
     assert api.send("DELETE", kinds.MODEL_DEPLOYMENT.path(where, "digits")).status == 200
     assert merge(api, where, {"metadata": {"finalizers": None}}) == 200

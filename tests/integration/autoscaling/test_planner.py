@@ -157,7 +157,7 @@ async def test_recommend_shows_its_decision_and_leaves_the_replicas_to_people(op
 
 
 async def test_an_idle_model_goes_to_zero_and_a_request_wakes_it(operator: Operator, space: Space) -> None:
-    idle = {"minReplicas": 0, "maxReplicas": 3, "idleAfter": "10s", "actuator": "Direct"}
+    idle = {"minReplicas": 0, "maxReplicas": 3, "idleTimeout": "10s", "actuator": "Direct"}
     space.serve(scaling=idle, traffic={"balancerReplicas": 1})
     async with Load(operator, space) as load:
         await reached(lambda: count(space), lambda n: n == 0, what="none is left")

@@ -159,7 +159,7 @@ async def test_a_held_requests_line_has_its_arrival_and_its_wait(balanced: Balan
 
 async def test_an_error_log_has_lines_for_failed_requests_alone(balanced: Balanced) -> None:
     await with_pod(balanced)
-    await balanced.begin(replace(LOGGED, access_log="Errors", request_timeout_ms=3000))
+    await balanced.begin(replace(LOGGED, access_log="Errors", queue_timeout_ms=3000, response_timeout_ms=3000))
     port = balanced.haproxy.ports.http
     async with balanced.channel as channel:
         for _ in range(3):

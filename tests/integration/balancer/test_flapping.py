@@ -16,7 +16,7 @@ from tests.integration.balanced import PLAN, TIMEOUT, Balanced, infer, one, unti
 
 pytestmark = pytest.mark.more
 
-FLAPPING = replace(PLAN, queue_limit=150, request_timeout_ms=12000, max_connections=64)
+FLAPPING = replace(PLAN, queue_limit=150, queue_timeout_ms=12000, response_timeout_ms=12000, max_connections=64)
 TIME_IS_OVER = "no server for model m became ready in time"
 STEPS = 30
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.more
 
-BRIEF = replace(PLAN, drain_ms=1000, request_timeout_ms=60000)
+BRIEF = replace(PLAN, drain_ms=1000, queue_timeout_ms=60000, response_timeout_ms=60000)
 GONE = "the server of this stream is gone; open another"
 
 

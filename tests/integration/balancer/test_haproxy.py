@@ -247,7 +247,7 @@ async def test_the_queue_is_bounded_over_both_protocols_together_and_refusals_ar
 
 async def test_queue_timeouts_and_missing_servers_are_rejections_but_probes_are_not(balanced: Balanced) -> None:
     [pod] = await balanced.start(hold=asyncio.Event())
-    await balanced.begin(replace(PLAN, request_timeout_ms=400, max_connections=1))
+    await balanced.begin(replace(PLAN, queue_timeout_ms=400, response_timeout_ms=400, max_connections=1))
     port = balanced.haproxy.ports.http
     async with balanced.channel as channel:
         first = asyncio.ensure_future(http_response(port, "POST", "/v2/models/m/infer"))
@@ -283,7 +283,7 @@ async def test_queue_timeouts_and_missing_servers_are_rejections_but_probes_are_
 async def test_a_request_that_waited_too_long_in_the_queue_is_a_refusal(balanced: Balanced) -> None:
     [pod] = await balanced.start(hold=asyncio.Event())
     assert pod.hold is not None
-    await balanced.begin(replace(PLAN, request_timeout_ms=600, max_connections=1))
+    await balanced.begin(replace(PLAN, queue_timeout_ms=600, response_timeout_ms=600, max_connections=1))
     port = balanced.haproxy.ports.http
     # One runs, and longer than it may; one may run after it; the others meet their time in the queue.
     occupied = [asyncio.ensure_future(http_response(port, "POST", "/v2/models/m/infer")) for _ in range(4)]
@@ -427,7 +427,7 @@ async def test_an_endless_stream_is_cut_after_the_drain_and_frees_its_server(
     balanced: Balanced,
 ) -> None:
     [pod] = await balanced.start(hold=asyncio.Event())
-    await balanced.begin(replace(PLAN, drain_ms=300, request_timeout_ms=60000))
+    await balanced.begin(replace(PLAN, drain_ms=300, queue_timeout_ms=60000, response_timeout_ms=60000))
     [other] = await balanced.start()
     async with balanced.channel as channel:
         held = asyncio.ensure_future(infer(channel))
@@ -619,7 +619,7 @@ async def test_a_configuration_that_haproxy_refuses_leaves_the_former_one_in_for
 async def test_cancelled_requests_leave_the_queue_and_never_bring_refused_streams(balanced: Balanced) -> None:
     """Open-loop clients with deadlines, far above capacity: only DEADLINE_EXCEEDED, or the queue's own refusal."""
     await balanced.start(2, delay_s=0.02)
-    await balanced.begin(replace(PLAN, queue_limit=5000, request_timeout_ms=30000))
+    await balanced.begin(replace(PLAN, queue_limit=5000, queue_timeout_ms=30000, response_timeout_ms=30000))
     codes: dict[str, int] = {}
     # What is due within a deadline: a client that can't keep up with its own clock would measure itself.
     under_way = asyncio.Semaphore(480)

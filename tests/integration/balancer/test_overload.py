@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.more
 
-BUSY = replace(PLAN, queue_limit=1000, request_timeout_ms=30000, max_connections=4)
+BUSY = replace(PLAN, queue_limit=1000, queue_timeout_ms=30000, response_timeout_ms=30000, max_connections=4)
 PODS, AT_ONCE, WORK_S = 2, 2, 0.04
 """100 answers a second in all, on an idle machine."""
 DEADLINE_S = 2.0
@@ -134,7 +134,7 @@ async def test_goodput_stays_at_three_times_the_capacity_and_answers_are_in_time
 async def crowd(balanced: Balanced) -> AsyncIterator[Crowd]:
     """One server, busy, and as many in the queue as a test asks."""
     [pod] = await balanced.start(hold=asyncio.Event())
-    await balanced.begin(replace(BUSY, request_timeout_ms=20000, max_connections=1))
+    await balanced.begin(replace(BUSY, queue_timeout_ms=20000, response_timeout_ms=20000, max_connections=1))
     made = Crowd(balanced)
     async with balanced.channel as made.channel:
         await made.grow(1)
@@ -203,7 +203,7 @@ async def test_hopeless_requests_are_rejected_at_once_and_others_are_not(crowd: 
         "eight seconds before it, its own, five in the server; in four fifths of 19 s"
     )
     assert await crowd.code(None) == "accepted"
-    # A request of HTTP has requestTimeout, here 20 s; its own protocol's queue is not all that is before it.
+    # A request of HTTP has queueTimeout, here 20 s; its own protocol's queue is not all that is before it.
     await runtime.set({queueing.RATE: 500, queueing.SERVICE: 500})
     status, headers, body = await http_response(port, "POST", "/v2/models/m/infer")
     assert (status, headers["retry-after"]) == (429, "1")

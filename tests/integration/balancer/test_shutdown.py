@@ -49,7 +49,7 @@ async def say(balanced: Balanced, *, stopping: bool) -> None:
 
 
 async def test_every_http_answer_of_a_stopping_balancer_closes_its_connection(balanced: Balanced) -> None:
-    await balanced.begin(replace(PLAN, queue_limit=1, request_timeout_ms=20000))
+    await balanced.begin(replace(PLAN, queue_limit=1, queue_timeout_ms=20000, response_timeout_ms=20000))
     held = asyncio.create_task(http_response(balanced.haproxy.ports.http, "POST", "/v2/models/m/infer"))
     await until(lambda: is_(lambda: not held.done()))
 
@@ -139,7 +139,7 @@ async def test_a_balancer_that_stops_under_load_loses_nothing_and_is_gone_soon(b
     async with one() as other:
         for each in (balanced, other):
             await each.start(2, delay_s=0.005)
-            await each.begin(replace(PLAN, drain_ms=4000, request_timeout_ms=20000))
+            await each.begin(replace(PLAN, drain_ms=4000, queue_timeout_ms=20000, response_timeout_ms=20000))
         ports = [each.haproxy.ports for each in (balanced, other)]
         both = "ipv4:" + ",".join(f"127.0.0.1:{each.grpc}" for each in ports)
         place = Place(ports[0].http)

@@ -93,7 +93,7 @@ def test_a_pause_a_missing_signal_and_a_refused_spec_are_explained(space: Space,
 def test_a_rollout_without_room_is_explained(space: Space, explain: Explain) -> None:
     space.serve(replicas=1)
     nowhere = {"gpu": {"count": 0}, "placement": {"nodeSelector": {"halcyon.dev/pool": "nowhere"}}}
-    space.apply(deployment(replicas=1, runtime=nowhere, rollout={"strategy": "Surge", "surgeWait": "1s"}))
+    space.apply(deployment(replicas=1, runtime=nowhere, rollout={"strategy": "Surge", "surgeTimeout": "1s"}))
 
     page = explain("RolloutBlocked")
     assert "is waiting for capacity" in page

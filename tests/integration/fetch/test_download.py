@@ -139,7 +139,7 @@ def test_the_store_refuses_a_wrong_key_and_the_error_has_no_secret(store: s3.Sto
     signed = refusal(Remote(url, endpoint=store.url, credentials=wrong), to, StoreError)
     for said in (unsigned, signed):
         assert (
-            f"{url}: the store denied access; set spec.model.source.uri.secretName to a Secret with AWS_ACCESS_KEY_ID"
+            f"{url}: the store denied access; set spec.model.source.credentials.secretName to a Secret with AWS_ACCESS_KEY_ID"
             in said
         )
     assert "wrong-secret-canary" not in signed

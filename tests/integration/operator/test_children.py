@@ -74,7 +74,7 @@ def test_the_status_shows_the_actual_state(space: Space) -> None:
         "ScalingActive": ("True", "FixedReplicas"),
     }
     assert status["replicas"].items() >= {"total": 2, "ready": 2, "updated": 2, "unschedulable": 0}.items()
-    assert status["endpoints"]["http"] == f"http://m.{space.namespace}.svc:8000"
+    assert status["address"]["url"] == f"http://m.{space.namespace}.svc:8000"
 
 
 def test_kubectl_get_mdep_shows_the_state_at_a_glance(space: Space, kubectl: Kubectl) -> None:

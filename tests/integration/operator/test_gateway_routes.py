@@ -26,8 +26,8 @@ EDGE: Object = {
     "http": {"sectionName": "https", "hostnames": ["m.example.com", "*.models.example.com"]},
     "grpc": {"hostnames": ["grpc.m.example.com"]},
 }
-BALANCED: dict[str, Any] = {"traffic": {"gateway": EDGE, "requestTimeout": "1m30s500ms"}}
-DIRECT: dict[str, Any] = {"traffic": {"gateway": EDGE, "balancer": "Gateway"}}
+BALANCED: dict[str, Any] = {"traffic": {"gateway": EDGE, "queueTimeout": "1m30s500ms", "responseTimeout": "1m30s500ms"}}
+DIRECT: dict[str, Any] = {"traffic": {"gateway": EDGE, "mode": "Gateway"}}
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -23,7 +23,7 @@ PEERS = {
     "scrapers": [PROMETHEUS],
     "apiServerPorts": [6443],
 }
-SERVICE: dict[str, Any] = {"traffic": {"balancer": "Service"}}
+SERVICE: dict[str, Any] = {"traffic": {"mode": "Direct"}}
 
 
 @pytest.fixture(scope="module")

@@ -197,7 +197,7 @@ async def drive(installed: Installed) -> None:
         what="a reader is answered",
     )
 
-    space.serve(traffic={"balancer": "Service"})
+    space.serve(traffic={"mode": "Direct"})
     until(lambda: space.get(kinds.ROLE, "m-balancer"), lambda role: role is None, what="the balancer's role goes")
     space.serve()
 

@@ -54,7 +54,7 @@ class Pool:
         spec: dict[str, Any] = {
             "runtime": runtime,
             "batching": {"maxBatchSize": size},
-            "traffic": {"drain": "1s"},
+            "traffic": {"drainTimeout": "1s"},
             "rollout": rollout,
         }
         return deployment(replicas=replicas, **spec)
@@ -147,10 +147,10 @@ def wait_told_once(space: Space, reason: str) -> None:
 
 
 def test_auto_replaces_without_capacity_to_surge_and_reports_it(space: Space, pool: Pool) -> None:
-    start(space, pool.model(1, surgeWait="2s"))
+    start(space, pool.model(1, surgeTimeout="2s"))
     assert rollout(space)["strategy"] == "Surge"
     with fewest(space) as seen:
-        second = change(space, pool.model(2, surgeWait="2s"))
+        second = change(space, pool.model(2, surgeTimeout="2s"))
         # The status says it for as long as it lasts; the event stays.
         wait_told_once(space, "ReplacingPods")
         (note,) = event_notes(space, "ReplacingPods")
@@ -168,9 +168,9 @@ def test_a_quota_is_capacity_too(space: Space, pool: Pool) -> None:
     pool.resize(8)
     quota = {"metadata": {"name": "gpus"}, "spec": {"hard": {"requests.nvidia.com/gpu": "2"}}}
     space.api.create(f"/api/v1/namespaces/{space.namespace}/resourcequotas", quota)
-    start(space, pool.model(1, surgeWait="2s"))
+    start(space, pool.model(1, surgeTimeout="2s"))
     with fewest(space) as seen:
-        second = change(space, pool.model(2, surgeWait="2s"))
+        second = change(space, pool.model(2, surgeTimeout="2s"))
         wait_told_once(space, "ReplacingPods")
         assert "exceeded quota" in event_notes(space, "ReplacingPods")[0]
         space.wait_settled(limit_s=30)
@@ -181,7 +181,7 @@ def test_a_quota_is_capacity_too(space: Space, pool: Pool) -> None:
 def test_surge_never_goes_below_the_replicas_reports_blocking_and_resumes(space: Space, pool: Pool) -> None:
     start(space, pool.model(1))
     with fewest(space) as seen:
-        second = change(space, pool.model(2, strategy="Surge", surgeWait="1s"))
+        second = change(space, pool.model(2, strategy="Surge", surgeTimeout="1s"))
         message = space.wait_condition("Reconciling", "True", "RolloutBlocked")
         assert "needs 1 more nvidia.com/gpu" in message
         assert "strategy: Replace" in message
@@ -195,7 +195,7 @@ def test_surge_never_goes_below_the_replicas_reports_blocking_and_resumes(space:
 
 def test_a_rollout_blocked_past_the_deadline_has_all_of_it_once_unblocked(space: Space, pool: Pool) -> None:
     start(space, pool.model(1))
-    second = change(space, pool.model(2, strategy="Surge", surgeWait="1s", held=True))
+    second = change(space, pool.model(2, strategy="Surge", surgeTimeout="1s", held=True))
     space.wait_condition("Stalled", "True", "RolloutBlocked", limit_s=100)
     pool.resize(3)
     until(lambda: space.condition("Stalled")[0], lambda s: s != "True", what="it goes on")
@@ -211,7 +211,7 @@ def test_a_rollout_blocked_past_the_deadline_has_all_of_it_once_unblocked(space:
 
 def test_replicas_are_followed_while_a_rollout_is_blocked(space: Space, pool: Pool) -> None:
     start(space, pool.model(1))
-    second = change(space, pool.model(2, strategy="Surge", surgeWait="1s"))
+    second = change(space, pool.model(2, strategy="Surge", surgeTimeout="1s"))
     space.wait_condition("Reconciling", "True", "RolloutBlocked")
     space.scale(1)
     space.wait_settled(limit_s=30)
@@ -227,7 +227,7 @@ def test_more_pods_than_capacity_do_not_stop_replace(space: Space, pool: Pool) -
     began = time.monotonic()
     until(lambda: time.monotonic() - began, lambda s: s > grace_s + wait_s + 1, what="it is for good", limit_s=60)
     with fewest(space) as seen:
-        change(space, pool.model(2, replicas=3, strategy="Replace", surgeWait=f"{wait_s}s"))
+        change(space, pool.model(2, replicas=3, strategy="Replace", surgeTimeout=f"{wait_s}s"))
         until(lambda: space.status()["replicas"], lambda r: r["updated"] == 3 and r["ready"] == 2, what="all are new")
     assert min(seen) == 1
 
@@ -292,9 +292,9 @@ def test_stay_keeps_trying_what_failed(space: Space, pool: Pool) -> None:
 
 
 def test_capacity_that_one_pod_cannot_free_is_returned(space: Space, pool: Pool) -> None:
-    first = start(space, pool.model(1, surgeWait="1s"))
+    first = start(space, pool.model(1, surgeTimeout="1s"))
     with fewest(space) as seen:
-        change(space, pool.model(1, gpus=2, surgeWait="1s"))
+        change(space, pool.model(1, gpus=2, surgeTimeout="1s"))
         message = space.wait_condition("Stalled", "True", "RolledBack", limit_s=40)
         until(lambda: ready(space), lambda n: n == 2, what="both old pods are back")
     assert "needs 2 more nvidia.com/gpu" in message
@@ -344,7 +344,7 @@ def test_a_spec_that_names_no_rollout_is_auto(space: Space) -> None:
     space.serve()
     assert "rollout" not in model["spec"]
     assert space.must(kinds.MODEL_DEPLOYMENT, "m")["spec"]["rollout"] == {
-        "strategy": "Auto", "surgeWait": "1m", "onFailure": "Rollback"
+        "strategy": "Auto", "surgeTimeout": "1m", "onFailure": "Rollback"
     }  # fmt: skip
 
 
@@ -484,7 +484,7 @@ def picture(space: Space, operator: Operator) -> str:
 
 
 HALF: dict[str, Any] = {
-    "surgeWait": "2s",
+    "surgeTimeout": "2s",
     "canary": {"steps": [{"weight": 50, "pause": "1s"}], "analysis": "On"},
 }
 

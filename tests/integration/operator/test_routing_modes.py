@@ -14,7 +14,7 @@ from tests.integration.waiting import until
 
 pytestmark = pytest.mark.more
 
-SERVICE: dict[str, Any] = {"traffic": {"balancer": "Service"}}
+SERVICE: dict[str, Any] = {"traffic": {"mode": "Direct"}}
 SERVERS, BALANCERS = "server", "balancer"
 
 

@@ -49,7 +49,7 @@ def served(cluster: Cluster, namespace: str, watched: Operator) -> Space:
     named: dict[str, Any] = {
         "runtime": {
             "gpu": {"count": 0},
-            "env": [{"name": "TOKEN", "secretKeyRef": {"name": SECRET, "key": "env"}}],
+            "env": [{"name": "TOKEN", "valueFrom": {"secretKeyRef": {"name": SECRET, "key": "env"}}}],
             "imagePullSecrets": [{"name": SECRET}],
         },
         "traffic": {"tls": {"secretName": SECRET, "clientCA": SECRET}, "apiKeys": {"secretName": SECRET}},

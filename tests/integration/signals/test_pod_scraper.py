@@ -33,7 +33,7 @@ from tests.unit.kube.virtual_time import VirtualTime, run
 
 ARRIVES_S = 0.002
 LIVED_S = 12.0
-SPEC = parse("any", {"model": {"source": PVC}, "traffic": {"balancer": "Service"}})
+SPEC = parse("any", {"model": {"source": PVC}, "traffic": {"mode": "Direct"}})
 
 
 class ScrapedModels:

@@ -49,7 +49,10 @@ GOOD: list[tuple[str, Any]] = [
     ("runtime.gpu.count", 16),
     ("runtime.resources", {"cpu": "500m", "memory": "8Gi"}),
     ("runtime.instancesPerGPU", 64),
-    ("runtime.env", [{"name": "MODE", "value": "fast"}, {"name": "A", "secretKeyRef": {"name": "s", "key": "k"}}]),
+    (
+        "runtime.env",
+        [{"name": "MODE", "value": "fast"}, {"name": "A", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}],
+    ),
     ("runtime.env", [{"name": "PATHOS", "value": ""}]),
     ("runtime.placement.nodeSelector", {"example.com/pool": "gpu", "zone": ""}),
     ("runtime.placement.tolerations", [{"key": "a", "operator": "Exists"}, {"key": "a", "value": "b"}]),
@@ -63,7 +66,14 @@ GOOD: list[tuple[str, Any]] = [
     ("scaling", {"maxReplicas": 2, "behavior": {"scaleDown": {"stabilizationWindowSeconds": 0}}}),
     (
         "traffic",
-        {"balancerReplicas": 1, "queueLimit": 100000, "sourceShare": 1, "requestTimeout": "10ms", "drain": "1h"},
+        {
+            "balancerReplicas": 1,
+            "queueLimit": 100000,
+            "sourceShare": 1,
+            "queueTimeout": "10ms",
+            "responseTimeout": "10ms",
+            "drainTimeout": "1h",
+        },
     ),
     (
         "traffic.service",
@@ -129,10 +139,10 @@ RULES: list[tuple[str, Any, str]] = [
     ),
     (
         "runtime",
-        {"sharedMemory": "4Gi", "resources": {"memory": "4096Mi"}},
+        {"sharedMemory": "4Gi", "resources": {"limits": {"memory": "4096Mi"}}},
         (
             "spec.runtime.sharedMemory is 4Gi; it counts towards spec.runtime.resources.memory, which is "
-            "4096Mi, and must be smaller; for example resources: {memory: 4Gi}, sharedMemory: 1Gi"
+            "4096Mi, and must be smaller; for example resources: {limits: {memory: 4Gi}}, sharedMemory: 1Gi"
         ),
     ),
     (
@@ -145,18 +155,18 @@ RULES: list[tuple[str, Any, str]] = [
     ),
     (
         "traffic",
-        {"balancer": "Service", "apiKeys": {"secretName": "a"}},
+        {"mode": "Direct", "apiKeys": {"secretName": "a"}},
         (
-            "spec.traffic.apiKeys is set but spec.traffic.balancer is Service: only HAProxy balancers "
-            "check API keys; set balancer: HAProxy or remove apiKeys"
+            "spec.traffic.apiKeys is set but spec.traffic.mode is Service: only HAProxy balancers "
+            "check API keys; set mode: Balancer or remove apiKeys"
         ),
     ),
     (
         "traffic",
-        {"balancer": "Service", "tls": {"secretName": "a"}},
+        {"mode": "Direct", "tls": {"secretName": "a"}},
         (
-            "spec.traffic.tls is set but spec.traffic.balancer is Service: only HAProxy balancers "
-            "terminate TLS; set balancer: HAProxy or remove tls"
+            "spec.traffic.tls is set but spec.traffic.mode is Service: only HAProxy balancers "
+            "terminate TLS; set mode: Balancer or remove tls"
         ),
     ),
     (
@@ -185,13 +195,13 @@ FIELDS: list[tuple[str, Any, str]] = [
     ("batching.maxBatchSize", 0, "spec.batching.maxBatchSize is 0: Input should be greater than or equal to 1"),
     ("runtime.startupTimeout", "9s", 'spec.runtime.startupTimeout is "9s": must be between 10s and 24h'),
     ("batching.maxQueueDelay", "61s", 'spec.batching.maxQueueDelay is "61s": must be between 0us and 1m'),
-    ("traffic.requestTimeout", "9ms", 'spec.traffic.requestTimeout is "9ms": must be between 10ms and 1h'),
-    ("traffic.drain", "2h", 'spec.traffic.drain is "2h": must be between 1s and 1h'),
+    ("traffic.queueTimeout", "9ms", 'spec.traffic.queueTimeout is "9ms": must be between 10ms and 1h'),
+    ("traffic.drainTimeout", "2h", 'spec.traffic.drainTimeout is "2h": must be between 1s and 1h'),
     (
-        "traffic.drain",
+        "traffic.drainTimeout",
         "10",
         (
-            f"spec.traffic.drain is \"10\": String should match pattern '{DURATION}'; write for example 500us, 2ms, 30s, "
+            f"spec.traffic.drainTimeout is \"10\": String should match pattern '{DURATION}'; write for example 500us, 2ms, 30s, "
             "1m30s or 2h"
         ),
     ),

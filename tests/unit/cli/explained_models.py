@@ -192,8 +192,8 @@ SITUATIONS: dict[str, Callable[[], Situation]] = {
         {**SCALED, "minReplicas": 0},
         replicas=0,
         ready=0,
-        verdict=decided(0, 0, "0 replicas: no request for 312 s; idleAfter is 300 s", limited_by=("idle",), parts=(PlanPart("rate", 0, "0 req/s with 5 % headroom at 96.1 per replica needs 0"),), signals=(Signal("requestRate", 0.0, proposal=0, at=AT - 1), Signal("queueDepth", 0.0, at=AT - 1))),
-        changes=(Change(AT, 1, 0, "0 replicas: no request for 300 s; idleAfter is 300 s"),),
+        verdict=decided(0, 0, "0 replicas: no request for 312 s; idleTimeout is 300 s", limited_by=("idle",), parts=(PlanPart("rate", 0, "0 req/s with 5 % headroom at 96.1 per replica needs 0"),), signals=(Signal("requestRate", 0.0, proposal=0, at=AT - 1), Signal("queueDepth", 0.0, at=AT - 1))),
+        changes=(Change(AT, 1, 0, "0 replicas: no request for 300 s; idleTimeout is 300 s"),),
     ),
 }  # fmt: skip
 """By the name of its golden file."""

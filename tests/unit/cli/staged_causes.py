@@ -321,7 +321,7 @@ def _blocked() -> ExplainedResource:
 
 _OFFICE = {"name": "office-hours", "start": "* * * * *", "duration": "10h", "timeZone": "UTC", "minReplicas": 4}
 _NIGHT = {"name": "night", "start": "* * * * *", "duration": "8h", "timeZone": "UTC", "maxReplicas": 2}
-_ZERO = {"minReplicas": 0, "idleAfter": "1m"}
+_ZERO = {"minReplicas": 0, "idleTimeout": "1m"}
 _PULL = {"waiting": {"reason": "ImagePullBackOff", "message": 'Back-off pulling image "localhost/triton:25.01"'}}
 _CREATED = {"waiting": {"reason": "ContainerCreating"}}
 _LOADS = {"running": {"startedAt": "2026-11-22T00:00:00Z"}}

@@ -260,7 +260,7 @@ def changed(path: str, value: Any) -> dict[str, Any]:
         ("batching.maxQueueDelay", "1ms"),
         ("batching.preferredBatchSizes", [4]),
         ("batching.preserveOrdering", True),
-        ("traffic.drain", "31s"),
+        ("traffic.drainTimeout", "31s"),
         ("traffic.balancer", "Service"),
         ("traffic.stickiness", {"header": "x-sequence-id"}),
     ],
@@ -280,7 +280,7 @@ def test_a_changed_ingredient_of_a_server_pod_is_a_new_revision(path: str, value
         ("traffic.balancerReplicas", 1),
         ("traffic.queueLimit", 9),
         ("traffic.sourceShare", 40),
-        ("traffic.requestTimeout", "9s"),
+        ("traffic.queueTimeout", "9s"),
         ("traffic.maxRequestSize", "9Mi"),
         ("traffic.accessLog", "All"),
         ("traffic.tls", {"secretName": "a"}),
@@ -341,13 +341,15 @@ def test_a_pod_without_gpu_requests_none() -> None:
 
 
 def test_memory_is_request_and_limit_and_cpu_a_request() -> None:
-    _, triton = server_pod(runtime={"gpu": {"count": 0}, "resources": {"cpu": "2", "memory": "4Gi"}})
+    _, triton = server_pod(
+        runtime={"gpu": {"count": 0}, "resources": {"requests": {"cpu": "2"}, "limits": {"memory": "4Gi"}}}
+    )
 
     assert triton["resources"] == {"requests": {"cpu": "2", "memory": "4Gi"}, "limits": {"memory": "4Gi"}}
 
 
 def test_a_secret_s_key_reaches_the_environment_by_reference() -> None:
-    entries = [{"name": "A", "value": ""}, {"name": "B", "secretKeyRef": {"name": "s", "key": "k"}}]
+    entries = [{"name": "A", "value": ""}, {"name": "B", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}]
 
     assert server_pod(runtime={"env": entries})[1]["env"][1:] == [
         {"name": "A", "value": ""},
@@ -366,7 +368,7 @@ def test_home_is_a_size_limited_volume_that_triton_may_write_to() -> None:
     assert home.startswith("/halcyon/")
 
 
-@pytest.mark.parametrize("said", [{"value": "/tmp"}, {"secretKeyRef": {"name": "s", "key": "k"}}])
+@pytest.mark.parametrize("said", [{"value": "/tmp"}, {"valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}])
 def test_a_home_that_the_spec_names_is_the_only_one(said: dict[str, Any]) -> None:
     _, triton = server_pod(runtime={"env": [{"name": "A", "value": "a"}, {"name": "HOME", **said}]})
 
@@ -498,10 +500,13 @@ def test_server_lines_are_reserved_for_every_pod_and_as_many_that_drain(most: in
 
 def test_request_timeouts_are_at_least_a_millisecond_and_drain_whole_seconds() -> None:
     plan = balancer.plan(
-        SUBJECT, spec_of(traffic={"requestTimeout": "10ms500us", "drain": "1s1us"}), SITE, (names.SLOT_A,)
+        SUBJECT,
+        spec_of(traffic={"queueTimeout": "10ms500us", "responseTimeout": "10ms500us", "drainTimeout": "1s1us"}),
+        SITE,
+        (names.SLOT_A,),
     )
 
-    assert (plan.request_timeout_ms, plan.drain_ms) == (10, 2000)
+    assert (plan.queue_timeout_ms, plan.drain_ms) == (10, 2000)
 
 
 @given(st.integers(1, 3600))
@@ -526,12 +531,12 @@ def test_exploitable_features_are_closed_at_each_server(balancer: str) -> None:
 
 
 def test_channels_have_an_age_only_where_clients_hold_them() -> None:
-    assert "--grpc-max-connection-age=20000" in server_pod(traffic={"balancer": "Service"})[1]["args"]
+    assert "--grpc-max-connection-age=20000" in server_pod(traffic={"mode": "Direct"})[1]["args"]
     assert not any("age" in a.partition("=")[0] for a in server_pod()[1]["args"])
 
 
 def test_a_stopping_sticky_server_waits_for_all_of_the_drain() -> None:
-    _, triton = server_pod(traffic={"stickiness": {"header": "X-Sequence-ID"}, "drain": "20s"})
+    _, triton = server_pod(traffic={"stickiness": {"header": "X-Sequence-ID"}, "drainTimeout": "20s"})
 
     assert triton["lifecycle"]["preStop"]["exec"]["command"][-1] == "sleep 25"
 

@@ -21,7 +21,8 @@ PLAN = BalancerPlan(
     slots=(Slot("a", "digits-server-a", 100, 4),),
     max_connections=48,
     queue_limit=200,
-    request_timeout_ms=60000,
+    queue_timeout_ms=60000,
+    response_timeout_ms=60000,
     drain_ms=30000,
 )
 SPEC = parse(

@@ -42,7 +42,7 @@ spec:
   model:
     source:
       persistentVolumeClaim: {claimName: models}
-  traffic: {balancer: Service}
+  traffic: {mode: Direct}
 """,
     "gateway": """\
 metadata: {name: digits}
@@ -51,8 +51,9 @@ spec:
     source:
       persistentVolumeClaim: {claimName: models}
   traffic:
-    balancer: Gateway
-    requestTimeout: 1m30s
+    mode: Gateway
+    queueTimeout: 1m30s
+    responseTimeout: 1m30s
     gateway: {name: edge, namespace: infra, http: {hostnames: [a.example.com]}, grpc: {hostnames: [b.example.com]}}
 """,
 }

@@ -15,7 +15,7 @@ from halcyon.api.documents.codec import NOT_A_DOCUMENT, UnknownVersionError, mad
 
 PLAN_KEY = "plan.json"
 """Key of the ConfigMap's data that holds the plan."""
-PLAN_VERSION = 1
+PLAN_VERSION = 2
 
 HAPROXY_MEMORY_MIB = 512
 """Memory limit of the HAProxy container. It determines how much clients may hold of it at once."""

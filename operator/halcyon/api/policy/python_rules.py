@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from halcyon.api.policy.site_policy import NAMESPACE, SitePolicy
 from halcyon.api.spec import Spec
+from halcyon.api.spec.model import SOURCE_KINDS
 
 
 @dataclass(frozen=True)

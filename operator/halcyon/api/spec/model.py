@@ -67,7 +67,7 @@ class Credentials(Documented):
     verifying the server's certificate."""
 
 
-_KINDS = ("configMap", "persistentVolumeClaim", "image", "uri")
+SOURCE_KINDS = ("configMap", "persistentVolumeClaim", "image", "uri")
 _ONLY_URI = ("credentials", "endpoint", "region", "path", "digest", "sizeLimit")
 
 DEFAULT_SIZE_LIMIT = "20Gi"
@@ -112,7 +112,7 @@ class Source(Documented):
 
     rules: ClassVar = (
         exactly_one(
-            *_KINDS,
+            *SOURCE_KINDS,
             where="spec.model.source",
             good="source: {persistentVolumeClaim: {claimName: models, path: resnet50}}",
         ),

@@ -81,7 +81,4 @@ def ignored(traffic: Any) -> list[str]:  # a Traffic; that module imports this o
         for name in fields
         if name not in kept and getattr(traffic, name) != fields[name].get_default(call_default_factory=True)
     ]
-    return [
-        (f"spec.traffic.{name}: ignored with mode {traffic.mode}; set mode: Balancer to use it")
-        for name in named
-    ]
+    return [(f"spec.traffic.{name}: ignored with mode {traffic.mode}; set mode: Balancer to use it") for name in named]

@@ -185,7 +185,10 @@ class EnvFrom(Documented):
 
     rules: ClassVar = (
         exactly_one(
-            "secretRef", "configMapRef", where="an entry of spec.runtime.envFrom", good="{configMapRef: {name: settings}}"
+            "secretRef",
+            "configMapRef",
+            where="an entry of spec.runtime.envFrom",
+            good="{configMapRef: {name: settings}}",
         ),
     )
 

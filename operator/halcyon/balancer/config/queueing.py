@@ -5,7 +5,7 @@
     no server is up                       | the request is held (`hold.lua`)
     queueLimit requests are queued        | 429, gRPC 8
     it would be late at the current rate  | 429, gRPC 8
-    else                                  | a slot's back end, where it is queued for at most requestTimeout
+    else                                  | a slot's back end, where it is queued for at most queueTimeout
 
 HAProxy detects that an HTTP/1.1 client has gone only once its request is on its way to a server. It detects the reset of an HTTP/2
 stream at any time. So an HTTP/1.1 request is held behind a hop: back end `wait_http` leads through a unix socket to front end

@@ -45,7 +45,7 @@ def surplus(view: Scope, spec: Spec) -> list[tuple[Kind, str]]:
 def _download_ports(view: Scope, spec: Spec) -> set[int]:
     """Return the download ports of the spec's source and of the running revisions, whose pods may restart."""
     uri = spec.model.source.uri
-    found = [] if uri is None else [(uri.url, uri.endpoint)]
+    found = [] if uri is None else [(uri, spec.model.source.endpoint)]
     for slot in (names.SLOT_A, names.SLOT_B):
         if (deployment := own(view, kinds.DEPLOYMENT, names.server(view.key.name, slot))) is not None:
             found += server.downloads(deployment["spec"]["template"])

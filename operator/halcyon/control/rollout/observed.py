@@ -66,7 +66,7 @@ class ObservedRollout:
 
     @property
     def surge_timeout_s(self) -> float:
-        """Time that a pod may be unschedulable, spec.rollout.surgeWait in seconds."""
+        """Time that a pod may be unschedulable, spec.rollout.surgeTimeout in seconds."""
         return duration_s(self.spec.rollout.surge_timeout)
 
     def is_due(self, at: float | None) -> bool:
@@ -167,11 +167,11 @@ class ObservedRollout:
         return min(missing, sum(at is not None and self.is_due(at + long_s) for at in waiting))
 
     def patience(self, lack: UnschedulablePod) -> float | None:
-        """Return when it will have lasted for surgeWait; None if its start is unknown."""
+        """Return when it will have lasted for surgeTimeout; None if its start is unknown."""
         return None if lack.since is None else lack.since + self.surge_timeout_s
 
     def lacks_long(self, lack: UnschedulablePod | None) -> bool:
-        """Return whether it has lasted for surgeWait."""
+        """Return whether it has lasted for surgeTimeout."""
         return lack is not None and self.is_due(self.patience(lack))
 
 

@@ -12,7 +12,7 @@ has failed               Rollback    yes                         the one served 
 
 It fails while none of its pods is ready and one of these is true:
 - One of its pods reports that it can't load the model, and fewer pods of other revisions are ready than desired: it fails at once.
-- A pod was removed for it, and it is still unschedulable for surgeWait after that pod is gone.
+- A pod was removed for it, and it is still unschedulable for surgeTimeout after that pod is gone.
 - Its oldest pod is older than the progress deadline, or the Deployment has made no progress for as long. Missing capacity under Surge
   is no reason to fail: waiting does no harm.
 Once one of its pods was ready, the decision is left to a user or to the canary analysis: rolling back is no safer than going on.

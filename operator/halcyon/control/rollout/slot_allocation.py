@@ -73,7 +73,7 @@ def canary_slots(
 ) -> tuple[SlotAllocation, ...]:
     """Return the slots with the canary in the other one. Each of its ready pods takes the place of one in the home slot.
 
-    If the canary is unschedulable for surgeWait, one more pod in the home slot is removed. A canary may have more pods than its step
+    If the canary is unschedulable for surgeTimeout, one more pod in the home slot is removed. A canary may have more pods than its step
     allows, if the spec returned to it or its steps were changed. It keeps them until those in the home slot are ready.
     """
     other = away(at_home)

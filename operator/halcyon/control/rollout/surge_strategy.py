@@ -29,7 +29,7 @@ SURGE = SurgeSettings("Surge", max_surge=1, max_unavailable=0)
 
 
 # strategy   under way with Replace   unschedulable for       pace
-#                                     surgeWait
+#                                     surgeTimeout
 # Surge      -                        -                       Surge
 # Replace    -                        -                       Replace
 # others     yes                      -                       Replace: back and forth would start pods for nothing

@@ -48,7 +48,7 @@ def objectives(
         low: minimum replicas, instead of minReplicas.
         latency_s: from arrival to response, instead of targets.latency.
         utilization: share of a replica's peak rate to plan with if there is no latency objective; 0 to 1.
-        idle_after_s: if `low` is 0, seconds without a request before the model scales to zero; instead of idleAfter.
+        idle_after_s: if `low` is 0, seconds without a request before the model scales to zero; instead of idleTimeout.
         drain_s: time in which a backlog is to be drained.
         start_s: start time of a pod until one was measured.
         largest_seen: rows of the largest batch that pods have run (`largest`). Used if the spec doesn't limit the batch size. A

@@ -1,9 +1,9 @@
 """Scaling to zero: whether a model is idle, and the idle time that it takes.
 
-That time is `idleAfter`, extended if scaling to zero has cost more than it saved. A model at zero saves the GPU time of its
+That time is `idleTimeout`, extended if scaling to zero has cost more than it saved. A model at zero saves the GPU time of its
 replicas. The next request pays for their start: in GPU time, in waiting, and in extra replicas that drain the backlog. If the
 start took more GPU time than zero has saved, the next timeout is 1.5 times what would have been enough this time. If it took
-25 % or less, the timeout halves, down to `idleAfter`.
+25 % or less, the timeout halves, down to `idleTimeout`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from halcyon.scaling.planner.forecast.arrival_rate import ArrivalRate
 from halcyon.scaling.planner.reading import Objectives, Reading
 
 MAX_TIMEOUT_S = 1800.0
-"""Maximum learnt timeout (`scale_down_hold.MAX_HOLD_S` is the same, for the same reason). A longer `idleAfter` is used as it
+"""Maximum learnt timeout (`scale_down_hold.MAX_HOLD_S` is the same, for the same reason). A longer `idleTimeout` is used as it
 is."""
 _ENOUGH = 1.5
 """Factor on the timeout that would have been enough: people and timers return after similar intervals, not the same ones."""
@@ -63,19 +63,19 @@ def idle_reason(
     quiet = _quiet_s(now, arrivals)
     if quiet < timeout.wait_s(after):
         return None
-    return f"no request for {quiet:.0f} s; idleAfter is {after:.0f} s"
+    return f"no request for {quiet:.0f} s; idleTimeout is {after:.0f} s"
 
 
 def extended_idle_reason(
     now: float, objectives: Objectives, reading: Reading, arrivals: ArrivalRate, timeout: IdleTimeout
 ) -> str | None:
-    """Return why there are replicas although no request came for `idleAfter`, or None if that isn't so."""
+    """Return why there are replicas although no request came for `idleTimeout`, or None if that isn't so."""
     after, quiet = objectives.idle_after_s, _quiet_s(now, arrivals)
     if objectives.low > 0 or after is None or reading.inflight or quiet < after:
         return None
     wait_s = timeout.wait_s(after)
     return (
-        f"no request for {quiet:.0f} s, idleAfter is {after:.0f} s; the last start cost more GPU time than zero replicas had saved, so the next "
+        f"no request for {quiet:.0f} s, idleTimeout is {after:.0f} s; the last start cost more GPU time than zero replicas had saved, so the next "
         f"scale to zero is after {wait_s:.0f} s"
     )
 

@@ -21,7 +21,8 @@ PLANS = st.builds(
     slots=st.lists(st.builds(Slot, st.text(), st.text(), st.integers(0, 256), COUNTS), max_size=3).map(tuple),
     max_connections=COUNTS,
     queue_limit=COUNTS,
-    request_timeout_ms=COUNTS,
+    queue_timeout_ms=COUNTS,
+    response_timeout_ms=COUNTS,
     drain_ms=COUNTS,
     collector=st.none() | st.builds(CollectorAddress, st.text(), st.integers(1, 65535), st.text(), st.text()),
 )

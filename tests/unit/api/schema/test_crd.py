@@ -161,7 +161,7 @@ def test_a_rule_names_the_mistake() -> None:
 def test_replicas_have_a_default_so_that_scale_can_always_be_read() -> None:
     assert VERSION["subresources"]["scale"] == {
         "specReplicasPath": ".spec.replicas",
-        "statusReplicasPath": ".status.replicas.total",
+        "statusReplicasPath": ".status.replicas",
         "labelSelectorPath": ".status.selector",
     }
     assert ROOT["properties"]["spec"]["properties"]["replicas"]["default"] == 1

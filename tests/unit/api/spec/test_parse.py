@@ -24,7 +24,11 @@ def test_the_least_spec_has_every_default() -> None:
 
     assert spec == Spec.model_validate(document())
     assert (spec.replicas, spec.runtime.gpu.count, spec.runtime.shared_memory) == (1, 1, "256Mi")
-    assert (spec.runtime.startup_timeout, spec.traffic.drain, spec.traffic.request_timeout) == ("10m", "30s", "1m")
+    assert (spec.runtime.startup_timeout, spec.traffic.drainTimeout, spec.traffic.request_timeout) == (
+        "10m",
+        "30s",
+        "1m",
+    )
     assert (spec.traffic.balancer_replicas, spec.traffic.queue_limit) == (2, 200)
     assert spec.batching is None
     assert spec.scaling is None

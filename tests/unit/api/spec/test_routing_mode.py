@@ -21,22 +21,22 @@ def spec(balancer: str, traffic: dict[str, Any] | None = None, **fields: Any) ->
         (
             {"scaling": {"minReplicas": 0, "maxReplicas": 2}},
             (
-                "spec.scaling.minReplicas is 0 but spec.traffic.balancer is Service: only HAProxy balancers "
-                "hold requests while a model scales up from zero; set minReplicas: 1 or balancer: HAProxy"
+                "spec.scaling.minReplicas is 0 but spec.traffic.mode is Service: only HAProxy balancers "
+                "hold requests while a model scales up from zero; set minReplicas: 1 or mode: Balancer"
             ),
         ),
         (
             {"rollout": {"strategy": "Canary"}},
             (
-                "spec.rollout.strategy is Canary but spec.traffic.balancer is Service: a Service cannot "
-                "split traffic between revisions; set strategy: Auto or balancer: HAProxy"
+                "spec.rollout.strategy is Canary but spec.traffic.mode is Service: a Service cannot "
+                "split traffic between revisions; set strategy: Auto or mode: Balancer"
             ),
         ),
         (
-            {"traffic": {"balancer": "Service", "stickiness": {"header": "x-user"}}},
+            {"traffic": {"mode": "Direct", "stickiness": {"header": "x-user"}}},
             (
-                "spec.traffic.stickiness is set but spec.traffic.balancer is Service: only HAProxy balancers "
-                "route by header; set balancer: HAProxy or remove stickiness"
+                "spec.traffic.stickiness is set but spec.traffic.mode is Service: only HAProxy balancers "
+                "route by header; set mode: Balancer or remove stickiness"
             ),
         ),
     ],
@@ -47,15 +47,15 @@ def test_features_of_a_balancer_are_refused_without_one(fields: dict[str, Any], 
         parse("digits", document)
 
     assert said in str(refused.value)
-    assert parse("digits", {**document, "traffic": {**document["traffic"], "balancer": "HAProxy"}})
+    assert parse("digits", {**document, "traffic": {**document["traffic"], "mode": "Balancer"}})
 
 
 def test_fields_that_only_a_balancer_follows_are_reported_as_ineffective() -> None:
-    said = {"balancerReplicas": 3, "queueLimit": 9, "requestTimeout": "9s", "drain": "9s"}
+    said = {"balancerReplicas": 3, "queueLimit": 9, "queueTimeout": "9s", "responseTimeout": "9s", "drainTimeout": "9s"}
     ignored = defaults.ignored(parse("digits", spec("Service", said)))
 
     assert {text.partition(":")[0] for text in ignored} == {
-        "spec.traffic.balancerReplicas", "spec.traffic.queueLimit", "spec.traffic.requestTimeout",
+        "spec.traffic.balancerReplicas", "spec.traffic.queueLimit", "spec.traffic.queueTimeout", "spec.traffic.responseTimeout",
     }  # fmt: skip
     assert defaults.ignored(parse("digits", spec("HAProxy", said))) == ()
     assert defaults.ignored(parse("digits", spec("Service"))) == ()

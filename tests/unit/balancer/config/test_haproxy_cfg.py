@@ -22,7 +22,8 @@ PLAN = BalancerPlan(
     slots=(Slot("a", "digits-server-a", 100, 4),),
     max_connections=48,
     queue_limit=200,
-    request_timeout_ms=60000,
+    queue_timeout_ms=60000,
+    response_timeout_ms=60000,
     drain_ms=30000,
 )
 TWO = replace(PLAN, slots=(Slot("a", "digits-server-a", 90, 3), Slot("b", "digits-server-b", 10, 2)))
@@ -36,8 +37,15 @@ TWO = replace(PLAN, slots=(Slot("a", "digits-server-a", 90, 3), Slot("b", "digit
         replace(TWO, slots=(Slot("a", "x", 0, 3), Slot("b", "y", 256, 2))),
         replace(TWO, slots=(Slot("a", "x", 7, 3), Slot("b", "y", 0, 2))),
         replace(PLAN, model="Resnet_50.v2-x"),
-        replace(PLAN, queue_limit=100000, request_timeout_ms=3600000, drain_ms=3600000, max_connections=100000),
-        replace(PLAN, request_timeout_ms=10, drain_ms=1000, max_connections=1, queue_limit=1),
+        replace(
+            PLAN,
+            queue_limit=100000,
+            queue_timeout_ms=3600000,
+            response_timeout_ms=3600000,
+            drain_ms=3600000,
+            max_connections=100000,
+        ),
+        replace(PLAN, queue_timeout_ms=10, response_timeout_ms=10, drain_ms=1000, max_connections=1, queue_limit=1),
         replace(PLAN, slots=(Slot("a", "x", 1, 1024),)),
         replace(PLAN, source_share=50),
         replace(PLAN, max_request_bytes=2**30),

@@ -17,7 +17,8 @@ PLAN = BalancerPlan(
     slots=(Slot("a", "digits-server-a", 100, 8),),
     max_connections=48,
     queue_limit=200,
-    request_timeout_ms=60000,
+    queue_timeout_ms=60000,
+    response_timeout_ms=60000,
     drain_ms=30000,
 )
 ROLLING = replace(PLAN, slots=tuple(Slot(name, "x", 50, 2048) for name in ("a", "b")))

@@ -29,7 +29,7 @@ SAYS = {
     "no-gpu": r"3 of 5 ready, 2 unschedulable.*3 Insufficient nvidia.com/gpu",
     "paused": r"2 replicas, paused \(load test until noon\); 5 desired",
     "recommend": r"2 replicas; 5 recommended: 400 req/s",
-    "idle-at-zero": r"0 replicas, .*no request for \d+ s; idleAfter is 60 s",
+    "idle-at-zero": r"0 replicas, .*no request for \d+ s; idleTimeout is 60 s",
     "waking": r"1 replica, .*waking from zero: 1 pulling.*0 -> 1",
     "backlog": r"\d replicas, as desired: \d+ waiting to drain in 10 s needs \d.*\* backlog",
     "forecast": r"4 replicas, as desired: rising to 28\d(\.\d)? req/s in 60 s needs 4.*\* trend",

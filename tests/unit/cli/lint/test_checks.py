@@ -45,7 +45,7 @@ def test_a_valid_manifest_has_no_findings() -> None:
     [
         (GOOD + "  replicas: '2'\n", 9, 'spec.replicas is "2": Input should be a valid integer'),
         (GOOD + "  replicas: 2\n  trafic: {}\n", 10, "spec.trafic is not a field; did you mean traffic?"),
-        (GOOD + "  rollout:\n    xyz: 1\n", 10, "spec.rollout.xyz is not a field; the fields are strategy, surgeWait, onFailure, canary"),
+        (GOOD + "  rollout:\n    xyz: 1\n", 10, "spec.rollout.xyz is not a field; the fields are strategy, surgeTimeout, onFailure, canary"),
         (GOOD + "  runtime:\n    env:\n      - {name: A, valu: b}\n", 11, "spec.runtime.env[0].valu is not a field; did you mean value?"),
         (GOOD + "  scaling:\n    minReplicas: 9\n    maxReplicas: 4\n", 10, "spec.scaling.minReplicas is 9 and must not be above"),
         (GOOD + "  runtime:\n    env:\n      - {name: A, value: b}\n      - {name: 1bad, value: b}\n", 12, 'spec.runtime.env[1].name is "1bad"'),

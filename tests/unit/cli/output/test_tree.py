@@ -108,7 +108,7 @@ def test_the_list_and_top_are_those_of_the_golden_files() -> None:
     for name, situation in (("bert", "rising"), ("digits", "fixed"), ("whisper", "paused")):
         model = SITUATIONS[situation]().resource()
         model["metadata"] |= {"name": name, "creationTimestamp": "2025-12-24T08:00:00Z"}
-        model["status"]["endpoints"]["http"] = f"http://{name}.team.svc:8000"
+        model["status"]["address"]["url"] = f"http://{name}.team.svc:8000"
         models.append(model)
     rows = [model_rows.build_row(model) for model in models]
     head, cells = model_rows.list_table(rows, AT, wide=False, all_namespaces=False)

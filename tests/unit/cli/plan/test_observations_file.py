@@ -162,15 +162,15 @@ def test_options_override_the_resource_on_trial(desk: Desk) -> None:
     )
     last = json.loads(out)["decisions"][-1]
     assert last["desired"] == 0
-    assert "idleAfter is 30 s" in last["summary"]
+    assert "idleTimeout is 30 s" in last["summary"]
 
 
 def test_latency_and_idle_after_are_those_of_the_resource(desk: Desk) -> None:
-    targets = "{minReplicas: 0, maxReplicas: 8, idleAfter: 20s, targets: {latency: 1s}}"
+    targets = "{minReplicas: 0, maxReplicas: 8, idleTimeout: 20s, targets: {latency: 1s}}"
     model = desk.file("own.yaml", MODEL.replace("{minReplicas: 1, maxReplicas: 8}", targets))
     last = json.loads(desk.run(QUIET, "-o", "json", model=model)[1])["decisions"][-1]
     assert last["desired"] == 0
-    assert "idleAfter is 20 s" in last["summary"]
+    assert "idleTimeout is 20 s" in last["summary"]
 
     busy = readings(*[15.0] * 60)
     tight = json.loads(desk.run(busy, "-o", "json", model=model)[1])["decisions"][-1]["desired"]
@@ -182,7 +182,7 @@ def test_a_trial_minimum_of_0_goes_to_0_after_the_default_time(desk: Desk) -> No
     record = [{**r, "inflight": 0} for r in readings(5.0, 5.0, *[0.0] * 302)]
     decisions = json.loads(desk.run(record, "-o", "json", "--min", "0")[1])["decisions"]
     assert decisions[298]["desired"] > 0
-    assert "idleAfter is 300 s" in decisions[-1]["summary"]
+    assert "idleTimeout is 300 s" in decisions[-1]["summary"]
     assert decisions[-1]["desired"] == 0
 
 

@@ -128,7 +128,9 @@ def test_scale_is_no_way_to_the_gpus_of_others() -> None:
 
 
 def test_the_operator_s_own_key_is_given_to_no_model() -> None:
-    asked = {"runtime": {"env": [{"name": "A", "secretKeyRef": {"name": "halcyon-tls", "key": "tls.key"}}]}}
+    asked = {
+        "runtime": {"env": [{"name": "A", "valueFrom": {"secretKeyRef": {"name": "halcyon-tls", "key": "tls.key"}}}]}
+    }
     here, elsewhere = (replace(SITE, own_secret=f"{namespace}/halcyon-tls") for namespace in ("team", "system"))
 
     denied = make(scope_of(asked, site=here)).acceptance

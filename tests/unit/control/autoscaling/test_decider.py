@@ -244,7 +244,7 @@ def test_a_model_without_schedules_causes_no_lookup(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_model_learnt_by_rules_does_not_go_to_zero_by_them() -> None:
-    model = Model(replicas=1, minReplicas=0, idleAfter="1h")
+    model = Model(replicas=1, minReplicas=0, idleTimeout="1h")
     for _ in range(60):
         # A request that takes long: it has left the queue, and no batch has ended.
         made = model.hear(1, inflight=1)

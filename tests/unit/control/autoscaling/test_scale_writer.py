@@ -412,7 +412,7 @@ def test_the_first_request_wakes_a_model_at_zero_within_a_tick() -> None:
 
 def test_a_model_goes_to_zero_after_its_idle_time_and_not_before() -> None:
     async def scenario(world: OperatorReplica) -> None:
-        world.model(replicas=1, minReplicas=0, idleAfter="2m")
+        world.model(replicas=1, minReplicas=0, idleTimeout="2m")
         async with Running(world.scaler):
             await world.load(16, 30)
             quiet = world.time() - 1  # the last record with requests

@@ -12,7 +12,7 @@ from halcyon.kube import kinds
 from tests.unit.control.scope_builders import applied_children, conflicting_object, scope_of
 from tests.unit.render.rendered import WALLED
 
-DIRECT = {"traffic": {"balancer": "Service"}}
+DIRECT = {"traffic": {"mode": "Direct"}}
 AROUND_BALANCERS = (kinds.NETWORK_POLICY, "digits-balancer")
 
 

@@ -12,7 +12,7 @@ from halcyon.kube import kinds
 from halcyon.kube.kinds import Kind
 from tests.unit.control.scope_builders import applied_children, scope_of
 
-SERVICE = {"traffic": {"balancer": "Service"}}
+SERVICE = {"traffic": {"mode": "Direct"}}
 BESIDE = {kind: (kind, "digits-balancer") for kind in (kinds.DEPLOYMENT, kinds.PDB, kinds.ROLE, kinds.ROLE_BINDING)}
 IDENTITY = (kinds.SERVICE_ACCOUNT, "digits-balancer")
 HEADLESS = (kinds.SERVICE, "digits-headless")

@@ -75,7 +75,7 @@ STRATEGIES = st.sampled_from(["Auto", "Surge", "Replace"])
 def test_no_more_than_the_strategy_allows_goes_in_any_order_of_events(
     strategy: str, count: int, spare: int, loads: bool, turns: list[str]
 ) -> None:
-    cluster = served(room=count + spare, count=count, strategy=strategy, surgeWait="1m")
+    cluster = served(room=count + spare, count=count, strategy=strategy, surgeTimeout="1m")
     first, asked = cluster.applied[-1], cluster.key(**OTHER)
     if not loads:
         cluster.bad.add(asked)
@@ -107,7 +107,7 @@ def test_no_more_than_the_strategy_allows_goes_in_any_order_of_events(
 
 
 def test_auto_surges_until_capacity_is_missing_for_surge_wait() -> None:
-    cluster, _ = under_way(surgeWait="30s")
+    cluster, _ = under_way(surgeTimeout="30s")
 
     assert decided(cluster).pace.strategy == "Surge"
     assert decided(cluster).again_s == 30
@@ -121,7 +121,7 @@ def test_auto_surges_until_capacity_is_missing_for_surge_wait() -> None:
 
 
 def test_auto_that_replaces_continues_when_capacity_returns() -> None:
-    cluster, _ = under_way(surgeWait="30s")
+    cluster, _ = under_way(surgeTimeout="30s")
     cluster.now += 30
     cluster.operate()
     cluster.room = 9
@@ -131,10 +131,10 @@ def test_auto_that_replaces_continues_when_capacity_returns() -> None:
 
 
 def test_a_change_to_surge_keeps_the_pods_from_then_on() -> None:
-    cluster, _ = under_way(surgeWait="30s")
+    cluster, _ = under_way(surgeTimeout="30s")
     cluster.now += 30
     cluster.operate()
-    cluster.spec["rollout"] = {"strategy": "Surge", "surgeWait": "30s"}
+    cluster.spec["rollout"] = {"strategy": "Surge", "surgeTimeout": "30s"}
 
     assert decided(cluster).pace.strategy == "Surge"
     assert not decided(cluster).record.replacing
@@ -242,7 +242,7 @@ def test_the_deployment_s_own_clock_counts_where_pods_come_and_go() -> None:
 @pytest.mark.parametrize("strategy", ["Surge", "Canary", "Auto"])
 @pytest.mark.parametrize("refused", [False, True])
 def test_the_deadline_begins_when_capacity_is_there(strategy: str, *, refused: bool) -> None:
-    cluster = served(room=2, count=2, strategy=strategy, surgeWait="3h")
+    cluster = served(room=2, count=2, strategy=strategy, surgeTimeout="3h")
     asked = cluster.key(**OTHER)
     cluster.bad.add(asked)
     for act in (cluster.operate, cluster.control, cluster.control, cluster.schedule):

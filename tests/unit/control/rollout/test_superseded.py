@@ -129,7 +129,7 @@ def test_replicas_are_followed_while_a_superseded_canary_goes(count: int, stays:
 def test_the_wait_for_capacity_begins_when_pods_are_evicted(lost: str) -> None:
     cluster, _, _ = half()
     request_spec(cluster, "other")
-    cluster.spec["rollout"] = {**cluster.spec["rollout"], "strategy": "Auto", "surgeWait": "2s"}
+    cluster.spec["rollout"] = {**cluster.spec["rollout"], "strategy": "Auto", "surgeTimeout": "2s"}
     for act in (cluster.operate, cluster.control, cluster.schedule):
         act()
     cluster.now += 3

@@ -41,7 +41,7 @@ def route(
 ) -> Object:
     document = {
         "model": {"source": {"persistentVolumeClaim": {"claimName": "m"}}, "name": model},
-        "traffic": {"balancer": "Gateway", "gateway": asked},
+        "traffic": {"mode": "Gateway", "gateway": asked},
     }
     spec, subject = parse(name, document), Subject(namespace, name, f"uid-of-{name}")
     where = spec.traffic.gateway
@@ -113,7 +113,7 @@ def test_a_route_is_of_its_model_and_at_its_gateways() -> None:
 def served(*beside: Object) -> Scope:
     """`digits`, whose routes its Gateway has taken, and others at that Gateway."""
     asked = gateway(grpc={"hostnames": ["grpc.example.com"]})
-    before = scope_of({"traffic": {"balancer": "Gateway", "gateway": asked}}, gateway_api=True)
+    before = scope_of({"traffic": {"mode": "Gateway", "gateway": asked}}, gateway_api=True)
     planned = make(before)
     assert planned.target is not None
     children = applied_children(before)

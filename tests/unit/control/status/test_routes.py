@@ -53,7 +53,7 @@ def conditions(now: Scope) -> dict[str, tuple[str, str, str]]:
     [
         (served(gateway_api=False), ("False", "GatewayAPIMissing")),
         (
-            scope_of({"traffic": {"balancer": "Gateway", "gateway": EDGE}}, gateway_api=True),
+            scope_of({"traffic": {"mode": "Gateway", "gateway": EDGE}}, gateway_api=True),
             ("Unknown", "RoutesPending"),
         ),
         (served(), ("Unknown", "RoutesPending")),

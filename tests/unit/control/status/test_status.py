@@ -242,7 +242,7 @@ def test_pods_that_cannot_be_created_are_reported_in_the_api_servers_words() -> 
         (deployed(balancers=2), ("True", "BalancerReady")),
         (deployed(balancers=1), ("True", "BalancerReady")),
         (deployed(balancers=0), ("False", "BalancerNotReady")),
-        (deployed({"traffic": {"balancer": "Service"}}), ("True", "NoBalancer")),
+        (deployed({"traffic": {"mode": "Direct"}}), ("True", "NoBalancer")),
         (scope_of(), ("Unknown", "Unknown")),
     ],
 )
@@ -414,19 +414,19 @@ def test_a_field_without_effect_is_named(scaling: dict[str, Any], fields: list[s
     assert re.findall(r"(?:^|; )(spec\.[a-zA-Z.]+):", message) == fields
 
 
-LATE = {"batching": {"maxQueueDelay": "1s"}, "traffic": {"requestTimeout": "1s"}}
+LATE = {"batching": {"maxQueueDelay": "1s"}, "traffic": {"queueTimeout": "1s", "responseTimeout": "1s"}}
 
 
 @pytest.mark.parametrize(
     ("spec", "fields"),
     [
-        ({"batching": {"maxQueueDelay": "999ms"}, "traffic": {"requestTimeout": "1s"}}, []),
-        ({"traffic": {"requestTimeout": "10ms"}}, []),
-        (LATE, ["spec.traffic.requestTimeout is 1s"]),
-        (LATE | {"traffic": {"requestTimeout": "1s", "balancer": "Service"}}, []),
+        ({"batching": {"maxQueueDelay": "999ms"}, "traffic": {"queueTimeout": "1s", "responseTimeout": "1s"}}, []),
+        ({"traffic": {"queueTimeout": "10ms", "responseTimeout": "10ms"}}, []),
+        (LATE, ["spec.traffic.responseTimeout is 1s"]),
+        (LATE | {"traffic": {"queueTimeout": "1s", "responseTimeout": "1s", "mode": "Direct"}}, []),
         (
             LATE | {"scaling": {"maxReplicas": 4, "targets": {"latency": "500ms"}}},
-            ["spec.traffic.requestTimeout is 1s", "spec.scaling.targets.latency is 500ms"],
+            ["spec.traffic.responseTimeout is 1s", "spec.scaling.targets.latency is 500ms"],
         ),
     ],
     ids=["shorter", "no delay", "as long", "a limit that nobody follows", "both"],
@@ -454,7 +454,7 @@ def test_a_batch_delay_beyond_the_request_timeout_causes_a_warning(spec: dict[st
         (deployed(refused="no"), ("False", "Forbidden")),
         (scope_of(), ("Unknown", "Unknown")),
         (deployed(balancers=0), ("False", "BalancerNotReady")),
-        (deployed({"traffic": {"balancer": "Service"}}), ("True", "Ready")),
+        (deployed({"traffic": {"mode": "Direct"}}), ("True", "Ready")),
         (deployed({"replicas": 0}, ready=0), ("True", "ScaledToZero")),
         (deployed(), ("True", "Ready")),
         (deployed({"replicas": 3}, ready=1, starting=2), ("True", "Ready")),
@@ -640,7 +640,7 @@ def test_the_selector_and_the_addresses_are_those_of_the_children() -> None:
     assert made["selector"] == "serving.halcyon.dev/model-deployment=digits,app.kubernetes.io/component=server"
     assert made["endpoints"] == {"http": "http://digits.team.svc:8000", "grpc": "digits.team.svc:8001"}
     secured = of(deployed({"traffic": {"tls": {"secretName": "digits-tls"}}}))
-    assert secured["endpoints"]["http"] == "https://digits.team.svc:8000"
+    assert secured["address"]["url"] == "https://digits.team.svc:8000"
     assert made["runtimeImage"] == "localhost/tritonserver-cpu:24.10"
 
 

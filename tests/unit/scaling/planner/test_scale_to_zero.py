@@ -231,7 +231,7 @@ def test_the_plan_explains_a_longer_idle_time() -> None:
     made = model.quiet(80)
     assert made.count >= 1
     assert limits(made) == ["hold"]
-    assert "idleAfter is 60 s; the last start cost more GPU time than zero replicas had saved" in made.describe()
+    assert "idleTimeout is 60 s; the last start cost more GPU time than zero replicas had saved" in made.describe()
 
 
 def test_a_late_return_changes_nothing() -> None:
