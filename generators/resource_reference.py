@@ -61,7 +61,7 @@ spec:
       - name: registry
     gpu:
       count: 2
-      resourceName: nvidia.com/gpu
+      resourceName: nvidia.com/mig-3g.40gb
     resources:
       requests:
         cpu: 1500m

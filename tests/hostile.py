@@ -122,7 +122,7 @@ def _claim(claim: str, **more: Any) -> Document:
 
 
 def _url(url: str, **more: Any) -> Attempt:
-    return bad(CLAIM, {"uri": url, **more}, _MATCH, f"uri.{next(iter(more), 'url')} is")
+    return bad(CLAIM, {"uri": url, **more}, _MATCH, f"spec.model.source.{next(iter(more), 'uri')} is")
 
 
 def _deep(levels: int) -> Document:
@@ -163,9 +163,9 @@ ROWS: tuple[Row, ...] = (
     )),
     Row(6, "a Secret of another namespace", (
         bad("runtime.env", [{"name": "A", "valueFrom": {"secretKeyRef": {"name": "x", "key": "k", "namespace": "kube-system"}}}],
-            'unknown field "spec.runtime.env[0].secretKeyRef.namespace"', "spec.runtime.env[0].secretKeyRef.namespace is not a field"),
+            'unknown field "spec.runtime.env[0].valueFrom.secretKeyRef.namespace"', "spec.runtime.env[0].valueFrom.secretKeyRef.namespace is not a field"),
         bad("runtime.env", [{"name": "A", "valueFrom": {"secretKeyRef": {"name": "kube-system/x", "key": "k"}}}], _MATCH,
-            "spec.runtime.env[0].secretKeyRef.name is"),
+            "spec.runtime.env[0].valueFrom.secretKeyRef.name is"),
         bad("traffic.tls", {"secretName": "kube-system/x"}, _MATCH, "spec.traffic.tls.secretName is"),
     )),
     Row(7, "the operator's own key", (
@@ -240,7 +240,9 @@ ROWS: tuple[Row, ...] = (
         bad("runtime.env", [{"name": "A", "value": "1"}, {"name": "A", "value": "2"}], "Duplicate value", "name A is listed more than once"),
         bad("runtime.env", [{"name": f"A{n}", "value": "1"} for n in range(10_000)], "must have at most 64 items"),
     )),
-    Row(28, "variables of a whole Secret", (unknown("runtime.envFrom", [{"secretRef": {"name": "models-x"}}]),)),
+    Row(28, "variables of a whole Secret of others", (
+        both("runtime.envFrom", [{"secretRef": {"name": "others"}}], "spec refers to the Secrets others, which this site does not allow"),
+    )),
     Row(29, "a minimum above the maximum", (
         both("scaling", {"minReplicas": 5, "maxReplicas": 2}, "spec.scaling.minReplicas is 5 and must not be above spec.scaling.maxReplicas, which is 2"),
     )),
@@ -279,7 +281,7 @@ ROWS: tuple[Row, ...] = (
         "tests/unit/control/status/test_status.py::test_a_batch_delay_beyond_the_request_timeout_causes_a_warning",
     ), why="a wait that is allowed and longer than requests live is taken with a warning"),
     Row(38, "a GPU's target without a GPU", (
-        both("scaling", {"maxReplicas": 2, "targets": {"gpuUtilization": 80}}, "spec.scaling.targets.gpuUtilization is set but spec.runtime.gpu.count is 0"),
+        both("scaling", {"maxReplicas": 2, "targets": {"gpuUtilization": 80}}, "spec.scaling.targets.gpuUtilization is set but the model has no GPU to measure"),
     )),
     Row(39, "parts of GPUs, and several kinds of them", (
         bad("runtime.gpu", {"count": 0.5}, "spec.runtime.gpu.count"),

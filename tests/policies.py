@@ -67,7 +67,7 @@ LIMITS: Final[dict[str, tuple[Any, Document, list[str], Document]]] = {
         ["s3://models/{namespace}", "https://models.example.com"],
         document("model.source", {"uri": "s3://models-of-others/team/a"}),
         [
-            "url is s3://models-of-others/team/a",
+            "uri is s3://models-of-others/team/a",
             "allowed prefixes: s3://models/{namespace}, https://models.example.com",
         ],
         document("model.source", {"uri": "https://models.example.com/a.tar.gz"}),

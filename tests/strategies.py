@@ -22,10 +22,10 @@ from halcyon.api.spec import Spec
 from halcyon.api.spec.batching import Batching
 from halcyon.api.spec.exposure import Service
 from halcyon.api.spec.gateway import Gateway
-from halcyon.api.spec.model import Source, UriSource, Versions
+from halcyon.api.spec.model import Source, Versions
 from halcyon.api.spec.parse import parse
 from halcyon.api.spec.rollout import Canary
-from halcyon.api.spec.runtime import EnvVar, Runtime, Toleration
+from halcyon.api.spec.runtime import RESERVED_ENV, EnvFrom, EnvVar, EnvVarSource, Resources, Runtime, Toleration
 from halcyon.api.spec.scaling import Scaling, Schedule
 from halcyon.api.spec.traffic import Traffic
 from halcyon.api.types import NAME_PATTERN, ListMap, ListSet, Quantity, Rule, StringRules, quantity
@@ -158,15 +158,20 @@ def _one_of(*names: str) -> Callable[[Document, Any], Document]:
     return repair
 
 
+_DOWNLOAD = ("credentials", "endpoint", "region", "path", "digest", "sizeLimit")
+
+
 def _source(document: Document, chance: Any) -> Document:
-    kept = _one_of("configMap", "persistentVolumeClaim", "image", "uri")(document, chance)
-    return kept or {"persistentVolumeClaim": {"claimName": "models"}}
-
-
-def _uri(document: Document, _: Any) -> Document:
-    bucket = document["url"].startswith("s3://")
-    kept = {k: v for k, v in document.items() if k not in ({"path", "sha256"} if bucket else {"endpoint", "region"})}
-    return kept if bucket or "sha256" in kept else {**kept, "sha256": "0" * 64}
+    """With one kind of source, and the fields of a download that fit it."""
+    kind = _one_of("configMap", "persistentVolumeClaim", "image", "uri")(
+        {k: v for k, v in document.items() if k not in _DOWNLOAD}, chance
+    ) or {"persistentVolumeClaim": {"claimName": "models"}}
+    if "uri" not in kind:
+        return kind
+    bucket = kind["uri"].startswith("s3://")
+    wrong = {"path", "digest"} if bucket else {"endpoint", "region"}
+    kept = kind | {k: v for k, v in document.items() if k in _DOWNLOAD and k not in wrong}
+    return kept if bucket or "digest" in kept else {**kept, "digest": "sha256:" + "0" * 64}
 
 
 def _versions(document: Document, chance: Any) -> Document:
@@ -174,10 +179,28 @@ def _versions(document: Document, chance: Any) -> Document:
 
 
 def _env(document: Document, chance: Any) -> Document:
-    kept = _one_of("value", "secretKeyRef")(document, chance)
-    if kept["name"].startswith(("LD_", "NVIDIA_", "CUDA_", "KUBERNETES_", "AIP_", "PYTHON")):
+    kept = _one_of("value", "valueFrom")(document, chance)
+    if kept["name"].startswith(RESERVED_ENV):
         kept["name"] = "X"
     return kept if len(kept) == 2 else {**kept, "value": "x"}
+
+
+def _env_source(document: Document, chance: Any) -> Document:
+    kept = _one_of("secretKeyRef", "configMapKeyRef", "fieldRef")(document, chance)
+    return kept or {"fieldRef": {"fieldPath": "metadata.name"}}
+
+
+def _env_from(document: Document, chance: Any) -> Document:
+    kept = _one_of("secretRef", "configMapRef")(document, chance)
+    return kept if set(kept) - {"prefix"} else {**kept, "configMapRef": {"name": "settings"}}
+
+
+def _resources(document: Document, _: Any) -> Document:
+    requests, limits = document.get("requests", {}), document.get("limits", {})
+    for name in requests.keys() & limits.keys():
+        if quantity(requests[name]) > quantity(limits[name]):
+            requests[name] = limits[name]
+    return document
 
 
 def _toleration(document: Document, _: Any) -> Document:
@@ -208,25 +231,27 @@ def _schedule(document: Document, chance: Any) -> Document:
 
 
 def _runtime(document: Document, _: Any) -> Document:
-    memory = (document.get("resources") or {}).get("memory")
+    memory = document.get("resources", {}).get("limits", {}).get("memory")
     if memory is None or quantity(document.get("sharedMemory", "256Mi")) < quantity(memory):
         return document
-    return {**document, "resources": {**document["resources"], "memory": "64Gi"}, "sharedMemory": "1Gi"}
+    limits = {**document["resources"]["limits"], "memory": "2Ti"}
+    return {**document, "resources": {**document["resources"], "limits": limits}, "sharedMemory": "1Gi"}
 
 
 def _spec(document: Document, _: Any) -> Document:
-    if document.get("traffic", {}).get("balancer", "HAProxy") != "HAProxy":
+    if document.get("traffic", {}).get("mode", "Balancer") != "Balancer":
         document = copy.deepcopy(document)
-        if document["traffic"]["balancer"] == "Gateway":
+        if document["traffic"]["mode"] == "Gateway":
             document["traffic"].setdefault("gateway", {"name": "edge"})
         else:
             document["traffic"].pop("gateway", None)
         if document.get("scaling", {}).get("minReplicas") == 0:
-            document["traffic"]["balancer"] = "HAProxy"
-        if document["traffic"]["balancer"] == "Service" and document.get("rollout", {}).get("strategy") == "Canary":
+            document["traffic"]["mode"] = "Balancer"
+        if document["traffic"]["mode"] == "Direct" and document.get("rollout", {}).get("strategy") == "Canary":
             document["rollout"]["strategy"] = "Surge"
         document["traffic"].pop("stickiness", None)
-    if document.get("runtime", {}).get("gpu", {}).get("count", 1) or "scaling" not in document:
+    gpu = document.get("runtime", {}).get("gpu")
+    if (gpu is not None and gpu.get("count", 1)) or "scaling" not in document:
         return document
     targets = {k: v for k, v in document["scaling"].get("targets", {}).items() if k != "gpuUtilization"}
     return {**document, "scaling": {**document["scaling"], "targets": targets}}
@@ -241,7 +266,7 @@ def _service(document: Document, _: Any) -> Document:
 
 
 def _traffic(document: Document, _: Any) -> Document:
-    secured = {"tls", "apiKeys"} if document.get("balancer", "HAProxy") != "HAProxy" else set()
+    secured = {"tls", "apiKeys"} if document.get("mode", "Balancer") != "Balancer" else set()
     return {k: v for k, v in document.items() if k not in secured}
 
 
@@ -259,9 +284,11 @@ def _gateway(document: Document, _: Any) -> Document:
 
 _REPAIRS: dict[type[BaseModel], Callable[[Document, Any], Document]] = {
     Source: _source,
-    UriSource: _uri,
     Versions: _versions,
     EnvVar: _env,
+    EnvVarSource: _env_source,
+    EnvFrom: _env_from,
+    Resources: _resources,
     Toleration: _toleration,
     Batching: _batching,
     Scaling: _scaling,

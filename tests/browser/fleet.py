@@ -153,7 +153,9 @@ def model(number: int) -> tuple[str, Object, Object]:
         {
             "observedGeneration": 1,
             "conditions": conditions,
-            "replicas": {"total": count, "ready": ready, "updated": count, "unschedulable": 0},
+            "replicas": count,
+            "readyReplicas": ready,
+            "pods": {"total": count, "ready": ready, "updated": count, "unschedulable": 0},
             "summary": {
                 "state": "LoadFailed" if not good else "Ready" if count else "ScaledToZero",
                 "ready": f"{ready}/{count}",

@@ -126,7 +126,13 @@ def test_a_change_of_one_among_5000_is_seen_at_once(models: Page, fleet: Fleet) 
     path = kinds.MODEL_DEPLOYMENT.path(space, name, "status")
     lags = []
     for ready in (11, 12, 13, 14, 15):
-        status = {"status": {"replicas": {"total": ready, "ready": ready, "updated": ready, "unschedulable": 0}}}
+        status = {
+            "status": {
+                "replicas": ready,
+                "readyReplicas": ready,
+                "pods": {"total": ready, "ready": ready, "updated": ready, "unschedulable": 0},
+            }
+        }
         assert fleet.cluster.api.call("PATCH", path, status, content_type=MERGE).status == 200
         began = time.monotonic()
         models.wait_for_function(

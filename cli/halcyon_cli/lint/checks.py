@@ -7,18 +7,15 @@ the operator's own. Out of scope: files and output (`commands.lint`).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from difflib import get_close_matches
-from functools import cache
 from typing import Any, Literal
 
 import yaml
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 from yaml.reader import ReaderError
 
-from halcyon.api.schema.structural_schema import schema
-from halcyon.api.spec import Spec, defaults
+from halcyon.api.spec import defaults
 from halcyon.api.spec.parse import SpecError, parse
 from halcyon.api.types import API_VERSION, GROUP, KIND, VERSION
 from halcyon.scaling.planner.objectives import schedules
@@ -147,38 +144,13 @@ def _spec(name: str, spec_fields: Any) -> Iterator[tuple[Literal["error", "warni
     try:
         spec = parse(name, spec_fields)
     except SpecError as error:
-        yield from (("error", _with_hint(sentence)) for sentence in error.sentences)
+        yield from (("error", sentence) for sentence in error.sentences)
         return
     for problem in problems(schedules(spec)):
         yield "error", f"spec.scaling.schedules: {problem.describe()}"
     for sentence in defaults.ignored(spec):
         yield "warning", f"{sentence} (the field has no effect)"
     yield from (("warning", sentence) for sentence in defaults.mismatched(spec))
-
-
-def _with_hint(sentence: str) -> str:
-    """Add the field that was probably meant, or the list of fields, to an error about an unknown field."""
-    where = sentence.removesuffix(" is not a field")
-    parent, _, name = where.rpartition(".")
-    if where == sentence or not _PATH.fullmatch(f"{parent}.x"):
-        return sentence
-    fields = list(_fields(parent))
-    near = get_close_matches(name, fields, 1)
-    return f"{sentence}; " + (f"did you mean {near[0]}?" if near else f"the fields are {', '.join(fields)}")
-
-
-def _fields(path: str) -> Iterable[str]:
-    """Return the fields of the object at a path such as `spec.runtime.env[0]`."""
-    current: Any = _schema()
-    for name, index in _STEP.findall(path)[1:]:
-        current = current.get("items", {}) if index else current.get("properties", {}).get(name, {})
-    properties: Mapping[str, Any] = current.get("properties", {})
-    return properties
-
-
-@cache
-def _schema() -> Mapping[str, Any]:
-    return schema(Spec)
 
 
 # Line numbers.

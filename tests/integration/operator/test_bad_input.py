@@ -200,7 +200,7 @@ def test_a_source_that_goes_leaves_what_serves(space: Space) -> None:
     message = space.wait_condition("Accepted", "False", "SourceNotFound")
     assert "the last accepted spec stays in effect" in message
     space.scale(2)
-    until(lambda: space.status()["replicas"]["ready"], lambda n: n == 2, what="the count follows")
+    until(lambda: space.status()["readyReplicas"], lambda n: n == 2, what="the count follows")
     always(lambda: versions(space, "m"), lambda v: v == before, what="the children are as before", for_s=1)
     space.apply(files())
     space.wait_settled(limit_s=10)

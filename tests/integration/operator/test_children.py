@@ -115,7 +115,7 @@ def test_a_change_of_the_replicas_alone_causes_no_revision_and_no_reconciling(sp
     def look() -> int:
         status = space.status()
         seen.update(f"{c['type']}={c['status']}" for c in status["conditions"])
-        ready: int = status["replicas"]["ready"]
+        ready: int = status["readyReplicas"]
         return ready
 
     space.scale(4)

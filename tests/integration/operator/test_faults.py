@@ -376,7 +376,12 @@ def test_a_status_that_arrives_after_a_newer_one_is_written_over(field: Field) -
     space.wait_settled()
     newer = {k: v for k, v in space.status().items() if k != "observedGeneration"}
     for _ in range(5):
-        late = {"replicas": {"total": 0, "ready": 0, "updated": 0, "unschedulable": 0}, "summary": {"ready": "0/1"}}
+        late = {
+            "replicas": 0,
+            "readyReplicas": 0,
+            "pods": {"total": 0, "ready": 0, "updated": 0, "unschedulable": 0},
+            "summary": {"ready": "0/1"},
+        }
         space.merge(kinds.MODEL_DEPLOYMENT, "m", {"status": late}, subresource="status")
         until(
             lambda: {k: v for k, v in space.status().items() if k != "observedGeneration"},

@@ -222,7 +222,7 @@ def test_replicas_are_followed_while_a_rollout_is_blocked(space: Space, pool: Po
 def test_more_pods_than_capacity_do_not_stop_replace(space: Space, pool: Pool) -> None:
     start(space, pool.model(1))
     space.scale(3)
-    until(lambda: space.status()["replicas"]["unschedulable"], lambda n: n == 1, what="the third finds no room")
+    until(lambda: space.status()["pods"]["unschedulable"], lambda n: n == 1, what="the third finds no room")
     grace_s, wait_s = servers(space)[0]["spec"]["terminationGracePeriodSeconds"], 1
     began = time.monotonic()
     until(lambda: time.monotonic() - began, lambda s: s > grace_s + wait_s + 1, what="it is for good", limit_s=60)

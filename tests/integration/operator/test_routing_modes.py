@@ -35,7 +35,7 @@ def test_a_model_without_balancers_has_a_name_for_balancing_clients(space: Space
     assert of_balancers(space) == {"ConfigMap"}
     headless = space.must(kinds.SERVICE, "m-headless")["spec"]
     assert headless["clusterIP"] == "None"
-    assert space.status()["endpoints"]["headless"] == f"m-headless.{space.namespace}.svc"
+    assert space.status()["address"]["headless"] == f"m-headless.{space.namespace}.svc"
     assert space.condition("BalancerReady")[:2] == ("True", "NoBalancer")
     assert space.condition("Ready")[:2] == ("True", "Ready")
 

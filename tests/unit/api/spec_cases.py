@@ -47,7 +47,12 @@ GOOD: list[tuple[str, Any]] = [
     ("runtime.image", "nvcr.io/nvidia/tritonserver:24.10-py3"),
     ("runtime.imagePullSecrets", [{"name": "a"}, {"name": "b"}]),
     ("runtime.gpu.count", 16),
-    ("runtime.resources", {"cpu": "500m", "memory": "8Gi"}),
+    ("runtime.resources", {"requests": {"cpu": "500m"}, "limits": {"memory": "8Gi", "ephemeral-storage": "30Gi"}}),
+    ("runtime.gpu", {"resourceName": "nvidia.com/mig-1g.10gb"}),
+    (
+        "runtime.envFrom",
+        [{"configMapRef": {"name": "a"}}, {"prefix": "X_", "secretRef": {"name": "b", "optional": True}}],
+    ),
     ("runtime.instancesPerGPU", 64),
     (
         "runtime.env",
@@ -62,7 +67,7 @@ GOOD: list[tuple[str, Any]] = [
     ("batching.preferredBatchSizes", [65536]),
     ("batching.maxQueueDelay", "1m"),
     ("scaling", {"minReplicas": 8, "maxReplicas": 8}),
-    ("scaling", {"maxReplicas": 8, "targets": {"queueDepth": 4, "gpuUtilization": 100}}),
+    ("scaling", {"maxReplicas": 8, "targets": {"queueDepth": 4, "latency": "500ms"}}),
     ("scaling", {"maxReplicas": 2, "behavior": {"scaleDown": {"stabilizationWindowSeconds": 0}}}),
     (
         "traffic",
@@ -116,7 +121,7 @@ RULES: list[tuple[str, Any, str]] = [
     (
         "runtime.env",
         [{"name": "A"}],
-        "an entry of spec.runtime.env needs exactly one of value, secretKeyRef; for example {name: MODE, value: fast}",
+        "an entry of spec.runtime.env needs exactly one of value, valueFrom; for example {name: MODE, value: fast}",
     ),
     *(
         (
@@ -124,7 +129,7 @@ RULES: list[tuple[str, Any, str]] = [
             [{"name": name, "value": "x"}],
             (
                 f"spec.runtime.env: {name} is a reserved name; names must not start with LD_, NVIDIA_, CUDA_, "
-                "KUBERNETES_, AIP_ or PYTHON; for example MODEL_MODE"
+                "KUBERNETES_, AIP_, PYTHONPATH, PYTHONHOME or PYTHONSTARTUP; for example MODEL_MODE"
             ),
         )
         for name in ("LD_PRELOAD", "NVIDIA_X", "CUDA_X", "KUBERNETES_PORT", "AIP_MODE", "PYTHONPATH")
@@ -141,7 +146,7 @@ RULES: list[tuple[str, Any, str]] = [
         "runtime",
         {"sharedMemory": "4Gi", "resources": {"limits": {"memory": "4096Mi"}}},
         (
-            "spec.runtime.sharedMemory is 4Gi; it counts towards spec.runtime.resources.memory, which is "
+            "spec.runtime.sharedMemory is 4Gi; it counts towards spec.runtime.resources.limits.memory, which is "
             "4096Mi, and must be smaller; for example resources: {limits: {memory: 4Gi}}, sharedMemory: 1Gi"
         ),
     ),
@@ -157,7 +162,7 @@ RULES: list[tuple[str, Any, str]] = [
         "traffic",
         {"mode": "Direct", "apiKeys": {"secretName": "a"}},
         (
-            "spec.traffic.apiKeys is set but spec.traffic.mode is Service: only HAProxy balancers "
+            "spec.traffic.apiKeys is set but spec.traffic.mode is Direct: only balancers "
             "check API keys; set mode: Balancer or remove apiKeys"
         ),
     ),
@@ -165,7 +170,7 @@ RULES: list[tuple[str, Any, str]] = [
         "traffic",
         {"mode": "Direct", "tls": {"secretName": "a"}},
         (
-            "spec.traffic.tls is set but spec.traffic.mode is Service: only HAProxy balancers "
+            "spec.traffic.tls is set but spec.traffic.mode is Direct: only balancers "
             "terminate TLS; set mode: Balancer or remove tls"
         ),
     ),
@@ -254,7 +259,7 @@ FIELDS: list[tuple[str, Any, str]] = [
         "spec.traffic.service.type is \"ExternalName\": Input should be 'ClusterIP', 'NodePort' or 'LoadBalancer'",
     ),
     ("scaling", {"minReplicas": 1}, "spec.scaling.maxReplicas is missing"),
-    ("modle", {}, "spec.modle is not a field"),
-    ("runtime.gpu.cuont", 1, "spec.runtime.gpu.cuont is not a field"),
+    ("modle", {}, "spec.modle is not a field; did you mean model?"),
+    ("runtime.gpu.cuont", 1, "spec.runtime.gpu.cuont is not a field; did you mean count?"),
 ]
 """Bounds of one field: the API server says so in its own words."""

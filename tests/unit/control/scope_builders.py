@@ -24,7 +24,7 @@ def resource(spec: dict[str, Any] | None = None, *, generation: int = 1, status:
         "apiVersion": "serving.halcyon.dev/v1alpha1",
         "kind": "ModelDeployment",
         "metadata": {"namespace": "team", "name": "digits", "uid": UID, "generation": generation},
-        "spec": {"model": {"source": PVC}} | (spec or {}),
+        "spec": {"model": {"source": PVC}, "runtime": {"gpu": {"count": 1}}} | (spec or {}),
         "status": status or {},
     }
 

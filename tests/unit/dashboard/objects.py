@@ -33,7 +33,9 @@ def model(
         "spec": {"replicas": 1, **(spec or {})},
         "status": {
             "conditions": list(conditions),
-            "replicas": {"total": 1, "ready": 1, "updated": 1, "unschedulable": 0},
+            "replicas": 1,
+            "readyReplicas": 1,
+            "pods": {"total": 1, "ready": 1, "updated": 1, "unschedulable": 0},
             "summary": {"state": "Ready", "ready": "1/1"},
             **(status or {}),
         },

@@ -64,7 +64,9 @@ def test_a_row_shows_what_the_object_has() -> None:
         model(
             spec={"replicas": 3, "scaling": {"maxReplicas": 8}, "runtime": {"gpu": {"count": 2}}},
             status={
-                "replicas": {"total": 3, "ready": 2},
+                "replicas": 3,
+                "readyReplicas": 2,
+                "pods": {"total": 3, "ready": 2},
                 "summary": {"state": "Ready", "queue": "12/48", "gpu": "71", "batch": "6.4"},
                 "scaling": {"desired": 4, "policy": "Planner", "why": "because"},
                 "cost": {"gpus": 4, "perHour": "10.00", "currency": "EUR"},

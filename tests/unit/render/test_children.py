@@ -42,7 +42,8 @@ FEW = draws(0.8)
 
 def spec_of(**fields: Any) -> Spec:
     source = {"source": {"persistentVolumeClaim": {"claimName": "m"}}}
-    return parse("digits", {**fields, "model": source | fields.get("model", {})})
+    runtime = {"gpu": {"count": 1}} | fields.get("runtime", {})
+    return parse("digits", {**fields, "runtime": runtime, "model": source | fields.get("model", {})})
 
 
 def names_and_labels_fit(_: Spec, __: Subject, objects: list[Object]) -> None:
@@ -219,7 +220,11 @@ def key(document: dict[str, Any]) -> str:
     return revision.key(SUBJECT, parse("digits", document), None)
 
 
-BASE = {"model": {"source": {"persistentVolumeClaim": {"claimName": "m"}}}, "scaling": {"maxReplicas": 4}}
+BASE = {
+    "model": {"source": {"persistentVolumeClaim": {"claimName": "m"}}},
+    "runtime": {"gpu": {"count": 1}},
+    "scaling": {"maxReplicas": 4},
+}
 
 
 def changed(path: str, value: Any) -> dict[str, Any]:
@@ -245,8 +250,10 @@ def changed(path: str, value: Any) -> dict[str, Any]:
         ("runtime.image", "x"),
         ("runtime.imagePullSecrets", [{"name": "a"}]),
         ("runtime.gpu.count", 2),
-        ("runtime.resources.cpu", "1"),
-        ("runtime.resources.memory", "1Gi"),
+        ("runtime.gpu.resourceName", "nvidia.com/mig-1g.10gb"),
+        ("runtime.resources.requests.cpu", "1"),
+        ("runtime.resources.limits.memory", "1Gi"),
+        ("runtime.envFrom", [{"secretRef": {"name": "a"}}]),
         ("runtime.instancesPerGPU", 2),
         ("runtime.env", [{"name": "A", "value": "b"}]),
         ("runtime.sharedMemory", "1Gi"),
@@ -261,7 +268,7 @@ def changed(path: str, value: Any) -> dict[str, Any]:
         ("batching.preferredBatchSizes", [4]),
         ("batching.preserveOrdering", True),
         ("traffic.drainTimeout", "31s"),
-        ("traffic.balancer", "Service"),
+        ("traffic.mode", "Direct"),
         ("traffic.stickiness", {"header": "x-sequence-id"}),
     ],
 )
@@ -281,6 +288,7 @@ def test_a_changed_ingredient_of_a_server_pod_is_a_new_revision(path: str, value
         ("traffic.queueLimit", 9),
         ("traffic.sourceShare", 40),
         ("traffic.queueTimeout", "9s"),
+        ("traffic.responseTimeout", "9s"),
         ("traffic.maxRequestSize", "9Mi"),
         ("traffic.accessLog", "All"),
         ("traffic.tls", {"secretName": "a"}),
@@ -340,12 +348,12 @@ def test_a_pod_without_gpu_requests_none() -> None:
     assert "tolerations" not in pod
 
 
-def test_memory_is_request_and_limit_and_cpu_a_request() -> None:
+def test_requests_and_limits_are_those_of_the_spec() -> None:
     _, triton = server_pod(
         runtime={"gpu": {"count": 0}, "resources": {"requests": {"cpu": "2"}, "limits": {"memory": "4Gi"}}}
     )
 
-    assert triton["resources"] == {"requests": {"cpu": "2", "memory": "4Gi"}, "limits": {"memory": "4Gi"}}
+    assert triton["resources"] == {"requests": {"cpu": "2"}, "limits": {"memory": "4Gi"}}
 
 
 def test_a_secret_s_key_reaches_the_environment_by_reference() -> None:
@@ -518,9 +526,9 @@ def test_a_channel_is_closed_gracefully_before_a_stopping_server_ends(drain_s: i
     assert age_s <= 60
 
 
-@pytest.mark.parametrize("balancer", ["HAProxy", "Service"])
-def test_exploitable_features_are_closed_at_each_server(balancer: str) -> None:
-    _, triton = server_pod(traffic={"balancer": balancer})
+@pytest.mark.parametrize("mode", ["Balancer", "Direct"])
+def test_exploitable_features_are_closed_at_each_server(mode: str) -> None:
+    _, triton = server_pod(traffic={"mode": mode})
 
     (http,) = (a for a in triton["args"] if a.startswith("--http-restricted-api="))
     (grpc,) = (a for a in triton["args"] if a.startswith("--grpc-restricted-protocol="))

@@ -150,7 +150,7 @@ POD = "spec.template.spec"
         (f"{POD}.containers.0.securityContext", {"privileged": True}),
         (f"{POD}.containers.0.securityContext.capabilities", {"add": ["SYS_ADMIN"], "drop": ["ALL"]}),
         (f"{POD}.containers.0.securityContext.readOnlyRootFilesystem", False),
-        (f"{POD}.containers.0.envFrom", [{"secretRef": {"name": "a"}}]),
+        (f"{POD}.initContainers.0.envFrom", [{"secretRef": {"name": "a"}}]),
         (f"{POD}.containers.0.env", [{"name": "LD_PRELOAD", "value": "x"}]),
         (f"{POD}.containers.0.command", ["/bin/sh"]),
         (f"{POD}.containers.0.args", ["--model-control-mode=explicit"]),

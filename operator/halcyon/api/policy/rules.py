@@ -132,7 +132,7 @@ SHARED: Final = (
         "replicas",
         "has(object.spec.scaling) ? int(object.spec.scaling.maxReplicas) : int(object.spec.?replicas.orValue(1))",
     ),
-    ("gpus", "int(object.spec.?runtime.?gpu.?count.orValue(1)) * variables.replicas"),
+    ("gpus", "int(object.spec.?runtime.?gpu.?count.orValue(0)) * variables.replicas"),
     (
         "hostnames",
         (

@@ -10,6 +10,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from halcyon.api.spec import Spec
+from halcyon.api.spec.field_hints import hint
 from halcyon.api.types import EXAMPLES, NAME_MESSAGE, NAME_PATTERN
 
 
@@ -46,6 +47,11 @@ def parse(name: str, spec: Mapping[str, Any]) -> Spec:
         raise SpecError(*_sentences(error)) from None
 
 
+def _with_hint(sentence: str, where: str) -> str:
+    more = hint(where)
+    return f"{sentence}; {more}" if more else sentence
+
+
 def _sentences(error: ValidationError) -> list[str]:
     sentences = []
     for problem in error.errors(include_url=False):
@@ -56,7 +62,12 @@ def _sentences(error: ValidationError) -> list[str]:
         if problem["type"] == "too_short" and len(problem["input"]) >= context["min_length"]:
             continue  # pydantic counts only valid items; each invalid one has a sentence of its own
         if problem["type"] == "extra_forbidden":
-            sentences.append(f"{where} is not a field")
+            sentences.append(_with_hint(f"{where} is not a field", where))
+        elif where == "spec.model.source.uri" and isinstance(problem["input"], dict):
+            sentences.append(
+                f"{where} is an object, but must be a string, for example uri: s3://models/resnet50; write its former "
+                "fields beside it: credentials.secretName, endpoint, region, path, digest, sizeLimit"
+            )
         elif problem["type"] == "missing":
             sentences.append(f"{where} is missing")
         elif message.startswith(("spec.", "an entry of spec.")):

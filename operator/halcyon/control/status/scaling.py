@@ -176,9 +176,11 @@ def make(view: Scope, plan: ReconcilePlan) -> dict[str, Any]:
 
 def replica_columns(view: Scope, plan: ReconcilePlan) -> dict[str, str]:
     """Return the desired replicas and their range, for the columns of `kubectl get`."""
+    if plan.spec is None:
+        return {}
     verdict = _published_decision(view)
     found = {"desired": str(plan.replicas if verdict is None or verdict.desired is None else verdict.desired)}
-    if plan.spec is not None and plan.spec.scaling is not None:
+    if plan.spec.scaling is not None:
         found["range"] = f"{plan.spec.scaling.min_replicas}-{plan.spec.scaling.max_replicas}"
     return found
 

@@ -362,6 +362,10 @@ def _by_cause(view: Scope) -> dict[str, int]:
     return {name: count for name, count in sorted(counted.items()) if name}
 
 
+_DECIDED_COLUMNS = ("desired", "range", "queue", "gpu", "batch")
+"""Columns that come from the last decision and its signals."""
+
+
 def _summary(view: Scope, plan: ReconcilePlan, status: dict[str, Any]) -> dict[str, str]:
     found = {c["type"]: c for c in status["conditions"]}
     state = next(
@@ -369,10 +373,10 @@ def _summary(view: Scope, plan: ReconcilePlan, status: dict[str, Any]) -> dict[s
         found["Ready"]["reason"],
     )
     summary = {"ready": f"{status['readyReplicas']}/{plan.replicas}", "state": state}
-    summary |= scaling.replica_columns(view, plan)
     if view.scaling.settling:
         before = view.status.get("summary") or {}
-        return summary | {name: before[name] for name in ("queue", "gpu", "batch") if name in before}
+        return summary | {name: before[name] for name in _DECIDED_COLUMNS if name in before}
+    summary |= scaling.replica_columns(view, plan)
     summary |= scaling.columns(view, ready=status["readyReplicas"])
     if view.signals and view.signals.mean_batch is not None:
         summary["batch"] = f"{view.signals.mean_batch:.1f}"

@@ -51,7 +51,7 @@ RECORDS = st.builds(
     balancer=st.none() | st.builds(BalancerSample, COUNTS, COUNTS, COUNTS, COUNTS, COUNTS, latency=LATENCY),
     pods=st.lists(PODS, max_size=3).map(tuple),
 )
-PLAN = BalancerPlan("ns", "m", "m", (Slot("a", "m-server-a", 100, 8),), 8, 200, 60000, 30000, None)
+PLAN = BalancerPlan("ns", "m", "m", (Slot("a", "m-server-a", 100, 8),), 8, 200, 60000, 60000, 30000, None)
 RECORD = AgentReport("ns", "m", "m-balancer-x", 1.5, BalancerSample(1, 2, 3, 4, 5), (PodSample("p", "ready", 1.0),))
 ELSE = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),
@@ -146,7 +146,7 @@ def test_a_plan_with_a_field_too_few_is_refused(field: str) -> None:
 
 
 def test_another_version_is_refused_by_its_number() -> None:
-    with pytest.raises(PlanError, match="plan has version 2; this agent reads version 1"):
-        BalancerPlan.from_json(json.dumps(json.loads(PLAN.to_json()) | {"version": 2}))
+    with pytest.raises(PlanError, match="plan has version 3; this agent reads version 2"):
+        BalancerPlan.from_json(json.dumps(json.loads(PLAN.to_json()) | {"version": 3}))
     with pytest.raises(ReportError, match="report has version 2; this operator reads version 1"):
         AgentReport.from_json(json.dumps(json.loads(RECORD.to_json()) | {"version": 2}))

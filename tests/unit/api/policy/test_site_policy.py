@@ -15,7 +15,7 @@ from generators import admission_policies
 from halcyon.api.policy.python_rules import PolicySubject, full_name, triton_version
 from halcyon.api.policy.rules import RULES, at, most_replicas, refusals, warnings
 from halcyon.api.policy.site_policy import ANYTHING, SitePolicy
-from halcyon.api.spec.model import Source
+from halcyon.api.spec.model import SOURCE_KINDS, Source
 from halcyon.api.spec.parse import parse
 from halcyon.api.types import ApiModel
 from tests.drawn import draws
@@ -57,8 +57,8 @@ def test_every_limit_has_a_rule_except_the_sum_of_gpus() -> None:
 
 
 def test_a_policy_can_name_every_kind_of_source() -> None:
-    kinds = [info.alias or name for name, info in Source.model_fields.items()]
-    assert policy({"models.sources": kinds}).models.sources == tuple(kinds)
+    assert policy({"models.sources": list(SOURCE_KINDS)}).models.sources == SOURCE_KINDS
+    assert set(SOURCE_KINDS) <= {info.alias or name for name, info in Source.model_fields.items()}
 
 
 @pytest.mark.parametrize("path", LIMITS)

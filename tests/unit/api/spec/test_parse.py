@@ -23,8 +23,8 @@ def test_the_least_spec_has_every_default() -> None:
     spec = parse("digits", document())
 
     assert spec == Spec.model_validate(document())
-    assert (spec.replicas, spec.runtime.gpu.count, spec.runtime.shared_memory) == (1, 1, "256Mi")
-    assert (spec.runtime.startup_timeout, spec.traffic.drainTimeout, spec.traffic.request_timeout) == (
+    assert (spec.replicas, spec.runtime.gpus, spec.runtime.shared_memory) == (1, 0, "256Mi")
+    assert (spec.runtime.startup_timeout, spec.traffic.drain_timeout, spec.traffic.queue_timeout) == (
         "10m",
         "30s",
         "1m",
@@ -53,8 +53,8 @@ def test_a_target_for_gpus_needs_a_gpu() -> None:
         parse("digits", spec)
 
     assert str(error.value) == (
-        "spec.scaling.targets.gpuUtilization is set but spec.runtime.gpu.count is 0, so there is no "
-        "GPU to measure; set gpu: {count: 1} or remove the target"
+        "spec.scaling.targets.gpuUtilization is set but the model has no GPU to measure; set spec.runtime.gpu, for "
+        "example gpu: {count: 1}, or remove the target"
     )
 
 
@@ -113,7 +113,7 @@ def test_several_mistakes_are_all_named() -> None:
     with pytest.raises(SpecError) as error:
         parse("digits", spec)
 
-    assert [sentence.split(" ")[0] for sentence in str(error.value).split("; ")] == [
+    assert [sentence.split(" ")[0] for sentence in error.value.sentences] == [
         "spec.replicas",
         "spec.traffic.queueLimit",
         "spec.x",

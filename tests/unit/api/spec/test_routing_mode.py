@@ -11,8 +11,8 @@ from halcyon.api.spec.parse import SpecError, parse
 from tests.unit.api.spec_cases import PVC
 
 
-def spec(balancer: str, traffic: dict[str, Any] | None = None, **fields: Any) -> dict[str, Any]:
-    return {"model": {"source": PVC}, "traffic": {"balancer": balancer, **(traffic or {})}, **fields}
+def spec(mode: str, traffic: dict[str, Any] | None = None, **fields: Any) -> dict[str, Any]:
+    return {"model": {"source": PVC}, "traffic": {"mode": mode, **(traffic or {})}, **fields}
 
 
 @pytest.mark.parametrize(
@@ -21,28 +21,28 @@ def spec(balancer: str, traffic: dict[str, Any] | None = None, **fields: Any) ->
         (
             {"scaling": {"minReplicas": 0, "maxReplicas": 2}},
             (
-                "spec.scaling.minReplicas is 0 but spec.traffic.mode is Service: only HAProxy balancers "
+                "spec.scaling.minReplicas is 0 but spec.traffic.mode is Direct: only balancers "
                 "hold requests while a model scales up from zero; set minReplicas: 1 or mode: Balancer"
             ),
         ),
         (
             {"rollout": {"strategy": "Canary"}},
             (
-                "spec.rollout.strategy is Canary but spec.traffic.mode is Service: a Service cannot "
+                "spec.rollout.strategy is Canary but spec.traffic.mode is Direct: a Service cannot "
                 "split traffic between revisions; set strategy: Auto or mode: Balancer"
             ),
         ),
         (
             {"traffic": {"mode": "Direct", "stickiness": {"header": "x-user"}}},
             (
-                "spec.traffic.stickiness is set but spec.traffic.mode is Service: only HAProxy balancers "
+                "spec.traffic.stickiness is set but spec.traffic.mode is Direct: only balancers "
                 "route by header; set mode: Balancer or remove stickiness"
             ),
         ),
     ],
 )
 def test_features_of_a_balancer_are_refused_without_one(fields: dict[str, Any], said: str) -> None:
-    document = spec("Service") | fields
+    document = spec("Direct") | fields
     with pytest.raises(SpecError) as refused:
         parse("digits", document)
 
@@ -52,10 +52,10 @@ def test_features_of_a_balancer_are_refused_without_one(fields: dict[str, Any], 
 
 def test_fields_that_only_a_balancer_follows_are_reported_as_ineffective() -> None:
     said = {"balancerReplicas": 3, "queueLimit": 9, "queueTimeout": "9s", "responseTimeout": "9s", "drainTimeout": "9s"}
-    ignored = defaults.ignored(parse("digits", spec("Service", said)))
+    ignored = defaults.ignored(parse("digits", spec("Direct", said)))
 
     assert {text.partition(":")[0] for text in ignored} == {
         "spec.traffic.balancerReplicas", "spec.traffic.queueLimit", "spec.traffic.queueTimeout", "spec.traffic.responseTimeout",
     }  # fmt: skip
-    assert defaults.ignored(parse("digits", spec("HAProxy", said))) == ()
-    assert defaults.ignored(parse("digits", spec("Service"))) == ()
+    assert defaults.ignored(parse("digits", spec("Balancer", said))) == ()
+    assert defaults.ignored(parse("digits", spec("Direct"))) == ()

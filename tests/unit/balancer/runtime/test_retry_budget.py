@@ -11,7 +11,7 @@ from halcyon.balancer.config.model import Listen
 from halcyon.balancer.runtime.retry_budget import MAX_SHARE, MIN_RETRIES, WINDOW_S, RetryBudget
 from halcyon.balancer.runtime.runtime_api import HaproxyStats
 
-PLAN = BalancerPlan("default", "m", "m", (Slot("a", "m-a", 100, 4),), 48, 200, 60000, 30000)
+PLAN = BalancerPlan("default", "m", "m", (Slot("a", "m-a", 100, 4),), 48, 200, 60000, 60000, 30000)
 
 
 def reading(requests: int, repeated: int, errors: int = 0, *, process: int = 1) -> HaproxyStats:

@@ -52,7 +52,7 @@ def test_missing_resources_are_read_from_the_status_while_pods_are_unschedulable
     resource = SITUATIONS["rising"]().resource()
 
     assert insufficient_for(resource) == ["nvidia.com/gpu"]
-    resource["status"]["replicas"]["unschedulable"] = 0
+    resource["status"]["pods"]["unschedulable"] = 0
     assert insufficient_for(resource) == []
     assert insufficient_for({}) == []
 

@@ -140,7 +140,12 @@ def test_the_rules_without_an_hpa_decide_at_the_hpas_interval() -> None:
 def test_unmeasured_gpus_hold_no_replicas_down() -> None:
     model = Model(replicas=3, policy="Rules")
     model.world.specs[DIGITS] = parse(
-        "digits", {"model": {"source": PVC}, "scaling": {"maxReplicas": 9, "policy": "Rules"}}
+        "digits",
+        {
+            "model": {"source": PVC},
+            "runtime": {"gpu": {"count": 1}},
+            "scaling": {"maxReplicas": 9, "policy": "Rules"},
+        },
     )
     rising = model.hear(20, DIRECT, queued=40)
     idle = model.hear(40, DIRECT)

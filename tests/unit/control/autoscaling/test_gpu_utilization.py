@@ -27,7 +27,7 @@ class Sources:
         self.world.specs[DIGITS] = self.spec
         where = (kinds.MODEL_DEPLOYMENT, *DIGITS)
         there = self.world.kube.objects[where]
-        self.world.store(self.world.kube._put(where, there | {"status": {"replicas": {"total": count}}}))
+        self.world.store(self.world.kube._put(where, there | {"status": {"replicas": count, "pods": {"total": count}}}))
         self.prometheus: dict[str, Sampled] = {}
 
     def with_prometheus(self, **percent: float) -> None:

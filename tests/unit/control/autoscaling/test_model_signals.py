@@ -209,7 +209,9 @@ def shown(made: OperatorReplica, known: Spec) -> tuple[Signal, ...]:
 
 
 def with_gpu(**scaling: Any) -> Spec:
-    return parse("digits", {"model": {"source": PVC}, "scaling": {"maxReplicas": 4} | scaling})
+    return parse(
+        "digits", {"model": {"source": PVC}, "runtime": {"gpu": {"count": 1}}, "scaling": {"maxReplicas": 4} | scaling}
+    )
 
 
 @pytest.mark.parametrize(

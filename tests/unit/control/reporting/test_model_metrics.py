@@ -43,7 +43,9 @@ VERDICT = Decision(
 )
 STATUS = {
     "conditions": [{"type": "Ready", "status": "True", "reason": "Ready"}],
-    "replicas": {"total": 5, "ready": 4, "updated": 4, "unschedulable": 1},
+    "replicas": 5,
+    "readyReplicas": 4,
+    "pods": {"total": 5, "ready": 4, "updated": 4, "unschedulable": 1},
 }
 Told = dict[tuple[str, ...], float]
 

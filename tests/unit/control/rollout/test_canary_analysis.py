@@ -37,7 +37,7 @@ class Rolling:
 
 def rolling(planned: RolloutPlan | None, *, balanced: bool = True) -> Rolling:
     """A plan with this rollout, behind balancers of ours or not."""
-    traffic = {"mode": "Balancer" if balanced else "Service"}
+    traffic = {"mode": "Balancer" if balanced else "Direct"}
     return Rolling(parse("digits", {"model": {"source": PVC}, "traffic": traffic}), planned)
 
 

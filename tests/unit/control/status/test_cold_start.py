@@ -90,6 +90,6 @@ def test_pods_are_counted_by_what_they_are_doing(pod: dict[str, Any], counted: d
     target = make(before).target
     assert target is not None
     now: Scope = replace(before, pods=(server(target.key, "a", NOW, **pod),), revisions=(target,))
-    found = status.make(now, make(now), now="2026-11-22T00:00:00Z")["replicas"]
+    found = status.make(now, make(now), now="2026-11-22T00:00:00Z")["pods"]
 
     assert {k: v for k, v in found.items() if k not in {"total", "ready", "updated", "unschedulable"}} == counted

@@ -26,11 +26,9 @@ def route_status(conditions: dict[str, tuple[str, str]], *, gateway: str = "edge
     return {"parents": [{"parentRef": {"name": gateway, "namespace": "team"}, "conditions": listed}]}
 
 
-def served(
-    balancer: str = "Gateway", *, http: Object | None = None, grpc: Object | None = None, **fields: Any
-) -> Scope:
+def served(mode: str = "Gateway", *, http: Object | None = None, grpc: Object | None = None, **fields: Any) -> Scope:
     """A ready server, and routes of generation 2 with these statuses."""
-    before = scope_of({"traffic": {"balancer": balancer, "gateway": EDGE}}, gateway_api=True)
+    before = scope_of({"traffic": {"mode": mode, "gateway": EDGE}}, gateway_api=True)
     planned = make(before)
     assert planned.target is not None
     children = applied_children(before)
@@ -82,7 +80,7 @@ def test_ready_waits_for_the_gateway_only_where_there_are_no_balancers() -> None
     assert conditions(served())["Ready"][:2] == ("Unknown", "Unknown")
     assert conditions(served(gateway_api=False))["Ready"][:2] == ("False", "GatewayAPIMissing")
     assert conditions(served(http=route_status(YES), grpc=route_status(YES)))["Ready"][:2] == ("True", "Ready")
-    assert conditions(served("HAProxy"))["Ready"][:2] == ("True", "Ready")
+    assert conditions(served("Balancer"))["Ready"][:2] == ("True", "Ready")
 
 
 def test_routes_have_no_condition_without_a_gateway() -> None:

@@ -623,7 +623,8 @@ def test_a_conflicting_deployment_is_ignored() -> None:
 def test_replicas_are_counted_by_what_they_are() -> None:
     now = deployed({"replicas": 4}, ready=1, starting=2, old=1, troubled={"unschedulable": "no GPU"})
 
-    assert of(now)["replicas"] == {"total": 4, "ready": 2, "updated": 3, "unschedulable": 2, "pending": 2}
+    assert of(now)["pods"] == {"total": 4, "ready": 2, "updated": 3, "unschedulable": 2, "pending": 2}
+    assert (of(now)["replicas"], of(now)["readyReplicas"]) == (4, 2)
     assert of(now)["summary"]["ready"] == "2/4"
 
 
@@ -631,14 +632,14 @@ def test_pods_that_leave_are_not_counted() -> None:
     now = deployed()
     leaving = pod("leaving", ready=True, deleted=True)
 
-    assert of(replace(now, pods=(*now.pods, leaving)))["replicas"]["total"] == 1
+    assert of(replace(now, pods=(*now.pods, leaving)))["replicas"] == 1
 
 
 def test_the_selector_and_the_addresses_are_those_of_the_children() -> None:
     made = of(deployed())
 
     assert made["selector"] == "serving.halcyon.dev/model-deployment=digits,app.kubernetes.io/component=server"
-    assert made["endpoints"] == {"http": "http://digits.team.svc:8000", "grpc": "digits.team.svc:8001"}
+    assert made["address"] == {"url": "http://digits.team.svc:8000", "grpc": "digits.team.svc:8001"}
     secured = of(deployed({"traffic": {"tls": {"secretName": "digits-tls"}}}))
     assert secured["address"]["url"] == "https://digits.team.svc:8000"
     assert made["runtimeImage"] == "localhost/tritonserver-cpu:24.10"
@@ -647,7 +648,7 @@ def test_the_selector_and_the_addresses_are_those_of_the_children() -> None:
 def test_a_spec_that_was_never_accepted_has_only_its_reason() -> None:
     made = of(scope_of({"replicas": -1}))
 
-    assert set(made) == {"observedGeneration", "conditions", "replicas", "selector", "summary"}
+    assert set(made) == {"observedGeneration", "conditions", "pods", "replicas", "readyReplicas", "selector", "summary"}
     assert made["summary"] == {"ready": "0/0", "state": "Invalid"}
 
 

@@ -19,6 +19,7 @@ from tests.strategies import specs
 def spec(**parts: Any) -> Spec:
     document = {
         "model": {"source": {"persistentVolumeClaim": {"claimName": "models", "path": "m"}}},
+        "runtime": {"gpu": {"count": 1}},
         "scaling": {"minReplicas": 2, "maxReplicas": 9},
         **parts,
     }

@@ -1,0 +1,89 @@
+"""Hints for errors about fields of a spec that do not exist: the new name, the place of the field, or the fields there are."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
+from functools import cache
+from typing import Any, Final, get_args, get_origin
+
+from pydantic import BaseModel
+
+from halcyon.api.spec import Spec
+
+RENAMED: Final[Mapping[str, str]] = {
+    "spec.model.source.uri.url": "spec.model.source.uri, a string",
+    "spec.model.source.uri.secretName": "spec.model.source.credentials.secretName",
+    "spec.model.source.uri.endpoint": "spec.model.source.endpoint",
+    "spec.model.source.uri.region": "spec.model.source.region",
+    "spec.model.source.uri.path": "spec.model.source.path",
+    "spec.model.source.uri.sha256": "spec.model.source.digest, with sha256: in front of the digits",
+    "spec.model.source.uri.sizeLimit": "spec.model.source.sizeLimit",
+    "spec.runtime.env[].secretKeyRef": "valueFrom.secretKeyRef, as in a pod",
+    "spec.runtime.resources.cpu": "spec.runtime.resources.requests.cpu or .limits.cpu",
+    "spec.runtime.resources.memory": "spec.runtime.resources.requests.memory or .limits.memory",
+    "spec.runtime.resources.requests.nvidia.com/gpu": "spec.runtime.gpu.count",
+    "spec.runtime.resources.limits.nvidia.com/gpu": "spec.runtime.gpu.count",
+    "spec.scaling.idleAfter": "spec.scaling.idleTimeout",
+    "spec.traffic.balancer": "spec.traffic.mode; HAProxy is Balancer, and Service is Direct",
+    "spec.traffic.requestTimeout": (
+        "spec.traffic.queueTimeout for the wait in the balancer, and spec.traffic.responseTimeout for the server's response"
+    ),
+    "spec.traffic.drain": "spec.traffic.drainTimeout",
+    "spec.rollout.surgeWait": "spec.rollout.surgeTimeout",
+}
+"""Earlier or otherwise expected names of fields, each with what to write instead. `[]` stands for any item of a list."""
+
+_INDEX = re.compile(r"\[\d+\]")
+
+
+def hint(path: str) -> str:
+    """Return what to write instead of the unknown field at `path`, for example `did you mean spec.traffic.tls?`."""
+    if (now := RENAMED.get(_INDEX.sub("[]", path))) is not None:
+        return f"use {now}"
+    parent, _, name = path.rpartition(".")
+    siblings = fields(parent)
+    if near := get_close_matches(name, siblings, 1):
+        return f"did you mean {near[0]}?"
+    if len(places := _places().get(name, ())) == 1:
+        return f"did you mean {places[0]}?"
+    return f"the fields are {', '.join(siblings)}" if siblings else ""
+
+
+def fields(path: str) -> tuple[str, ...]:
+    """Return the fields of the object at a path such as `spec.runtime.env[0]`; none if it is no object."""
+    current: type[BaseModel] | None = Spec
+    for name in _INDEX.sub("", path).split(".")[1:]:
+        current = _fields(current).get(name) if current else None
+    return tuple(_fields(current)) if current else ()
+
+
+def _fields(model: type[BaseModel]) -> dict[str, type[BaseModel] | None]:
+    """Return the fields of a model by name, each with the model of its value or of its items, if that is an object."""
+    return {info.alias or name: _model(info.annotation) for name, info in model.model_fields.items()}
+
+
+def _model(hint: Any) -> type[BaseModel] | None:  # a type expression
+    if isinstance(hint, type) and issubclass(hint, BaseModel):
+        return hint
+    if get_origin(hint) is dict:
+        return None
+    return next((found for one in get_args(hint) if (found := _model(one)) is not None), None)
+
+
+@cache
+def _places() -> Mapping[str, tuple[str, ...]]:
+    """Return the paths of all fields, by the last part of the path."""
+    found: dict[str, tuple[str, ...]] = {}
+    for path in _paths(Spec, "spec"):
+        name = path.rpartition(".")[2]
+        found[name] = (*found.get(name, ()), path)
+    return found
+
+
+def _paths(model: type[BaseModel], where: str) -> Iterator[str]:
+    for name, below in _fields(model).items():
+        yield f"{where}.{name}"
+        if below is not None:
+            yield from _paths(below, f"{where}.{name}")
