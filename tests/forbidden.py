@@ -37,7 +37,7 @@ _OUR_LABELS = {
     "app.kubernetes.io/component", "app.kubernetes.io/managed-by", "serving.halcyon.dev/model-deployment", "serving.halcyon.dev/revision",
     "serving.halcyon.dev/slot",
 }  # fmt: skip
-_RESERVED = ("LD_", "NVIDIA_", "CUDA_", "KUBERNETES_", "AIP_", "PYTHON")
+_RESERVED = ("LD_", "NVIDIA_", "CUDA_", "KUBERNETES_", "AIP_", "PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP")
 _TRITON = {
     "--model-repository", "--model-control-mode", "--exit-on-error", "--exit-timeout-secs", "--metrics-interval-ms",
     "--http-restricted-api", "--grpc-restricted-protocol", "--grpc-max-connection-age", "--grpc-max-connection-age-grace",
@@ -162,7 +162,8 @@ def _has_token(volume: Object) -> bool:
 
 
 def _container(container: Object, tokens: set[str]) -> Iterator[str]:
-    yield from (f"field {key}" for key in container.keys() - _CONTAINER)
+    fields = _CONTAINER | ({"envFrom"} if container["name"] == "triton" else set())
+    yield from (f"field {key}" for key in container.keys() - fields)
     yield from (f"variable {e['name']}" for e in container.get("env", ()) if e["name"].startswith(_RESERVED))
     if container["name"] not in {"fetch", "triton", "agent", "haproxy"}:
         yield "of a name that nobody gives"
