@@ -146,7 +146,7 @@ class _Shares:
                     self.quotas[namespace] -= gpus
 
     def _within_quotas(self, members: Sequence[int], targets: Sequence[int], *, by_need: bool) -> Sequence[int]:
-        """Return the targets, reduced for the members of one priority class to what the quotas of their namespaces allow."""
+        """Return the target replicas; those of `members` are reduced to what the quotas of their namespaces allow."""
         if not self.quotas:
             return targets
         by_namespace: dict[str, list[int]] = {}
@@ -303,7 +303,7 @@ def _check(demands: Sequence[Demand]) -> None:
         seen.add(demand.key)
         least = min(demand.desired, demand.gpus_per_replica, demand.current, demand.floor)
         if least < 0 or not 0 <= demand.need < math.inf:
-            raise ValueError(f"{demand.key}: {demand} has a number below 0, or a need that is not a number")
+            raise ValueError(f"{demand.key}: {demand} has a negative number, or a need that is not finite")
 
 
 def _gpus(count: int) -> str:

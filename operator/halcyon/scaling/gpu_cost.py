@@ -37,14 +37,14 @@ class Spent:
     idle: float = 0.0
     unknown: float = 0.0
     inferences: float = 0.0
-    """Batch items (rows) computed."""
+    """Number of batch items (rows) computed."""
     at_max_replicas: float = 0.0
     """GPU-seconds that the maximum replicas would have used; 0 without scaling."""
     seconds: float = 0.0
     """Elapsed time that is counted, in seconds."""
 
     def __add__(self, other: Spent) -> Spent:
-        """Return the sum of both."""
+        """Return the sum of both values, field by field."""
         return Spent(*map(add, self.parts, other.parts))
 
     @property
@@ -75,16 +75,16 @@ class GpuUsage:
     at: float
     """Time of this sample, in seconds since the epoch."""
     starting: int
-    """GPUs of pods that have a node and aren't ready."""
+    """Number of GPUs of pods that have a node but aren't ready."""
     serving: int
-    """GPUs of pods that are ready, or finishing their last requests."""
+    """Number of GPUs of pods that are ready or finish their last requests."""
     worked: ReportedWork = ReportedWork()
     max_gpus: int | None = None
-    """GPUs of the maximum replicas; None without scaling."""
+    """Number of GPUs that the maximum replicas would use; None without scaling."""
 
     @property
     def held(self) -> int:
-        """Return the number of GPUs that the model's pods hold, ready or not: those that cost money."""
+        """Return the number of GPUs that the model's pods hold, ready or not. All of them cost money."""
         return self.starting + self.serving
 
 
@@ -158,9 +158,9 @@ class Prices:
 
     currency: str = ""
     by_product: Mapping[str, float] = field(default_factory=dict)
-    """Price by the value of the node label nvidia.com/gpu.product."""
+    """Price of a GPU per hour, by the value of the node label nvidia.com/gpu.product."""
     default: float | None = None
-    """Price of all other products; None if unknown."""
+    """Price per hour of a GPU whose product is not in `by_product`; None if unknown."""
 
     def of(self, product: str | None) -> float | None:
         """Return the price per hour of a GPU of this product; None if it is unknown (not free)."""
@@ -175,7 +175,7 @@ class Cost:
     """GPUs that the model's pods hold now."""
     per_hour: float | None
     per_thousand: float | None
-    """Cost of a thousand inferences, over the last day."""
+    """Cost of a thousand inferences, averaged over the last day; None if unknown."""
     saving: float | None
     """Share of GPU time saved over the last day, compared with always running the maximum replicas."""
     starting: float | None

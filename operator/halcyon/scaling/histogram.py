@@ -33,10 +33,10 @@ class Histogram:
             )
 
     def __add__(self, other: Histogram) -> Histogram:
-        """Add two histograms.
+        """Return the sum of two histograms.
 
         Raises:
-            ValueError: their bounds differ.
+            ValueError: the histograms have different bounds.
         """
         if self.bounds_s != other.bounds_s:
             raise ValueError(
@@ -46,7 +46,7 @@ class Histogram:
 
     @property
     def total(self) -> int:
-        """Return the number of responses."""
+        """Return the total number of responses in all buckets."""
         return sum(self.counts)
 
     def above(self, bound_s: float) -> int:

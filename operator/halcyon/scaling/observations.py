@@ -131,7 +131,7 @@ class Observation:
 
 
 def fresh(points: Sequence[P], now: float, known: Callable[[P], float | None]) -> P | None:
-    """Return the newest point for which `known` returns a value, if it is not older than `MAX_AGE_S`."""
+    """Return the newest point for which `known` returns a value; None if it is older than `MAX_AGE_S` or there is none."""
     for point in reversed(points):
         if now - point.at > MAX_AGE_S:
             return None

@@ -61,7 +61,7 @@ class Opening:
 
 @dataclass(frozen=True, slots=True)
 class InForce:
-    """Bounds set by the schedules from one time to another. All times are seconds since the epoch."""
+    """Bounds that the schedules set from `begin` to `valid_until`. All times are seconds since the epoch."""
 
     begin: float
     valid_until: float
@@ -112,7 +112,9 @@ def in_force(schedules: Sequence[CronSchedule], at: float) -> InForce:
     high, caps = min(highs, default=(None, ""))
     conflict = None
     if low is not None and high is not None and low > high:
-        conflict = f"schedule {raises} sets at least {low} replicas and {caps} at most {high}: the maximum wins"
+        conflict = (
+            f"schedule {raises} sets at least {low} replicas and schedule {caps} at most {high}: the maximum wins"
+        )
         low = high
     upcoming = min(coming, key=lambda opening: (opening.begin, opening.name), default=None)
     changes = [opening.end for opening in openings] + [opening.begin for opening in coming]

@@ -139,7 +139,7 @@ class Collector:
             try:
                 await stream.prepare(request)
             except ConnectionError:
-                _log.debug("an agent of %s/%s went away before its stream began", *model)
+                _log.debug("an agent of %s/%s disconnected before its stream began", *model)
                 return web.Response(status=503)  # the agent has disconnected; the response is discarded
             self._streams[model].add(stream)
             self.streams.inc()
@@ -275,5 +275,5 @@ def _parse(data: object) -> ValidatedReport | str:
         return "not a report: binary"
     try:
         return validate(AgentReport.from_json(data))
-    except (ValueError, RecursionError) as error:  # ReportError, numbers too long for int(), brackets too deep
+    except (ValueError, RecursionError) as error:  # ReportError, integers with too many digits, JSON nested too deeply
         return str(error)[:200]

@@ -69,8 +69,8 @@ EXPIRE_TIMEOUT_S = 300.0
 """Seconds without any report after which a model is removed from the store."""
 SWEEP_INTERVAL_S = 30.0
 MIN_FALLEN_S = 1.0
-"""Minimum seconds between two reads of batch counters for the second to confirm that they fell: longer than the transit time
-of a report."""
+"""Minimum seconds between the first read with lower batch counters and the read that confirms them. It is longer than the
+transit time of a report."""
 MAX_AGENTS = 32
 """Maximum agents stored per model: three times the maximum balancers in a spec, which leaves room for their rollout."""
 
@@ -246,7 +246,7 @@ def _age(sample: PodSample, report: AgentReport) -> float:
 def _pod_state(sample: PodSample, report: AgentReport) -> AgentPodState:
     # Interned to save memory: every report repeats the same few strings.
     versions = tuple(sys.intern(version) for version in sample.versions)
-    return AgentPodState(sys.intern(sample.state), sample.at, _age(sample, report), sample.load_error, versions)  # type: ignore[arg-type]  # intern forgets the Literal
+    return AgentPodState(sys.intern(sample.state), sample.at, _age(sample, report), sample.load_error, versions)  # type: ignore[arg-type]  # intern returns str, not the Literal
 
 
 def _make_room(model: ObservedModel, now: float) -> None:

@@ -77,7 +77,7 @@ class SignalMemory:
     merged_batches: Mapping[str, array[int]] = field(default_factory=dict)
     """Last batch counters of each pod that are included in `batches`. If a pod still has the same array, nothing is new."""
     seconds: Mapping[int, tuple[int, float]] | None = None
-    """Content of `batches` for the reading: (executions, seconds) by rows in the batch."""
+    """Content of `batches` in the form that a reading has: (executions, seconds) by batch size in rows; None if empty."""
     rejected: MergedCounter = field(default_factory=MergedCounter)
     """Rejected requests up to each balancer's last report. It is newer than `arrived`, because it only shows whether requests
     are being rejected."""
@@ -161,7 +161,7 @@ def reading(
 
 
 class _BalancerSums(NamedTuple):
-    """Sums over the balancers that have reported recently."""
+    """Sums of queues and counters over all balancers that have reported recently."""
 
     rings: Mapping[str, Ring]
     queued: float

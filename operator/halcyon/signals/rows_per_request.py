@@ -13,7 +13,7 @@ in the mean would cause noise in the replicas."""
 _MAX_FACTOR = 3.0
 """Maximum factor by which rows per request may deviate from the mean. A larger deviation counts as a faulty counter."""
 _MIN_CONSECUTIVE = 5
-"""Number of consecutive readings with such a deviation after which the new value is accepted."""
+"""Number of consecutive readings with implausible rows per request after which the new value is accepted."""
 
 
 def with_ratios(

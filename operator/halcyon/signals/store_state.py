@@ -24,7 +24,7 @@ MAX_POD_AGE_S = 20.0
 _STATE_ORDER: tuple[PodState, ...] = ("maintenance", "draining", "ready", "starting", "unreachable")
 
 MAX_REQUESTS_PER_S = 1e6
-"""Maximum plausible growth per second of a process's counters of requests or batches. Faster growth is a faulty counter."""
+"""Maximum plausible growth per second of a process's counters of requests or batches. Faster growth indicates a faulty counter."""
 MAX_ROWS_PER_S = MAX_REQUESTS_PER_S * MAX_ROWS
 """Maximum plausible growth per second of a pod's counter of rows: each request can have as many rows as the largest batch."""
 MAX_US_PER_S = 10 * MAX_WAITING * 1e6
@@ -39,7 +39,7 @@ _OF_PODS = {
     "queue_us": MAX_US_PER_S,
     "compute_us": MAX_US_PER_S,
 }
-"""Maximum growth per second of each counter of a pod. The next line has those of a balancer."""
+"""Maximum growth per second of each counter in a pod's samples. `_OF_BALANCERS` has the same for a balancer's samples."""
 _OF_BALANCERS = dict.fromkeys(("requests", "rejected", "errors"), MAX_REQUESTS_PER_S)
 POD_COUNTERS, BALANCER_COUNTERS = tuple(_OF_PODS), tuple(_OF_BALANCERS)
 POD_MAX_PER_S, BALANCER_MAX_PER_S = tuple(_OF_PODS.values()), tuple(_OF_BALANCERS.values())
@@ -50,7 +50,8 @@ MAX_CONFIRM_DELAY_S = 0.5
 """Maximum seconds between two reports of an agent for the second to count as a confirmation. Periodic reports are further
 apart."""
 MIN_CONFIRM_INTERVAL_S = 0.7
-"""Minimum seconds between two confirmations. An agent that reports too often does not cause more frequent decisions."""
+"""Minimum seconds between two reports of an agent that count as confirmations. Without it, an agent that reports too often
+would cause more frequent decisions."""
 
 
 class AgentPodState(NamedTuple):

@@ -120,7 +120,9 @@ def _validate_pod(pod: PodSample, report: AgentReport) -> tuple[PodSample, int]:
     _check_name(pod.name, "pods.name")
     _check_time(pod.at, f"{pod.name}.at")
     if not _is_state(pod.state):
-        raise ReportError(f"report of {report.name}: pod {pod.name} has state {pod.state!r}; good: ready")
+        raise ReportError(
+            f"report of {report.name}: pod {pod.name} has the invalid state {pod.state!r}; a valid one is ready"
+        )
     changes: dict[str, Any] = {
         field: None
         for field, limit in _LIMITS
@@ -131,10 +133,10 @@ def _validate_pod(pod: PodSample, report: AgentReport) -> tuple[PodSample, int]:
     implausible = len(changes)
     if pod.load_error is not None:
         if not isinstance(pod.load_error, str):
-            raise ReportError(f"report of {report.name}: load_error of pod {pod.name} is not text")
+            raise ReportError(f"report of {report.name}: load_error of pod {pod.name} must be a string")
         changes["load_error"] = pod.load_error[:MAX_ERROR_LENGTH]
     if len(pod.versions) > MAX_VERSIONS or not all(_is_short_text(version) for version in pod.versions):
-        raise ReportError(f"report of {report.name}: versions of pod {pod.name} are not texts; good: ['1']")
+        raise ReportError(f"report of {report.name}: versions of pod {pod.name} must be strings, for example ['1']")
     return (replace(pod, **changes) if changes else pod), implausible
 
 
@@ -164,13 +166,13 @@ def _is_short_text(value: object) -> bool:
 
 
 def _is_number(value: object, limit: float) -> bool:
-    # NaN and the infinities fail the comparison too.
+    # The comparison is also false for NaN and the infinities.
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= limit
 
 
 def _check_name(value: object, field: str) -> None:
     if not _is_short_text(value):
-        raise ReportError(f"not a report: {field} must be a text of 1 to {MAX_NAME_LENGTH} characters")
+        raise ReportError(f"not a report: {field} must be a string of 1 to {MAX_NAME_LENGTH} characters")
 
 
 def _check_time(value: object, field: str) -> None:

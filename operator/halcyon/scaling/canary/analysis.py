@@ -332,7 +332,10 @@ def _decided(checks: tuple[Evidence, ...], memory: CanaryMemory, rules: Rules) -
     undecided = [check.why for check in checks if check.finding == "open"]
     if undecided:
         return "wait", f"waits: not decided yet: {'; '.join(undecided)}"
-    return "promote", f"promoted: the new revision is as good: {'; '.join(check.why for check in checks)}"
+    return (
+        "promote",
+        f"promoted: the new revision is as good as the stable one: {'; '.join(check.why for check in checks)}",
+    )
 
 
 def _percent(share: float) -> str:

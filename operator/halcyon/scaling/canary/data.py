@@ -19,7 +19,7 @@ class Sample:
     """Requests to all pods of one revision since the last call. None means unknown, never zero."""
 
     requests: int
-    """Requests that succeeded or failed."""
+    """Number of completed requests, successful or failed."""
     failures: int
     batches: int | None = None
     """Batches in which the requests ran. All requests of a batch share its outcome, so they count as one trial."""
@@ -111,7 +111,7 @@ class CanaryMemory:
     queue: Blocks = field(default_factory=Blocks)
     requests: tuple[int, int] = (0, 0)
     batches: tuple[int, int] = (0, 0)
-    """(the canary's requests whose batches are known, those batches)."""
+    """Number of the canary's requests whose batches are reported, and the number of these batches."""
     stable: Histogram | None = None
     canary: Histogram | None = None
 
@@ -184,7 +184,7 @@ class Evidence:
     queue time divided by stable's."""
     level: float = 0.0
     design: float = 1.0
-    """Number of requests that count as one independent trial, from the batches and the observed spread of outcomes."""
+    """Number of requests that count as one independent trial, estimated from the batches and the spread of outcomes."""
     why: str = ""
     """Reason for the finding, as a phrase."""
 

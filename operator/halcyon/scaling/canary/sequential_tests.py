@@ -43,13 +43,13 @@ BEST_AT = 60
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """Number of requests of one revision (`trials`), and of those that failed or were late (`events`)."""
+    """Requests of one revision (`trials`), and the number of them that failed or were late (`events`)."""
 
     events: int = 0
     trials: int = 0
 
     def __add__(self, other: Tally) -> Tally:
-        """Return the sum of both."""
+        """Return the sum of the two tallies."""
         return Tally(self.events + other.events, self.trials + other.trials)
 
     @property
@@ -220,7 +220,7 @@ class Blocks:
 
     @property
     def whole(self) -> Row:
-        """Return the sum of all rows."""
+        """Return the sums and counts of both streams over all blocks."""
         first, n, second, m = (
             (math.fsum(column) for column in zip(*self.rows, strict=True)) if self.rows else (0.0,) * 4
         )

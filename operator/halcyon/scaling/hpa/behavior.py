@@ -36,7 +36,7 @@ Entries = tuple[tuple[float, int], ...]
 
 @dataclass(frozen=True)
 class HpaMemory:
-    """State that the HPA keeps from one sync to the next."""
+    """State of the HPA controller between two syncs."""
 
     recommendations: Entries = ()
     """Replicas that the signals proposed, before stabilisation."""
@@ -137,7 +137,7 @@ def _allowed(now: float, current: int, memory: HpaMemory, rules: ScalingRules, *
 
 
 def _stored(entries: Entries, entry: tuple[float, int], *, older_than: float) -> Entries:
-    """Return the entries with `entry` in place of the last one older than `older_than`, or appended if there is none."""
+    """Return the entries with `entry` added. It replaces the last entry older than `older_than`, if there is one."""
     for index in range(len(entries) - 1, -1, -1):
         if entries[index][0] < older_than:
             return (*entries[:index], entry, *entries[index + 1 :])

@@ -46,7 +46,7 @@ class RulesReading:
 
 
 def read(observation: Observation, *, targets: ResolvedTargets, replicas: int) -> RulesReading:
-    """Build the reading for a model that has `replicas` pods now."""
+    """Compute both metrics from the observation of a model that has `replicas` existing pods."""
     target = targets.gpu_utilization
     return RulesReading(
         at=observation.at,

@@ -31,7 +31,7 @@ MAX_DECISION_INTERVAL_S = 4.5
 """Maximum seconds between two decisions for one model, so that no decision is older than 5 s. Agents report about as often."""
 UNLIMITED = "; no limit applies"
 """End of the planner's sentence if no limit changed the decision."""
-RULES_REASON = "what one replica can do is not known yet, so queue depth and GPU utilisation decide"
+RULES_REASON = "the capacity of a replica is not known yet, so queue depth and GPU utilisation decide"
 
 
 @immutable(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Signal:
     """One signal at the time of a decision."""
 
     name: str
-    """requestRate (requests per second), queueDepth (queued requests) or gpuUtilization (percent, summed over pods)."""
+    """Name: requestRate (requests per second), queueDepth (queued requests) or gpuUtilization (percent, summed over pods)."""
     value: float | None = None
     """Value of the signal for the whole model; None if it is missing."""
     target: float | None = None

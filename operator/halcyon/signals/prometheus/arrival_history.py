@@ -62,7 +62,7 @@ def history(known: Iterable[Sample]) -> History | None:
     bins: dict[int, float] = {}
     for at, rate in known:
         number = round(at / BIN_S)
-        # NaN fails the comparison too, and infinity is no rate.
+        # The comparison is also false for NaN and infinity.
         if 0 <= rate < float("inf") and abs(at - number * BIN_S) <= _MAX_OFF_GRID_S:
             bins[number] = rate
     if not bins:

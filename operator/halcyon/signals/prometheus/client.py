@@ -164,7 +164,7 @@ def query_prometheus(site: PrometheusSite, query: str, over: QueryRange | None, 
                 f"the CA file. Query: {_short(query)}"
             ) from None
     if not isinstance(rows, list):
-        raise PrometheusUnavailable(f"Prometheus at {site.shown}: a response without rows. Query: {_short(query)}")
+        raise PrometheusUnavailable(f"Prometheus at {site.shown}: the response has no rows. Query: {_short(query)}")
     return rows
 
 
@@ -204,12 +204,12 @@ def _status_error(site: PrometheusSite, query: str, message: str) -> PrometheusE
     status = int(match[1]) if match else 0
     fix = {
         400: "correct the query",
-        401: "give it a token file with a token that it accepts",
-        403: "give the token's account the right to query",
+        401: "configure a token file with a token that it accepts",
+        403: "allow the token's account to query",
         404: "the URL must be the base URL of /api/v1",
         422: "correct the query",
-        429: "it limits its clients: allow this one a query every 10 s",
-        503: "it is starting, overloaded, or took too long for the query",
+        429: "it limits the rate of queries: allow one query every 10 s",
+        503: "it is starting or overloaded, or the query took too long",
     }.get(status, "see its log")
     kind = PrometheusError if status in {400, 422} else PrometheusUnavailable
     return kind(f"Prometheus at {site.shown}: {_short(message)}; {fix}. Query: {_short(query)}")

@@ -104,7 +104,7 @@ def parse(rows: Iterable[Mapping[str, Any]]) -> GpuSamples:
         if series[_LABELS.index(_SLICE)]:
             sliced.add(pod)
         age_s = times.get((metric, series))
-        # NaN fails the comparison too.
+        # The comparison is also false for NaN.
         if age_s is not None and age_s <= MAX_AGE_S and 0 <= value <= _MAX[metric]:
             samples_by_pod[pod][metric].append((min(value * _PERCENT[metric], 100.0), age_s))
         else:
