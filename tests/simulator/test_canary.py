@@ -145,7 +145,7 @@ def test_equal_revisions_are_promoted_with_a_reason() -> None:
     assert {verdict.action for _, verdict in found} == {"promote"}
     looks, verdict = found[0]
     assert looks * 5 < 600
-    assert verdict.why.startswith("promoted: the new revision is as good: errors 0 % of ")
+    assert verdict.why.startswith("promoted: the new revision is as good as the stable one: errors 0 % of ")
 
 
 def test_all_three_checks_promote() -> None:

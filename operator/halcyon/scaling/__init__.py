@@ -1,7 +1,13 @@
 """Scaling decisions as pure functions: how many replicas a model needs, and why.
 
-This package holds what is known about a model at one time (`observations`), the planner (`planner`), the HPA's rules
-and its algorithm for clusters without an HPA (`hpa`), canary analysis (`canary`), and the decision as data
-(`policy`). Out of scope: the source of observations (`halcyon.signals`), writing the replicas (`halcyon.control`),
-any clock, any I/O.
+| module         | content                                                                                    |
+| -------------- | ------------------------------------------------------------------------------------------ |
+| `observations` | everything known about a model at one time                                                 |
+| `planner`      | the policy Planner                                                                         |
+| `hpa`          | the policy Rules, and the HPA's algorithm for models whose replicas the operator writes    |
+| `canary`       | canary analysis                                                                            |
+| `policy`       | the decision, in one form for both policies                                                |
+
+Nothing here reads a clock or does I/O. Out of scope: the source of observations (`halcyon.signals`), and writing the
+replicas (`halcyon.control`).
 """

@@ -1,24 +1,24 @@
-"""The site's GPU budget: how replicas are shared among models if not all demands fit.
+"""The site's GPU budget: how replicas are shared among models if the budget can't satisfy all demands.
 
-Replicas are granted one at a time, in an order that does not depend on the budget, until the next one does not fit:
+Replicas are granted one at a time, until the next one does not fit. The order does not depend on the budget:
 
-    1  the part of its floor that a model holds   by priority; within a priority, level by level
-    2  the rest of the floors                     the same
-    3  desired replicas that a model holds        (only with `preempt` off: no model is shrunk for another)
-    4  the rest of the desired replicas           by priority; within a priority, by need
+    1  floors, as far as a model already runs these replicas    by priority; within a priority, level by level
+    2  the rest of the floors                                   the same
+    3  desired replicas that already run                        (only without `preempt`: no model is shrunk for another)
+    4  the rest of the desired replicas                         by priority; within a priority, by need
 
-Level by level: the next replica goes to the model that would then have the fewest GPUs per need; ties are broken by
-key. This is max-min fairness in whole replicas. It is computed by filling to a level and handing out the rest, not
-replica by replica.
+Level by level: the next replica goes to the model that would then have the fewest GPUs relative to its need; ties are
+broken by key. This is max-min fairness in whole replicas. The code computes the level directly and then grants the
+remaining GPUs one replica at a time.
 
-Invariants: grants never exceed the budget, nor a namespace's quota. Among budgets that fit all floors, a bigger site
-budget never gives a model less. The price: GPUs stay free (fewer than one replica needs) if the next replica in the
-order is too big for them.
+Invariants: the grants never exceed the budget or the quota of a namespace. If all floors fit, a bigger site budget
+never gives a model less. Drawback: if the next replica in the order needs more GPUs than are left, these GPUs stay
+unused.
 
-`fill` gives those GPUs to any model they fit, in the same order. A model is then certain to keep only what it gets
-without `fill`. Floors that do not all fit are always filled that way, because idle GPUs are no use beside a model
-without a replica. A bigger quota of one namespace may take GPUs from another. Out of scope: how many replicas a model
-needs, and nodes.
+With `fill`, such GPUs go to other models whose replicas are small enough, in the same order. If the budget changes, a
+model is then guaranteed only the replicas that it gets without `fill`. Floors that do not all fit are always granted with `fill`: GPUs must not stay idle while a
+model has no replica. A bigger quota of one namespace may take GPUs from another namespace. Out of scope: how many
+replicas a model needs, and the placement on nodes.
 """
 
 from __future__ import annotations
@@ -35,46 +35,46 @@ Cause = Literal["none", "site", "quota"]
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """Demand of one model."""
+    """Demand of one model for replicas."""
 
     key: str
-    """namespace/name."""
+    """Key of the model, NAMESPACE/NAME."""
     desired: int
     """Desired replicas."""
     gpus_per_replica: int = 1
-    """0 for a model without a GPU, which gets all its desired replicas."""
+    """GPUs of one replica. A model with 0 is granted all its desired replicas."""
     current: int = 0
     floor: int = 0
-    """Replicas that preemption leaves to the model; capped at `wanted`."""
+    """Replicas that the model keeps despite preemption; capped at `desired`."""
     priority: int = 0
-    """A higher value goes first."""
+    """Priority of the model; models with a higher value are served first."""
     need: float = 1.0
-    """Weight within the priority, for example the backlog in seconds. 0 comes after all others of that priority."""
+    """Weight among models of the same priority, for example the backlog in seconds. Models with 0 are served last."""
 
     @property
     def namespace(self) -> str:
-        """Return the part of the key before the slash."""
+        """Return the namespace, the part of the key before the slash."""
         return self.key.partition("/")[0]
 
 
 @dataclass(frozen=True)
 class Budget:
-    """GPUs that may be in use."""
+    """Maximum numbers of GPUs that models may use."""
 
     gpus: int
-    """Limit for all models together."""
+    """Maximum GPUs of all models together."""
     namespaces: Mapping[str, int] = field(default_factory=dict)
-    """Limit per namespace; a namespace that is missing has no limit of its own."""
+    """Maximum GPUs per namespace (quota). Namespaces without an entry have no quota."""
     preempt: bool = True
-    """Whether a model may be shrunk, down to its floor, for one of higher priority or greater need."""
+    """Whether a model may be scaled down to its floor in favour of a model with higher priority or greater need."""
     fill: bool = False
-    """Whether GPUs too few for the next replica in the order go to a model they fit."""
+    """Whether GPUs that are too few for the next replica in the order go to a model with smaller replicas."""
 
 
 class Grant(NamedTuple):
     """Replicas granted to one model.
 
-    A named tuple, because 10,000 are made at once and frozen dataclasses take three times as long.
+    A named tuple, because 10,000 are created at once and creating a frozen dataclass takes three times as long.
     """
 
     key: str
@@ -82,12 +82,15 @@ class Grant(NamedTuple):
     desired: int
     gpus_per_replica: int
     cause: Cause
-    """Reason for granting less than desired."""
+    """Limit because of which fewer replicas than desired are granted; "none" if all are granted."""
     limit: int = 0
-    """GPUs of the budget or quota that is the cause."""
+    """Size in GPUs of the budget or quota that is the cause."""
 
     def describe(self) -> str:
-        """Return for example `desires 8 (16 GPUs), granted 5: the site's budget of 40 GPUs is shared by priority and need`."""
+        """Describe the grant as a phrase.
+
+        For example `desires 8 (16 GPUs), granted 5: the site's budget of 40 GPUs is shared by priority and need`.
+        """
         head = f"desires {self.desired} ({_gpus(self.desired * self.gpus_per_replica)}), granted {self.replicas}"
         if self.cause == "none":
             return head
@@ -98,7 +101,7 @@ class Grant(NamedTuple):
 
 
 class _Shares:
-    """Grants while they are being computed."""
+    """Replicas granted so far, and the GPUs left, during one allocation."""
 
     __slots__ = ("demands", "granted", "left", "namespaces", "quotas", "stopped")
 
@@ -111,7 +114,7 @@ class _Shares:
         self.stopped = False
 
     def fits(self, targets: Sequence[int]) -> bool:
-        """Return whether all targets can be granted."""
+        """Return whether the budget and all quotas allow `targets`, the number of replicas of each model."""
         gpus = [count * demand.gpus_per_replica for count, demand in zip(targets, self.demands, strict=True)]
         by_namespace = dict.fromkeys(self.quotas, 0)
         for namespace, held in zip(self.namespaces, gpus, strict=False):
@@ -120,7 +123,10 @@ class _Shares:
         return sum(gpus) <= self.left and all(held <= self.quotas[name] for name, held in by_namespace.items())
 
     def grow(self, classes: Sequence[Sequence[int]], targets: Sequence[int], *, fill: bool, by_need: bool) -> None:
-        """Grow towards the targets, class by class, until the next replica does not fit; with `fill`, until none fits."""
+        """Grant replicas up to the targets, one priority class after the other.
+
+        Stop when the next replica does not fit; with `fill`, when no replica fits.
+        """
         for members in classes:
             if self.stopped:
                 return
@@ -140,7 +146,7 @@ class _Shares:
                     self.quotas[namespace] -= gpus
 
     def _within_quotas(self, members: Sequence[int], targets: Sequence[int], *, by_need: bool) -> Sequence[int]:
-        """Return the targets of a class, cut to what the quotas of its namespaces would allow without any other limit."""
+        """Return the target replicas; those of `members` are reduced to what the quotas of their namespaces allow."""
         if not self.quotas:
             return targets
         by_namespace: dict[str, list[int]] = {}
@@ -160,7 +166,7 @@ class _Shares:
 
 
 def allocate(demands: Iterable[Demand], budget: Budget) -> dict[str, Grant]:
-    """Return the grant of each model by key, in the order of the demands.
+    """Share the budget among the models and return their grants by key, in the order of the demands.
 
     Raises:
         ValueError: a key occurs twice, or a number is negative.
@@ -208,7 +214,7 @@ def _levelled(
     fill: bool,
     by_need: bool,
 ) -> dict[int, int]:
-    """Return the replicas of each member after `left` GPUs were handed out level by level, up to its cap."""
+    """Return the replicas of each member after `left` GPUs are granted level by level, at most `caps` to each."""
     ends: dict[int, int] = {}
     sizes = [demands[i].gpus_per_replica for i in members]
     weights = [(demands[i].need or 1.0) if by_need else 1.0 for i in members]
@@ -226,7 +232,7 @@ def _levelled(
     claims.sort()
     repeated: list[
         tuple[float, str, int, int, float]
-    ] = []  # a heap, and a small one: most are served once or not at all
+    ] = []  # a heap; it stays small, because most members receive at most one replica here
     at = 0
     while left > 0 and (repeated or at < len(claims)):
         if repeated and (at == len(claims) or repeated[0] < claims[at]):
@@ -246,11 +252,11 @@ def _levelled(
 
 
 def _level(lows: Sequence[int], highs: Sequence[int], weights: Sequence[float], total: int) -> float:
-    """Return the level (GPUs per need) at which all members together would have `total`, minus a tiny margin.
+    """Return the level (GPUs per unit of need) at which all members together have `total` GPUs, minus a tiny margin.
 
-    Replicas count as divisible here. Each member has weight x level GPUs, bounded by its low and its high. The search
-    is a bisection at corners. Members that are a straight line within the remaining span are summed once, so each
-    step has fewer left to check.
+    At a level, each member has weight x level GPUs, clipped to its low and high; replicas are treated as divisible. The
+    sum is piecewise linear in the level. The search is a bisection at its corners. Members without a corner in the
+    remaining interval are added up once, so each step checks fewer members.
     """
     open_ = [
         (low / weight, high / weight, weight)
@@ -297,7 +303,7 @@ def _check(demands: Sequence[Demand]) -> None:
         seen.add(demand.key)
         least = min(demand.desired, demand.gpus_per_replica, demand.current, demand.floor)
         if least < 0 or not 0 <= demand.need < math.inf:
-            raise ValueError(f"{demand.key}: {demand} has a number below 0, or a need that is not a number")
+            raise ValueError(f"{demand.key}: {demand} has a negative number, or a need that is not finite")
 
 
 def _gpus(count: int) -> str:

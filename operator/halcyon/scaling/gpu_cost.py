@@ -1,14 +1,14 @@
-"""How a model's GPUs spent their time, and what that costs. Pure: no clock, no prices of its own.
+"""GPU time of a model by state, and its cost. Pure: the caller passes times and prices.
 
-| state    | a GPU of a pod that                                                          |
-| -------- | ---------------------------------------------------------------------------- |
-| starting | has a node and isn't ready: it pulls, loads, or fails                         |
-| busy     | is ready or finishing its last requests: the share of time the GPU is in use  |
-| idle     | the same: the rest of the time                                                |
-| unknown  | the same, while its utilisation is unknown                                    |
+| state    | GPU time counted                                                                          |
+| -------- | ----------------------------------------------------------------------------------------- |
+| starting | of pods that have a node but aren't ready: they pull images, load the model, or fail      |
+| busy     | of pods that are ready or finish their last requests, while the GPU is in use             |
+| idle     | of the same pods, while the GPU is not in use                                             |
+| unknown  | of the same pods, while their GPU utilisation is unknown                                  |
 
-Time is kept by hour for the last day. A cost per inference thus follows changes, but still includes the night in the
-morning. Unknown values are None: without a price the cost is None, not 0.
+GPU time is stored per hour for the last day. The cost per inference therefore follows changes, but in the morning it
+still includes the night. Unknown values are None: without a price the cost is None, not 0.
 """
 
 from __future__ import annotations
@@ -19,87 +19,87 @@ from operator import add
 
 HOUR_S, HOURS = 3600.0, 24
 MAX_GAP_S = 60.0
-"""Longest gap between two samples that still counts. For a longer one, for example because the process was paused, there is no
-data."""
+"""Longest interval between two samples that is counted. A longer one, for example after the process was paused, is left
+out."""
 MIN_INFERENCES = 100.0
-"""Minimum inferences for a meaningful cost per thousand."""
+"""Minimum inferences in the last day for a meaningful cost per thousand inferences."""
 MIN_COUNTED_S = 600.0
-"""Minimum counted time before shares are published: before that they consist of pod starts alone."""
+"""Minimum counted time, in seconds, before shares of GPU time are published. The first minutes consist of pod starts only."""
 _MIN_RELATIVE_CHANGE, _MIN_SHARE_CHANGE = 0.2, 0.05
 
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """GPU-seconds, and the inferences they produced."""
+    """GPU-seconds by state, and the inferences computed in that time."""
 
     starting: float = 0.0
     busy: float = 0.0
     idle: float = 0.0
     unknown: float = 0.0
     inferences: float = 0.0
-    """Batch items (rows) computed."""
+    """Number of batch items (rows) computed."""
     at_max_replicas: float = 0.0
-    """GPU-seconds of the maximum replicas, had they run all the time; 0 without scaling."""
+    """GPU-seconds that the maximum replicas would have used; 0 without scaling."""
     seconds: float = 0.0
-    """Time counted, in seconds."""
+    """Elapsed time that is counted, in seconds."""
 
     def __add__(self, other: Spent) -> Spent:
-        """Return the sum of both."""
+        """Return the sum of both values, field by field."""
         return Spent(*map(add, self.parts, other.parts))
 
     @property
     def parts(self) -> tuple[float, ...]:
-        """Return the fields as numbers; `dataclasses.astuple` takes thirty times as long."""
+        """Return the values of all fields. `dataclasses.astuple` takes thirty times as long."""
         return self.starting, self.busy, self.idle, self.unknown, self.inferences, self.at_max_replicas, self.seconds
 
     @property
     def gpus(self) -> float:
-        """Return the GPU-seconds of all states."""
+        """Return the total GPU-seconds of all four states."""
         return self.starting + self.busy + self.idle + self.unknown
 
 
 @dataclass(frozen=True, slots=True)
 class ReportedWork:
-    """Work that the pods reported."""
+    """GPU utilisation and computed rows that a model's pods report."""
 
     busy: float | None = None
-    """Mean share of time that the GPUs of ready pods are in use, 0 to 1; None if too few pods report it."""
+    """Mean GPU utilisation of the ready pods, 0 to 1; None if too few pods report it."""
     rows: Mapping[str, float] = field(default_factory=dict)
-    """Counter by pod: batch items (rows) computed."""
+    """Counter of batch items (rows) computed, by pod name."""
 
 
 @dataclass(frozen=True, slots=True)
 class GpuUsage:
-    """GPUs in use at one time."""
+    """GPUs that a model's pods hold at one time."""
 
     at: float
-    """Seconds since the epoch."""
+    """Time of this sample, in seconds since the epoch."""
     starting: int
-    """GPUs of pods that have a node and aren't ready."""
+    """Number of GPUs of pods that have a node but aren't ready."""
     serving: int
-    """GPUs of pods that are ready, or finishing their last requests."""
+    """Number of GPUs of pods that are ready or finish their last requests."""
     worked: ReportedWork = ReportedWork()
     max_gpus: int | None = None
-    """GPUs of the maximum replicas; None without scaling."""
+    """Number of GPUs that the maximum replicas would use; None without scaling."""
 
     @property
     def held(self) -> int:
-        """Return the GPUs that are paid for."""
+        """Return the number of GPUs that the model's pods hold, ready or not. All of them cost money."""
         return self.starting + self.serving
 
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """GPU time counted so far."""
+    """GPU time of one model counted so far."""
 
     last: GpuUsage | None = None
     total: Spent = Spent()
-    """Total since this process started counting."""
+    """GPU time since this process started counting."""
     hours: tuple[tuple[int, Spent], ...] = ()
-    """(hour since the epoch, GPU time spent in it), oldest first, for one day."""
+    """(hour since the epoch, GPU time in that hour) for the last 24 hours, oldest first."""
 
     def counted(self, usage: GpuUsage) -> Ledger:
-        """Return the ledger with the time since the last sample added; the first sample adds nothing."""
+        """Return the ledger with the GPU time since the last sample added. The first sample adds no time."""
         before, hour = self.last, int(usage.at // HOUR_S)
         kept = tuple((at, was) for at, was in self.hours if hour - HOURS < at <= hour)
         if before is None or not 0 < usage.at - before.at <= MAX_GAP_S:
@@ -111,16 +111,16 @@ class Ledger:
 
     @property
     def day(self) -> Spent:
-        """Return the sum of the hours that are kept."""
+        """Return the GPU time of the last 24 hours."""
         return sum((was for _, was in self.hours), Spent())
 
     def to_json(self) -> list[list[float]]:
-        """Return the hours as JSON values, for the next process."""
+        """Return the hours as JSON values, to be restored after a restart."""
         return [[hour, *(round(value, 3) for value in was.parts)] for hour, was in self.hours]
 
     @classmethod
     def from_json(cls, stored: object) -> Ledger:
-        """Restore what `to_json` made. Another form comes from another version and is ignored."""
+        """Restore a ledger from the result of `to_json`. Data in another format is from another version and is ignored."""
         hours: list[tuple[int, Spent]] = []
         for row in stored if isinstance(stored, list) else ():
             good = isinstance(row, list) and len(row) == 1 + len(fields(Spent))
@@ -131,11 +131,11 @@ class Ledger:
 
 
 def _between(before: GpuUsage, now: GpuUsage) -> Spent:
-    """Return the GPU time spent between two samples, by the state in the newer one: samples are seconds apart."""
+    """Return the GPU time between two samples, which are seconds apart. The newer sample determines the states."""
     seconds = now.at - before.at
     busy = now.worked.busy
     known = now.serving * seconds
-    # A counter that fell was reset. The start of a pod not seen before is unknown.
+    # A counter that fell was reset. A pod without an earlier value adds nothing, because its growth is unknown.
     rows = sum(
         value - old if value >= (old := before.worked.rows[pod]) else value
         for pod, value in now.worked.rows.items()
@@ -154,39 +154,39 @@ def _between(before: GpuUsage, now: GpuUsage) -> Spent:
 
 @dataclass(frozen=True)
 class Prices:
-    """Prices of one GPU for an hour."""
+    """Prices of a GPU per hour, by product."""
 
     currency: str = ""
     by_product: Mapping[str, float] = field(default_factory=dict)
-    """Price by the value of the node label nvidia.com/gpu.product."""
+    """Price of a GPU per hour, by the value of the node label nvidia.com/gpu.product."""
     default: float | None = None
-    """Price of all other products; None if unknown."""
+    """Price per hour of a GPU whose product is not in `by_product`; None if unknown."""
 
     def of(self, product: str | None) -> float | None:
-        """Return the price of a product; None if unknown, which does not mean free."""
+        """Return the price per hour of a GPU of this product; None if it is unknown (not free)."""
         return self.by_product.get(product or "", self.default)
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Published costs of a model."""
+    """Costs of a model and its shares of GPU time, as published in the status and in metrics."""
 
     gpus: int
-    """GPUs that it holds now."""
+    """GPUs that the model's pods hold now."""
     per_hour: float | None
     per_thousand: float | None
-    """Cost of a thousand inferences, over the last day."""
+    """Cost of a thousand inferences, averaged over the last day; None if unknown."""
     saving: float | None
-    """Share saved over the last day, compared with always running the maximum replicas."""
+    """Share of GPU time saved over the last day, compared with always running the maximum replicas."""
     starting: float | None
-    """Share of the last day's GPU time spent in starting pods."""
+    """Share of the last day's GPU time that belonged to starting pods. GPU time in an unknown state is left out."""
     busy: float | None
     idle: float | None
-    """Share of the last day's GPU time that was idle. All three shares count only time of a known state."""
+    """Share of the last day's GPU time in which the GPUs were idle. GPU time in an unknown state is left out."""
 
 
 def cost(ledger: Ledger, price: float | None) -> Cost:
-    """Return the costs to publish; `price` is that of one GPU for an hour."""
+    """Return the costs to publish. `price` is the price of one GPU per hour; None if unknown."""
     day, held = ledger.day, 0 if ledger.last is None else ledger.last.held
     known = day.starting + day.busy + day.idle
     is_known = known > 0 and day.seconds >= MIN_COUNTED_S
@@ -205,12 +205,19 @@ def cost(ledger: Ledger, price: float | None) -> Cost:
 
 
 def has_changed(shown: Cost, now: Cost) -> bool:
-    """Return whether the GPUs held differ from those shown, or whether a cost became known or unknown."""
+    """Return whether the published costs must be updated at once.
+
+    This is so if the number of GPUs or the cost per hour differs, or if the cost per thousand became known or unknown.
+    """
     return _published(shown) != _published(now)
 
 
 def has_moved(shown: Cost, now: Cost) -> bool:
-    """Return whether a share became known or moved by 5 points, or the cost of a thousand moved by 20 %."""
+    """Return whether the published shares or cost per thousand are outdated.
+
+    This is so if a share became known or unknown, or changed by 5 percentage points, or if the cost per thousand
+    inferences changed by more than 20 %.
+    """
     for name in ("saving", "starting", "busy", "idle"):
         a, b = getattr(shown, name), getattr(now, name)
         if (a is None) != (b is None) or (a is not None and b is not None and abs(a - b) >= _MIN_SHARE_CHANGE):

@@ -1,4 +1,4 @@
-"""Latencies counted by bucket. Pure; counts of several pods or several times can be added."""
+"""Histograms of latencies. Histograms of several pods or several periods can be added. Pure."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from itertools import accumulate, pairwise
 
 @dataclass(frozen=True, slots=True)
 class Histogram:
-    """Number of responses by latency."""
+    """Number of responses by latency bucket."""
 
     bounds_s: tuple[float, ...]
-    """Upper bounds of the buckets, ascending; a value equal to a bound belongs to the bucket below it."""
+    """Upper bounds of the buckets in seconds, inclusive, ascending."""
     counts: tuple[int, ...]
-    """Responses per bucket, then those above all bounds: one more entry than there are bounds."""
+    """Number of responses per bucket. The last entry counts those above all bounds, so there is one entry more than bounds."""
 
     def __post_init__(self) -> None:
-        """Check bounds and counts.
+        """Check the bounds and counts.
 
         Raises:
-            ValueError: bounds don't ascend, or counts don't match them.
+            ValueError: the bounds don't ascend, the number of counts doesn't match them, or a count is negative.
         """
         if not self.bounds_s or list(self.bounds_s) != sorted(set(self.bounds_s)) or self.bounds_s[0] <= 0:
             raise ValueError(f"histogram: bounds_s {self.bounds_s} must be above 0 and ascend, such as (0.1, 0.2, 0.4)")
@@ -33,10 +33,10 @@ class Histogram:
             )
 
     def __add__(self, other: Histogram) -> Histogram:
-        """Add two histograms.
+        """Return the sum of two histograms.
 
         Raises:
-            ValueError: their bounds differ.
+            ValueError: the histograms have different bounds.
         """
         if self.bounds_s != other.bounds_s:
             raise ValueError(
@@ -46,23 +46,23 @@ class Histogram:
 
     @property
     def total(self) -> int:
-        """Return the number of responses."""
+        """Return the total number of responses in all buckets."""
         return sum(self.counts)
 
     def above(self, bound_s: float) -> int:
-        """Return the number of responses that took longer than one of the bounds."""
+        """Return the number of responses slower than `bound_s`, which must be one of the bounds."""
         return sum(self.counts[bisect_left(self.bounds_s, bound_s) + 1 :])
 
     def bound_above(self, seconds: float) -> float | None:
-        """Return the first bound of at least `seconds`, with a tolerance of 1 %; None if the last bound is lower."""
-        # Bounds are rounded numbers: 1.199 ms must do for 1.2 ms.
+        """Return the lowest bound that is at least `seconds`, with a tolerance of 1 %; None if all bounds are lower."""
+        # Bounds are rounded numbers: 1.199 ms counts as 1.2 ms.
         place = bisect_left(self.bounds_s, 0.99 * seconds)
         return self.bounds_s[place] if place < len(self.bounds_s) else None
 
     def least_bound(self, share: float) -> float | None:
-        """Return the smallest bound that at least this share of the responses did not exceed.
+        """Return the lowest bound that at least `share` of the responses did not exceed.
 
-        None if there are no responses, or if a larger share exceeded even the last bound.
+        None if there are no responses, or if fewer than `share` of them are within the last bound.
         """
         needed = share * self.total
         if not self.total:
@@ -70,30 +70,33 @@ class Histogram:
         return next((b for b, n in zip(self.bounds_s, accumulate(self.counts), strict=False) if n >= needed), None)
 
     def quantile(self, share: float) -> float | None:
-        """Return the latency that this share of responses did not exceed, interpolated within its bucket.
+        """Return the latency in seconds that `share` of the responses did not exceed, interpolated within its bucket.
 
-        None as for `least_bound`.
+        None if there are no responses, or if fewer than `share` of them are within the last bound.
         """
         found = quantile(self.bounds_s, self.counts, share)
         return None if found is None or math.isinf(found) else found
 
 
 def growth(before: Sequence[int], now: Sequence[int]) -> tuple[int, ...] | None:
-    """Return the counts between two readings of the same counters; None if one fell: another process counts from zero."""
+    """Return the growth of each counter between two readings.
+
+    None if one fell, because the process was restarted and counts from zero.
+    """
     grown = tuple(later - earlier for earlier, later in zip(before, now, strict=True))
     return None if min(grown) < 0 else grown
 
 
 def quantile(bounds: Sequence[float], counts: Sequence[int], share: float) -> float | None:
-    """Return the value that this share did not exceed, in the unit of the bounds, as Prometheus' histogram_quantile has it.
+    """Return the quantile of a histogram, in the unit of the bounds, computed like Prometheus' histogram_quantile.
 
-    The values of a bucket are taken to be spread evenly over it. Infinity: a larger share exceeded even the last bound.
-    None: there are no values.
+    The values are assumed to be distributed evenly within each bucket. The result is infinite if the quantile is above the
+    last bound, and None if there are no values.
 
     Args:
         bounds: upper bounds of the buckets, ascending.
-        counts: values per bucket, then those above all bounds.
-        share: 0 to 1.
+        counts: number of values per bucket, followed by the number above all bounds.
+        share: quantile to compute, 0 to 1.
     """
     needed = share * sum(counts)
     if not sum(counts):

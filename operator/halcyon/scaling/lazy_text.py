@@ -1,4 +1,4 @@
-"""Sentences that are formatted only when read: thousands are decided per second, and hardly any is read."""
+"""Sentences that are formatted only when read. Thousands of decisions per second create one, and hardly any is read."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from halcyon.scaling.frozen import immutable
 
 @immutable(frozen=True, slots=True)
 class LazyText:
-    """A format string with its values."""
+    """A sentence as a format string and its values, formatted by `str`."""
 
     form: str
     """Format string for `str.format`."""

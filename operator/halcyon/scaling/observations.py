@@ -1,8 +1,8 @@
 """Observation of one model at one time: time series merged from all agents that report on it.
 
-Times are seconds of one monotonic clock, the operator's; the caller passes `now` from the same clock. An unknown
-value is None in a point and `Missing` in a result, never zero. Counters are cumulative, start anywhere and never
-fall: only differences are meaningful. Out of scope: targets and desired replicas.
+All times, including `now`, are seconds of the operator's monotonic clock. An unknown value is None in a point and
+`Missing` in a result, never zero. Counters start at any value and never fall, so only their differences are
+meaningful. Out of scope: targets and desired replicas.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from typing import Protocol, TypeVar
 from halcyon.api.documents.observation_report import Batches, PodState, SlotLatency
 
 MAX_AGE_S = 10.0
-"""Maximum age of a known value. Agents report at least every 5 s, so one lost report does no harm."""
+"""Age in seconds up to which a value is used. Agents report at least every 5 s, so the loss of one report has no effect."""
 
 
 @dataclass(frozen=True)
 class Missing:
-    """An unknown value, with the reason in words."""
+    """An unknown value, with the reason why it is unknown."""
 
     reason: str
 
 
 @dataclass(frozen=True)
 class Value:
-    """A known value."""
+    """A known value with the time of its data."""
 
     value: float
     at: float
-    """Time of its newest sample."""
+    """Time of the newest sample from which the value was computed."""
 
 
 class Point(Protocol):
@@ -39,7 +39,7 @@ class Point(Protocol):
 
     @property
     def at(self) -> float:
-        """Return the time when it was taken."""
+        """Return the time at which the sample was taken."""
 
 
 P = TypeVar("P", bound=Point)
@@ -47,43 +47,43 @@ P = TypeVar("P", bound=Point)
 
 @dataclass(frozen=True)
 class PodPoint:
-    """One sample of a pod."""
+    """One sample of a Triton pod."""
 
     at: float
     pending: float | None = None
-    """Requests in Triton's queue."""
+    """Number of requests in Triton's queue."""
     gpu: float | None = None
     """GPU utilisation in percent, 0 to 100."""
     succeeded: float | None = None
-    """Counter: requests answered."""
+    """Counter of successful requests."""
     failed: float | None = None
-    """Counter: requests failed."""
+    """Counter of failed requests."""
     rows: float | None = None
-    """Counter: batch items (rows) computed."""
+    """Counter of batch items (rows) computed."""
     executions: float | None = None
-    """Counter: batches computed."""
+    """Counter of batches computed."""
     queue_us: float | None = None
-    """Counter: microseconds that requests waited in Triton."""
+    """Counter of the time that requests waited in Triton's queue, in microseconds."""
     compute_us: float | None = None
-    """Counter: microseconds of computing."""
+    """Counter of the compute time of requests, in microseconds."""
 
 
 @dataclass(frozen=True)
 class PodObservation:
-    """One Triton pod, as the agents report it."""
+    """State and samples of one Triton pod, merged from the agents' reports."""
 
     name: str
     state: PodState
     points: tuple[PodPoint, ...] = ()
-    """Oldest first."""
+    """Samples of the pod, oldest first."""
     load_error: str | None = None
     versions: tuple[str, ...] = ()
     batches: Batches | None = None
-    """Counters by batch size, as read last; they restart at zero with the pod's container. None if none was read."""
+    """Triton's counters by batch size, from the last read. They restart at zero with the container. None if never read."""
 
     @property
     def ready(self) -> bool:
-        """Return whether the pod should take requests: ready in its EndpointSlice, even if no agent could read it."""
+        """Return whether the pod is ready in its EndpointSlice, even if no agent can read its metrics."""
         return self.state in {"ready", "unreachable"}
 
 
@@ -93,46 +93,45 @@ class BalancerPoint:
 
     at: float
     queued: float
-    """Requests in its queue."""
+    """Number of requests in the balancer's queue."""
     inflight: float
-    """Requests that servers are processing for it."""
+    """Number of requests that the balancer has sent to servers and that are not answered yet."""
     requests: float
-    """Counter: requests received."""
+    """Counter of requests that the balancer received."""
     rejected: float
-    """Counter: requests rejected."""
+    """Counter of requests that the balancer rejected."""
     errors: float
-    """Counter: responses lost in transit."""
+    """Counter of responses lost between a server and the client."""
     counted_at: float
-    """Time of the counters: growth counts once the next sample has confirmed it."""
+    """Time to which the counters refer: that of the previous sample, because the next sample must confirm growth."""
 
 
 @dataclass(frozen=True)
 class BalancerObservation:
-    """One balancer pod whose agent reports."""
+    """Samples of one balancer pod whose agent reports."""
 
     agent: str
     points: tuple[BalancerPoint, ...] = ()
-    """Oldest first; none newer than `MAX_AGE_S` if its HAProxy does not respond."""
+    """Samples of the balancer, oldest first. If its HAProxy does not respond, none is newer than `MAX_AGE_S`."""
     latency: tuple[SlotLatency, ...] = ()
-    """Latencies of the newest sample; reported while there are two slots. A restarted HAProxy counts from 0."""
+    """Latency histograms in the newest sample, reported only while two slots exist. They restart at 0 with HAProxy."""
 
 
 @dataclass(frozen=True)
 class Observation:
-    """One model, with all agents and pods merged."""
+    """Observation of one model, merged from the reports of all agents."""
 
     at: float
     """Time of the observation."""
     pods: tuple[PodObservation, ...] = ()
     balancers: tuple[BalancerObservation, ...] = ()
-    """Balancers whose agents reported within `MAX_AGE_S`. A silent agent is left out, whether its pod or only its
-    connection is gone."""
+    """Balancers whose agents reported within `MAX_AGE_S`. An agent that lost only its connection is left out too."""
     silent: tuple[tuple[str, float], ...] = ()
-    """Agents that stopped reporting, with the seconds since their last report."""
+    """(agent, seconds since its last report) for each agent without a report within `MAX_AGE_S`."""
 
 
 def fresh(points: Sequence[P], now: float, known: Callable[[P], float | None]) -> P | None:
-    """Return the newest point for which `known` returns a value, if it is not older than `MAX_AGE_S`."""
+    """Return the newest point for which `known` returns a value; None if it is older than `MAX_AGE_S` or there is none."""
     for point in reversed(points):
         if now - point.at > MAX_AGE_S:
             return None
@@ -142,11 +141,10 @@ def fresh(points: Sequence[P], now: float, known: Callable[[P], float | None]) -
 
 
 def mean(points: Sequence[P], now: float, window_s: float, known: Callable[[P], float | None]) -> float | None:
-    """Return the mean over the last `window_s`, each value weighted by the time until the next point.
+    """Return the time-weighted mean of a value over the last `window_s`; None if no value in the window is known.
 
-    Agents report on change, so a value holds until the next one (but no longer than `MAX_AGE_S`). A plain mean over
-    samples would give five steady seconds the weight of a single change. Unknown values have no weight. Returns None
-    if nothing in the window is known.
+    Agents report when a value changes, so each value holds until the next one, but at most for `MAX_AGE_S`. A plain mean
+    of the samples would give five seconds without a change the same weight as one change. Unknown values have no weight.
     """
     return mean_of_sum([points], now, window_s, known)
 
@@ -154,10 +152,10 @@ def mean(points: Sequence[P], now: float, window_s: float, known: Callable[[P], 
 def mean_of_sum(
     series: Iterable[Sequence[P]], now: float, window_s: float, known: Callable[[P], float | None]
 ) -> float | None:
-    """Return the mean over the last `window_s` of the sum of all series, over the time in which any of them is known.
+    """Return the time-weighted mean of the sum of all series over the last `window_s`, while at least one is known.
 
-    This is not the sum of the means. A series that begins within the window (a new balancer, which takes over part of
-    the queue of the others) would count that part twice.
+    The sum of the separate means would be wrong. If a new balancer takes over part of the others' queue within the
+    window, this part would count twice.
     """
     total = 0.0
     spans: list[tuple[float, float]] = []
@@ -180,7 +178,7 @@ def mean_of_sum(
 
 
 def _held(points: Sequence[P], now: float, known: Callable[[P], float | None]) -> Iterable[tuple[float, float, float]]:
-    """Yield (from, until, value) for each point that has a value."""
+    """Yield (begin, end, value) for each point with a known value: the time for which the value holds."""
     for index, point in enumerate(points):
         value = known(point)
         if value is not None and point.at <= now:
@@ -189,7 +187,7 @@ def _held(points: Sequence[P], now: float, known: Callable[[P], float | None]) -
 
 
 def _covered(spans: list[tuple[float, float]]) -> float:
-    """Return the length of the union of spans."""
+    """Return the total length of the union of the spans."""
     length, until = 0.0, -math.inf
     for begin, end in sorted(spans):
         length += max(end - max(begin, until), 0.0)
@@ -198,10 +196,10 @@ def _covered(spans: list[tuple[float, float]]) -> float:
 
 
 def rate(points: Sequence[P], now: float, window_s: float, counter: Callable[[P], float | None]) -> float | None:
-    """Return a counter's increase per second over the last `window_s`; None with fewer than two points that know it.
+    """Return a counter's increase per second over the last `window_s`; None if fewer than two points have its value.
 
-    An increase within less than a second counts as that of one second: two reports sent at once must not look like a
-    flood.
+    Points less than a second apart count as one second apart, so that two reports in quick succession do not look like a
+    surge.
     """
     known = [(p.at, c) for p in points if p.at >= now - window_s and (c := counter(p)) is not None]
     if len(known) < 2 or known[-1][0] <= known[0][0]:
@@ -212,13 +210,13 @@ def rate(points: Sequence[P], now: float, window_s: float, counter: Callable[[P]
 def total_rate(
     series: Iterable[Sequence[P]], now: float, window_s: float, counter: Callable[[P], float | None]
 ) -> float | None:
-    """Return the sum of the known rates; None if there is none."""
+    """Return the sum of the counter's rates over all series whose rate is known; None if there is none."""
     rates = [r for points in series if (r := rate(points, now, window_s, counter)) is not None]
     return sum(rates) if rates else None
 
 
 def mean_batch(observation: Observation, window_s: float) -> float | None:
-    """Return the rows per batch over the window, for all pods together; None if nothing ran or nothing is known."""
+    """Return the mean rows per batch of all pods over the last `window_s`; None if no batch ran or the values are unknown."""
     series = [pod.points for pod in observation.pods]
     rows = total_rate(series, observation.at, window_s, lambda p: p.rows)
     executions = total_rate(series, observation.at, window_s, lambda p: p.executions)
@@ -226,12 +224,12 @@ def mean_batch(observation: Observation, window_s: float) -> float | None:
 
 
 def request_rate(observation: Observation, window_s: float) -> float | None:
-    """Return the requests per second that reached the balancers, including rejected ones; None if unknown."""
+    """Return the requests per second that arrived at the balancers, including rejected ones; None if unknown."""
     return total_rate([b.points for b in observation.balancers], observation.at, window_s, lambda p: p.requests)
 
 
 def newest(observation: Observation) -> float | None:
-    """Return the time of the newest sample of any kind."""
+    """Return the time of the newest sample of any pod or balancer; None if there is no sample."""
     pods = [pod.points[-1].at for pod in observation.pods if pod.points]
     balancers = [balancer.points[-1].at for balancer in observation.balancers if balancer.points]
     return max(pods + balancers, default=None)

@@ -1,15 +1,15 @@
-"""Schedules: which windows are open at a time, the bounds they set, and how long the answer is valid.
+"""Schedules of spec.scaling: which windows are open at a given time, the bounds they set, and until when these are valid.
 
-A window opens at each time that its cron rule matches on the wall clock of its time zone. It stays open for its
-duration, which is elapsed time: 8 h are 8 h even across a clock change. A start skipped by a clock change opens at
-the first instant after it. A start that occurs twice opens once, the first time. (So an hourly rule opens once in the
-two hours that are both called 02.) There is no lead time: if replicas need 5 minutes to start, the rule must be 5
-minutes earlier.
+A window opens whenever its cron rule matches the wall clock of its time zone. It stays open for its duration, which is
+elapsed time: 8 h are 8 h even if the clocks change. If the clocks skip a start, the window opens at the first instant
+after the skipped time. If a start occurs twice, the window opens only the first time. (An hourly rule therefore opens
+once in the two hours that are both called 02.) There is no lead time: if replicas need 5 minutes to start, set the rule
+5 minutes earlier.
 
-If several windows are open, the highest `low` and the lowest `high` are in force. If those contradict each other,
-`high` wins, because it bounds the cost, and `conflict` reports it. An evaluation costs some cron steps per schedule:
-repeat it only after `valid_until`. Out of scope: the model's own minReplicas and maxReplicas, which the caller
-combines with these.
+If several windows are open, the highest `low` and the lowest `high` apply. If `low` is then above `high`, `high` wins,
+because it limits the cost, and `conflict` reports this. An evaluation takes a few cron steps per schedule, so repeat it
+only after `valid_until`. Out of scope: minReplicas and maxReplicas of spec.scaling, which the caller combines with
+these bounds.
 """
 
 from __future__ import annotations
@@ -26,62 +26,62 @@ EXAMPLE = "0 8 * * 1-5"
 MIN_DURATION_S = 60.0
 MAX_DURATION_S = 7 * 86_400.0
 CHAIN = 50
-"""Maximum number of starts followed to find the end of a window that reopens before it closes. A rule that reopens
-more often holds until the last of them and is then evaluated again."""
+"""Maximum number of consecutive starts that are followed to find the end of a window that reopens before it closes. After
+the last of them the schedule is evaluated again."""
 MAX_RULE_LENGTH = 200
-"""Maximum characters of a cron rule."""
+"""Maximum length of a cron rule, in characters."""
 
 
 @dataclass(frozen=True, slots=True)
 class CronSchedule:
-    """One rule, as the user wrote it."""
+    """One entry of spec.scaling.schedules."""
 
     name: str
     start: str
-    """Cron: minute, hour, day of month, month, day of week (0 and 7 are Sunday)."""
+    """Cron rule of the start: minute, hour, day of month, month, day of week (0 and 7 are Sunday)."""
     duration_s: float
     time_zone: str = "UTC"
     low: int | None = None
-    """minReplicas while it is open."""
+    """minReplicas while the window is open; None if the schedule doesn't set it."""
     high: int | None = None
-    """maxReplicas while it is open."""
+    """maxReplicas while the window is open; None if the schedule doesn't set it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """A window that is open, or the next one to open."""
+    """A window of a schedule that is open, or the next one to open."""
 
     name: str
     begin: float
     end: float
-    """Closing time. If the window reopens before that: the end of the last start that follows (at most `CHAIN` of them)."""
+    """Time at which the window closes. If it reopens before it closes, this is the end of the last opening, of at most `CHAIN`."""
     low: int | None = None
     high: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class InForce:
-    """Bounds set by the schedules from one time to another. All times are seconds since the epoch."""
+    """Bounds that the schedules set from `begin` to `valid_until`. All times are seconds since the epoch."""
 
     begin: float
     valid_until: float
-    """Time until which the answer stays the same; infinite if no window ever opens."""
+    """Time until which these bounds apply; infinite if no window ever opens."""
     open: tuple[Opening, ...] = ()
     low: int | None = None
     high: int | None = None
     conflict: str | None = None
-    """Schedules that contradict each other, if `low` had to give way to `high`."""
+    """Description of two open schedules of which one sets `low` above the other's `high`; None if there is no conflict."""
     upcoming: Opening | None = None
-    """Next closed window to open."""
+    """The window that opens next."""
 
     def holds(self, at: float) -> bool:
-        """Return whether this answer is still valid."""
+        """Return whether these bounds apply at the time `at`."""
         return self.begin <= at < self.valid_until
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A problem with a schedule."""
+    """An invalid field of a schedule, with an example of a valid value."""
 
     schedule: str
     field: str
@@ -90,12 +90,16 @@ class Problem:
     example: str
 
     def describe(self) -> str:
-        """Return for example `schedule office: start "0 8 * *" has 4 fields, not 5; for example "0 8 * * 1-5"`."""
+        """Describe the problem, for example `schedule office: start "0 8 * *" has 4 fields, not 5; for example "0 8 * * 1-5"`."""
         return f"schedule {self.schedule}: {self.field} {self.value} {self.reason}; for example {self.example}"
 
 
 def in_force(schedules: Sequence[CronSchedule], at: float) -> InForce:
-    """Return the bounds in force at `at`, and until when. ValueError if `problems` would report a schedule."""
+    """Return the bounds that the schedules set at the time `at`, and until when they apply.
+
+    Raises:
+        ValueError: a schedule is invalid (see `problems`).
+    """
     openings: list[Opening] = []
     coming: list[Opening] = []
     for schedule in schedules:
@@ -108,7 +112,9 @@ def in_force(schedules: Sequence[CronSchedule], at: float) -> InForce:
     high, caps = min(highs, default=(None, ""))
     conflict = None
     if low is not None and high is not None and low > high:
-        conflict = f"schedule {raises} sets at least {low} replicas and {caps} at most {high}: the maximum wins"
+        conflict = (
+            f"schedule {raises} sets at least {low} replicas and schedule {caps} at most {high}: the maximum wins"
+        )
         low = high
     upcoming = min(coming, key=lambda opening: (opening.begin, opening.name), default=None)
     changes = [opening.end for opening in openings] + [opening.begin for opening in coming]
@@ -116,7 +122,7 @@ def in_force(schedules: Sequence[CronSchedule], at: float) -> InForce:
 
 
 def problems(schedules: Sequence[CronSchedule]) -> tuple[Problem, ...]:
-    """Return every problem, in the order of the schedules; empty if they are valid."""
+    """Validate the schedules and return all problems, in the order of the schedules; empty if all are valid."""
     result: list[Problem] = []
     seen: set[str] = set()
     for schedule in schedules:
@@ -155,7 +161,7 @@ def _why_no_rule(rule: str) -> str | None:
     if len(rule) > MAX_RULE_LENGTH:
         return f"is longer than {MAX_RULE_LENGTH} characters"
     try:
-        next(CronSim(rule, datetime(2024, 1, 1)))  # noqa: DTZ001 - wall clock time of no zone, on purpose
+        next(CronSim(rule, datetime(2024, 1, 1)))  # noqa: DTZ001 - wall-clock time without a zone, on purpose
     except CronSimError as error:
         return f"is not a cron rule ({str(error)[:1].lower()}{str(error)[1:]})"
     except StopIteration:
@@ -172,7 +178,7 @@ def _known_zone(name: str) -> bool:
 
 
 def _at(schedule: CronSchedule, at: float) -> Opening | None:
-    """Return the opening in force at `at`, or the next one; None if there is none within 50 years."""
+    """Return the schedule's window that is open at the time `at`, or the next one; None if none opens within 50 years."""
     try:
         zone = ZoneInfo(schedule.time_zone)
         latest = _latest_start(schedule, at, zone)
@@ -192,12 +198,12 @@ def _at(schedule: CronSchedule, at: float) -> Opening | None:
 
 
 def _latest_start(schedule: CronSchedule, at: float, zone: ZoneInfo) -> float | None:
-    """Return the newest start at or before `at`, if it is not older than the duration."""
+    """Return the latest start at or before `at`; None if the window that it opened has closed by then."""
     wall = datetime.fromtimestamp(at, zone)
     before, after = wall.replace(fold=0).utcoffset(), wall.replace(fold=1).utcoffset()
     latest = wall.replace(tzinfo=None, microsecond=0) + timedelta(seconds=1)
     if wall.fold and before is not None and after is not None:
-        latest += before - after  # what the clocks showed the first time, up to where they went back
+        latest += before - after  # includes the first occurrence of the repeated hour to its end
     oldest = at - schedule.duration_s
     for start in CronSim(schedule.start, latest, reverse=True):
         instant = _instant(start, zone)
@@ -207,7 +213,7 @@ def _latest_start(schedule: CronSchedule, at: float, zone: ZoneInfo) -> float | 
 
 
 def _starts_after(rule: str, at: float, zone: ZoneInfo) -> Iterator[float]:
-    """Yield the starts after `at`, in order; starts that a clock change maps to one instant count once."""
+    """Yield the starts after `at` in order. Starts that a clock change moves to the same instant are yielded once."""
     wall = datetime.fromtimestamp(at, zone).replace(tzinfo=None, fold=0, microsecond=0) - timedelta(seconds=1)
     for start in CronSim(rule, wall):
         instant = _instant(start, zone)
@@ -217,12 +223,15 @@ def _starts_after(rule: str, at: float, zone: ZoneInfo) -> Iterator[float]:
 
 
 def _instant(wall: datetime, zone: ZoneInfo) -> float:
-    """Return when the wall clock shows this time: the first of two, or the first instant after a skipped time."""
+    """Convert a wall-clock time to seconds since the epoch.
+
+    If the time occurs twice, return the first occurrence. If the clocks skip it, return the first instant after the gap.
+    """
     first, second = wall.replace(tzinfo=zone), wall.replace(tzinfo=zone, fold=1)
     before, after = first.utcoffset(), second.utcoffset()
     if before is None or after is None or before >= after:
         return first.timestamp()
-    # The jump lies between the two readings of the missing time: second (with the offset after it) < jump <= first.
+    # The skipped time has two interpretations, and the clock change lies between them: second < change <= first.
     low, high = int(second.timestamp()), int(first.timestamp())
     while high - low > 1:
         middle = (low + high) // 2

@@ -1,6 +1,6 @@
-"""Signals: the agents' reports and Prometheus data as observations with an age.
+"""Signals: receives the agents' reports, queries Prometheus, and builds observations from both.
 
-This package decides who may report for a model (`collector`) and which values are plausible (`validation`). It merges the
-reports of several agents into one observation (`observation_store`, `time_series`). Out of scope: decisions
-(`halcyon.scaling`), and any call to Kubernetes.
+`collector` receives reports and checks which model an agent may report about. `validation` drops implausible values.
+`observation_store` and `time_series` merge the reports of several agents into one observation per model. Out of scope:
+decisions (`halcyon.scaling`), and calls to Kubernetes.
 """

@@ -1,21 +1,26 @@
-"""GPU utilisation estimated from Triton's batch statistics if it isn't measured: the busy share of the model's instances. Pure.
+"""Estimate of GPU utilisation from Triton's batch statistics: the busy share of the model's instances. Pure.
+
+It is used if GPU utilisation is not measured:
 
     percent = 100 x seconds spent in batches / (seconds passed x instances), over about the last `WINDOW_S`
 
-It is the mean over a pod's instances, not the GPU's own figure. With one of two instances busy on one GPU it is 50, however
-full that instance keeps the GPU. Time in a batch is input, inference and output together, for every backend including Python.
+It is the mean over the instances in a pod, not the utilisation of the GPU. If one of two instances on a GPU is busy, it is
+50, no matter how much of the GPU that instance uses. The time of a batch includes input, inference and output, for every
+backend including Python.
 
-| the counters                                   | result                                                                |
-| ---------------------------------------------- | --------------------------------------------------------------------- |
-| are new                                        | nothing yet: agents repeat the last read until the next one            |
-| grow                                           | a read at the time of the pod's newest sample: both are one poll       |
-| don't change, nor does the execution count     | the pod is idle: after `MIN_IDLE_S` that is a read too                    |
-| don't change; executions grow or are unknown   | no read: the last one gets older                                      |
-| fell, or a size is missing                     | the container restarted: start from scratch                           |
-| have the maximum number of sizes, now others   | sizes come and go with their counts: start from scratch               |
+Agents report the counters of their last read until the next read, so reads are detected from changes:
 
-A batch counts when it ends, so batches of several seconds make this jump. Out of scope: when it replaces a measurement
-(`control.autoscaling.gpu_utilization`).
+| the counters                                          | interpretation                                                  |
+| ----------------------------------------------------- | --------------------------------------------------------------- |
+| are reported for the first time                       | the time of this read is unknown, so it is not used             |
+| grew                                                  | a read at the time of the pod's newest sample (the same poll)   |
+| are unchanged, and so is the execution count          | the pod is idle: a read, after `MIN_IDLE_S`                     |
+| are unchanged; executions grew or are unknown         | no new read: the estimate gets older                            |
+| fell, or a batch size is missing                      | the container restarted: all earlier reads are dropped          |
+| have the maximum number of sizes, and these differ    | sizes were replaced: all earlier reads are dropped              |
+
+A batch is counted when it ends, so batches of several seconds make the estimate jump. Out of scope: when the estimate
+replaces a measurement (`control.autoscaling.gpu_utilization`).
 """
 
 from __future__ import annotations
@@ -31,45 +36,46 @@ from halcyon.scaling.observations import Observation, PodObservation, Value, fre
 SOURCE: Literal["derived"] = "derived"
 
 MAX_AGE_S = 12.0
-"""Time for which a value is known after its read: agents read every 5 s, so one lost read does no harm."""
+"""Age in seconds up to which an estimate is used. Agents read every 5 s, so the loss of one read has no effect."""
 WINDOW_S = 10.0
-"""Averaging window: two reads. The time of a read is known to about a second, which over 5 s would be 20 % of the value."""
+"""Averaging window in seconds, about two reads. The time of a read is accurate to about 1 s, a 20 % error over 5 s."""
 MIN_WINDOW_S = 3.0
-"""Minimum window, for the same reason. Several agents read the same pod, each at its own times."""
+"""Minimum seconds between the two reads of an estimate, because the time of a read is accurate to about 1 s only. Several
+agents can read the same pod at different times, so reads may be close together."""
 MIN_IDLE_S = 6.0
-"""Time without new executions after which the counters read last include all of them. It is longer than a read interval."""
+"""Seconds without new executions after which the last counters include all executions. It is longer than a read interval."""
 MAX_GAP_S = 60.0
-"""Maximum time between two reads that still describe the present. With a thousand pods, agents read in turns, 30 s apart."""
+"""Maximum seconds between two reads that are used together. With a thousand pods, agents read each pod every 30 s."""
 MIN_SPACING_S = 0.5
-"""Minimum time between two observations: no counter changes faster."""
+"""Minimum seconds between two observations that are processed: no counter changes faster."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Pod:
-    """State of one pod."""
+    """Batch counters of one pod."""
 
     rows: tuple[int, ...]
-    """Batch sizes, as read last."""
+    """Batch sizes in the last read."""
     spent_us: int
-    """Counter: microseconds in batches, as read last."""
+    """Counter of the microseconds spent in batches, from the last read."""
     reads: tuple[tuple[float, int], ...]
-    """(time, that counter) of reads with a known time, oldest first; times are monotonic."""
+    """(monotonic time, microseconds spent in batches) of the reads whose time is known, oldest first."""
     executions: float | None
-    """Counter of executions, from the newest sample."""
+    """Counter of executions in the newest sample; None if unknown."""
     still_since: float
-    """Time since which that counter has not changed."""
+    """Time of the last change to the counter of executions."""
 
 
 @dataclass(frozen=True, slots=True)
 class BusyMemory:
-    """State of a model's pods. It belongs to one process: a new leader starts from scratch."""
+    """Batch counters of a model's pods. They are kept in memory only: a new leader starts without them."""
 
     at: float = -math.inf
-    """Time of the last observation."""
+    """Time of the last observation that was processed."""
     pods: Mapping[str, _Pod] = field(default_factory=dict)
 
     def with_observation(self, observation: Observation) -> BusyMemory:
-        """Return the memory with an observation added; pods that are missing in it, or have no batch statistics, are dropped."""
+        """Return the memory with an observation added. Pods without batch statistics in it are dropped."""
         if observation.at - self.at < MIN_SPACING_S:
             return self
         pods = {
@@ -80,10 +86,10 @@ class BusyMemory:
         return BusyMemory(observation.at, pods)
 
     def utilization(self, pod: str, *, now: float, instances: int) -> Value | None:
-        """Return percent, 0 to 100, the mean of the pod's `instances`, at the time of its newest read.
+        """Return the busy share of a pod's instances in percent, 0 to 100, with the time of the newest read.
 
-        None if that is older than `MAX_AGE_S`, and until two reads are far enough apart. Instances that are not reported make it
-        too high; the maximum is 100.
+        None if that read is older than `MAX_AGE_S`, or if no two reads are `MIN_WINDOW_S` apart yet. If `instances` is lower
+        than the real number, the result is too high, but at most 100.
         """
         known = self.pods.get(pod)
         if known is None or not known.reads:
@@ -111,14 +117,14 @@ def _updated(previous: _Pod | None, pod: PodObservation, batches: Batches, now: 
     if spent_us != previous.spent_us:
         return replace(previous, rows=rows, spent_us=spent_us, reads=_with_read(previous.reads, at, spent_us))
     if executions is not None and at - previous.still_since >= MIN_IDLE_S:
-        # A sample has the counters as of the sample before, because growth is confirmed by the next one.
+        # A sample has the counters of the previous sample, because growth counts only once the next sample confirms it.
         confirmed_at = pod.points[-2].at if len(pod.points) > 1 else at
         return replace(previous, reads=_with_read(previous.reads, confirmed_at, spent_us))
     return previous
 
 
 def _is_new(before: _Pod, rows: tuple[int, ...], spent_us: int) -> bool:
-    """Return whether the counters don't continue the earlier ones."""
+    """Return whether the counters are not a continuation of the earlier ones, for example after a restart."""
     if spent_us < before.spent_us:
         return True
     if rows == before.rows:
@@ -130,7 +136,7 @@ def _with_read(reads: tuple[tuple[float, int], ...], at: float, spent_us: int) -
     if reads and at <= reads[-1][0]:
         return reads
     reads = (*reads, (at, spent_us))
-    # The oldest read kept is the last one that is old enough.
+    # Keep one read that is at least `WINDOW_S` old, and all newer ones.
     first = 0
     while first + 2 < len(reads) and reads[first + 1][0] <= at - WINDOW_S:
         first += 1

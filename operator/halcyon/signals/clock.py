@@ -1,7 +1,7 @@
-"""Conversion of the operator's monotonic clock to seconds since the epoch, in one place.
+"""Conversion of the operator's monotonic time to seconds since the epoch.
 
-Observations have monotonic times, which can't be set. Seasons and schedules of the planner, and pod times of Kubernetes, are
-since the epoch. Out of scope: reading either clock.
+Observations have times of the monotonic clock, which does not jump when the wall clock is set. The planner's seasons and
+schedules, and the times of pods in Kubernetes, are in seconds since the epoch. Out of scope: reading the clocks.
 """
 
 from __future__ import annotations
@@ -9,28 +9,31 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 MAX_STEP_S = 1.0
-"""Difference of the clocks up to which the offset is kept. Following every difference would add each adjustment of the wall
-clock to the intervals between samples, which are the denominators of rates."""
+"""Deviation of the wall clock, in seconds, up to which the offset is kept. Each change to the offset changes the intervals
+between samples, by which rates are divided."""
 
 
 @dataclass(frozen=True, slots=True)
 class WallClock:
-    """Offset of the monotonic clock."""
+    """Offset between the monotonic clock and the wall clock."""
 
     offset_s: float
-    """Seconds since the epoch at monotonic 0."""
+    """Wall-clock time, in seconds since the epoch, at which the monotonic clock was 0."""
 
     @classmethod
     def of(cls, *, monotonic_s: float, wall_s: float) -> WallClock:
-        """Build it from both clocks, read one right after the other."""
+        """Compute the offset from readings of both clocks, taken immediately one after the other."""
         return cls(wall_s - monotonic_s)
 
     def at(self, monotonic_s: float) -> float:
-        """Return seconds since the epoch."""
+        """Convert a monotonic time to seconds since the epoch."""
         return self.offset_s + monotonic_s
 
     def checked(self, *, monotonic_s: float, wall_s: float) -> WallClock:
-        """Return the same while the clocks agree, else a new offset: the wall clock was set, or the machine slept."""
+        """Return this offset if both clocks still agree with it to `MAX_STEP_S`, or else a new one.
+
+        They disagree if the wall clock was set or the machine was suspended.
+        """
         return (
             self
             if abs(self.at(monotonic_s) - wall_s) <= MAX_STEP_S

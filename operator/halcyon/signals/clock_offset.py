@@ -1,8 +1,8 @@
-"""Time of a report by the receiver's clock, corrected so that neither a slow network nor a busy receiver distorts a rate.
+"""Conversion of a report's send time to the receiver's clock, so that delays of the network or the receiver don't distort rates.
 
-The receive time minus the send time is the offset between the two clocks plus the transit time. The offset is constant, and in
-each minute some report has a short transit time, so the minimum difference is a good estimate of the offset. What exceeds this
-minimum is delay, and is subtracted from the receive time (Paxson, 1998, on one-way delays).
+The receive time minus the send time is the offset between both clocks plus the transit time. The offset is constant, and at
+least one report per minute has a short transit time. So the minimum difference is a good estimate of the offset. The excess
+over this minimum is delay, and is subtracted from the receive time (Paxson, 1998, on one-way delays).
 """
 
 from __future__ import annotations
@@ -10,28 +10,29 @@ from __future__ import annotations
 import math
 
 WINDOW_S = 30.0
-"""The shortest transit within the last one to two of these spans counts. Clocks that are not set drift by 100 ppm, 6 ms in that
-time."""
+"""Length in seconds of the spans over which the minimum difference is taken: the present span and the one before. Clocks
+drift by up to 100 ppm, which is 6 ms in two spans."""
 MAX_LATE_S = 3.0
-"""Maximum lateness of a report: after a clock was set back, every report seems late until a new shortest transit is found."""
+"""Maximum delay, in seconds, that is subtracted. After a clock was set back, every report appears late until the minimum of
+earlier spans has expired."""
 
 
 class ClockOffset:
-    """Transit times of one sender's reports."""
+    """Estimate of the offset between the clocks of one sender and the receiver."""
 
     __slots__ = ("_before", "_began", "_shortest")
 
     def __init__(self) -> None:
-        """Start without any report."""
+        """Create an estimate without any report."""
         self._began = -math.inf
         self._before = self._shortest = math.inf
-        """Minimum difference of the clocks in the previous span, and in the present one; both are receiver minus sender."""
+        """Minimum of receive time minus send time, in seconds: in the previous span, and in the present one."""
 
     def made_at(self, made: float, received: float, *, sent: float | None = None) -> float:
-        """Return the time of a report by the receiver's clock, at most `received`; `made` and `sent` are by the sender's.
+        """Return the time at which a report was made, on the receiver's clock; at most `received`.
 
-        The time a report waited before it was sent is no part of its transit; without `sent` it looks like one. The order of
-        reports is kept unless a clock is set back.
+        `made` and `sent` are times of the sender's clock. The time between them is not transit time; without `sent` it can't be
+        distinguished from it. The results have the order of the reports, unless a clock is set back.
         """
         sent = made if sent is None else sent
         if received - self._began >= WINDOW_S:

@@ -1,18 +1,20 @@
-"""WebSocket server for the agents' reports: checks who may report for which model, and how much. Also sends them notices.
+"""WebSocket server that receives the agents' reports and sends them notices.
+
+It checks which model an agent may report about, and limits the number and size of reports:
 
 | input                                                 | response                                       |
 | ----------------------------------------------------- | ---------------------------------------------- |
 | no bearer token, or an invalid one                    | 401                                            |
 | a token of any account but `NAMESPACE/NAME-balancer`  | 403                                            |
 | the authenticator is unavailable                      | 503: the agent retries                         |
-| a report about another model than the token's         | close 1008                                     |
-| more reports than `MAX_REPORTS_PER_S` for long                | close 1008                                     |
-| a message that is no report                           | close 1007                                     |
-| a message above `MAX_BYTES`                           | close 1009                                     |
-| too many streams for one model                        | 503                                            |
-| the operator stops                                    | close 1001: the agent connects elsewhere at once |
+| a report about a model other than the token's         | close 1008                                     |
+| more than `MAX_REPORTS_PER_S`, after `MAX_BURST`      | close 1008                                     |
+| a message that is not a valid report                  | close 1007                                     |
+| a message larger than `MAX_BYTES`                     | close 1009                                     |
+| more than `MAX_STREAMS` streams for one model         | 503                                            |
+| the operator stops                                    | close 1001: the agent reconnects immediately   |
 
-Out of scope: the meaning of a report (`observation_store`), and checking a token (the caller's `Authenticator`).
+Out of scope: processing a report (`observation_store`), and validating a token (the caller's `Authenticator`).
 """
 
 from __future__ import annotations
@@ -35,38 +37,39 @@ from halcyon.signals.observation_store import ObservationStore
 from halcyon.signals.validation import ValidatedReport, validate
 
 MAX_BYTES = 512 * 1024
-"""Maximum size of a message. A pod takes about 260 bytes, so the 1,000 pods that a spec allows fit, with a rollout's surge."""
+"""Maximum size of a message, in bytes. A pod takes about 260 bytes, so a report of 1,000 pods (the maximum in a spec) fits,
+including the extra pods of a rollout."""
 MAX_REPORTS_PER_S = 4.0
-"""Reports per second of one stream; agents send one, plus one at once when a request finds no replica."""
+"""Maximum average rate of reports on one stream. Agents send one per second, and an extra one if a request finds no replica."""
 MAX_BURST = 20.0
 MAX_STREAMS = 32
-"""Streams per model: three times the maximum balancers of a spec, so that their rollout fits."""
+"""Maximum streams per model: three times the maximum balancers in a spec, which leaves room for their rollout."""
 MAX_TOKEN_AGE_S = 60.0
-"""Time for which an accepted token is cached; short, because a deleted account must lose its access."""
+"""Time in seconds for which a valid token is cached. It is short, because a deleted ServiceAccount must lose its access."""
 REVIEW_INTERVAL_S = 600.0
-"""Time after which a stream's token is reviewed again."""
+"""Interval in seconds at which the token of an open stream is validated again."""
 HEARTBEAT_INTERVAL_S = 10.0
 SEND_TIMEOUT_S = 5.0
 MAX_CONCURRENT_REVIEWS = 16
-"""Concurrent reviews: a storm of bad tokens must not become a storm of TokenReviews."""
+"""Maximum concurrent token reviews, so that many invalid tokens don't cause a flood of TokenReviews at the API server."""
 _SUFFIX = "-balancer"
 
 _log = logging.getLogger(__name__)
 
 
 class Authenticator(Protocol):
-    """Callable that authenticates a token."""
+    """Callable that authenticates the bearer token of an agent."""
 
     async def __call__(self, token: str, audience: str) -> str | None:
-        """Return the user name of the token; None if it is not valid for this audience.
+        """Return the user name in the token; None if the token is not valid for this audience.
 
         Raises:
-            Exception: the token can't be checked now.
+            Exception: the token can't be validated at present.
         """
 
 
 def model_of_account(username: str) -> tuple[str, str] | None:
-    """Return namespace and name of the model that this account may report for; None if it is no balancer's account."""
+    """Return (namespace, name) of the model whose balancers use this ServiceAccount; None for any other account."""
     account = service_account(username)
     if account is None or not account.name.endswith(_SUFFIX):
         return None
@@ -75,7 +78,7 @@ def model_of_account(username: str) -> tuple[str, str] | None:
 
 
 class Collector:
-    """Handler of `STREAM_PATH`. `monotonic` must be the clock of the store's readers."""
+    """WebSocket handler of `STREAM_PATH`. `monotonic` must be the clock with which the store is read."""
 
     def __init__(
         self,
@@ -89,9 +92,9 @@ class Collector:
         self._accepted: ReviewCache[str] = ReviewCache(monotonic)
         self._review_slots = asyncio.Semaphore(MAX_CONCURRENT_REVIEWS)
         self._reviews: dict[bytes, asyncio.Task[str | None]] = {}
-        """Reviews in progress: an agent that disconnects and retries waits for the same one."""
+        """Token reviews in progress, by token digest. An agent that reconnects waits for the review already in progress."""
         self.waiting = 0
-        """Number of agents that wait for one."""
+        """Number of agents that wait for a token review."""
         self._streams: defaultdict[tuple[str, str], set[web.WebSocketResponse]] = defaultdict(set)
         self._sending: set[asyncio.Task[None]] = set()
         self._per_model: Count[tuple[str, str]] = Count()
@@ -102,7 +105,7 @@ class Collector:
         self.streams = instruments.gauge(operator_metrics.STREAMS, registry)
 
     def routes(self) -> list[web.RouteDef]:
-        """Return the routes to mount on the operator's TLS site."""
+        """Return the routes of this handler, for the operator's TLS server."""
         return [web.get(STREAM_PATH, self.handle)]
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
@@ -129,15 +132,15 @@ class Collector:
             self.stream_requests.labels("over_limit").inc()
             raise web.HTTPServiceUnavailable(text=f"{model[1]} has {MAX_STREAMS} streams already, which is the limit")
         self.stream_requests.labels("accepted").inc()
-        # Without compression: zlib's windows would cost more memory per stream than everything else.
+        # No compression: zlib's buffers would use more memory per stream than everything else.
         stream = web.WebSocketResponse(max_msg_size=MAX_BYTES, heartbeat=HEARTBEAT_INTERVAL_S, compress=False)
         self._per_model[model] += 1
         try:
             try:
                 await stream.prepare(request)
             except ConnectionError:
-                _log.debug("an agent of %s/%s went away before its stream began", *model)
-                return web.Response(status=503)  # the agent is gone; a stream that never began can't be ended
+                _log.debug("an agent of %s/%s disconnected before its stream began", *model)
+                return web.Response(status=503)  # the agent has disconnected; the response is discarded
             self._streams[model].add(stream)
             self.streams.inc()
             await self._read(stream, token, model)
@@ -153,14 +156,17 @@ class Collector:
         return stream
 
     def send(self, namespace: str, name: str, text: str) -> None:
-        """Send a text to each of a model's agents. Never waits and never fails: an agent that is too slow misses it."""
+        """Send a text message to all agents of a model, in the background.
+
+        Errors are ignored, and an agent that does not read within `SEND_TIMEOUT_S` does not receive the message.
+        """
         for stream in self._streams.get((namespace, name), ()):
             sending = asyncio.create_task(_send(stream, text))
             self._sending.add(sending)
             sending.add_done_callback(self._sending.discard)
 
     async def close(self) -> None:
-        """End every stream; the agents connect to another replica at once."""
+        """Close all streams with code 1001; the agents connect to another replica of the operator immediately."""
         await asyncio.gather(
             *(
                 stream.close(code=WSCloseCode.GOING_AWAY, message=b"the operator is shutting down")
@@ -201,11 +207,14 @@ class Collector:
     ) -> None:
         self.reports.labels(result).inc()
         _log.warning("stream of %s/%s closed: %s", *model, reason)
-        # A close frame holds 123 bytes of reason.
+        # The reason in a close frame is limited to 123 bytes.
         await stream.close(code=code, message=reason.encode()[:120])
 
     async def _is_still_valid(self, token: str, model: tuple[str, str]) -> bool:
-        """Return whether the token is still valid. An unavailable authenticator ends no stream: that would be an outage."""
+        """Return whether the token is still valid.
+
+        It counts as valid if the authenticator is unavailable: otherwise an outage of the API server would close all streams.
+        """
         try:
             username = await self._reviewed(token)
         except Exception as error:  # noqa: BLE001  # whatever the caller's client raises
@@ -221,7 +230,7 @@ class Collector:
             review.add_done_callback(lambda done: self._review_done(digest, done))
         self.waiting += 1
         try:
-            # Shielded: a disconnecting agent must not end the review that others, or it itself, will wait for.
+            # Shielded: if this agent disconnects, the review must continue for other waiting agents and for its retry.
             return await asyncio.shield(review)
         finally:
             self.waiting -= 1
@@ -229,7 +238,7 @@ class Collector:
     def _review_done(self, digest: bytes, done: asyncio.Task[str | None]) -> None:
         del self._reviews[digest]
         if not done.cancelled():
-            done.exception()  # so that asyncio doesn't report an unread exception if all agents have disconnected
+            done.exception()  # marks it as retrieved, or asyncio logs it if all agents have disconnected
 
     async def _review(self, token: str, digest: bytes) -> str | None:
         now = self._monotonic()
@@ -242,14 +251,14 @@ class Collector:
 
 
 async def _send(stream: web.WebSocketResponse, text: str) -> None:
-    # A closing stream raises, and one whose agent does not read would block forever.
+    # Sending on a closing stream raises, and without a timeout it would block forever if the agent does not read.
     with contextlib.suppress(ConnectionError, TimeoutError, RuntimeError):
         async with asyncio.timeout(SEND_TIMEOUT_S):
             await stream.send_str(text)
 
 
 class _TokenBucket:
-    """A token bucket."""
+    """Token bucket that limits the reports of one stream."""
 
     def __init__(self, now: float) -> None:
         self._left, self._at = MAX_BURST, now
@@ -261,10 +270,10 @@ class _TokenBucket:
 
 
 def _parse(data: object) -> ValidatedReport | str:
-    """Return the report in a message, or why there is none."""
+    """Parse and validate a message; return the report, or the reason why it is invalid."""
     if not isinstance(data, str):
         return "not a report: binary"
     try:
         return validate(AgentReport.from_json(data))
-    except (ValueError, RecursionError) as error:  # ReportError, numbers too long for int(), brackets too deep
+    except (ValueError, RecursionError) as error:  # ReportError, integers with too many digits, JSON nested too deeply
         return str(error)[:200]

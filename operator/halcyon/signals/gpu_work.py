@@ -1,6 +1,7 @@
-"""Work reported by a model's pods: GPU utilisation and rows computed, from the observation store. Pure.
+"""Work reported by a model's pods: GPU utilisation and computed rows, from the observation store. Pure.
 
-Out of scope: the substitute for missing utilisation (`control.autoscaling.gpu_utilization`), and the costs (`scaling.gpu_cost`).
+Out of scope: estimates of GPU utilisation that is not reported (`control.autoscaling.gpu_utilization`), and costs
+(`scaling.gpu_cost`).
 """
 
 from __future__ import annotations
@@ -18,18 +19,18 @@ _ROWS: Final = 3 + POD_COUNTERS.index("rows")
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Work reported within the last 10 s."""
+    """GPU utilisation and computed rows of a model's pods, reported within the last 10 s."""
 
     ready: tuple[str, ...]
-    """Pods that should take requests."""
+    """Names of the pods that are ready in their EndpointSlice."""
     gpus: tuple[float, ...]
-    """Percent, for each of these pods that reports it."""
+    """GPU utilisation in percent of each ready pod that reports it."""
     rows: dict[str, float]
-    """Counter by pod: rows computed."""
+    """Counter of computed rows, by pod name."""
 
 
 def reported_work(snapshot: ModelSnapshot) -> Work:
-    """Return the newest values of each pod."""
+    """Return the newest GPU utilisation and computed rows of each pod in the snapshot."""
     ready, gpus, rows = [], [], {}
     now = snapshot.at
     for name, pod in snapshot.pods.items():

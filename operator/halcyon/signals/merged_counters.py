@@ -1,19 +1,20 @@
-"""Counters of several processes merged into one that only rises, even if processes come, go or restart.
+"""Sums of the counters of several processes that never fall, even if processes start, stop or restart.
 
-| a process                  | in a `MergedCounter` adds        | in `MergedBatches` adds                                |
-| -------------------------- | -------------------------------- | ------------------------------------------------------ |
-| continues                  | its growth                       | its growth, by size                                    |
-| is seen for the first time | nothing: its count is past       | nothing, except for sizes that no other pod reported   |
-| has a lower value          | nothing: it restarted            | as for a new process                                   |
-| has a size for the first   |                                  | as for a new process                                   |
-| is not in the values       | forgotten                        | kept while it exists                                   |
+| state of a process             | effect on `MergedCounter`           | effect on `MergedBatches`                               |
+| ------------------------------ | ----------------------------------- | ------------------------------------------------------- |
+| value grew                     | adds its growth                     | adds its growth, by batch size                          |
+| reported for the first time    | none: when it grew is unknown       | none, except for sizes that no other pod has reported   |
+| value fell                     | none: it restarted                  | as if reported for the first time                       |
+| new batch size                 | -                                   | as if reported for the first time                       |
+| not reported                   | its last value is dropped           | its last values are kept while the pod exists           |
 
-Demand thus never jumps because an agent comes back. A pod's first report of a size includes its first execution, which on a GPU
-took 3 to 300 times as long as others (docs/benchmarks/gpu.md). Ten pods that start at once would make the model look twice as
-slow, and so ask for more replicas. Such a report is only used if nothing else is known of the size.
+So the load never appears to jump because an agent reports again. A pod's first report of a batch size includes the first
+execution, which on a GPU took 3 to 300 times as long as later ones (docs/benchmarks/gpu.md). If ten pods started together, the
+model would appear twice as slow, and the planner would add replicas. Such a report is only used if there is no other data about
+the size.
 
-Restarts of a balancer's own counter are bridged before (`time_series.Counters`). These are immutable values; the caller keeps
-them. Out of scope: which values are fresh enough to use (`planner_reading`).
+`time_series.Counters` handles restarts of a balancer's counter before this module. The values are immutable. Out of scope:
+which values are recent enough to use (`planner_reading`).
 """
 
 from __future__ import annotations
@@ -26,21 +27,24 @@ from halcyon.api.documents.observation_report import MAX_SIZES, Batches
 from halcyon.scaling.frozen import immutable
 
 MAX_MERGED = 256
-"""Maximum sizes in one model's table; further sizes aren't counted."""
+"""Maximum number of batch sizes counted for one model; further sizes are ignored."""
 
 _Table = Mapping[int, tuple[int, int]]
 
 
 @immutable(frozen=True, slots=True)
 class MergedCounter:
-    """Sum of the growth of several counters."""
+    """Total growth of the counters of several processes."""
 
     total: float = 0.0
     last: Mapping[str, float] = field(default_factory=dict)
-    """Values by process, as read last."""
+    """Last value of each process's counter."""
 
     def with_values(self, values: Mapping[str, float]) -> MergedCounter:
-        """Return the counter with the values of all processes known now. Keeps `values`: the caller must not change it later."""
+        """Return the counter with the growth up to `values`, the present values of all known processes.
+
+        The mapping is kept, so the caller must not change it later.
+        """
         if values == self.last:
             return self
         grown = 0.0
@@ -53,16 +57,16 @@ class MergedCounter:
 
 @immutable(frozen=True, slots=True)
 class MergedBatches:
-    """Executions and microseconds by rows in the batch, over all pods that ever existed, as in the table above."""
+    """Batches executed and microseconds spent in them, by batch size in rows, over all pods including deleted ones."""
 
     table: _Table = field(default_factory=dict)
     last: Mapping[str, _Table] = field(default_factory=dict)
-    """Tables by pod, as read last."""
+    """Last counters by batch size of each pod."""
 
     def with_tables(self, tables: Mapping[str, Batches], *, exist: AbstractSet[str]) -> MergedBatches:
-        """Return the counters with the tables of pods known now; pods that don't `exist` any more are forgotten.
+        """Return the totals with the growth up to `tables`, the pods' counters by batch size.
 
-        A table that is the same as at the last call may be left out: it changes nothing.
+        A pod whose counters have not changed may be left out. Pods that are neither in `exist` nor in `tables` are dropped.
         """
         if not tables and self.last.keys() <= exist:
             return self
@@ -76,7 +80,7 @@ class MergedBatches:
             if before is None or _fell(before, now):
                 before = {}
             for rows, (count, spent_us) in now.items():
-                # A full table did not have this size, but it may have run.
+                # The pod's table is full: the size may have been executed before without being in it.
                 if rows not in before and before and len(sizes) >= MAX_SIZES:
                     continue
                 if rows not in table and len(table) >= MAX_MERGED:
@@ -91,7 +95,7 @@ class MergedBatches:
 
 
 def _fell(before: _Table, now: _Table) -> bool:
-    """Return whether a counter fell, or a size is gone although the table has space for it."""
+    """Return whether a counter fell, or a batch size is missing although the pod's table is not full."""
     if len(now) < MAX_SIZES and not before.keys() <= now.keys():
         return True
     return any(count < before[rows][0] or us < before[rows][1] for rows, (count, us) in now.items() if rows in before)

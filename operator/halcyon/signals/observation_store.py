@@ -1,23 +1,24 @@
 """Store that merges the reports of many agents into one observation per model.
 
-| value               | how several agents are merged                                                                     |
-| ------------------- | ------------------------------------------------------------------------------------------------- |
-| balancers           | one series per agent; readers add them up                                                         |
-| a pod's numbers     | the newest sample wins; counters are differenced per agent, so a late report never looks like a reset |
-| a pod's batches     | the last read wins; counters that fell are accepted once a second read confirms them              |
-| a pod's state       | maintenance, draining, ready, starting, unreachable: the first that any reporting agent has        |
-| existing pods       | those in the last report of any reporting agent                                                   |
+| value                 | how the reports of several agents are merged                                                      |
+| --------------------- | ------------------------------------------------------------------------------------------------- |
+| balancer samples      | one series per agent; readers add them up                                                         |
+| a pod's values        | the newest sample; counter growth is computed per agent, so a late report doesn't look like a reset |
+| a pod's batches       | the last read; if a counter fell, only after a second read confirms it                            |
+| a pod's state         | the first in the order maintenance, draining, ready, starting, unreachable that any agent reports |
+| existing pods         | all in the last report of any agent                                                               |
 
-An agent that is silent for `MAX_AGE_S` is dropped. If its pod is gone, so are its queue and its reports. If only the agent is
-gone, its queue is unknown and only those of the others count. The sum is then too low until the agent is back (the kubelet
-restarts it in seconds). Its absence makes the model's values missing only if no other agent reports.
+An agent without a report for `MAX_AGE_S` is called silent and is left out. If its balancer pod no longer exists, there is no
+queue to count. If only the agent has stopped, its balancer's queue is unknown and only the other queues are counted. The sum is
+then too low until the kubelet has restarted the agent, within seconds. The model's values are missing only if all agents are
+silent.
 
-Clocks: times are the receiver's. The time of a report, and the age of its samples, are differences of times of one agent's
-clock, so that clock needn't be right (`clock_offset`). The clocks of two agents are never compared. An agent is silent from the
-receipt of its last report.
+Clocks: all times in the store are of the receiver's clock. The age of a report or a sample is the difference between two times
+of the same agent's clock, so that clock need not be correct (`clock_offset`). Times of different agents are never compared. An
+agent's silence is measured from the receipt of its last report.
 
-Out of scope: connections (`collector`), plausible values (`validation`), decisions (`halcyon.scaling`). No clock: `now` is the
-caller's monotonic one, in seconds.
+Out of scope: connections (`collector`), plausibility of values (`validation`), decisions (`halcyon.scaling`). The module reads
+no clock: `now` is the caller's monotonic time in seconds.
 """
 
 from __future__ import annotations
@@ -65,41 +66,42 @@ from halcyon.signals.store_state import (
 from halcyon.signals.time_series import Counters
 
 EXPIRE_TIMEOUT_S = 300.0
-"""Time without any report after which a model is forgotten."""
+"""Seconds without any report after which a model is removed from the store."""
 SWEEP_INTERVAL_S = 30.0
 MIN_FALLEN_S = 1.0
-"""Minimum time between two reads that confirm fallen batch counters: longer than the transit times of reports."""
+"""Minimum seconds between the first read with lower batch counters and the read that confirms them. It is longer than the
+transit time of a report."""
 MAX_AGENTS = 32
-"""Agents kept per model: three times the maximum balancers of a spec, so that their rollout fits."""
+"""Maximum agents stored per model: three times the maximum balancers in a spec, which leaves room for their rollout."""
 
 _ROWS, _EXECUTIONS = (3 + POD_COUNTERS.index(name) for name in ("rows", "executions"))
 """Columns of `rows` and `executions` in a pod's ring."""
 
 OnChange = Callable[[str, str], None]
-"""Called with namespace and name when the controller should reconcile a model."""
+"""Callback with the namespace and name of a model that the controller should reconcile."""
 OnReport = Callable[[str, str, bool], None]
-"""Called with a model's namespace and name for every report, and whether the report confirms the one before."""
+"""Callback for each report: namespace and name of the model, and whether the report confirms the agent's previous one."""
 
 
 class ObservationStore:
-    """Store of the agents' reports. Memory is bounded per model; a model without reports is forgotten."""
+    """Store of the agents' reports. Memory per model is bounded, and models without reports are removed."""
 
     def __init__(self, on_change: OnChange | None = None, on_report: OnReport | None = None) -> None:
-        """Start without any report."""
+        """Create an empty store."""
         self._models: dict[tuple[str, str], ObservedModel] = {}
         self._on_change = on_change
         self._listeners: list[OnReport] = [] if on_report is None else [on_report]
         self._swept_at = -math.inf
 
     def subscribe(self, listener: OnReport) -> None:
-        """Call this for every report from now on, once it is stored."""
+        """Call `listener` for each report from now on, after the report is stored."""
         self._listeners.append(listener)
 
     def receive(self, report: AgentReport, now: float) -> bool:
-        """Store an authenticated and validated report; return False if it is late and was ignored.
+        """Store an authenticated and validated report. Return False if it was ignored because it is late.
 
-        A report that is older than the agent's last one is late, unless it is older by more than `MAX_AGE_S`: then the agent's
-        clock was set back.
+        A report is late if it is older than the agent's last one. If it is older by more than `MAX_AGE_S`, the agent's clock was
+        set back, and the report is stored.
         """
         self._sweep(now)
         key = (report.namespace, report.name)
@@ -112,7 +114,7 @@ class ObservationStore:
         elif agent.at - MAX_AGE_S < report.at <= agent.at:
             return False
         elif report.at <= agent.at:
-            agent.transit = ClockOffset()  # its clock was set back
+            agent.transit = ClockOffset()  # the agent's clock was set back
         agent.received_at, agent.at = max(now, agent.received_at), report.at
         made_at = agent.transit.made_at(report.at, now, sent=report.sent)
         if confirms:
@@ -121,7 +123,7 @@ class ObservationStore:
         if report.balancer is not None:
             _add_balancer(agent, report.balancer, made_at, now)
         for sample in report.pods:
-            # A repeated sample must not confirm itself.
+            # A sample sent twice must not confirm its own growth.
             previous = before.get(sample.name)
             if sample.state != "unreachable" and (previous is None or sample.at != previous.at):
                 _add_pod(model, report.agent, sample, made_at - _age(sample, report))
@@ -137,7 +139,7 @@ class ObservationStore:
     def observe(
         self, namespace: str, name: str, now: float, *, window_s: float = MAX_BALANCER_AGE_S
     ) -> Observation | None:
-        """Return the observation of a model, with points of the last `window_s`; None if no agent has reported it."""
+        """Return the observation of a model, with the samples of the last `window_s`; None if no agent has reported about it."""
         model = self._models.get((namespace, name))
         if model is None:
             return None
@@ -160,7 +162,10 @@ class ObservationStore:
         )
 
     def snapshot(self, namespace: str, name: str, now: float) -> ModelSnapshot | None:
-        """Return the content of `observe` at a fraction of the cost; None if no agent has reported the model."""
+        """Return the present state of a model, without the copies that `observe` makes.
+
+        None if no agent has reported about the model.
+        """
         model = self._models.get((namespace, name))
         if model is None:
             return None
@@ -171,7 +176,7 @@ class ObservationStore:
         return ModelSnapshot(now, derived.pods, derived.balancers, silent)
 
     def mean_batch(self, namespace: str, name: str, now: float, window_s: float) -> float | None:
-        """Return the rows per batch over the window, for all pods (`observations.mean_batch`); None if unknown."""
+        """Return the mean rows per batch of all pods over the last `window_s` (`observations.mean_batch`); None if unknown."""
         if (snapshot := self.snapshot(namespace, name, now)) is None:
             return None
         rings = [pod.ring for pod in snapshot.pods.values() if pod.ring is not None]
@@ -180,7 +185,7 @@ class ObservationStore:
         return sum(rows) / total if rows and (total := sum(executions)) else None
 
     def client_latencies(self, namespace: str, name: str, now: float) -> dict[str, ReportedHistogram]:
-        """Return the latencies of client responses by agent, for each reporting balancer that has them."""
+        """Return the histogram of client latencies by agent, for each agent that reports one."""
         model = self._models.get((namespace, name))
         return {
             agent: histogram
@@ -191,15 +196,15 @@ class ObservationStore:
         }
 
     def has_model(self, namespace: str, name: str) -> bool:
-        """Return whether any agent has reported a model."""
+        """Return whether the store has reports about a model."""
         return (namespace, name) in self._models
 
     def models(self) -> Iterator[tuple[str, str]]:
-        """Return namespace and name of every model in the store."""
+        """Return (namespace, name) of every model in the store."""
         return iter(tuple(self._models))
 
     def forget(self, namespace: str, name: str) -> None:
-        """Drop a model, for example one that was deleted."""
+        """Remove a model from the store, for example a deleted one."""
         self._models.pop((namespace, name), None)
 
     def _sweep(self, now: float) -> None:
@@ -231,18 +236,21 @@ class ObservationStore:
 
 
 def _age(sample: PodSample, report: AgentReport) -> float:
-    """Return the seconds from a sample to its sending: a difference within one clock, between 0 and `MAX_POD_AGE_S`."""
+    """Return the age of a sample when its report was made, in seconds, limited to 0 to `MAX_POD_AGE_S`.
+
+    Both times are of the agent's clock.
+    """
     return min(max(report.at - sample.at, 0.0), MAX_POD_AGE_S)
 
 
 def _pod_state(sample: PodSample, report: AgentReport) -> AgentPodState:
-    # Interned, because every report repeats the same few texts.
+    # Interned to save memory: every report repeats the same few strings.
     versions = tuple(sys.intern(version) for version in sample.versions)
-    return AgentPodState(sys.intern(sample.state), sample.at, _age(sample, report), sample.load_error, versions)  # type: ignore[arg-type]  # intern forgets the Literal
+    return AgentPodState(sys.intern(sample.state), sample.at, _age(sample, report), sample.load_error, versions)  # type: ignore[arg-type]  # intern returns str, not the Literal
 
 
 def _make_room(model: ObservedModel, now: float) -> None:
-    """Keep the number of agents bounded: drop the one that has been silent longest."""
+    """Remove the agent with the oldest report if the model already has `MAX_AGENTS` agents."""
     if len(model.agents) >= MAX_AGENTS:
         oldest = min(model.agents, key=lambda agent: (model.agents[agent].received_at - now, agent))
         del model.agents[oldest]
@@ -253,9 +261,9 @@ def _add_balancer(agent: AgentState, sample: BalancerSample, made_at: float, now
     at = max(made_at, math.nextafter(before, math.inf))
     requests, rejected, errors = agent.counters.read(at, [getattr(sample, name) for name in BALANCER_COUNTERS])
     if agent.last_sample is None:
-        agent.rejectable = min(sample.queued, MAX_REJECTABLE)  # they came before they could be counted
+        agent.rejectable = min(sample.queued, MAX_REJECTABLE)  # these arrived before the first sample
     agent.rejectable += requests - agent.counted[0]
-    # A rejected request has arrived before: more rejections than requests are a bad sample, and would look like demand.
+    # A rejected request must have arrived before. More rejections than requests are a bad sample and would look like load.
     more = min(rejected - agent.counted[1], agent.rejectable)
     agent.rejected += more
     agent.rejectable = min(agent.rejectable - more, MAX_REJECTABLE)
@@ -263,7 +271,7 @@ def _add_balancer(agent: AgentState, sample: BalancerSample, made_at: float, now
     if agent.last_sample is not None and sample.rejected > agent.last_sample.rejected:
         agent.rejected_at = now
     agent.last_sample = sample
-    # The ring may drop the row before, so each row has the time of its counts.
+    # The ring may drop the previous row, so each row has the time to which its counters refer.
     counted_at = at if before == -math.inf else before
     agent.ring.add((at, sample.queued, sample.inflight, requests, agent.rejected, errors, counted_at))
 
@@ -271,13 +279,13 @@ def _add_balancer(agent: AgentState, sample: BalancerSample, made_at: float, now
 def _add_pod(model: ObservedModel, agent: str, sample: PodSample, at: float) -> None:
     raw = [getattr(sample, name) for name in POD_COUNTERS]
     if sample.pending is None and sample.gpu is None and all(value is None for value in raw):
-        return  # An agent that knows nothing of the pod yet must not hide another agent's values.
+        return  # A sample without values must not hide the values that another agent reported.
     pod = model.pods.setdefault(sample.name, ObservedPod())
     counters = pod.counters.get(agent)
     if counters is None:
         counters = pod.counters[agent] = Counters(pod.totals, POD_MAX_PER_S)
     totals = counters.read(at, raw)
-    # Every agent's total grows with the pod; the highest is right, the others may have missed a restart.
+    # Each agent's total grows with the pod's counter. The highest is correct, because an agent may miss growth at a restart.
     merged = [t if math.isnan(m) or t > m else m for t, m in zip(totals, pod.totals, strict=True)]
     pod.totals = merged
     known = [math.nan if math.isnan(t) else m for t, m in zip(totals, merged, strict=True)]
@@ -287,21 +295,24 @@ def _add_pod(model: ObservedModel, agent: str, sample: PodSample, at: float) -> 
 
 
 def _add_batches(pod: ObservedPod, batches: BatchStats, report: AgentReport, made_at: float) -> None:
-    # Their age is a difference within one clock too. Agents repeat the last read until the next one.
+    # The age is computed from the agent's clock alone. Agents repeat the last read in every report until the next one.
     at = made_at - max(report.at - batches.at, 0.0)
     row = array("q", (value for size in batches.sizes for value in size))
     if at <= pod.batches_at or row == pod.batches:
         return
     fallen = pod.batches is not None and sum(row[1::3]) < sum(pod.batches[1::3])
     if fallen and (pod.fallen_at is None or at - pod.fallen_at < MIN_FALLEN_S):
-        # Transit times differ, so an older read of another agent can look like the newer one. A restart persists.
+        # An older read of another agent can arrive later. Counters that fell by a restart are still lower in the next read.
         pod.fallen_at = at if pod.fallen_at is None else pod.fallen_at
         return
     pod.batches_at, pod.batches, pod.fallen_at = at, row, None
 
 
 def _drop_gone(model: ObservedModel, now: float) -> None:
-    """Forget pods that no agent reports any more, and counters of silent agents, which start from scratch on return."""
+    """Remove pods that no agent reports any more, and the counters of silent agents.
+
+    An agent that reports again starts with new counters.
+    """
     named = {pod for seen in model.agents.values() for pod in seen.pods}
     for name in [name for name in model.pods if name not in named]:
         del model.pods[name]
@@ -312,7 +323,7 @@ def _drop_gone(model: ObservedModel, now: float) -> None:
 
 
 def _loading(pod: str, active: Iterable[AgentState]) -> tuple[str | None, tuple[str, ...]]:
-    """Return load error and versions, from the agent whose sample was youngest on arrival."""
+    """Return (load error, versions) of a pod from the agent whose sample was the most recent when it was sent."""
     views = [seen.pods[pod] for seen in active if pod in seen.pods]
     best = min(views, key=lambda view: (view.state == "unreachable", view.age))
     return best.load_error, best.versions
@@ -336,7 +347,7 @@ def _pod_point(row: Sequence[float]) -> PodPoint:
 
 
 def _has_unserved_requests(active: Iterable[AgentState], states: dict[str, PodState]) -> bool:
-    """Return whether requests wait, or were just rejected, while no pod is ready."""
+    """Return whether requests are queued, or were rejected within `MAX_AGE_S`, while no pod is ready."""
     if any(state == "ready" for state in states.values()):
         return False
     return any(

@@ -1,21 +1,22 @@
-"""The planner's `Reading`, built from a model's observation and its pods in Kubernetes. Pure.
+"""The planner's `Reading`, built from a model's snapshot and its pods in Kubernetes. Pure.
 
-| value              | known if                                                                                        |
-| ------------------ | ----------------------------------------------------------------------------------------------- |
-| arrived, inflight  | every existing balancer has reported within `MAX_AGE_S`; the same for `rejected`                   |
-| waiting            | the same, and at least half of the ready pods report their queue; the others count as these      |
-| gpu                | at least half of the ready pods report it; the others count as these                            |
-| batches, rows      | from all pods that report them, once any has                                                    |
+| value                        | known if                                                                              |
+| ---------------------------- | ------------------------------------------------------------------------------------- |
+| arrived, rejected, inflight  | every existing balancer has reported within `MAX_AGE_S`                               |
+| waiting                      | the same, and at least half of the ready pods report their queue                      |
+| gpu                          | at least half of the ready pods report it                                             |
+| batches, rows                | at least one pod has ever reported them                                               |
 
-A balancer that is silent while its pod exists may have the load. Values are then unknown, rather than partial. The first report
-after a silence is not enough: its growth is counted once the next report has confirmed it.
+If some ready pods don't report a value, the mean of the others is used for them. If a balancer is silent although its pod
+exists, it may be the one that receives the requests. The values are then unknown, not partial sums. The first report after a
+silence does not end this: the next report must confirm the growth.
 
-The store counts growth one report late, so each balancer's count is that of its previous report. `arrived` is what all had
-counted at one time: that of the last count of the slowest busy balancer. Otherwise a silence of 30 s would look like 30
-seconds' requests in one.
+The store counts growth one report late, so each balancer's count is that of its previous report. `arrived` is the sum of all
+counts at the same time, the last count of the slowest busy balancer. Otherwise the requests of a 30 s silence would seem to
+arrive within one second.
 
-A pod with a dead backend (state maintenance) is broken and is left out. Out of scope: plausibility of the values
-(`scaling.planner.plausibility`), freshness of reports (`observation_store`), Kubernetes phases of pods (`control`).
+A pod with a dead backend (state maintenance) counts as broken and is left out. Out of scope: plausibility of the values
+(`scaling.planner.plausibility`), age of reports (`observation_store`), phases of pods in Kubernetes (`control`).
 """
 
 from __future__ import annotations
@@ -38,57 +39,59 @@ from halcyon.signals.store_state import ModelSnapshot, PodSnapshot
 from halcyon.signals.time_series import Ring
 
 OBSERVATION_WINDOW_S = MAX_AGE_S
-"""Past that is used: rows since then, and the one before."""
+"""Seconds of samples that are used, plus the last sample before them."""
 MAX_REPORT_DELAY_S = 1.5
-"""Time within which an agent reports a changed counter."""
+"""Maximum seconds from a change to a balancer's counters to the agent's report of it."""
 GPU_WINDOW_S = 5.0
-"""Averaging window of GPU utilisation, because a single value covers only a moment."""
+"""Averaging window of GPU utilisation in seconds. A single sample covers only a moment."""
 QUEUE_WINDOW_S = 5.0
-"""Averaging window of the queue in a Triton that has no gauge for it."""
+"""Averaging window in seconds of a pod's queue, if it is computed from queue times because Triton exports no queue gauge."""
 _MAX_NAMED = 3
 _AT, _REQUESTS, _COUNTED_AT = 0, 3, 6
-"""Columns of a balancer's rows (`BalancerPoint`). The next line has those of a pod's rows, after the time."""
+"""Columns in the rows of a balancer (`BalancerPoint`). The next line has the columns in the rows of a pod (`PodPoint`)."""
 _PENDING, _GPU, _SUCCEEDED, _ROWS, _QUEUE_US = 1, 2, 3, 5, 7
 
 
 @immutable(frozen=True, slots=True)
 class SignalMemory:
-    """State of a model between readings. It belongs to one process: a new leader starts from scratch.
+    """Counters and averages of one model, carried from one reading to the next.
 
-    The counters in the planner's memory then belong to another series: `scaling.planner.serialization.resumed`.
+    They are kept in memory only: a new leader starts with counters at 0. `scaling.planner.serialization.resumed` adapts the
+    counters in the planner's saved memory to this.
     """
 
     arrived: MergedCounter = field(default_factory=MergedCounter)
     counted_at: float = -math.inf
-    """Monotonic time of `arrived`."""
+    """Monotonic time to which `arrived` refers."""
     answered: Mapping[str, tuple[float, float]] = field(default_factory=dict)
-    """(requests, rows) by pod, as read last."""
+    """Last counters of each pod: (requests answered, rows computed)."""
     shape: tuple[float, float] = (0.0, 0.0)
-    """(requests, rows), older ones faded."""
+    """Exponentially decayed sums (requests, rows), from which the rows per request are computed."""
     implausible: int = 0
-    """Consecutive readings with implausible rows per request."""
+    """Number of consecutive readings with implausible rows per request."""
     rows_per_request: float = 1.0
-    """Value reported last."""
+    """Mean rows per request in the last reading."""
     batches: MergedBatches = field(default_factory=MergedBatches)
     revision: str = ""
-    """Revision of `batches`."""
+    """Revision whose batches are in `batches`."""
     merged_batches: Mapping[str, array[int]] = field(default_factory=dict)
-    """Tables by pod that are in `batches`: if the object is the same, nothing is new."""
+    """Last batch counters of each pod that are included in `batches`. If a pod still has the same array, nothing is new."""
     seconds: Mapping[int, tuple[int, float]] | None = None
-    """`batches` in the form of a reading."""
+    """Content of `batches` in the form that a reading has: (executions, seconds) by batch size in rows; None if empty."""
     rejected: MergedCounter = field(default_factory=MergedCounter)
-    """As the balancers reported it last: newer than `arrived`, because it only shows that requests are rejected now."""
+    """Rejected requests up to each balancer's last report. It is newer than `arrived`, because it only shows whether requests
+    are being rejected."""
 
 
 @immutable(frozen=True, slots=True)
 class ReadingResult:
-    """A reading with its memory and its gaps."""
+    """A reading, the memory for the next one, and the reasons for its unknown values."""
 
     reading: Reading
     memory: SignalMemory
-    """Memory for the next reading."""
+    """Memory to pass to the next call of `reading`."""
     unknown: tuple[str, ...] = ()
-    """Reasons for unknown values, one sentence each; empty if all are known."""
+    """Reasons why values are unknown, one sentence each; empty if all values are known."""
 
 
 def reading(
@@ -105,15 +108,15 @@ def reading(
     """Build the planner's reading from the present state of a model.
 
     Args:
-        snapshot: times are of the monotonic clock.
+        snapshot: state of the model from the store, with times of the monotonic clock.
         replicas: replicas in force (spec.replicas).
-        pods: the server pods in Kubernetes; times are seconds since the epoch.
-        epoch: converts monotonic times to these.
-        memory: from the reading before; `SignalMemory()` at first.
-        balancers: names of the balancer pods that are ready in Kubernetes. None if unknown: then every silent agent is presumed
-            to have a pod.
-        revision: the one that is being rolled out, or was last.
-        of_revision: names of its pods, whose batches count; None: all pods.
+        pods: the server pods in Kubernetes, with times in seconds since the epoch.
+        epoch: conversion from monotonic times to seconds since the epoch.
+        memory: memory of the previous reading; `SignalMemory()` for the first.
+        balancers: names of the balancer pods that are ready in Kubernetes. If None (unknown), every silent agent is assumed to
+            have a pod.
+        revision: revision that is being rolled out, or that was rolled out last.
+        of_revision: names of the pods of that revision, whose batches are counted. None: all pods.
     """
     now = snapshot.at
     pods_read = _with_broken_pods(pods, snapshot.pods)
@@ -139,7 +142,7 @@ def reading(
         unknown.append(f"most ready pods don't report their queue: {_names(names)}")
     memory = _with_batches(memory, snapshot, pods, revision, of_revision)
     memory = _with_rows(memory, snapshot, arrived, counted_at, rejected)
-    # If values are unknown: the time since when.
+    # If values are unknown, the time of the reading is that of the newest report.
     newest = max((ring.newest for _, ring in snapshot.balancers if len(ring)), default=None) if silence else counted_at
     result = Reading(
         None if newest is None else epoch.at(newest),
@@ -158,21 +161,21 @@ def reading(
 
 
 class _BalancerSums(NamedTuple):
-    """Sums over the balancers whose counts are known."""
+    """Sums of queues and counters over all balancers that have reported recently."""
 
     rings: Mapping[str, Ring]
     queued: float
     inflight: float
     rejected: Mapping[str, float]
     counted_at: float
-    """Time up to which all counts are known; minus infinity if there are none."""
+    """Time up to which the requests of all balancers are counted; minus infinity if no balancer has reported recently."""
 
 
 def _sum_balancers(balancers: Sequence[tuple[str, Ring]], now: float) -> _BalancerSums:
-    """Sum over the balancers that have reported recently, without a gap before that report.
+    """Add up the values of all balancers that have reported recently and had no gap before that report.
 
-    A balancer with nothing to count reports rarely. If its last report added no requests, it is assumed to have counted none
-    since, so it does not hold up the counts of the others.
+    An idle balancer reports rarely. If its last report added no requests, it is assumed to have received none since. So the
+    counts of the other balancers don't have to wait for its next report.
     """
     rings: dict[str, Ring] = {}
     rejected: dict[str, float] = {}
@@ -192,13 +195,13 @@ def _sum_balancers(balancers: Sequence[tuple[str, Ring]], now: float) -> _Balanc
         if not is_alone and requests > ring.value(2, _REQUESTS):
             busy.append(counted_at)
         else:
-            # Requests counted since then may be in its last report, and aren't confirmed.
+            # Its last report may contain requests that arrived after this time and are not confirmed yet.
             idle.append(at if is_alone else max(counted_at, at - MAX_REPORT_DELAY_S))
     return _BalancerSums(rings, queued, inflight, rejected, min(busy) if busy else max(idle, default=-math.inf))
 
 
 def _count(ring: Ring, at: float, now: float) -> float:
-    """Return the count at a time: interpolated between two reports, unchanged after the last one."""
+    """Return a balancer's count of requests at the time `at`: interpolated between two reports, constant after the last one."""
     since = now - OBSERVATION_WINDOW_S
     back, rows = 1, len(ring)
     while back < rows and ring.value(back, _AT) > since:
@@ -225,7 +228,7 @@ def _with_broken_pods(pods: tuple[PodReading, ...], seen: Mapping[str, PodSnapsh
 def _silence_reason(
     snapshot: ModelSnapshot, known: Mapping[str, Ring], balancers: AbstractSet[str] | None
 ) -> str | None:
-    """Return which expected balancers are silent, or None if all report."""
+    """Return the reason why the load is unknown, with the names of silent balancers; None if all expected ones report."""
     silent = dict(snapshot.silent)
     expected = {agent for agent, _ in snapshot.balancers} | silent.keys() if balancers is None else balancers
     if expected <= known.keys():
@@ -248,7 +251,10 @@ def _silence_reason(
 
 
 def _pending(pod: PodSnapshot | None, now: float) -> float | None:
-    """Return the requests queued in a pod; from their waiting time if Triton has no gauge (Little's law)."""
+    """Return the number of requests queued in a pod; None if unknown.
+
+    If Triton exports no queue gauge, the number is computed from the queue times by Little's law.
+    """
     if pod is None or (ring := pod.ring) is None:
         return None
     if (pending := ring.known(_PENDING, now, MAX_AGE_S, now - OBSERVATION_WINDOW_S)) is not None:
@@ -271,7 +277,10 @@ def _gpu(pod: PodSnapshot | None, now: float) -> float | None:
 
 
 def _sum_estimated(values: Sequence[float | None]) -> float | None:
-    """Return the sum, with unknown values as the mean of the others; None if more than half are unknown."""
+    """Return the sum of the values, with the mean of the known ones in place of each unknown one.
+
+    None if more than half of the values are unknown.
+    """
     known = [value for value in values if value is not None]
     if len(known) == len(values):
         return known[0] if len(known) == 1 else sum(known, 0.0)
@@ -285,7 +294,7 @@ def _with_batches(
     revision: str,
     of_revision: AbstractSet[str] | None,
 ) -> SignalMemory:
-    """Add the batches that pods have run, for all reported pods of the revision, including draining ones."""
+    """Return the memory with the new batches of all reported pods of the revision, including draining ones."""
     before = memory.batches
     last = memory.merged_batches
     if revision != memory.revision:
@@ -317,7 +326,7 @@ def _with_batches(
 def _with_rows(
     memory: SignalMemory, snapshot: ModelSnapshot, arrived: MergedCounter, counted_at: float, rejected: MergedCounter
 ) -> SignalMemory:
-    """Add the rows and requests that pods have counted, and the counts of the balancers."""
+    """Return the memory with the pods' new requests and rows, and with the given counts of the balancers."""
     now, before = snapshot.at, memory.answered
     answered: dict[str, tuple[float, float]] = {}
     ratios: list[tuple[float, float]] = []
@@ -328,7 +337,7 @@ def _with_rows(
         counts = answered[name] = ring.value(back, _SUCCEEDED), ring.value(back, _ROWS)
         if (earlier := before.get(name)) is not None:
             requests, rows = counts[0] - earlier[0], counts[1] - earlier[1]
-            # Requests without rows were not computed (a cache answered), and rows without requests are a faulty counter.
+            # Requests without rows were answered from a cache. Rows without requests are a faulty counter.
             if requests > 0 and rows > 0:
                 ratios.append((rows / requests, requests))
     shape, implausible, mean = (

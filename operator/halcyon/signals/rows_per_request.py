@@ -1,4 +1,4 @@
-"""Rows per request, learnt from the pods' counters. Pure."""
+"""Mean number of rows per request, learnt from the pods' counters of rows and requests. Pure."""
 
 from __future__ import annotations
 
@@ -6,21 +6,29 @@ import math
 from collections.abc import Sequence
 
 MAX_REQUESTS = 1000.0
-"""Number of requests over which the rows per request are averaged."""
+"""Time constant, in requests, of the exponential average of rows per request."""
 _MIN_CHANGE = 0.05
-"""Relative error from which the reported mean changes. It scales the capacity, and noise in it would be noise in the replicas."""
+"""Minimum relative change after which the reported mean is updated. The capacity of a replica is proportional to it, so noise
+in the mean would cause noise in the replicas."""
 _MAX_FACTOR = 3.0
-"""Factor above or below the mean from which a ratio of rows to requests counts as a faulty counter."""
+"""Maximum factor by which rows per request may deviate from the mean. A larger deviation counts as a faulty counter."""
 _MIN_CONSECUTIVE = 5
-"""Consecutive readings after which such a ratio is accepted."""
+"""Number of consecutive readings with implausible rows per request after which the new value is accepted."""
 
 
 def with_ratios(
     shape: tuple[float, float], implausible: int, reported: float, ratios: Sequence[tuple[float, float]]
 ) -> tuple[tuple[float, float], int, float]:
-    """Return (shape, odd, rows per request to report), the three of `SignalMemory`, with the pods' new counts.
+    """Update the averages with the pods' new counts.
 
-    `ratios`: (rows per request, requests) of each pod, ascending; at least one.
+    Args:
+        shape: `SignalMemory.shape`, decayed sums of requests and rows.
+        implausible: `SignalMemory.implausible`, number of consecutive implausible readings.
+        reported: `SignalMemory.rows_per_request`, the mean reported last.
+        ratios: (rows per request, requests) of each pod in ascending order, at least one.
+
+    Returns:
+        The new values of the first three arguments.
     """
     new_requests = sum(weight for _, weight in ratios)
     ratio = _weighted_median(ratios, new_requests)
@@ -35,7 +43,10 @@ def with_ratios(
 
 
 def _weighted_median(weighted: Sequence[tuple[float, float]], total: float) -> float:
-    """Return the weighted median of (value, weight) pairs in ascending order: one pod with invalid values does not shift it."""
+    """Return the weighted median of (value, weight) pairs in ascending order.
+
+    A median, because one pod with invalid values does not shift it.
+    """
     passed = 0.0
     for value, weight in weighted:
         passed += weight
@@ -47,5 +58,5 @@ def _weighted_median(weighted: Sequence[tuple[float, float]], total: float) -> f
 def _steady_mean(reported: float, requests: float, rows: float) -> float:
     if requests <= 0 or rows <= 0 or abs(rows / requests / reported - 1) <= _MIN_CHANGE:
         return reported
-    # Rounded to three digits: a mean of 2 must be 2, not the next float above, because whole requests per batch are counted.
+    # Rounded to three digits, because requests per batch are rounded down later: a mean of 2 must not become 2.0000000001.
     return float(f"{rows / requests:.3g}")

@@ -1,6 +1,6 @@
-"""State of a model in the observation store: its agents, its pods, and what their last reports imply.
+"""State of a model in the observation store: its agents, its pods, and values derived from the last reports.
 
-Out of scope: storing a report (`observation_store`), its meaning (`planner_reading`).
+Out of scope: storing a report (`observation_store`), and its use for decisions (`planner_reading`).
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from halcyon.signals.validation import MAX_ROWS, MAX_WAITING
 
 MAX_BALANCER_AGE_S = 60.0
 MAX_POD_AGE_S = 20.0
-"""Retention of pod samples: pods are many, and no reader needs more than the 15 s of the policy Rules."""
+"""Seconds for which samples of a pod are stored. There are many pods, and the policy Rules uses the longest window, 15 s."""
 _STATE_ORDER: tuple[PodState, ...] = ("maintenance", "draining", "ready", "starting", "unreachable")
 
 MAX_REQUESTS_PER_S = 1e6
-"""Maximum growth of one process's counters of requests or batches. A faster one has jumped: neither happens a million times per
-second."""
+"""Maximum plausible growth per second of a process's counters of requests or batches. Faster growth indicates a faulty counter."""
 MAX_ROWS_PER_S = MAX_REQUESTS_PER_S * MAX_ROWS
-"""The same for rows: each request can have as many rows as the largest batch."""
+"""Maximum plausible growth per second of a pod's counter of rows: each request can have as many rows as the largest batch."""
 MAX_US_PER_S = 10 * MAX_WAITING * 1e6
-"""The same for microseconds, which are summed over requests: a second per second for each request in flight. A request adds all
-of its time when it ends, so many that waited together add more than that at once. Ten times as much covers them."""
+"""Maximum plausible growth per second of a pod's time counters in microseconds. They are summed over requests, so each request
+in flight adds one second per second. A request adds all of its time when it ends. The factor 10 allows for many requests that
+end together."""
 _OF_PODS = {
     "succeeded": MAX_REQUESTS_PER_S,
     "failed": MAX_REQUESTS_PER_S,
@@ -39,38 +39,40 @@ _OF_PODS = {
     "queue_us": MAX_US_PER_S,
     "compute_us": MAX_US_PER_S,
 }
-"""Counters with the maximum growth of each; below, the same for balancers."""
+"""Maximum growth per second of each counter in a pod's samples. `_OF_BALANCERS` has the same for a balancer's samples."""
 _OF_BALANCERS = dict.fromkeys(("requests", "rejected", "errors"), MAX_REQUESTS_PER_S)
 POD_COUNTERS, BALANCER_COUNTERS = tuple(_OF_PODS), tuple(_OF_BALANCERS)
 POD_MAX_PER_S, BALANCER_MAX_PER_S = tuple(_OF_PODS.values()), tuple(_OF_BALANCERS.values())
 MAX_REJECTABLE = 200_000.0
-"""Maximum earlier requests that can still be rejected: the largest queueLimit while waiting for a free server, and as many for
-the first server."""
+"""Maximum number of received requests that may still be rejected: the largest queueLimit for requests that wait for a free
+server, and the same number for requests held until the first server is ready."""
 MAX_CONFIRM_DELAY_S = 0.5
-"""Maximum time between two reports of an agent for the second to confirm the first: it is no periodic report."""
+"""Maximum seconds between two reports of an agent for the second to count as a confirmation. Periodic reports are further
+apart."""
 MIN_CONFIRM_INTERVAL_S = 0.7
-"""Minimum time between two such confirmations. An agent that sends more than it should is not evaluated sooner."""
+"""Minimum seconds between two reports of an agent that count as confirmations. Without it, an agent that reports too often
+would cause more frequent decisions."""
 
 
 class AgentPodState(NamedTuple):
-    """Last report of one agent about one pod, without its numbers."""
+    """Last report of one agent about one pod, without the metrics."""
 
     state: PodState
     at: float
-    """Time when its numbers were read, by the agent's clock."""
+    """Time at which the agent read the pod's metrics, on the agent's clock."""
     age: float
-    """Seconds between the sample and its sending."""
+    """Age of the sample in seconds when the agent made its report."""
     load_error: str | None
     versions: tuple[str, ...]
 
 
 @dataclass(slots=True)
 class AgentState:
-    """Last report of one agent."""
+    """State of one agent: its last report, and the samples of its balancer."""
 
     received_at: float
     at: float
-    """Time of the report by its own clock."""
+    """Time of the last report on the agent's clock."""
     pods: dict[str, AgentPodState] = field(default_factory=dict)
     transit: ClockOffset = field(default_factory=ClockOffset)
     ring: Ring = field(default_factory=lambda: Ring(7, max_age_s=MAX_BALANCER_AGE_S))
@@ -78,102 +80,103 @@ class AgentState:
         default_factory=lambda: Counters([math.nan] * len(BALANCER_COUNTERS), BALANCER_MAX_PER_S)
     )
     counted: tuple[float, float] = (0.0, 0.0)
-    """Totals of requests and rejections, as counted."""
+    """Last totals of the balancer's counters: (requests, rejections)."""
     rejected: float = 0.0
-    """Total number of rejections that match a counted request."""
+    """Total number of rejections, at most the number of requests that could be rejected."""
     rejectable: float = 0.0
-    """Requests that arrived and may still be rejected: some wait as long as queueTimeout first."""
+    """Number of received requests that may still be rejected. A request can wait up to queueTimeout before its rejection."""
     last_sample: BalancerSample | None = None
     rejected_at: float = -math.inf
-    """Time when a rejected request was last seen, confirmed or not."""
+    """Time of the last report with a new rejection, confirmed or not."""
     confirmed_at: float = -math.inf
-    """Time when a report last came so soon that it confirmed the one before."""
+    """Time of the last report that confirmed the previous one by arriving within `MAX_CONFIRM_DELAY_S`."""
 
     def may_confirm(self, now: float) -> bool:
-        """Return whether a report that arrives now confirms the one before."""
+        """Return whether a report that arrives now confirms the agent's previous one."""
         return now - self.received_at < MAX_CONFIRM_DELAY_S and now - self.confirmed_at >= MIN_CONFIRM_INTERVAL_S
 
 
 @dataclass(slots=True)
 class ObservedPod:
-    """Numbers of one pod, merged from all agents."""
+    """Samples and counters of one pod, merged from all agents."""
 
     ring: Ring = field(default_factory=lambda: Ring(9, max_age_s=MAX_POD_AGE_S))
     totals: list[float] = field(default_factory=lambda: [math.nan] * len(POD_COUNTERS))
     counters: dict[str, Counters] = field(default_factory=dict)
     batches_at: float = -math.inf
-    """Time when the batches were read."""
+    """Time at which `batches` was read."""
     batches: array[int] | None = None
-    """As in a report, in one row; an array, because thousands of pods have dozens of sizes."""
+    """Batch counters of the last read, flattened: rows, executions, microseconds, and again for the next size. An array saves
+    memory, because thousands of pods have dozens of sizes each."""
     fallen_at: float | None = None
-    """Time of a read of fallen batch counters that is not confirmed yet."""
+    """Time of the first read with lower batch counters that no second read has confirmed yet; None if there is none."""
 
 
 class PodSnapshot(NamedTuple):
-    """Present state of one pod, as in `scaling.observations.PodObservation`, but without creating its points."""
+    """Present state of one pod, like `scaling.observations.PodObservation`, but with the store's ring in place of points."""
 
     name: str
     state: PodState
     ring: Ring | None
-    """(time, pending, gpu, and the counters of `PodPoint`) in the order of its fields; None if no number was reported."""
+    """Samples of the pod, as rows with the fields of `PodPoint` in their order; None if no value was reported."""
     batches: array[int] | None
-    """Batches of one read; a new read has a new array."""
+    """Batch counters of the last read, as in `ObservedPod`. Each new read is a new array."""
 
     def sizes(self) -> Batches:
-        """Return the batches in the form of an observation; empty if none were read."""
+        """Return the batch counters as (rows, executions, microseconds) per size; empty if none were read."""
         row = self.batches
         return () if row is None else tuple(zip(row[::3], row[1::3], row[2::3], strict=True))
 
 
 class ModelSnapshot(NamedTuple):
-    """Present state of a model, for decisions on each report: `observe` without copies.
+    """Present state of a model, for a decision on each report. Unlike an `Observation` it shares the store's rings.
 
-    Valid at this moment only, because the rings change with the next report.
+    It must be used immediately, because the rings change with the next report.
     """
 
     at: float
     pods: Mapping[str, PodSnapshot]
-    """Pods by name, ascending."""
+    """Pods by name, in ascending order."""
     balancers: tuple[tuple[str, Ring], ...]
-    """Agents that reported within `MAX_AGE_S`, by name, and their rows with the fields of `BalancerPoint`."""
+    """(agent, rows with the fields of `BalancerPoint`) for each agent that reported within `MAX_AGE_S`, by name."""
     silent: tuple[tuple[str, float], ...]
-    """Agents that stopped reporting, with the seconds since their last report."""
+    """(agent, seconds since its last report) for each agent without a report within `MAX_AGE_S`."""
 
 
 @immutable(frozen=True, slots=True)
 class DerivedState:
-    """Result derived from a model's reports, valid until the next one."""
+    """State derived from the last reports of a model's agents, cached until the next report."""
 
     pods: Mapping[str, PodSnapshot]
     balancers: tuple[tuple[str, Ring], ...]
     silent: tuple[tuple[str, float], ...]
-    """Silent agents, with the times of their last reports."""
+    """(agent, time of its last report) for each silent agent."""
     oldest_report_at: float
-    """Last report of the agent that will fall silent first."""
+    """Time of the oldest last report among the agents that are not silent; infinite if all are."""
     newest_silent_at: float
-    """Last report of the agent that fell silent last."""
+    """Time of the newest last report among the silent agents; minus infinity if none is silent."""
 
     def holds(self, now: float) -> bool:
-        """Return whether the same agents still report."""
+        """Return whether the same agents are silent as when this state was derived, so that it is still valid."""
         return now - self.oldest_report_at <= MAX_AGE_S < now - self.newest_silent_at
 
 
 @dataclass(slots=True)
 class ObservedModel:
-    """All state of one model."""
+    """State of one model in the observation store."""
 
     agents: dict[str, AgentState] = field(default_factory=dict)
     pods: dict[str, ObservedPod] = field(default_factory=dict)
     notified: tuple[object, ...] = ()
-    """State that was last passed to the controller."""
+    """State of the model at the last notification of the controller; a different state causes the next one."""
     derived: DerivedState | None = None
-    """Result derived from the last reports, until the next one or until an agent falls silent."""
+    """Cache of the state derived from the last reports; None after a report."""
 
 
 def derive_state(model: ObservedModel, now: float) -> DerivedState:
-    """Return the result derived from the last reports at this moment."""
+    """Derive the state of a model at the time `now` from the last reports of its agents."""
     agents = model.agents
-    if len(agents) == 1:  # nearly every model's: no other agent can contradict it
+    if len(agents) == 1:  # the usual case, without anything to merge
         ((agent, seen),) = agents.items()
         if now - seen.received_at <= MAX_AGE_S:
             views = seen.pods
@@ -201,11 +204,11 @@ def _view_pod(name: str, pod: ObservedPod | None, state: PodState) -> PodSnapsho
 
 
 def pods_of(active: Iterable[AgentState]) -> list[str]:
-    """Return the names of the pods in their last reports, ascending."""
+    """Return the names of all pods in the last reports of these agents, in ascending order."""
     return sorted({pod for seen in active for pod in seen.pods})
 
 
 def state_of(pod: str, active: Iterable[AgentState]) -> PodState:
-    """Return the first state in the order of precedence that any of them reports."""
+    """Return the state of a pod: the first in the order of precedence that any of these agents reports."""
     states = {seen.pods[pod].state for seen in active if pod in seen.pods}
     return next(state for state in _STATE_ORDER if state in states)

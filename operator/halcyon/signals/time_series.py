@@ -1,7 +1,7 @@
-"""Storage of samples: rings of rows in plain arrays, and counters that survive restarts of the counting process.
+"""Storage of samples: ring buffers of rows, and counters that keep their totals if the counting process restarts.
 
-Arrays of doubles, because a thousand models have a million numbers: as Python objects they would take ten times the memory. NaN
-means "not known" inside a row only; it never leaves this package. Out of scope: the meaning of the columns
+Rows are stored in arrays of doubles, because a thousand models have a million numbers, which would take ten times the memory as
+Python objects. NaN means "unknown" in a row; it is never passed to other packages. Out of scope: the meaning of the columns
 (`observation_store`).
 """
 
@@ -14,9 +14,9 @@ from math import isnan
 
 
 class Ring:
-    """Rows of `width` numbers, the first of which is a time; the newest `max_age_s` seconds, at most about one per `step_s`.
+    """Ring buffer of rows of `width` numbers, the first of which is the time, for the last `max_age_s` seconds.
 
-    The newest row is always kept. Rows before it are at least `step_s` apart, so memory is bounded whatever is sent.
+    The newest row is always kept. Earlier rows are at least `step_s` apart, so memory is bounded at any rate of samples.
     """
 
     __slots__ = ("_max_age_s", "_rows", "_step_s", "_width")
@@ -26,7 +26,7 @@ class Ring:
         self._rows = array("d")
 
     def add(self, row: Sequence[float]) -> bool:
-        """Add a row, its time first; return False if it is not newer than the newest."""
+        """Add a row, with its time as the first number. Return False and ignore it if it is not newer than the last row."""
         rows, width = self._rows, self._width
         if rows and row[0] <= rows[-width]:
             return False
@@ -34,7 +34,7 @@ class Ring:
             del rows[-width:]
         rows.extend(row)
         old = 0
-        # One row older than the window stays: its value holds into it.
+        # One row older than `max_age_s` is kept, because its values hold until the next row.
         while len(rows) - old >= 2 * width and rows[old + width] < row[0] - self._max_age_s:
             old += width
         if old:
@@ -43,7 +43,7 @@ class Ring:
 
     @property
     def newest(self) -> float:
-        """Return the time of the newest row, minus infinity if there is none."""
+        """Return the time of the newest row; minus infinity if there is none."""
         return self._rows[-self._width] if self._rows else -math.inf
 
     @property
@@ -52,22 +52,25 @@ class Ring:
         return self._rows[-self._width :]
 
     def value(self, back: int, column: int) -> float:
-        """Return one number of the newest row (`back` 1), of the one before (2), and so on.
+        """Return one number of the newest row (`back` 1), of the row before it (2), and so on.
 
         Raises:
-            IndexError: there are fewer rows.
+            IndexError: there are fewer than `back` rows.
         """
         return self._rows[column - back * self._width]
 
     def count(self, since: float) -> int:
-        """Return the number of rows in `rows(since)`, at most 2: whether there is one, and one before it."""
+        """Return the number of rows that `rows(since)` yields, but at most 2."""
         rows, width = self._rows, self._width
         if len(rows) < 2 * width or rows[-width] <= since:
             return 1 if rows else 0
         return 2
 
     def known(self, column: int, now: float, fresh_s: float, since: float) -> float | None:
-        """Return the newest known number of a column in `rows(since)`; None if there is none, or it is older than `fresh_s`."""
+        """Return the newest known number of a column among `rows(since)`.
+
+        None if there is none, or if it is older than `fresh_s`.
+        """
         rows, width = self._rows, self._width
         for start in range(len(rows) - width, -1, -width):
             at = rows[start]
@@ -81,7 +84,7 @@ class Ring:
         return None
 
     def fresh(self, columns: tuple[int, ...], now: float, fresh_s: float, since: float) -> int:
-        """Return how far back (see `value`) the newest row of `rows(since)` is that knows all of these columns.
+        """Return the position (`back` of `value`) of the newest row among `rows(since)` in which all `columns` are known.
 
         0 if there is none, or if it is older than `fresh_s`.
         """
@@ -100,7 +103,10 @@ class Ring:
         return 0
 
     def mean(self, column: int, now: float, window_s: float, *, held_s: float, since: float) -> float | None:
-        """Return `observations.mean` of a column of `rows(since)`, bit for bit; `held_s`: maximum time that a value holds."""
+        """Return the time-weighted mean of a column over the last `window_s`, among `rows(since)`.
+
+        The result is identical to that of `observations.mean`. `held_s` is the maximum time for which a value holds.
+        """
         rows, width = self._rows, self._width
         first = self._first(since)
         total = covered = 0.0
@@ -121,7 +127,7 @@ class Ring:
         return total / covered if covered > 0 else last
 
     def rate(self, column: int, now: float, window_s: float) -> float | None:
-        """Return `observations.rate` of a column, bit for bit."""
+        """Return the increase of a column per second over the last `window_s`, identical to `observations.rate`."""
         rows, width, since = self._rows, self._width, now - window_s
         start = len(rows) - width
         last = first = -1
@@ -135,7 +141,10 @@ class Ring:
         return None
 
     def rates(self, columns: Sequence[int], now: float, window_s: float) -> list[float | None]:
-        """Return `rate` of several columns, at the cost of one if the newest and the oldest row in the window know them all."""
+        """Return `rate` of several columns.
+
+        It costs no more than one `rate` if all columns are known in the oldest and the newest row of the window.
+        """
         rows, width, since = self._rows, self._width, now - window_s
         last = first = len(rows) - width
         if first < 0 or rows[first] < since:
@@ -151,7 +160,7 @@ class Ring:
         return result
 
     def _first(self, since: float) -> int:
-        """Return the start index of the rows from `since` on, and the one before."""
+        """Return the index at which the rows of `rows(since)` start."""
         rows, width = self._rows, self._width
         first = max(len(rows) - width, 0)
         while first > 0 and rows[first] > since:
@@ -159,7 +168,7 @@ class Ring:
         return first
 
     def rows(self, since: float) -> Iterator[array[float]]:
-        """Yield the rows from `since` on, and the one before."""
+        """Yield the last row up to the time `since`, and all later rows."""
         rows, width = self._rows, self._width
         for start in range(self._first(since), len(rows), width):
             yield rows[start : start + width]
@@ -169,39 +178,39 @@ class Ring:
 
 
 class Counters:
-    """Several counters of one process as one reader sees them: totals that never fall.
+    """Totals of several counters of one process, which never fall even if the process restarts.
 
-    Growth counts once the next value has confirmed it, so one bad value in between counts for nothing.
+    Growth is added to the total once the next value confirms it, so a single bad value has no effect.
 
-        | the value                                       | counted growth                                            |
-        | ----------------------------------------------- | --------------------------------------------------------- |
-        | grows                                           | that growth, once confirmed                               |
-        | falls, but not below where it was before        | none of the last growth: it was a bad value               |
-        | falls below                                     | nothing yet: a restart or a bad value                     |
-        | is then back where it was before it fell        | growth since before: it was a bad value                   |
-        | is then still lower                             | growth from zero: it was a restart                        |
-        | grows faster than its `max_per_s`               | nothing: it jumped                                        |
-        | is not known                                    | nothing; the total is not known                           |
+        | value of a counter                                    | growth added to its total                           |
+        | ----------------------------------------------------- | --------------------------------------------------- |
+        | grows                                                 | the growth, once confirmed                          |
+        | falls, but not below the value before the last        | only what is left of the last growth                |
+        | falls below that                                      | none yet: a restart, or a bad value                 |
+        | next reaches the value before the fall again          | growth since then: there was a bad value            |
+        | next is still lower                                   | growth from zero: the process restarted             |
+        | grows faster than `max_per_s`                         | none: the counter is faulty                         |
+        | is unknown                                            | none; the total is returned as NaN                  |
     """
 
     __slots__ = ("_at", "_max_per_s", "_state")
 
     def __init__(self, totals: Sequence[float], max_per_s: Sequence[float] | None = None) -> None:
-        """Start with counters whose totals continue at `totals`.
+        """Create counters whose totals continue from `totals`.
 
         Args:
-            totals: NaN for one that was never known.
-            max_per_s: maximum growth of each, in its own unit; None: no check for jumps.
+            totals: initial total of each counter; NaN if it was never known.
+            max_per_s: maximum plausible growth of each counter per second, in its unit. None: growth is not limited.
         """
         self._at = -math.inf
         self._max_per_s = [math.inf] * len(totals) if max_per_s is None else max_per_s
         self._state = array("d")
-        """Per counter: the last value, the value before it fell (NaN: it did not), growth to be confirmed, the total."""
+        """Four numbers per counter: last value, value before it fell (NaN if it did not), unconfirmed growth, total."""
         for total in totals:
             self._state.extend((math.nan, math.nan, 0.0, 0.0 if isnan(total) else total))
 
     def read(self, at: float, values: Sequence[float | None]) -> list[float]:
-        """Return the totals at `at`, NaN if the counter is not known."""
+        """Process the values read at the time `at` (None if unknown) and return the totals, NaN for unknown values."""
         elapsed_s = max(at - self._at, 1.0)
         self._at = at
         return [

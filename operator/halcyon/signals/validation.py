@@ -1,6 +1,6 @@
-"""Validation of reports: an implausible value becomes unknown and never a number, because it would change replicas.
+"""Validation of reports: implausible values are replaced by None (unknown), because they would affect the replicas.
 
-A message that is no report at all (wrong types instead of names) is rejected as a whole. Out of scope: the sender's identity.
+A report with invalid names, times or states is rejected completely. Out of scope: the identity of the sender.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from halcyon.api.documents.observation_report import (
 )
 
 MAX_WAITING = 1e6
-"""Maximum requests waiting in one process: the spec limits a balancer's queue to 100,000."""
+"""Maximum plausible number of requests waiting in one process. The spec limits a balancer's queue to 100,000."""
 MAX_GPU_SHARE = 1.05
-"""Maximum GPU utilisation as a share. Measured over a moment it may be a little above 1; a value of 80 is in percent, and
-wrong."""
+"""Maximum plausible GPU utilisation, as a share. A momentary value can be slightly above 1; a value like 80 is a percentage and
+therefore invalid."""
 MAX_COUNTED = 2.0**53
-"""Maximum counter: above it a float can't represent every integer."""
+"""Maximum value of a counter: above it, a float can't represent every integer."""
 MAX_PODS = 2048
-"""Twice the maximum replicas, so that a rollout fits."""
+"""Maximum pods in a report: twice the maximum replicas, so that all pods of a rollout fit."""
 MAX_NAME_LENGTH = 253
 MAX_ERROR_LENGTH = 2048
-"""Maximum characters of a load error; the rest is cut."""
+"""Maximum characters of a model's load error; the rest is cut off."""
 MAX_VERSIONS = 64
 MAX_ROWS = 65536
-"""Maximum rows in one batch, as in the spec."""
+"""Maximum rows in one batch, as in a ModelDeployment's spec."""
 MAX_SLOTS = 2
 MAX_BOUNDS = 100
-"""Maximum histogram bounds: the number of counters in a HAProxy stick-table row."""
+"""Maximum counts in a latency histogram: HAProxy's limit of counters in one stick-table entry."""
 MAX_MS = 3_600_000
 _STATES = frozenset(get_args(PodState))
 _LIMITS = (
@@ -51,18 +51,18 @@ _LIMITS = (
 
 @dataclass(frozen=True)
 class ValidatedReport:
-    """A report whose values are all plausible."""
+    """A report after validation, with only plausible values."""
 
     report: AgentReport
     implausible: int
-    """Number of values that were dropped."""
+    """Number of implausible values that were dropped."""
 
 
 def validate(report: AgentReport) -> ValidatedReport:
-    """Return the report with implausible values replaced by None.
+    """Validate a report and replace its implausible values by None.
 
     Raises:
-        ReportError: names, times or states are invalid.
+        ReportError: the report is malformed, for example a name, a time or a state is invalid.
     """
     for field in ("namespace", "name", "agent"):
         _check_name(getattr(report, field), field)
@@ -97,7 +97,7 @@ def _is_plausible(balancer: BalancerSample) -> bool:
 
 
 def _is_latency(latency: tuple[SlotLatency, ...]) -> bool:
-    """Return whether all of it is plausible: one bad value makes the others doubtful."""
+    """Return whether all values of the latency histograms are plausible. One bad value makes all of them doubtful."""
     return len(latency) <= MAX_SLOTS and all(_is_short_text(slot.slot) and _is_histogram(slot) for slot in latency)
 
 
@@ -120,7 +120,9 @@ def _validate_pod(pod: PodSample, report: AgentReport) -> tuple[PodSample, int]:
     _check_name(pod.name, "pods.name")
     _check_time(pod.at, f"{pod.name}.at")
     if not _is_state(pod.state):
-        raise ReportError(f"report of {report.name}: pod {pod.name} has state {pod.state!r}; good: ready")
+        raise ReportError(
+            f"report of {report.name}: pod {pod.name} has the invalid state {pod.state!r}; a valid one is ready"
+        )
     changes: dict[str, Any] = {
         field: None
         for field, limit in _LIMITS
@@ -131,15 +133,18 @@ def _validate_pod(pod: PodSample, report: AgentReport) -> tuple[PodSample, int]:
     implausible = len(changes)
     if pod.load_error is not None:
         if not isinstance(pod.load_error, str):
-            raise ReportError(f"report of {report.name}: load_error of pod {pod.name} is not text")
+            raise ReportError(f"report of {report.name}: load_error of pod {pod.name} must be a string")
         changes["load_error"] = pod.load_error[:MAX_ERROR_LENGTH]
     if len(pod.versions) > MAX_VERSIONS or not all(_is_short_text(version) for version in pod.versions):
-        raise ReportError(f"report of {report.name}: versions of pod {pod.name} are not texts; good: ['1']")
+        raise ReportError(f"report of {report.name}: versions of pod {pod.name} must be strings, for example ['1']")
     return (replace(pod, **changes) if changes else pod), implausible
 
 
 def _is_batches(batches: BatchStats, report: AgentReport) -> bool:
-    """Return whether all of it is plausible. One bad size makes the others doubtful: they come from one response."""
+    """Return whether all batch counters are plausible.
+
+    One bad counter makes all of them doubtful, because they come from one response.
+    """
     _check_time(batches.at, f"{report.name}.pods.batches.at")
     if len(batches.sizes) > MAX_SIZES or not all(len(size) == 3 for size in batches.sizes):
         return False
@@ -161,13 +166,13 @@ def _is_short_text(value: object) -> bool:
 
 
 def _is_number(value: object, limit: float) -> bool:
-    # NaN and the infinities fail the comparison too.
+    # The comparison is also false for NaN and the infinities.
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= limit
 
 
 def _check_name(value: object, field: str) -> None:
     if not _is_short_text(value):
-        raise ReportError(f"not a report: {field} must be a text of 1 to {MAX_NAME_LENGTH} characters")
+        raise ReportError(f"not a report: {field} must be a string of 1 to {MAX_NAME_LENGTH} characters")
 
 
 def _check_time(value: object, field: str) -> None:

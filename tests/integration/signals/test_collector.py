@@ -157,7 +157,7 @@ async def test_an_agent_that_goes_away_before_its_stream_begins_is_no_error(capl
         await until(lambda: connection.transport is None)
         with caplog.at_level("DEBUG", module.__name__):
             scene.accounts.answers.set()
-            await until(lambda: "went away before its stream began" in caplog.text)
+            await until(lambda: "disconnected before its stream began" in caplog.text)
         await asyncio.sleep(0)
     finally:
         await runner.cleanup()

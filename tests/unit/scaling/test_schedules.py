@@ -158,7 +158,7 @@ def test_the_highest_minimum_and_lowest_maximum_of_windows_are_in_force() -> Non
 def test_the_maximum_wins_over_a_contradicting_minimum_and_is_named() -> None:
     now = in_force([office(), office(name="cap", low=None, high=2)], at("2026-11-20 11:30"))
     assert (now.low, now.high) == (2, 2)
-    assert now.conflict == "schedule office sets at least 4 replicas and cap at most 2: the maximum wins"
+    assert now.conflict == "schedule office sets at least 4 replicas and schedule cap at most 2: the maximum wins"
 
 
 def test_the_bounds_never_change_without_schedules() -> None:

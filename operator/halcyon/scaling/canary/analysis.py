@@ -1,20 +1,24 @@
-"""Canary analysis: compares a new revision with the serving one, and promotes it, waits, or rolls back. Pure.
+"""Canary analysis: compares a new revision (the canary) with the serving one (stable). Pure.
 
-`judge` gets the samples of both revisions since the last call, and the memory of that call. Calls may be as frequent as desired
-(`sequential_tests` has the reasons and the sources). Each of three checks finds the canary worse, fine, or is still open:
+The decision is to promote the canary, to wait, or to roll back. `judge` takes the samples of both revisions since its
+last call, and the memory that this call returned. It may be called at any interval: `sequential_tests` has the reasons
+and the sources. Three checks compare the revisions:
 
-check    the canary is worse if                                                      test
-errors   the share of its requests that fail is more than `error_margin` above       E-variables of two streams, exact
-         stable's
-latency  the share of its responses slower than `latency_ratio` times stable's       the same
-         95th percentile is larger than the share of stable's responses slower
-         than that percentile itself
-queue    its mean time in the server's queue, plus a floor, is more than             asymptotic confidence sequence
-         `queue_ratio` times stable's
+check    the canary is worse if                                                 test
+errors   its share of failed requests exceeds stable's by more than             E-variables of two streams, exact
+         `error_margin`
+latency  the share of its responses slower than `latency_ratio` times           the same
+         stable's 95th percentile is larger than the share of stable's
+         responses slower than that percentile
+queue    its mean time in the server's queue exceeds `queue_ratio` times        asymptotic confidence sequence
+         stable's, after `queue_floor_s` is added to both
 
-Worse in any check: rollback. Fine in all: promote. Else: wait. Equal revisions are rolled back with a probability of at most
-`alpha`, over all calls of a rollout and all checks together (each check has its part of it). A canary beyond a limit is
-promoted with a probability of at most `beta` (a promotion needs every check, so each has all of it).
+The canary is rolled back if any check finds it worse, and promoted if all checks find it fine. In all other cases the
+decision is to wait.
+
+Error rates: if both revisions are equal, the probability of a rollback is at most `alpha`, over all calls of a rollout
+and all checks together. Each check therefore uses an equal part of `alpha`. If the canary exceeds a limit, the
+probability of a promotion is at most `beta`. A promotion needs every check, so each one uses all of `beta`.
 """
 
 from __future__ import annotations
@@ -39,16 +43,19 @@ __all__ = ["CanaryDecision", "CanaryMemory", "Evidence", "Histogram", "Rules", "
 
 QUANTILE = 0.95
 LATE_MARGIN = 0.025
-"""Margin above stable's share of late responses within which the canary is fine. It must be above 0: if neither revision has
-late responses, none can be shown to have fewer."""
+"""Margin by which the canary's share of late responses may exceed stable's and still be fine. It must be above 0: if
+neither revision has late responses, no amount of data shows that the canary has fewer."""
 MIN_FOR_QUANTILE = 100
-"""Minimum responses of stable before its 95th percentile counts as known: five lie above it."""
+"""Minimum responses of the stable revision before its 95th percentile is used: five of 100 responses lie above it."""
 MIN_WINDOWS = 3
-"""Minimum windows with requests to both before a rollback: a single stall of a second is no revision's fault."""
+"""Minimum sample windows with requests to both revisions before a rollback. A single stall of one second is not evidence
+against a revision."""
 _LIFTS = (0.02, 0.05, 0.1, 0.25, 0.6)
-"""Bets on a worse canary: its share beyond the limit, relative to the rest up to 1. From barely worse to broken."""
+"""Alternatives tested against the canary, from barely worse to broken. With `lift`, the canary's assumed share is
+limit + lift x (1 - limit)."""
 _ERRORS_PRIOR, _LATE_PRIOR = 0.001, 1 - QUANTILE
-"""Shares assumed before any data: wrong values cost time, but cause no errors."""
+"""Prior shares of failed and of late requests, used before there is data. A wrong prior delays a decision, but does
+not raise the error rates."""
 
 
 _EXACT = "E-variables of two Bernoulli streams, any time"
@@ -59,10 +66,10 @@ def judge(stable: Sample, canary: Sample, rules: Rules, memory: CanaryMemory | N
     """Decide what to do with the canary, from all samples so far.
 
     Args:
-        stable: sample of the serving revision since the last call, for the same time as
-        canary: the sample of the new one.
-        rules: the same in every call of a rollout; other rules would be another test.
-        memory: from the last decision; None in the first call. To keep it across a restart, see `CanaryMemory.to_plain`.
+        stable: sample of the serving revision since the last call.
+        canary: sample of the new revision over the same time.
+        rules: tolerances. They must be the same in every call of a rollout, or the error rates don't hold.
+        memory: memory of the last decision; None in the first call. `CanaryMemory.to_plain` saves it across restarts.
     """
     memory = _remembered(memory or CanaryMemory(), stable, canary, rules)
     checks = tuple(
@@ -81,9 +88,9 @@ def judge(stable: Sample, canary: Sample, rules: Rules, memory: CanaryMemory | N
 def _remembered(memory: CanaryMemory, stable: Sample, canary: Sample, rules: Rules) -> CanaryMemory:
     requests, batches = memory.batches
     if canary.batches is not None:
-        # More batches than requests are an error of the source, and no evidence of anything.
+        # A report of more batches than requests is wrong, so the batches are capped at the requests.
         requests, batches = requests + canary.requests, batches + min(canary.batches, canary.requests)
-    # From before this window: its data must not choose how it is weighted.
+    # Requests per batch before this window: a window's data must not determine its own weight.
     alike = memory.batches[0] / memory.batches[1] if memory.batches[1] else 1.0
     if not memory.batches[1] and batches:
         alike = requests / batches
@@ -130,13 +137,14 @@ def _remembered(memory: CanaryMemory, stable: Sample, canary: Sample, rules: Rul
 def _followed(
     track: Track, stable: Tally, canary: Tally, *, slack: tuple[float, float], prior: float, alike: float
 ) -> Track:
-    """Return the track with one more window.
+    """Return the comparison with one more window of requests to both revisions.
 
-    `slack`: how far above stable's share the canary's must be to be worse, and below what to be fine.
+    `slack` has two differences between the canary's share and stable's: above the first the canary is worse, below the
+    second it is fine.
     """
     if not stable.trials or not canary.trials:
         return track
-    # Bets are placed with the knowledge from before the window.
+    # Bets use only data from before the window.
     q = track.stable.guess(prior)
     limit = min(q + slack[0], 0.98)
     up = [(q, limit + (1 - limit) * lift) for lift in _LIFTS]
@@ -152,7 +160,10 @@ def _followed(
 
 
 def _late_bounds(known: Histogram | None, rules: Rules) -> tuple[float, float] | None:
-    """Return (bound for stable's late responses, bound for the canary's), from earlier windows only."""
+    """Return the latencies above which responses are late: (stable's, the canary's), from earlier windows only.
+
+    None if latency is not checked, or if one of them can't be determined yet.
+    """
     if rules.latency_ratio is None or known is None or known.total < MIN_FOR_QUANTILE:
         return None
     own = known.least_bound(QUANTILE)
@@ -172,7 +183,7 @@ def _above(histogram: Histogram | None, bound_s: float) -> Tally:
 def _joined(known: Histogram | None, more: Histogram | None) -> Histogram | None:
     if known is None or more is None:
         return known if more is None else more
-    # Other bounds mean a newer agent with other buckets. The old counts were already used.
+    # If the bounds differ, a newer agent reports other buckets. The tests have already used the old counts.
     return known + more if known.bounds_s == more.bounds_s else more
 
 
@@ -257,7 +268,10 @@ def _shares(
 
 
 def _both(evidence: Evidence, blocks: Blocks, rules: Rules) -> Evidence:
-    """Accept latency's finding only if blocks of time agree: responses in one queue are not independent."""
+    """Keep the latency check's finding only if the interval over blocks of time agrees; otherwise return it as open.
+
+    Responses that waited in the same queue are not independent, and the exact test assumes that they are.
+    """
     worse, fine = blocks.difference(rules.part), blocks.difference(rules.beta)
     if worse is None or fine is None:
         return replace(evidence, finding="open", test=f"{_EXACT}; {_MEANS}")
@@ -318,7 +332,10 @@ def _decided(checks: tuple[Evidence, ...], memory: CanaryMemory, rules: Rules) -
     undecided = [check.why for check in checks if check.finding == "open"]
     if undecided:
         return "wait", f"waits: not decided yet: {'; '.join(undecided)}"
-    return "promote", f"promoted: the new revision is as good: {'; '.join(check.why for check in checks)}"
+    return (
+        "promote",
+        f"promoted: the new revision is as good as the stable one: {'; '.join(check.why for check in checks)}",
+    )
 
 
 def _percent(share: float) -> str:

@@ -16,17 +16,17 @@ Action = Literal["promote", "wait", "rollback"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """Work of all pods of one revision since the last call. None means unknown, never zero."""
+    """Requests to all pods of one revision since the last call. None means unknown, never zero."""
 
     requests: int
-    """Requests that succeeded or failed."""
+    """Number of completed requests, successful or failed."""
     failures: int
     batches: int | None = None
-    """Executions for them: requests of one batch share its outcome and count as one piece of evidence."""
+    """Batches in which the requests ran. All requests of a batch share its outcome, so they count as one trial."""
     latency: Histogram | None = None
-    """Latencies of the responses, including the wait in the balancer and the server."""
+    """Latencies of the responses, including the time in the queues of the balancer and the server."""
     queue_us: int | None = None
-    """Total time that the successful requests waited in the server's queue."""
+    """Total time that the successful requests waited in the server's queue, in microseconds."""
 
     def __post_init__(self) -> None:
         """Check the counts.
@@ -44,26 +44,28 @@ class Sample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """Tolerances, and how often a decision may be wrong. A limit of None omits its check."""
+    """Tolerances and error rates of canary analysis. A limit of None disables its check."""
 
     error_margin: float | None = 0.01
-    """Share of failures by which the canary may exceed stable: 0.01 is one percentage point."""
+    """Maximum difference between the canary's share of failed requests and stable's: 0.01 is one percentage point."""
     latency_ratio: float | None = 1.2
-    """Factor on stable's 95th percentile that the canary may reach; in effect the next histogram bound from there."""
+    """Maximum ratio of the canary's 95th latency percentile to stable's. The resulting latency is rounded up to the next
+    bound of the histogram."""
     queue_ratio: float | None = 1.5
-    """Factor on stable's mean queue time that the canary may reach."""
+    """Maximum ratio of the canary's mean queue time to stable's."""
     queue_floor_s: float = 0.005
-    """Time added to both queue times first, so that an empty queue may become a short one."""
+    """Seconds added to both mean queue times before they are compared, so that a short queue may follow an empty one."""
     alpha: float = 0.05
     beta: float = 0.05
     min_requests: int = 100
-    """Requests to each revision before a promotion. A rollback needs none: its tests are exact from the first failure on."""
+    """Minimum requests to each revision before a promotion. A rollback has no minimum, because its tests are exact from
+    the first failure on."""
 
     def __post_init__(self) -> None:
         """Check the values.
 
         Raises:
-            ValueError: a value is out of range; the message names it.
+            ValueError: a value is out of range, or no check is enabled.
         """
         ranges: tuple[tuple[str, float | None, float, float, str], ...] = (
             ("error_margin", self.error_margin, 0.0001, 0.5, "0.01"),
@@ -82,18 +84,18 @@ class Rules:
 
     @property
     def part(self) -> float:
-        """Return the part of alpha for each check."""
+        """Return the part of `alpha` that each enabled check uses."""
         return self.alpha / sum(x is not None for x in (self.error_margin, self.latency_ratio, self.queue_ratio))
 
 
 @dataclass(frozen=True, slots=True)
 class Track:
-    """Running comparison of two streams of shares."""
+    """Running comparison of a share (of failed or late requests) between the stable revision and the canary."""
 
     worse: Capital = field(default_factory=Capital)
-    """Capital of bets on a canary that is beyond its limit."""
+    """Capital of the bets that the canary exceeds its limit."""
     fine: Capital = field(default_factory=Capital)
-    """Capital of bets on one that is within it."""
+    """Capital of the bets that the canary is within its limit."""
     spread: Spread = field(default_factory=Spread)
     stable: Tally = field(default_factory=Tally)
     canary: Tally = field(default_factory=Tally)
@@ -101,7 +103,7 @@ class Track:
 
 @dataclass(frozen=True, slots=True)
 class CanaryMemory:
-    """State kept between calls; its size stays small however many calls are made."""
+    """State of canary analysis between two calls. Its size does not grow with the number of calls."""
 
     errors: Track = field(default_factory=Track)
     late: Track = field(default_factory=Track)
@@ -109,20 +111,20 @@ class CanaryMemory:
     queue: Blocks = field(default_factory=Blocks)
     requests: tuple[int, int] = (0, 0)
     batches: tuple[int, int] = (0, 0)
-    """Requests whose executions are known, and those executions."""
+    """Number of the canary's requests whose batches are reported, and the number of these batches."""
     stable: Histogram | None = None
     canary: Histogram | None = None
 
     def to_plain(self) -> dict[str, Any]:
-        """Return the memory as JSON values."""
+        """Return the memory as values that can be serialized as JSON."""
         return asdict(self)
 
     @classmethod
     def from_plain(cls, raw: Mapping[str, Any]) -> CanaryMemory:
-        """Restore what `to_plain` returned.
+        """Restore a memory from the result of `to_plain`.
 
         Raises:
-            KeyError, TypeError, ValueError: it is something else.
+            KeyError, TypeError, ValueError: `raw` has another format.
         """
         track, whole = _track, {name: raw[name] for name in ("stable", "canary")}
         histograms = {name: None if part is None else Histogram(**_tuples(part)) for name, part in whole.items()}
@@ -158,40 +160,42 @@ def _tuples(raw: Mapping[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """Result of one check. Shares are relative to 1, times in seconds."""
+    """Result of one check of canary analysis. Shares are from 0 to 1, times in seconds."""
 
     name: Name
     finding: Finding
     test: str
     stable: float | None = None
-    """Stable's value: share that failed, 95th percentile, or mean queue time."""
+    """Stable's share of failed requests, 95th latency percentile, or mean queue time."""
     canary: float | None = None
     limit: float | None = None
-    """Limit of the canary's value, in the same unit."""
+    """Maximum of the canary's value, in the same unit."""
     sizes: tuple[int, int] = (0, 0)
-    """Requests compared, of stable and of the canary."""
+    """Number of requests compared: (stable's, the canary's)."""
     p_worse: float | None = None
-    """p-value over this and all earlier calls, against "the canary is within the limit". Worse at `level` or below."""
+    """p-value of the hypothesis "the canary is within the limit", over this and all earlier calls. The canary is worse if
+    it is at most `level`."""
     p_fine: float | None = None
-    """p-value of this call, valid at any stopping time, against "the canary is beyond the limit". Fine at `beta` or below."""
+    """p-value of the hypothesis "the canary exceeds the limit", valid at any stopping time. The canary is fine if it is at
+    most `Rules.beta`."""
     interval: tuple[float, float] | None = None
-    """From the lower bound that a rollback requires to the upper one that a promotion requires. For latency: the canary's share
-    of late responses minus stable's. For the queue: the ratio of the queue times, canary : stable. None until there are enough
-    windows."""
+    """Confidence bounds; None until there are enough windows. A rollback depends on the lower bound, a promotion on the
+    upper one. Latency: bounds of the canary's share of late responses minus stable's. Queue: bounds of the canary's mean
+    queue time divided by stable's."""
     level: float = 0.0
     design: float = 1.0
-    """Requests that counted as one, by batches and by the observed spread of their outcomes."""
+    """Number of requests that count as one independent trial, estimated from the batches and the spread of outcomes."""
     why: str = ""
-    """Reason in a few words."""
+    """Reason for the finding, as a phrase."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CanaryDecision:
-    """Decision about the canary."""
+    """Decision of canary analysis."""
 
     action: Action
     why: str
-    """One sentence with numbers."""
+    """Reason for the action, one sentence with numbers."""
     checks: tuple[Evidence, ...]
     memory: CanaryMemory
-    """Memory for the next call."""
+    """Memory to pass to the next call of `judge`."""

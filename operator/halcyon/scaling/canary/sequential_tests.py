@@ -1,21 +1,21 @@
-"""Sequential tests of two streams, whose error holds however often they are evaluated. Pure; `math` alone.
+"""Sequential tests of two streams. Their error rate holds at any number of evaluations. Pure; uses only `math`.
 
 Evaluating an ordinary p-value every few seconds, and stopping once it is small, is wrong far more often than the p-value
-suggests. Both tools here hold at every evaluation and at every stopping time, without a planned end:
+suggests. Both tests here are valid at every evaluation and at every stopping time, without a planned end:
 
 - shares (failed, late): bets against the hypothesis, whose capital is a *test martingale*. If the hypothesis is true, the
-  capital ever reaches 1/alpha with probability alpha at most (Ville 1939). So 1 / (largest capital) is a p-value at every
-  evaluation. Each bet is the E-variable of Turner, Ly and Gruenwald, "Generic E-variables for exact sequential k-sample tests
-  that allow for optional stopping" (J. Statistical Planning and Inference 230, 2024; for hypotheses with a margin: Turner and
-  Gruenwald, arXiv:2203.09785). It is exact, without a normal approximation, so it holds for no failures at all, for one, and
-  for ten requests.
+  probability that the capital ever reaches 1/alpha is at most alpha (Ville 1939). So 1 / (largest capital) is a p-value at
+  every evaluation. Each bet is the E-variable of Turner, Ly and Gruenwald, "Generic E-variables for exact sequential
+  k-sample tests that allow for optional stopping" (J. Statistical Planning and Inference 230, 2024; for hypotheses with a
+  margin: Turner and Gruenwald, arXiv:2203.09785). It is exact, without a normal approximation, so it also holds for zero
+  failures or one, and for ten requests.
 - means (queue time): an *asymptotic confidence sequence*, Robbins' normal mixture (Ann. Math. Statist. 41, 1970) with an
   estimated variance (Waudby-Smith, Arbour, Sinha, Kennedy, Ramdas, "Time-uniform central limit theory and asymptotic
   confidence sequences", Ann. Statist. 52, 2024).
 
-Why not Fisher's or Boschloo's exact test: their error is that of one evaluation. Why not group-sequential bounds (alpha
-spending): they are for a few planned evaluations of approximately normal statistics, and here failures are few and evaluations
-are many.
+Alternatives: the error rate of Fisher's or Boschloo's exact test holds for a single evaluation only. Group-sequential bounds
+(alpha spending) are for a few planned evaluations of approximately normal statistics, but here failures are few and
+evaluations are many.
 """
 
 from __future__ import annotations
@@ -28,44 +28,44 @@ from dataclasses import dataclass
 _TINY = 1e-9
 _MAX_STEPS, _CLOSE = 100, 1e-14
 _SHARED = 0.01
-"""Share of the capital that is redistributed before each window. Without it, one window that is bad for both revisions (an
-outage behind them) would ruin every bet for good: later, bets on windows without failures would be right."""
+"""Share of the capital that is redistributed among the bets before each window. An outage that affects both revisions for
+one window can ruin every bet. Redistribution lets bets recover that are right in later windows."""
 _MAX_LOG = 690.0
-"""Maximum exponent: exp of more is no float."""
+"""Maximum argument of exp: a larger one overflows a float."""
 _OWN_WINDOWS = 10.0
-"""Windows during which single requests are presumed independent, before the measured spread between windows takes over."""
+"""Weight of the prior that requests are independent, in windows. After more windows the measured spread dominates."""
 
 
 MAX_BLOCKS, MIN_BLOCKS = 48, 24
 BEST_AT = 60
-"""Windows at which bounds on means are tightest: some minutes."""
+"""Number of windows at which the intervals of means are tightest: a few minutes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """Requests of one stream, and those with the event (failed, late)."""
+    """Requests of one revision (`trials`), and the number of them that failed or were late (`events`)."""
 
     events: int = 0
     trials: int = 0
 
     def __add__(self, other: Tally) -> Tally:
-        """Return the sum of both."""
+        """Return the sum of the two tallies."""
         return Tally(self.events + other.events, self.trials + other.trials)
 
     @property
     def share(self) -> float | None:
-        """Return the share of the event; None without requests."""
+        """Return events / trials; None if there are no requests."""
         return self.events / self.trials if self.trials else None
 
     def guess(self, prior: float, weight: float = 20.0) -> float:
-        """Return the share, smoothed with a prior worth `weight` requests; never 0 or 1."""
+        """Return the share of events, smoothed with a prior that weighs as much as `weight` requests; never 0 or 1."""
         return min(max((self.events + prior * weight) / (self.trials + weight), 1e-4), 1 - 1e-4)
 
 
 def nearest(bet: tuple[float, float], trials: tuple[int, int], margin: float) -> tuple[float, float]:
-    """Return the point (a, a + margin) nearest to `bet`, each stream weighted by its trials: KL(bet, point) is minimal.
+    """Return the point (a, a + margin) with the smallest Kullback-Leibler divergence from `bet`.
 
-    With margin 0 that is the mean weighted by trials, for both.
+    The divergence of each stream is weighted by its trials. With margin 0, both coordinates are the weighted mean of `bet`.
     """
     (q, r), (n, m) = bet, trials
     if not margin:
@@ -74,8 +74,8 @@ def nearest(bet: tuple[float, float], trials: tuple[int, int], margin: float) ->
     low = max(min(q, r - margin), _TINY, _TINY - margin)
     high = min(max(q, r - margin), 1 - _TINY, 1 - _TINY - margin)
     a = (low + high) / 2
-    # The sum of both divergences is convex along the line: it is minimal at slope 0. Newton steps, or halving if they leave the
-    # range.
+    # The sum of both divergences is convex along the line, so it is minimal at slope 0. The search uses Newton steps, and
+    # bisection if a step leaves the range.
     for _ in range(_MAX_STEPS):
         b = a + margin
         of_a, of_b = a * (1 - a), b * (1 - b)
@@ -95,14 +95,15 @@ def nearest(bet: tuple[float, float], trials: tuple[int, int], margin: float) ->
 
 
 def log_e(first: Tally, second: Tally, bet: tuple[float, float], margin: float) -> float:
-    """Return the log E-variable of one window, against "share of second = share of first + margin" and all beyond it.
+    """Return the logarithm of the E-variable of one window: evidence for `bet` against the hypothesis.
 
-    `bet` = (q, r) is the alternative, chosen before the window is seen. With r > q + margin it tests against "second is at most
-    `margin` above first"; with r < q + margin against "at least".
+    `bet` = (q, r) is the alternative: the assumed shares of both streams, chosen before the window. If r > q + margin, the
+    hypothesis is "the second share is at most `margin` above the first". If r < q + margin, it is "at least `margin` above".
 
-    Its mean is at most 1 if the hypothesis holds. Along each stream the mean of bet / nearest is linear in the true share.
-    Because `nearest` is nearest, n x (mean - 1) + m x (mean - 1) <= 0 on the whole half-plane behind the line. With log x <= x
-    - 1, the claim follows. Shares may change within the window, as long as their means over it obey the hypothesis.
+    If the hypothesis holds, the mean of the E-variable is at most 1. Proof: for each stream, the mean of bet / nearest is
+    linear in the true share. Because `nearest` minimizes the divergence, n x (mean - 1) + m x (mean - 1) <= 0 on the whole
+    half-plane of the hypothesis. The claim follows with log x <= x - 1. Shares may change within the window if their means
+    over it obey the hypothesis.
     """
     near = nearest(bet, (first.trials, second.trials), margin)
     return sum(
@@ -112,33 +113,34 @@ def log_e(first: Tally, second: Tally, bet: tuple[float, float], margin: float) 
 
 
 def from_log(value: float) -> float:
-    """Return exp of the value, bounded."""
+    """Return exp(value), with the exponent capped at `_MAX_LOG`."""
     return math.exp(min(value, _MAX_LOG))
 
 
 @dataclass(frozen=True, slots=True)
 class Capital:
-    """Capital that a set of bets has made of 1."""
+    """Capital of a set of bets that started with a total of 1."""
 
     logs: tuple[float, ...] = ()
-    """Logarithm of each bet's share of the capital, and last of the share that is never bet; empty before the first window."""
+    """Logarithms of the capital in each bet, followed by that of the reserve, which is never bet. Empty before the first
+    window."""
     peak: float = 0.0
-    """Log of the largest total so far."""
+    """Logarithm of the largest total capital so far."""
 
     @property
     def now(self) -> float:
-        """Return the log of the total."""
+        """Return the logarithm of the total capital."""
         return _log_sum(self.logs) if self.logs else 0.0
 
     def after(self, won: Sequence[float], *, design: float) -> Capital:
         """Return the capital after a window.
 
         Args:
-            won: log_e of each bet, always as many.
-            design: requests that share one outcome, 1 or more, known before the window: a bet is raised to 1 / design. If
-                requests are independent, the hypothesis is still wrongly rejected no more often (Jensen). If each group of so
-                many fails as one, the bet is as good as one on groups. See Rao and Scott, Biometrics 48 (1992), on design
-                effects.
+            won: the result of `log_e` for each bet, in the same order in every call.
+            design: number of requests that share one outcome, 1 or more, known before the window. Each bet's E-variable is
+                raised to the power 1 / design. If requests are independent, the error rate stays valid (Jensen). If groups
+                of `design` requests fail together, the result equals a bet on groups. See Rao and Scott, Biometrics 48
+                (1992), on design effects.
         """
         factors = (*won, 0.0)
         before = self.logs or (-math.log(len(factors)),) * len(factors)
@@ -157,18 +159,21 @@ def _log_sum(logs: Sequence[float]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Ratio of the variance of a difference of shares between windows to that of independent requests."""
+    """Measured variance, between windows, of the difference of two shares, relative to that of independent requests."""
 
     squares: float = 0.0
     windows: int = 0
 
     @property
     def factor(self) -> float:
-        """Return the ratio: 1 for independent requests, with a prior for 1, and never less."""
+        """Return the variance ratio, smoothed towards 1 (independent requests) and never below 1."""
         return max((_OWN_WINDOWS + self.squares) / (_OWN_WINDOWS + self.windows), 1.0)
 
     def after(self, window: tuple[Tally, Tally], whole: tuple[Tally, Tally], *, prior: float) -> Spread:
-        """Add one more window; `whole` is all windows together, this one included. Pearson's statistic over its degrees."""
+        """Return the spread with one more window, by Pearson's statistic over its degrees of freedom.
+
+        `whole` is the sum of all windows, including this one.
+        """
         if not all(tally.trials for tally in window):
             return self
         shares = [tally.guess(prior) for tally in whole]
@@ -178,28 +183,28 @@ class Spread:
 
 
 Row = tuple[float, float, float, float]
-"""One block of time: sum and count of the first stream, sum and count of the second."""
+"""Values in one block of time: (sum of the first stream, its count, sum of the second stream, its count)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Blocks:
-    """Two streams of values by blocks of time, to compare their means without assuming that single values are independent.
+    """Two streams of values, summed by block of time, to compare their means without assuming independent values.
 
-    Requests behind a long queue all wait long, and a queue that is long now is long a second later. So the variance is taken
-    from block to block, for a process in which a block carries over a part of the one before (Andrews and Monahan, Econometrica
-    60, 1992). Blocks grow: above `MAX_BLOCKS`, each two become one.
+    Requests in a long queue all wait long, and a long queue stays long for seconds. So the variance is estimated between
+    blocks of time, for a process in which each block depends on the one before (Andrews and Monahan, Econometrica 60, 1992).
+    If there are more than `MAX_BLOCKS` blocks, each pair of neighbours is merged.
     """
 
     rows: tuple[Row, ...] = ()
     windows: int = 0
-    """Number of windows in the rows."""
+    """Total number of windows in all rows."""
     size: int = 1
-    """Windows per row; the last may have fewer."""
+    """Number of windows per row; the last row may have fewer."""
     filled: int = 0
-    """Windows in the last row."""
+    """Number of windows in the last row."""
 
     def after(self, row: Row) -> Blocks:
-        """Add one more window; one in which either stream has no values says nothing about their difference."""
+        """Return the blocks with one more window. A window in which a stream has no values is ignored."""
         if row[1] <= 0 or row[3] <= 0:
             return self
         if self.rows and self.filled < self.size:
@@ -215,16 +220,16 @@ class Blocks:
 
     @property
     def whole(self) -> Row:
-        """Return the sum of all rows."""
+        """Return the sums and counts of both streams over all blocks."""
         first, n, second, m = (
             (math.fsum(column) for column in zip(*self.rows, strict=True)) if self.rows else (0.0,) * 4
         )
         return first, n, second, m
 
     def difference(self, alpha: float) -> tuple[float, float] | None:
-        """Return an interval of the difference of means, second minus first; None with too few windows.
+        """Return a confidence interval of the second mean minus the first; None if there are too few blocks.
 
-        It holds at all evaluations together, for many windows.
+        The level `alpha` holds for all evaluations together, asymptotically in the number of windows.
         """
         first, n, second, m = self.whole
         if len(self.rows) < MIN_BLOCKS:
@@ -235,7 +240,10 @@ class Blocks:
         return middle - reach, middle + reach
 
     def ratio(self, alpha: float) -> tuple[float, float] | None:
-        """Return an interval of the ratio of means, second by first; None with too few windows, or if a mean is 0."""
+        """Return a confidence interval of the second mean divided by the first.
+
+        None if there are too few blocks, or if a mean is 0.
+        """
         first, n, second, m = self.whole
         if len(self.rows) < MIN_BLOCKS or min(first, second) <= 0:
             return None
@@ -244,14 +252,17 @@ class Blocks:
         return from_log(middle - reach), from_log(middle + reach)
 
     def _reach(self, weights: Row, alpha: float) -> float:
-        """Return half the width of the interval, for a figure to which each row adds so much per unit."""
+        """Return half the width of the confidence interval of a statistic.
+
+        `weights` are the statistic's derivatives by the four sums of a row.
+        """
         parts = [sum(weight * value for weight, value in zip(weights, row, strict=True)) for row in self.rows]
         count = len(parts)
         variance = math.fsum(part * part for part in parts)
         if not variance:
             return 0.0
         carried = math.fsum(one * next_ for one, next_ in itertools.pairwise(parts)) / variance
-        # With few parts the estimate is too low (Kendall 1954). Negative correlation of neighbours is chance.
+        # With few blocks the estimated correlation is too low (Kendall 1954). A negative one is attributed to chance.
         carried = min(max(carried + (1 + 3 * carried) / count, 0.0), 0.9)
         # The last factor is the variance of Student's distribution over that of the normal one.
         variance *= (1 + carried) / (1 - carried) * count / (count - 3)
@@ -263,16 +274,17 @@ def _added(a: Row, b: Row) -> Row:
 
 
 def boundary(count: int, *, alpha: float, best_at: int) -> float:
-    """Return the standard errors by which a mean of `count` values may ever be off, except with probability alpha.
+    """Return the half-width, in standard errors, of the confidence sequence of a mean after `count` values.
 
-    Robbins' normal mixture: the point where the mixture of exp(s x - s^2 v / 2) over s ~ N(0, 1 / rho) reaches 1 / alpha.
+    The probability that the mean ever leaves the sequence is at most `alpha`. This is Robbins' normal mixture: the point
+    at which the mixture of exp(s x - s^2 v / 2) over s ~ N(0, 1 / rho) reaches 1 / alpha.
     """
     rho = tightest(alpha=alpha, at=best_at)
     return math.sqrt((count + rho) / count * (math.log((count + rho) / rho) + 2 * math.log(1 / alpha)))
 
 
 def tightest(*, alpha: float, at: int) -> float:
-    """Return the rho that makes the boundary tightest at a count, approximately.
+    """Return the rho with which `boundary` is approximately tightest after `at` values.
 
     Source: Howard, Ramdas, McAuliffe, Sekhon, Ann. Statist. 49 (2021).
     """

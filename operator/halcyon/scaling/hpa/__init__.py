@@ -1,1 +1,1 @@
-"""The HPA's rules and algorithm as pure functions, for the policy Rules."""
+"""The HPA's rules and algorithm as pure functions, used by the policy Rules."""

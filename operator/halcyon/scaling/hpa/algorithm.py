@@ -1,7 +1,7 @@
 """The HPA's algorithm for External metrics with AverageValue targets, as a pure function.
 
-Used if no HPA can be used (`actuator: Direct`): the same readings give the same replicas. Source: facts, autoscaling 1.2 to
-1.5. The caller evaluates it every `SYNC_INTERVAL_S`, as the HPA does.
+It replaces the HPA if the operator writes the replicas itself (`actuator: Direct`), and gives the same replicas for the same
+readings. Source: facts, autoscaling 1.2 to 1.5. The caller evaluates it every `SYNC_INTERVAL_S`, as the HPA does.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from halcyon.scaling.hpa.recommendation import Reasons, Recommendation, Recommen
 from halcyon.scaling.observations import Missing, Value
 
 SYNC_INTERVAL_S = 15.0
-"""Default of `--horizontal-pod-autoscaler-sync-period`."""
+"""Interval between two evaluations, in seconds: the default of `--horizontal-pod-autoscaler-sync-period`."""
 TOLERANCE = 0.1
-"""Default of `--horizontal-pod-autoscaler-tolerance`."""
+"""Relative deviation from the target that causes no scaling: the default of `--horizontal-pod-autoscaler-tolerance`."""
 MAX_REPLICAS = 2**31 - 1
-"""Maximum replicas that a Kubernetes field can hold."""
+"""Largest value of a replicas field in Kubernetes, an int32."""
 
 
 def milli(value: float) -> int:
-    """Return the value in thousandths, rounded up, as Kubernetes rounds quantities; the HPA counts in these.
+    """Return the value in thousandths, the unit in which the HPA calculates, rounded up as Kubernetes rounds quantities.
 
     Raises:
-        ValueError: it can't be served: negative, NaN or infinite.
+        ValueError: the value is negative, NaN or infinite.
     """
     if not 0 <= value < math.inf:
         raise ValueError(f"a metric's value is {value}; it must be a number from 0 up, for example 12.5")
-    # Sums of means carry noise of 1e-12; it must not become a whole thousandth.
+    # Sums of means have rounding errors of about 1e-12, which must not be rounded up to a whole thousandth.
     return min(math.ceil(round(value * 1000, 6)), 2**63 - 1)
 
 
@@ -48,15 +48,15 @@ def desired(
 ) -> Recommendation[HpaMemory]:
     """Return the replicas that an HPA would set now.
 
-    `current` is spec.replicas, `low` and `high` are minReplicas and maxReplicas; times are seconds of one clock.
+    `current` is spec.replicas, `low` and `high` are minReplicas and maxReplicas. All times are seconds of the same clock.
 
-        | current                 | metrics                            | replicas                                  |
-        | ----------------------- | ---------------------------------- | ----------------------------------------- |
-        | 0, and low is not       | -                                  | 0: scaling is off                         |
-        | above high / below low  | -                                  | high / low                                |
-        | within                  | all missing                        | current                                   |
-        | within                  | some missing, the rest below it    | current                                   |
-        | within                  | otherwise                          | the largest proposal, paced (`behavior`)  |
+        | current                 | metrics                                      | replicas                               |
+        | ----------------------- | -------------------------------------------- | -------------------------------------- |
+        | 0, and low is above 0   | any                                          | 0: scaling is off                      |
+        | above high / below low  | any                                          | high / low                             |
+        | between low and high    | all missing                                  | current                                |
+        | between low and high    | some missing, the others propose fewer       | current                                |
+        | between low and high    | otherwise                                    | the largest proposal, after `behavior` |
     """
     memory = first_seen(memory, now=now, current=current)
     if current == 0 and low != 0:
@@ -81,7 +81,7 @@ def desired(
 
 
 def asked(reading: RulesReading, targets: ResolvedTargets) -> tuple[SignalProposal, ...]:
-    """Return what each signal proposes before any limit, computed as the HPA does."""
+    """Return the replicas that each signal proposes, computed as the HPA does, before any limit is applied."""
     terms = [_term(QUEUE_DEPTH, reading.queue_depth, targets.queue_depth, reading.replicas)]
     if targets.gpu_utilization is not None:
         value = reading.gpu_utilization or Missing("it was not sampled")

@@ -1,8 +1,9 @@
-"""Pace of scaling: the HPA's stabilisation and rate limits, with `behavior` and without.
+"""Pace of scaling: the HPA's stabilisation and rate limits, with and without `spec.scaling.behavior`.
 
-Source: facts, autoscaling 1.4 and 1.5, and the HPA controller of Kubernetes 1.35 (podautoscaler/horizontal.go). Checked against
-it, see tests/unit/scaling/golden. The HPA's losses of memory are reproduced too: it overwrites one old slot per entry, and a
-slot counts as old by the longest period of its own direction. Out of scope: what the signals propose.
+Source: facts, autoscaling 1.4 and 1.5, and the HPA controller of Kubernetes 1.35 (podautoscaler/horizontal.go). The results
+are checked against this controller (tests/unit/scaling/golden). The code also reproduces how the HPA discards its history:
+each new entry overwrites one expired entry. An entry expires after the longest period among the policies of its direction.
+Out of scope: the replicas that the signals propose.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from halcyon.api.spec.scaling import Behavior, ScalingPolicy, ScalingRules
 from halcyon.scaling.hpa.recommendation import RecommendationLimit
 
 DOWN_WINDOW_S = 300
-"""Default of `--horizontal-pod-autoscaler-downscale-stabilization`."""
+"""Stabilisation window of a scale-down, in seconds: default of `--horizontal-pod-autoscaler-downscale-stabilization`."""
 _UP = ScalingRules(
     stabilization_window_seconds=0,
     select_policy="Max",
@@ -30,30 +31,34 @@ _DOWN = ScalingRules(
 )
 
 Entries = tuple[tuple[float, int], ...]
-"""(time in s, replicas) pairs, in the HPA's slots."""
+"""(time in seconds, replicas) pairs, in the order in which the HPA stores them."""
 
 
 @dataclass(frozen=True)
 class HpaMemory:
-    """State that the HPA keeps from one sync to the next."""
+    """State of the HPA controller between two syncs."""
 
     recommendations: Entries = ()
-    """Proposals of the signals, before stabilisation."""
+    """Replicas that the signals proposed, before stabilisation."""
     added: Entries = ()
-    """Pods added by each scale-up."""
+    """Number of pods that each scale-up added."""
     removed: Entries = ()
-    """Pods removed by each scale-down."""
+    """Number of pods that each scale-down removed."""
 
 
 def first_seen(memory: HpaMemory, *, now: float, current: int) -> HpaMemory:
-    """Return the memory with the present replicas as its first recommendation, so that a restart causes no fast scale-down."""
+    """Return the memory with `current` as the first recommendation if it has none, so that a restart causes no fast scale-down."""
     return memory if memory.recommendations else replace(memory, recommendations=((now, current),))
 
 
 def paced(
     wanted: int, *, now: float, current: int, behavior: Behavior | None, low: int, high: int, memory: HpaMemory
 ) -> tuple[int, tuple[RecommendationLimit, ...], HpaMemory]:
-    """Return the replicas that may be set, what limited them, and the memory with this recommendation added."""
+    """Apply stabilisation and rate limits to the wanted replicas.
+
+    Returns:
+        The replicas to set, the limits that changed them, and the memory with this recommendation added.
+    """
     if behavior is None:
         return _without_behavior(wanted, now=now, current=current, low=low, high=high, memory=memory)
     up, down = _with_defaults(behavior.scale_up, _UP), _with_defaults(behavior.scale_down, _DOWN)
@@ -74,7 +79,7 @@ def paced(
 
 
 def written(memory: HpaMemory, *, now: float, before: int, after: int, behavior: Behavior | None) -> HpaMemory:
-    """Return the memory after the replicas changed; without `behavior` the HPA remembers no changes."""
+    """Return the memory with a change in the replicas added. Without `behavior` the HPA does not store changes."""
     if behavior is None or before == after:
         return memory
     if after > before:
@@ -112,7 +117,7 @@ def _stabilised(
 
 
 def _allowed(now: float, current: int, memory: HpaMemory, rules: ScalingRules, *, sign: int) -> int:
-    """Return the replicas that the policies allow: on the way up with sign 1, on the way down with -1."""
+    """Return the replicas that the scaling policies allow: the maximum of a scale-up (`sign` 1), the minimum of a scale-down (-1)."""
     if rules.select_policy == "Disabled":
         return current
     reached = []
@@ -127,12 +132,12 @@ def _allowed(now: float, current: int, memory: HpaMemory, rules: ScalingRules, *
             reached.append(math.ceil(start * (1 + policy.value / 100)))
         else:
             reached.append(math.trunc(start * (1 - policy.value / 100)))
-    # Max is the largest change: the most replicas on the way up, the fewest on the way down.
+    # selectPolicy Max selects the largest change: the most replicas for a scale-up, the fewest for a scale-down.
     return max(reached) if (rules.select_policy == "Max") == (sign > 0) else min(reached)
 
 
 def _stored(entries: Entries, entry: tuple[float, int], *, older_than: float) -> Entries:
-    """Return the entries with one more, in the last slot that is too old to count, or else in a new one."""
+    """Return the entries with `entry` added. It replaces the last entry older than `older_than`, if there is one."""
     for index in range(len(entries) - 1, -1, -1):
         if entries[index][0] < older_than:
             return (*entries[:index], entry, *entries[index + 1 :])

@@ -1,6 +1,7 @@
-"""The policy Rules: turns an observation into the two values that the HPA, or `algorithm`, compares with the user's targets.
+"""Metrics of the policy Rules: queue depth and GPU utilisation of a model, computed from its observation.
 
-Both are totals for the model, to be read as AverageValue: replicas = value / target. Out of scope: the replicas themselves.
+The HPA, or `algorithm`, compares both with the user's targets. They are totals of the model for targets of type AverageValue:
+replicas = value / target. Out of scope: computing the replicas.
 """
 
 from __future__ import annotations
@@ -25,27 +26,27 @@ from halcyon.scaling.observations import (
 )
 
 WINDOW_S = 15.0
-"""Averaging window of both values: the HPA's default sync period, so that each second is counted about once."""
+"""Averaging window of both metrics, in seconds: the HPA's default sync period, so that each second is counted about once."""
 QUEUE_DEPTH: Final = "queueDepth"
 GPU_UTILIZATION: Final = "gpuUtilization"
 
 
 @dataclass(frozen=True)
 class RulesReading:
-    """Values that the policy Rules serves for one model at one time."""
+    """Metrics of one model at one time, for the policy Rules."""
 
     at: float
     """Time of the reading."""
     replicas: int
-    """Pods that exist (status.replicas), ready or not: the divisor of the HPA."""
+    """Existing pods (status.replicas), ready or not: the number by which the HPA divides."""
     queue_depth: Value | Missing
-    """Queued requests."""
+    """Queued requests of the model, plus rejected requests per second."""
     gpu_utilization: Value | Missing | None
-    """Percent, summed over pods; None if it has no target."""
+    """GPU utilisation in percent, summed over pods; None if it has no target."""
 
 
 def read(observation: Observation, *, targets: ResolvedTargets, replicas: int) -> RulesReading:
-    """Build the reading for a model that has `replicas` pods now."""
+    """Compute both metrics from the observation of a model that has `replicas` existing pods."""
     target = targets.gpu_utilization
     return RulesReading(
         at=observation.at,
@@ -56,11 +57,11 @@ def read(observation: Observation, *, targets: ResolvedTargets, replicas: int) -
 
 
 def queue_depth(observation: Observation, *, target: int, replicas: int) -> Value | Missing:
-    """Return the requests queued in balancers and ready pods, plus those rejected per second: mean of the last 15 s.
+    """Return the requests queued in balancers and ready pods, plus the requests rejected per second.
 
-    One rejected request per second counts as one queued request: if accepted, it would be in the queue. A starting pod adds
-    nothing, because its share of the queue is still in the balancers. If Triton has no gauge of a pod's queue, the time its
-    requests have waited is used. A pod with neither is estimated as in `filled`.
+    Both are means of the last 15 s. One rejected request per second counts as one queued request, because it would be in the
+    queue had it been accepted. A starting pod adds nothing: its share of the queue is still in the balancers. If Triton
+    exports no queue gauge for a pod, its queue is computed from the queue times. A pod with neither is estimated by `filled`.
     """
     silence = _silence_reason(observation)
     if silence:
@@ -85,7 +86,7 @@ def queue_depth(observation: Observation, *, target: int, replicas: int) -> Valu
 
 
 def _by_its_time(pod: PodObservation, now: float) -> float | None:
-    """Return the requests queued in a pod, mean of the last 15 s, from their waiting time (Little's law)."""
+    """Return the mean number of requests queued in a pod in the last 15 s, from their queue times by Little's law."""
     if fresh(pod.points, now, lambda p: p.queue_us) is None:
         return None
     waited_us = rate(pod.points, now, WINDOW_S, lambda p: p.queue_us)
@@ -93,7 +94,10 @@ def _by_its_time(pod: PodObservation, now: float) -> float | None:
 
 
 def gpu_utilization(observation: Observation, *, target: int, replicas: int) -> Value | Missing:
-    """Return GPU percent summed over ready pods, each the mean of its last 15 s; other pods as in `filled`."""
+    """Return the GPU utilisation in percent, summed over ready pods, each averaged over the last 15 s.
+
+    Pods without a value are estimated by `filled`.
+    """
     silence = _silence_reason(observation)
     if silence:
         return Missing(silence)
@@ -110,25 +114,25 @@ def gpu_utilization(observation: Observation, *, target: int, replicas: int) -> 
 
 
 def filled(known: float, *, missing: int, target: float, replicas: int) -> float:
-    """Return the total to serve if `missing` of `replicas` pods have no value of their own.
+    """Return the total of a metric over all pods if `missing` of `replicas` pods have no value.
 
-    The HPA's rule for Pods metrics (facts, autoscaling 1.3): a pod without a value counts as 0 on the way up and as exactly the
-    target on the way down. If that reverses the direction, nothing changes. With S the known sum, m pods missing, T the target
-    and n replicas:
+    This is the HPA's rule for Pods metrics (facts, autoscaling 1.3). A pod without a value counts as 0 for a scale-up, and as
+    exactly the target for a scale-down. If this reverses the direction, nothing changes. With S the sum of the known values, m
+    the pods without one, T the target and n the replicas:
 
-        S / T > n             S              up, because the known pods alone exceed the target
-        (S + m T) / T <= n    S + m T        down, as if the other pods were exactly at the target
+        S / T > n             S              scale up: the known pods alone exceed the target
+        (S + m T) / T <= n    S + m T        scale down, with the other pods at the target
         otherwise             n T            no change
 
-    This equals max(S, min(S + m T, n T)), which is continuous in S, and is S itself if nothing is missing. One departure: on
-    the way down the HPA leaves out pods that are not ready. Here they count as the target too, so starting pods never cause a
-    scale-down.
+    This equals max(S, min(S + m T, n T)), which is continuous in S, and equals S if no value is missing. One difference: for a
+    scale-down the HPA leaves out pods that are not ready. Here they count as being at the target, so starting pods never cause
+    a scale-down.
     """
     return max(known, min(known + missing * target, replicas * target))
 
 
 def _silence_reason(observation: Observation) -> str | None:
-    """Return why nothing at all is known, or None if something is."""
+    """Return the reason why no sample is recent enough; None if at least one is."""
     latest = newest(observation)
     if observation.balancers and latest is not None and observation.at - latest <= MAX_AGE_S:
         return None

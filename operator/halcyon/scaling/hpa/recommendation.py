@@ -1,6 +1,6 @@
-"""A recommendation as data: the replicas, everything that determined them, and the memory for the next one.
+"""A recommendation of the HPA's rules as data: the replicas, the reasons, and the memory for the next recommendation.
 
-The same record feeds status, events, metrics and `explain`. Out of scope: how it is computed.
+Status, events, metrics and `halcyon explain` all use it. Out of scope: how it is computed.
 """
 
 from __future__ import annotations
@@ -11,32 +11,32 @@ from typing import Generic, Literal, TypeVar
 M = TypeVar("M")
 
 LimitKind = Literal["min", "max", "stabilisation", "pace", "unknown", "off"]
-"""min, max: the bounds of spec.scaling. stabilisation: a recent recommendation within the stabilisation window. pace: a policy of
-spec.scaling.behavior, or the HPA's default policy. unknown: a signal is missing and the remaining ones would scale down, or all
-are missing. off: spec.replicas is 0."""
+"""Cause of a limit. min, max: minReplicas or maxReplicas. stabilisation: an earlier recommendation within the stabilisation
+window. pace: a policy of spec.scaling.behavior, or the HPA's default policy. unknown: all signals are missing, or some are and
+the others would scale down. off: spec.replicas is 0."""
 SignalName = Literal["queueDepth", "gpuUtilization"]
 
 
 @dataclass(frozen=True)
 class SignalProposal:
-    """Proposal of one signal."""
+    """Replicas that one signal proposes, with its value and target."""
 
     name: SignalName
     target: float
-    """Target per replica."""
+    """Target value of the signal per replica."""
     value: float | None = None
-    """Total for the model; None if it is missing."""
+    """Value of the signal for the whole model; None if it is missing."""
     ratio: float | None = None
-    """value / (target x pods that exist)."""
+    """value / (target x existing pods)."""
     proposal: int | None = None
     """Proposed replicas; None if the value is missing."""
     tolerated: bool = False
-    """Whether the ratio is so close to 1 that the replicas stay."""
+    """Whether the ratio is within the tolerance around 1, so that the replicas don't change."""
     missing: str | None = None
-    """Reason for the missing value."""
+    """Reason why the value is missing."""
 
     def describe(self) -> str:
-        """Return for example `queueDepth 78 at 16 per replica needs 5`."""
+        """Describe the proposal as a phrase, for example `queueDepth 78 at 16 per replica needs 5`."""
         if self.value is None:
             return f"{self.name} is unknown ({self.missing})"
         text = f"{self.name} {self.value:.4g} at {self.target:g} per replica"
@@ -45,14 +45,14 @@ class SignalProposal:
 
 @dataclass(frozen=True)
 class RecommendationLimit:
-    """A limit that changed the result of the signals."""
+    """A limit that changed the replicas proposed by the signals, or kept them unchanged."""
 
     kind: LimitKind
     count: int
     """Replicas after the limit was applied."""
 
     def describe(self) -> str:
-        """Return a phrase to append to the phrases of the terms."""
+        """Describe the limit as a phrase, for example `maxReplicas is 8`."""
         return {
             "min": f"minReplicas is {self.count}",
             "max": f"maxReplicas is {self.count}",
@@ -68,14 +68,14 @@ class Reasons:
     """Reasons for the recommended replicas."""
 
     current: int
-    """Replicas before."""
+    """Replicas before the recommendation."""
     proposed: int | None
-    """Replicas that the signals propose before any limit; None if they were not evaluated or don't count."""
+    """Replicas that the signals propose before any limit; None if the signals were not evaluated or were not used."""
     proposals: tuple[SignalProposal, ...] = ()
     winner: str | None = None
-    """Name of the term that determined `wanted`."""
+    """Name of the signal that determined `proposed`."""
     limits: tuple[RecommendationLimit, ...] = ()
-    """Limits in the order in which they took effect."""
+    """Limits that changed the replicas, in the order in which they were applied."""
 
 
 @dataclass(frozen=True)
@@ -85,12 +85,12 @@ class Recommendation(Generic[M]):
     count: int
     reasons: Reasons
     memory: M
-    """Memory for the next decision once the replicas are written (or if they have not changed)."""
+    """Memory for the next decision if the replicas have been written or did not change."""
     unwritten: M
     """Memory for the next decision if the replicas could not be written."""
 
     def describe(self) -> str:
-        """Return one sentence with numbers."""
+        """Describe the recommendation and its reasons in one sentence with numbers."""
         reasons, current = self.reasons, self.reasons.current
         change = "unchanged" if self.count == current else f"{current} before"
         head = f"{self.count} replica{'' if self.count == 1 else 's'} ({change})"

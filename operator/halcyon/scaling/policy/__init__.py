@@ -1,1 +1,1 @@
-"""Code shared by both scaling policies: the decision as data, and the limits that held it back."""
+"""Code shared by both scaling policies: the decision as data, and the bounds of a plan."""

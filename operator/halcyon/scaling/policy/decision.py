@@ -1,7 +1,7 @@
-"""The decision for one model, for all its readers: status, events, metrics, `explain`, the dashboard.
+"""The scaling decision for one model, in one form for both policies.
 
-Both policies use the same record. Times are seconds since the epoch. Out of scope: how it is made (`planner`, `hpa`),
-and how it is written to the status (`control.status.scaling`).
+Status, events, metrics, `halcyon explain` and the dashboard use it. Times are seconds since the epoch. Out of scope: how
+a decision is made (`planner`, `hpa`), and how it is written to the status (`control.status.scaling`).
 """
 
 from __future__ import annotations
@@ -18,79 +18,82 @@ from halcyon.scaling.planner.outputs import Plan, PlanPart
 
 PolicyName = Literal["Planner", "Rules"]
 ReplicaLimitName = Literal["quota", "budget"]
-"""quota: a ResourceQuota of the namespace. budget: the site's GPU budget."""
+"""Limit set outside the model. quota: a ResourceQuota of the namespace. budget: the site's GPU budget."""
 MAX_CHANGES = 10
-"""Number of replica changes that are kept."""
+"""Maximum number of changes to the desired replicas that the status keeps."""
 _MIN_RELATIVE_CHANGE = 0.2
-"""Relative change from which a value counts as changed."""
+"""Minimum relative change after which a signal's value is published again."""
 _MIN_CHANGES = {"requestRate": 0.2, "queueDepth": 2.0, "gpuUtilization": 5.0}
-"""Absolute change by signal that it must also exceed."""
+"""Minimum absolute change by signal, in the signal's unit. A value is published again only if it exceeds both minimums."""
 MIN_DECISION_INTERVAL_S = 0.9
-"""Minimum time between two decisions for one model: agents report once a second, and at once if the load surges."""
+"""Minimum seconds between two decisions for one model: agents report once a second, and immediately if the load surges."""
 MAX_DECISION_INTERVAL_S = 4.5
-"""Maximum time between two decisions, so that none is older than 5 s; agents report about as often."""
+"""Maximum seconds between two decisions for one model, so that no decision is older than 5 s. Agents report about as often."""
 UNLIMITED = "; no limit applies"
-"""End of the planner's sentence if nothing limits the decision."""
-RULES_REASON = "what one replica can do is not known yet, so queue depth and GPU utilisation decide"
+"""End of the planner's sentence if no limit changed the decision."""
+RULES_REASON = "the capacity of a replica is not known yet, so queue depth and GPU utilisation decide"
 
 
 @immutable(frozen=True, slots=True)
 class Signal:
-    """One signal at the time of the decision."""
+    """One signal at the time of a decision."""
 
     name: str
-    """requestRate (requests per second), queueDepth (queued requests) or gpuUtilization (percent, summed over pods)."""
+    """Name: requestRate (requests per second), queueDepth (queued requests) or gpuUtilization (percent, summed over pods)."""
     value: float | None = None
-    """Value for the whole model; None while it is missing."""
+    """Value of the signal for the whole model; None if it is missing."""
     target: float | None = None
-    """Target per replica; None if there is no objective for it."""
+    """Target value per replica; None if the signal has no target."""
     proposal: int | None = None
-    """Replicas that the signal proposes; None if it proposes none."""
+    """Replicas that the signal proposes; None if there is no proposal."""
     at: float | None = None
-    """Time of the value."""
+    """Time at which the value was measured."""
     source: str = "agents"
     missing: str = ""
-    """Reason for the missing value."""
+    """Reason why the value is missing."""
 
 
 @immutable(frozen=True, slots=True)
 class Decision:
-    """One decision for one model."""
+    """One scaling decision for one model."""
 
     at: float
     policy: PolicyName
     current: int
     desired: int | None
-    """Desired replicas; None if another controller decides (the HPA, with the policy Rules)."""
+    """Desired replicas; None if another controller sets them (the HPA, with the policy Rules)."""
     text: object = ""
-    """Text of `why`, or an object that formats it (`lazy_text`)."""
+    """The sentence that `why` returns, or an object that formats it when read (`lazy_text`)."""
     limited_by: tuple[str, ...] = ()
-    """Names of the limits that changed or kept the result of the signals: `planner.outputs.LimitName` or
-    `hpa.recommendation.LimitKind`."""
+    """Names of the limits that changed the replicas proposed by the signals, or kept them unchanged:
+    `planner.outputs.LimitName`, `hpa.recommendation.LimitKind` or `ReplicaLimitName`."""
     parts: tuple[PlanPart, ...] = ()
     signals: tuple[Signal, ...] = ()
     unknown: str = ""
-    """Why the replicas stay as they are if signals are missing or implausible; otherwise empty."""
+    """Reason why missing or implausible signals keep the replicas unchanged; empty if they don't."""
     has_reports: bool = True
-    """Whether any agent has ever reported for the model."""
+    """Whether any agent has ever sent a report about the model."""
     next_decision_at: float = math.inf
-    """Time at which the policy wants to decide again."""
+    """Time at which the policy requires the next decision."""
 
     @property
     def why(self) -> str:
-        """Return one sentence with numbers. If an HPA decides, it says what the signals propose, without replicas."""
+        """Return the reasons for the decision in one sentence with numbers.
+
+        If an HPA sets the replicas, the sentence has only what each signal proposes.
+        """
         return str(self.text)
 
     @property
     def next_decision_s(self) -> float:
-        """Return the seconds until the next decision unless a report arrives first: soon while something is under way."""
+        """Return the maximum seconds until the next decision; a report from an agent can cause an earlier one."""
         soon = self.next_decision_at - self.at
         return max(soon, MIN_DECISION_INTERVAL_S) if soon < MIN_DECISION_INTERVAL_S * 2 else MAX_DECISION_INTERVAL_S
 
 
 @immutable(frozen=True, slots=True)
 class ReplicaLimit:
-    """Limit set by the model's surroundings, regardless of its signals."""
+    """Upper limit of the replicas set by a ResourceQuota or the GPU budget, independent of the model's signals."""
 
     name: ReplicaLimitName
     replicas: int
@@ -99,7 +102,7 @@ class ReplicaLimit:
 
 @immutable(frozen=True, slots=True)
 class Change:
-    """A change of the desired replicas."""
+    """A change to the desired replicas."""
 
     at: float
     before: int
@@ -125,7 +128,7 @@ def of_plan(plan: Plan, *, at: float, signals: tuple[Signal, ...]) -> Decision:
         limits,
         plan.parts,
         tuple([_with_proposal(signal, by_signal[signal.name]) for signal in signals]),
-        # If present, it is the first (`planner.plan`).
+        # A limit "unknown" is always the first (`planner.plan`).
         plan.limits[0].why if limits and limits[0] == "unknown" else "",
         next_decision_at=plan.next_decision_at,
     )
@@ -140,9 +143,12 @@ def _with_proposal(signal: Signal, proposal: int | None) -> Signal:
 def of_rules(
     count: int, reasons: Reasons, sentence: str, *, at: float, policy: PolicyName, signals: tuple[Signal, ...]
 ) -> Decision:
-    """Build a decision by the HPA's rules: for the policy Rules, or for Planner until a replica's capacity is known."""
+    """Build the decision from a recommendation of the HPA's rules.
+
+    Both policies use these rules: Rules always, and Planner until the capacity of a replica is known.
+    """
     proposals: dict[str, int | None] = {term.name: term.proposal for term in reasons.proposals}
-    # A missing signal keeps the replicas only if the others would lower them, or there are no others.
+    # A missing signal keeps the replicas unchanged only if the other signals propose fewer, or if all signals are missing.
     holds = any(limit.kind == "unknown" for limit in reasons.limits)
     missing = "; ".join(term.describe() for term in reasons.proposals if term.proposal is None) if holds else ""
     return Decision(
@@ -161,7 +167,7 @@ def of_rules(
 def of_hpa(
     current: int, parts: tuple[SignalProposal, ...], *, at: float, signals: tuple[Signal, ...], has_reports: bool
 ) -> Decision:
-    """Build the record of what the signals propose to an HPA, which then decides."""
+    """Build the decision if an HPA sets the replicas: it has the signals and their proposals, but no desired replicas."""
     proposals: dict[str, int | None] = {term.name: term.proposal for term in parts}
     return Decision(
         at=at,
@@ -185,7 +191,10 @@ def _parts(proposals: tuple[SignalProposal, ...]) -> tuple[PlanPart, ...]:
 
 
 def limited(decision: Decision, limits: Iterable[ReplicaLimit]) -> Decision:
-    """Apply the lowest limit; return the decision unchanged if none is below it, or another controller decides."""
+    """Return the decision with its desired replicas reduced to the lowest limit.
+
+    It is unchanged if no limit is below the desired replicas, or if another controller sets the replicas.
+    """
     lowest = min(limits, key=lambda limit: limit.replicas, default=None)
     if lowest is None or decision.desired is None or decision.desired <= lowest.replicas:
         return decision
@@ -199,13 +208,16 @@ def limited(decision: Decision, limits: Iterable[ReplicaLimit]) -> Decision:
 
 
 def counted(count: int) -> str:
-    """Return the number in words: `1 replica`, `2 replicas`."""
+    """Return the number with its noun: `1 replica`, `2 replicas`."""
     return f"{count} replica{'' if count == 1 else 's'}"
 
 
 def has_changed(shown: Decision | None, now: Decision) -> bool:
-    """Return whether a decision differs from the one shown: replicas, limits, missing signals, or a value that moved."""
-    # Parts are left out: what each asks for moves by one with every fluctuation of the load.
+    """Return whether a decision differs enough from the published one to be published.
+
+    It does if the replicas, the limits, the policy or the missing signals differ, or if a signal's value changed noticeably.
+    """
+    # Parts are not compared, because their replicas change by one with every fluctuation of the load.
     if (
         shown is None
         or shown.current != now.current
@@ -229,7 +241,7 @@ def has_changed(shown: Decision | None, now: Decision) -> bool:
 
 
 def has_moved(before: float | None, now: float | None, *, slight: float = 0.1) -> bool:
-    """Return whether a value differs noticeably from `before`."""
+    """Return whether the value changed by more than 20 % and by more than `slight`, or became known or unknown."""
     if before is None or now is None:
         return before is not now
     moved = abs(now - before)
@@ -237,7 +249,7 @@ def has_moved(before: float | None, now: float | None, *, slight: float = 0.1) -
 
 
 def changes_from(decisions: object) -> list[Change]:
-    """Return the changes recorded in the status, newest first; unreadable ones are left out."""
+    """Parse `status.scaling.decisions` into changes, newest first; invalid entries are left out."""
     changes = []
     for entry in decisions if isinstance(decisions, list) else ():
         try:

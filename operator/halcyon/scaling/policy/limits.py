@@ -1,14 +1,14 @@
-"""Bounds of a plan: adds the bounds in force to its limits, with who sets them. Pure; the replicas don't change.
+"""Bounds of a plan: adds minReplicas and maxReplicas to its limits, and whether the spec or a schedule sets them. Pure.
 
-The planner computes nothing beyond its bounds. At the upper bound it doesn't know whether more replicas would be
-needed, and at the lower bound it reports no limit if nothing asks for fewer. Readers want to know both, and whether
-the spec or a schedule sets the bound.
+The planner's result is always within its bounds. At the upper bound it does not compute how many more replicas are
+needed, and at the lower bound it often reports no limit. Users need both for `status.scaling`. The replicas of the plan
+don't change.
 
-replicas     needed                      before      reported limit
-at maximum   more                        -           max, and how many are needed
-at minimum   fewer, and nothing holds    -           min
-at minimum   not known yet               fewer       min, beside the reason
-else         -                           -           as in the plan
+replicas     replicas needed                       replicas before   limits reported
+at maximum   more                                  any               max, with the number needed
+at minimum   fewer, and no other limit applies     any               min
+at minimum   not known yet                         fewer             min, and those of the plan
+else         any                                   any               those of the plan
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from halcyon.scaling.planner.plan import bounds
 from halcyon.scaling.planner.reading import Objectives
 
 _MAX_REPLICAS = 1000
-"""Maximum replicas that a spec may set."""
+"""Largest maxReplicas that a ModelDeployment may have."""
 
 
 def bounded(plan: Plan, objectives: Objectives, planned: Callable[[Objectives], Plan]) -> Plan:
-    """Return the plan with its bounds among its limits if they apply, and its parts as they are without an upper bound.
+    """Return the plan with min or max added to its limits if that bound determined the replicas.
 
-    `planned` makes the same plan for other objectives. It is called only if the plan is at the upper bound; its memory and
-    replicas are discarded.
+    If the plan is at the upper bound, `planned` is called to make a second plan without an upper bound. If this one needs more
+    replicas, the result has its parts. Its replicas and memory are discarded.
     """
     low, high = bounds(objectives)
     needed_now = _max_needed(plan)
@@ -56,19 +56,19 @@ def bounded(plan: Plan, objectives: Objectives, planned: Callable[[Objectives], 
 
 
 def _with_limits(plan: Plan, source: Plan, limits: list[PlanLimit]) -> Plan:
-    """Return the plan with the parts of `source` and with these limits."""
+    """Return a copy of `plan` with the parts and the winner of `source`, and with these limits."""
     return Plan(
         plan.count, plan.current, source.parts, source.winner, tuple(limits), plan.next_decision_at, plan.memory
     )
 
 
 def _max_needed(plan: Plan) -> int | None:
-    """Return the most replicas that any part asks for; None if there are no parts."""
+    """Return the largest number of replicas required by any part of the plan; None if it has no parts."""
     return max([part.replicas for part in plan.parts]) if plan.parts else None
 
 
 def _bound_reason(objectives: Objectives, name: LimitName, count: int) -> str:
-    """Return who sets this bound: an open schedule, or the spec."""
+    """Return what sets this bound, an open schedule or the spec, as a phrase."""
     side = "low" if name == "min" else "high"
     for window in objectives.windows:
         if getattr(window, side) == count != getattr(objectives, side):

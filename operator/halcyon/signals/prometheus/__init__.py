@@ -1,1 +1,1 @@
-"""Prometheus as a source: arrival history, and GPU utilisation from DCGM."""
+"""Prometheus as a data source: the history of arrivals, and GPU utilisation from NVIDIA's DCGM exporter."""

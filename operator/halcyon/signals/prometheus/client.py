@@ -1,11 +1,11 @@
-"""Client of a site's Prometheus, which runs one query at a time: the only module that uses its client library.
+"""Client that runs one query against the site's Prometheus. Only this module uses the library prometheus-api-client.
 
-The library and its dependencies (requests) are imported with the first query, so a site without Prometheus never loads them.
-Each query has its own connection: a renewed token or CA counts at once, and no query uses a connection that Prometheus has
-closed. Proxies and passwords from the environment (`HTTP_PROXY`, .netrc) are not used.
+The library and its dependency requests are imported with the first query, so an operator without Prometheus never loads them.
+Each query opens its own connection: a renewed token or CA takes effect with the next query, and no query uses a connection that
+Prometheus has closed. Proxies and passwords from the environment (`HTTP_PROXY`, .netrc) are not used.
 
     PrometheusError
-    └── PrometheusUnavailable    no answer, or access rejected: other queries would fail too
+    └── PrometheusUnavailable    no response, or access denied: other queries would fail too
 
 Out of scope: when to query (`source`), what to query (`dcgm`, `arrival_history`).
 """
@@ -25,39 +25,44 @@ from halcyon.signals.prometheus import arrival_history
 
 CONNECT_TIMEOUT_S = 3.0
 _MAX_ERROR_LENGTH = 200
-"""Maximum characters of a query or a response in an error."""
+"""Maximum characters of a query or a response in an error message."""
 _MAX_TOKEN_LENGTH = 16384
 
 Rows = list[Mapping[str, Any]]
-"""`data.result` of Prometheus's response."""
+"""The field `data.result` of a response of Prometheus's API."""
 
 
 class PrometheusError(Exception):
-    """A query has no usable result. Names the URL without credentials, the query, and what to do."""
+    """A query failed. The message has the URL without credentials, the query, and how to fix the cause."""
 
 
-class PrometheusUnavailable(PrometheusError):  # noqa: N818  # says what is
-    """No answer, or access rejected: other queries would fail too."""
+class PrometheusUnavailable(PrometheusError):  # noqa: N818  # describes a state
+    """Prometheus did not respond or denied access, so other queries would fail too."""
 
 
 @dataclass(frozen=True)
 class PrometheusSite:
-    """A Prometheus (or a compatible HTTP API: Thanos, Mimir, VictoriaMetrics) that the operator may read."""
+    """Settings for the site's Prometheus, or a compatible HTTP API (Thanos, Mimir, VictoriaMetrics)."""
 
     url: str
-    """Base URL of `/api/v1`, for example `http://prometheus-operated.monitoring:9090`."""
+    """Base URL of the API, without `/api/v1`, for example `http://prometheus-operated.monitoring:9090`."""
     token_file: Path | None = None
-    """File with a bearer token; read with each query, because tokens rotate."""
+    """File with a bearer token. It is read for each query, because tokens are rotated."""
     ca_file: Path | None = None
-    """PEM file of trusted CAs for https. Default: the usual authorities."""
+    """PEM file with trusted CAs for https. Default: the CAs of the library requests."""
     gpu_matchers: str = ""
-    """Matchers for DCGM's series, for example `namespace="gpu-operator"`: excludes other clusters, and series that tenants'
-    pods expose under DCGM's names."""
+    """Label matchers for DCGM's series, for example `namespace="gpu-operator"`. They exclude other clusters, and series that
+    pods of tenants expose under DCGM's names."""
     arrivals: str = arrival_history.ARRIVALS
-    """PromQL for a model's requests per second over the last five minutes, with `$namespace` and `$name`; one series."""
+    """PromQL query for a model's requests per second over the last five minutes, with the variables `$namespace` and `$name`.
+    Its result must be one series."""
 
     def __post_init__(self) -> None:
-        """Check the fields; raise ValueError, without secrets, if one is invalid."""
+        """Check the fields.
+
+        Raises:
+            ValueError: a field is invalid; the message has no secrets.
+        """
         try:
             parts = urlsplit(self.url)
             plain = not parts.query and not parts.fragment and "@" not in parts.path
@@ -95,7 +100,7 @@ class PrometheusSite:
 
 @dataclass(frozen=True)
 class QueryRange:
-    """Times of a range query in seconds since the epoch, and the seconds between samples."""
+    """Start and end of a range query in seconds since the epoch, and the seconds between its samples."""
 
     begin: float
     end: float
@@ -103,23 +108,23 @@ class QueryRange:
 
 
 class QueryFunction(Protocol):
-    """Function that runs one query and waits for its result. Called in a thread."""
+    """Blocking function that runs one query. It is called in a thread."""
 
     def __call__(self, site: PrometheusSite, query: str, over: QueryRange | None, timeout_s: float, /) -> Rows:
-        """Return the rows: of now, or over a range of time.
+        """Run a range query, or an instant query if `over` is None, and return the rows of its result.
 
         Raises:
-            PrometheusError: there are none.
+            PrometheusError: the query failed.
         """
 
 
 def query_prometheus(site: PrometheusSite, query: str, over: QueryRange | None, timeout_s: float, /) -> Rows:
-    """Run a query against the real Prometheus, as an `QueryFunction`.
+    """Run a query over HTTP (the `QueryFunction` used in production).
 
-    `timeout_s` limits the wait for each part of the response, and Prometheus's own evaluation time.
+    `timeout_s` limits the wait for each part of the response, and the time that Prometheus evaluates the query.
     """
     try:
-        # Only if a Prometheus is configured: see above.
+        # Imported here so that an operator without Prometheus never loads them.
         import requests  # noqa: PLC0415
         from prometheus_api_client import PrometheusApiClientException, PrometheusConnect  # noqa: PLC0415
         from urllib3.util.retry import Retry  # noqa: PLC0415
@@ -132,10 +137,10 @@ def query_prometheus(site: PrometheusSite, query: str, over: QueryRange | None, 
     with requests.Session() as session:
         session.trust_env = False
         session.verify = True if site.ca_file is None else str(site.ca_file)
-        # Its own retries would sleep in the only query thread; the next poll is the retry.
+        # No retries in the library: they would block the only query thread. The next poll retries.
         connection = PrometheusConnect(site.url.rstrip("/"), headers=headers, retry=Retry(total=0), session=session)
         timeout = (min(CONNECT_TIMEOUT_S, timeout_s / 2), timeout_s * 0.8)
-        # Prometheus stops once the client has given up.
+        # Prometheus aborts the query at about the time at which the client times out.
         params = {"timeout": f"{timeout_s * 800:.0f}ms"}
         try:
             if over is None:
@@ -147,25 +152,25 @@ def query_prometheus(site: PrometheusSite, query: str, over: QueryRange | None, 
                 )
         except PrometheusApiClientException as error:
             raise _status_error(site, query, str(error)) from error
-        except (ValueError, KeyError, TypeError) as error:  # before OSError: requests' JSON error is both
+        except (ValueError, KeyError, TypeError) as error:  # before OSError: requests' JSONDecodeError is also one
             raise PrometheusUnavailable(
                 f"Prometheus at {site.shown}: the response is not from Prometheus's API ({type(error).__name__}); is this the base URL of "
                 f"/api/v1, without a login page in front of it? Query: {_short(query)}"
             ) from error
-        except OSError as error:  # requests' own errors among them
-            # From None: requests' texts may hold the URL with its password, or the header with the token.
+        except OSError as error:  # includes requests' own exceptions
+            # From None: messages of requests may contain the URL with its password, or the header with the token.
             raise PrometheusUnavailable(
                 f"Prometheus at {site.shown} can't be reached: {_cause(error)}; check the address, the network policy and "
                 f"the CA file. Query: {_short(query)}"
             ) from None
     if not isinstance(rows, list):
-        raise PrometheusUnavailable(f"Prometheus at {site.shown}: a response without rows. Query: {_short(query)}")
+        raise PrometheusUnavailable(f"Prometheus at {site.shown}: the response has no rows. Query: {_short(query)}")
     return rows
 
 
 @contextmanager
 def parsing_errors(site: PrometheusSite, query: str) -> Iterator[None]:
-    """Raise PrometheusError if the enclosed code can't use the rows of a result."""
+    """Context manager that converts parsing errors in its body to PrometheusError."""
     try:
         yield
     except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -194,24 +199,27 @@ def _authorization(site: PrometheusSite) -> dict[str, str]:
 
 
 def _status_error(site: PrometheusSite, query: str, message: str) -> PrometheusError:
-    """Return the error for a response with a status other than 200."""
+    """Return the exception for an HTTP response with a status other than 200."""
     match = re.search(r"HTTP Status Code (\d{3})", message)
     status = int(match[1]) if match else 0
     fix = {
         400: "correct the query",
-        401: "give it a token file with a token that it accepts",
-        403: "give the token's account the right to query",
+        401: "configure a token file with a token that it accepts",
+        403: "allow the token's account to query",
         404: "the URL must be the base URL of /api/v1",
         422: "correct the query",
-        429: "it limits its clients: allow this one a query every 10 s",
-        503: "it is starting, overloaded, or took too long for the query",
+        429: "it limits the rate of queries: allow one query every 10 s",
+        503: "it is starting or overloaded, or the query took too long",
     }.get(status, "see its log")
     kind = PrometheusError if status in {400, 422} else PrometheusUnavailable
     return kind(f"Prometheus at {site.shown}: {_short(message)}; {fix}. Query: {_short(query)}")
 
 
 def _cause(error: BaseException) -> str:
-    """Return the message of the operating system, the resolver or TLS, without object addresses, so that it stays the same."""
+    """Return the innermost message of an exception chain, from the operating system, the resolver or TLS.
+
+    It contains no memory addresses, so equal failures have equal messages.
+    """
     deepest, cause = error, error
     while (next_cause := cause.__cause__ or cause.__context__) is not None:
         cause = next_cause

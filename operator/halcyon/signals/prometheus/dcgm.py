@@ -1,17 +1,19 @@
-"""GPU utilisation per pod from a Prometheus that scrapes NVIDIA's DCGM exporter: the query, and the meaning of its result.
+"""GPU utilisation per pod from a Prometheus that scrapes NVIDIA's DCGM exporter.
 
-| series                                          | meaning                                                              |
-| ----------------------------------------------- | -------------------------------------------------------------------- |
-| `DCGM_FI_PROF_GR_ENGINE_ACTIVE` of the pod      | used, 0 to 1: the only one of the two that is right for a MIG slice  |
-| else `DCGM_FI_DEV_GPU_UTIL`, no slice in the pod | used, 0 to 100                                                       |
-| several GPUs or slices                          | the mean of the known ones, with the age of the oldest               |
-| with `exported_pod`                             | names the pod: `pod` is the exporter's own (`honorLabels: false`)    |
-| else `pod`                                      | names the pod                                                        |
-| NaN, below 0, above maximum, above `MAX_AGE_S`    | not known, never zero                                                |
+This module builds the query and parses its result:
 
-An age is the difference between two times of Prometheus's own clock, so that clock needn't be right. DCGM's blank values (about
-9.2e18) are above the maximum. An exporter that repeats its last value forever looks like a steady load. Out of scope: running
-the query (`source`).
+| series of a pod                                          | interpretation                                               |
+| -------------------------------------------------------- | ------------------------------------------------------------ |
+| `DCGM_FI_PROF_GR_ENGINE_ACTIVE`, 0 to 1                  | utilisation; the only metric that is correct for a MIG slice |
+| else `DCGM_FI_DEV_GPU_UTIL`, 0 to 100                    | utilisation, if the pod has no MIG slice                     |
+| several GPUs or slices                                   | mean of the known values, with the age of the oldest         |
+| label `exported_pod`                                     | the pod; `pod` is then the exporter (`honorLabels: false`)   |
+| else label `pod`                                         | the pod                                                      |
+| NaN, negative, above its maximum, older than `MAX_AGE_S` | unknown, never zero                                          |
+
+An age is the difference between two times of Prometheus's clock, so that clock need not be correct. DCGM's blank values (about
+9.2e18) are above the maximum. An exporter that repeats its last value forever can't be distinguished from a constant load. Out
+of scope: running the query (`source`).
 """
 
 from __future__ import annotations
@@ -24,18 +26,18 @@ from typing import Any, NewType
 ACTIVE = "DCGM_FI_PROF_GR_ENGINE_ACTIVE"
 UTIL = "DCGM_FI_DEV_GPU_UTIL"
 MAX_AGE_S = 30.0
-"""Maximum age of a known value: two scrapes at 15 s, the usual interval for DCGM's exporter."""
+"""Age in seconds up to which a value is used: two scrapes of DCGM's exporter at the usual interval of 15 s."""
 
 PodKey = tuple[str, str]
-"""Namespace and name of a pod."""
+"""(namespace, name) of a pod."""
 Metric = NewType("Metric", str)
 
 _PERCENT = {ACTIVE: 100.0, UTIL: 1.0}
 _MAX = {ACTIVE: 1.05, UTIL: 100.0}
-"""Maximum values. A busy share measured over a moment may be a little above 1; it then counts as 1."""
+"""Maximum plausible value of each metric. The engine activity can be slightly above 1 and is then counted as 1."""
 _SLICE = "GPU_I_ID"
 _LABELS = ("exported_namespace", "exported_pod", "namespace", "pod", "UUID", "gpu", _SLICE, "instance", "job")
-"""Labels that identify GPUs, slices and pods; the exporter's other labels would only make the result longer."""
+"""Labels that identify GPUs, slices and pods. The query drops the exporter's other labels to keep the result small."""
 _KIND = "halcyon"
 _TIME = "time of "
 
@@ -45,42 +47,42 @@ class Utilisation:
     """GPU utilisation of a pod."""
 
     percent: float
-    """0 to 100, the mean of the pod's GPUs or slices."""
+    """Mean utilisation of the pod's GPUs or MIG slices in percent, 0 to 100."""
     age_s: float
-    """Age of its oldest sample when Prometheus responded."""
+    """Age in seconds of the pod's oldest sample when Prometheus evaluated the query."""
     metric: Metric
-    """DCGM's name for it."""
+    """Name of the DCGM metric that was used."""
 
 
 @dataclass(frozen=True, slots=True)
 class GpuSamples:
-    """GPU utilisation of all pods in one result."""
+    """GPU utilisation of all pods in one query result."""
 
     pods: Mapping[PodKey, Utilisation]
     ignored: int = 0
-    """Number of samples that are implausible or too old."""
+    """Number of samples that were ignored because they are implausible or too old."""
 
 
 def query(matchers: str) -> str:
-    """Return one PromQL query for all pods: each value with the time of its sample.
+    """Return the PromQL query for the GPU utilisation of all pods, and for the time of each sample.
 
     Args:
-        matchers: label matchers for the series, as within PromQL's braces; empty for all. For example `cluster="eu-1"`.
+        matchers: label matchers as between PromQL's braces, for example `cluster="eu-1"`; empty to match all series.
     """
     parts = []
     for metric in (ACTIVE, UTIL):
         series = f"{metric}{{{matchers}}}"
-        # Without the time of its sample, a value would seem as young as the result, for up to five minutes.
+        # Prometheus returns a sample for up to five minutes as if it were current, so its time is queried too.
         for kind, what in ((metric, series), (_TIME + metric, f"timestamp({series})")):
             parts.append(f'label_replace(max by ({",".join(_LABELS)}) ({what}), "{_KIND}", "{kind}", "", "")')
     return " or ".join(parts)
 
 
 def parse(rows: Iterable[Mapping[str, Any]]) -> GpuSamples:
-    """Parse the rows of an instant vector, the result of `query`.
+    """Parse the result of `query`, the rows of an instant vector.
 
     Raises:
-        ValueError, KeyError or TypeError: they are not rows of an instant vector.
+        ValueError, KeyError or TypeError: the rows are not those of an instant vector.
     """
     values: dict[tuple[str, tuple[str, ...]], float] = {}
     times: dict[tuple[str, tuple[str, ...]], float] = {}
@@ -102,14 +104,14 @@ def parse(rows: Iterable[Mapping[str, Any]]) -> GpuSamples:
         if series[_LABELS.index(_SLICE)]:
             sliced.add(pod)
         age_s = times.get((metric, series))
-        # NaN fails the comparison too.
+        # The comparison is also false for NaN.
         if age_s is not None and age_s <= MAX_AGE_S and 0 <= value <= _MAX[metric]:
             samples_by_pod[pod][metric].append((min(value * _PERCENT[metric], 100.0), age_s))
         else:
             ignored += 1
     pods = {}
     for pod, by_metric in samples_by_pod.items():
-        # DCGM's plain utilisation is absent or 0 on a GPU divided into slices, which would be misleading.
+        # On a GPU divided into MIG slices, DCGM_FI_DEV_GPU_UTIL is absent or 0, which would be misleading.
         metric = ACTIVE if by_metric[ACTIVE] or pod in sliced else UTIL
         if samples := by_metric[metric]:
             percent = sum(percent for percent, _ in samples) / len(samples)
@@ -118,7 +120,7 @@ def parse(rows: Iterable[Mapping[str, Any]]) -> GpuSamples:
 
 
 def _pod(series: tuple[str, ...]) -> PodKey | None:
-    """Return the pod that uses the GPU; None if it is unused."""
+    """Return the pod that uses the GPU of a series; None if no pod uses it."""
     exported_namespace, exported_pod, namespace, pod = series[:4]
     if exported_pod:
         return (exported_namespace, exported_pod) if exported_namespace else None

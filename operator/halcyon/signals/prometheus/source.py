@@ -1,16 +1,18 @@
-"""An existing Prometheus as a source: GPU utilisation of all pods every 10 s, and a model's past arrivals on request.
+"""Data source that queries an existing Prometheus: GPU utilisation of all pods every 10 s, and histories of arrivals on request.
 
-Only the site sets its address, never a ModelDeployment: otherwise a tenant could make the operator call any address.
+The address is a setting of the site, never a field of a ModelDeployment. Otherwise a tenant could make the operator call any
+address.
 
-| event                                     | result                                                                         |
-| ----------------------------------------- | ------------------------------------------------------------------------------ |
-| a response                                | it replaces all values; a pod that isn't in it is not known                    |
-| none, or an unusable one                  | the last values count until they are `MAX_AGE_S` old; pauses grow, with jitter   |
-| no response within `timeout_s`            | the same; no query is sent until the request has ended                         |
-| a history query while it is unavailable   | `PrometheusError` at once, so that a thousand models wait for no timeouts      |
+| event                                          | result                                                                 |
+| ---------------------------------------------- | ---------------------------------------------------------------------- |
+| a valid response                               | replaces all values; a pod without a value in it is unknown            |
+| no response, or an invalid one                 | the last values are used until they are `MAX_AGE_S` old; the intervals |
+|                                                | between attempts grow, with jitter                                     |
+| no response within `timeout_s`                 | the same; no other query is sent until the request has ended           |
+| a history query while Prometheus is unavailable | `PrometheusError` at once, so that a thousand models wait for no timeouts |
 
-There is one request at a time, in a thread that process exit does not wait for. Out of scope: queries and their meaning
-(`dcgm`, `arrival_history`), the client (`client`), the use of a value.
+Only one request runs at a time, in a daemon thread, for which the process does not wait when it exits. Out of scope: building
+queries and parsing results (`dcgm`, `arrival_history`), the client (`client`), the use of a value.
 """
 
 from __future__ import annotations
@@ -51,31 +53,31 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class PollInterval:
-    """Intervals of the queries, in seconds."""
+    """Interval and timeout of the queries for GPU utilisation, in seconds."""
 
     poll_s: float = 10.0
     max_pause_s: float = 60.0
-    """Maximum pause between attempts while they fail."""
+    """Maximum seconds between two attempts while queries fail."""
     timeout_s: float = 10.0
-    """Timeout of one request; with `poll_s`, and a scrape every 10 s, a value is seldom older than `MAX_AGE_S`."""
+    """Timeout of one query in seconds. With `poll_s` 10 and a scrape every 10 s, values are rarely older than `MAX_AGE_S`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sampled:
-    """A value with its time and source."""
+    """GPU utilisation of a pod with its time and source."""
 
     value: float
     """GPU utilisation in percent, 0 to 100."""
     at: float
-    """Time of the sample by the caller's monotonic clock: the scrape, not the query."""
+    """Time at which Prometheus scraped the sample, on the caller's monotonic clock."""
     source: str
-    """`prometheus`."""
+    """Name of the source, `prometheus`."""
     metric: str
-    """DCGM's name for it, for example `DCGM_FI_DEV_GPU_UTIL`."""
+    """Name of the DCGM metric, for example `DCGM_FI_DEV_GPU_UTIL`."""
 
 
 class PrometheusSource:
-    """Source that queries one Prometheus. All methods belong to one event loop."""
+    """Data source that queries one Prometheus. All methods must be called in the same event loop."""
 
     def __init__(
         self,
@@ -90,12 +92,12 @@ class PrometheusSource:
         """Create the source; the first query is sent by `run`.
 
         Args:
-            site: which Prometheus, and its settings.
-            monotonic: the clock of `Sampled.at`.
-            wall: seconds since the epoch, to determine which bins of history are closed.
-            intervals: time between queries, and timeouts.
-            query: runs one query; called in a thread.
-            registry: for the counters.
+            site: address and settings of Prometheus.
+            monotonic: clock for the times in `Sampled.at`.
+            wall: clock in seconds since the epoch, which determines the complete bins of a history.
+            intervals: intervals between queries, and their timeout.
+            query: function that runs one query; it is called in a thread.
+            registry: registry for the metrics of this source.
         """
         self._site, self._monotonic, self._wall, self._intervals, self._query = site, monotonic, wall, intervals, query
         self._pods: Mapping[PodKey, Sampled] = {}
@@ -118,11 +120,7 @@ class PrometheusSource:
             await asyncio.sleep(pause_s)
 
     async def poll(self) -> float:
-        """Query it once.
-
-        Returns:
-            Seconds until the next query.
-        """
+        """Query the GPU utilisation of all pods once, and return the seconds until the next query."""
         sent = self._monotonic()
         try:
             samples = await self._run_query("gpu", self._read_gpu)
@@ -132,12 +130,12 @@ class PrometheusSource:
                 _log.warning("%s", error)
             self._failure = error
             growing_s = self._intervals.poll_s * 2.0 ** min(self._failures - 1, 16)
-            # The operator's replicas, in many clusters, must not retry all at once.
+            # Jitter: operators of many clusters may use the same Prometheus and must not retry at the same time.
             return min(growing_s, self._intervals.max_pause_s) * random.uniform(0.75, 1.25)  # noqa: S311  # no secret
         if self._failure is not None:
             _log.info("Prometheus at %s responds again", self._site.shown)
         self._failure, self._failures = None, 0
-        # Aged from the time of sending: the exact evaluation time isn't known, and older is the safer side.
+        # Ages count from the time of sending, because the evaluation time is unknown. This errs towards older values.
         self._pods = {
             pod: Sampled(used.percent, sent - used.age_s, SOURCE, used.metric) for pod, used in samples.pods.items()
         }
@@ -151,19 +149,19 @@ class PrometheusSource:
         return None if sample is None or self._monotonic() - sample.at > MAX_AGE_S else sample
 
     async def history(self, namespace: str, name: str) -> History | None:
-        """Return a model's arrivals in the last 15 days; None if Prometheus has none.
+        """Return the history of a model's request rate over the last 15 days; None if Prometheus has no data.
 
         Raises:
-            PrometheusError: the query failed, which says nothing about the past: retry later.
+            PrometheusError: the query failed; retry later.
         """
         if isinstance(self._failure, PrometheusUnavailable):
             raise self._failure
-        # Only one history waits for its turn, or a start with many models would delay the GPU queries.
+        # One history query at a time competes for the query lock, so many models at startup don't delay the GPU queries.
         async with self._history_lock:
             return await self._run_query("history", partial(self._read_history, namespace, name))
 
     def status(self) -> str:
-        """Describe the state of this source, in a sentence without secrets."""
+        """Describe the state of this source in one sentence, without secrets."""
         source = f"Prometheus at {self._site.shown}"
         if self._answered_at is None:
             return (
@@ -186,14 +184,14 @@ class PrometheusSource:
         begin, end = arrival_history.query_span(self._wall())
         rows = self._query(self._site, query, QueryRange(begin, end, BIN_S), self._intervals.timeout_s)
         with parsing_errors(self._site, query):
-            # Here, in the thread: fitting the seasonal models takes more than 0.1 s.
+            # Runs in the thread, because fitting the seasonal models takes more than 0.1 s.
             return arrival_history.history(arrival_history.parse(rows))
 
     async def _run_query(self, kind: str, work: Callable[[], T]) -> T:
-        """Run `work` in a thread, never beside another, and return its result.
+        """Run `work` in a thread, only one at a time, and return its result.
 
         Raises:
-            PrometheusError: `work` raised it, or it wasn't done in time.
+            PrometheusError: `work` raised an exception or timed out.
         """
         async with self._query_lock:
             try:
@@ -202,7 +200,7 @@ class PrometheusSource:
                 self.requests.labels(kind, "failed").inc()
                 if isinstance(error, PrometheusError):
                     raise
-                # A bug of ours. The source continues: its failure must not end the decisions that work without it.
+                # A bug in the operator. It must not stop scaling, which also works without Prometheus.
                 _log.exception("a response of Prometheus at %s could not be processed", self._site.shown)
                 raise PrometheusError(
                     f"Prometheus at {self._site.shown}: {type(error).__name__}, see the log"
@@ -225,15 +223,15 @@ class PrometheusSource:
                 deliver = partial(done.set_result, work())
             except Exception as error:  # noqa: BLE001  # goes to the caller
                 deliver = partial(done.set_exception, error)
-            with suppress(RuntimeError):  # the loop has closed: no caller is left
+            with suppress(RuntimeError):  # the event loop is closed, so no caller waits
                 loop.call_soon_threadsafe(settle, deliver)
 
         try:
             async with asyncio.timeout(self._intervals.timeout_s):
-                # A request whose caller has given up still runs: a thread can't be ended from outside.
+                # A request that timed out may still run, because a thread can't be stopped from outside. Wait for its end.
                 await self._idle.wait()
                 self._idle.clear()
-                # A daemon, because the process waits for every other kind of thread when it ends.
+                # A daemon thread, because the process waits for all other threads when it exits.
                 threading.Thread(target=body, name="prometheus", daemon=True).start()
                 return await done
         except TimeoutError:

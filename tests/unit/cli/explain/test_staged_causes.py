@@ -41,7 +41,7 @@ SAYS = {
     "load-failed": r"0 of 1 ready.*ModelLoaded is False \(LoadFailed\): failed to load 'digits' version 1: Internal: onnx runtime error 7",
     "image-not-pulled": r'0 of 1 ready.*ImagePullFailed.*ImagePullBackOff: Back-off pulling image "localhost/triton:25.01"',
     "starting": r"2 of 5 ready, 3 starting 3 loading; the last start took 41 s \(1 s scheduling, 9 s pulling, 4 s fetching, 27 s loading\)",
-    "learning": r"2 replicas, .*what one replica can do is not known yet, so queue depth and GPU utilisation decide",
+    "learning": r"2 replicas, .*the capacity of a replica is not known yet, so queue depth and GPU utilisation decide",
     "fixed": r"3 replicas, fixed \(three nodes\): spec.scaling is not set",
     "refused": r"Accepted is False \(Invalid\): spec.batching.maxBatchSize is 0: .*the last accepted spec stays in effect",
 }
