@@ -143,12 +143,12 @@ class Space:
         conditions = {c["type"]: c["status"] for c in status["conditions"]}
         revision = status.get("revision") or {}
         wanted = (self.get(kinds.DEPLOYMENT, f"{name}-a") or {"spec": {"replicas": -1}})["spec"]["replicas"]
-        replicas = status["replicas"]
+        counts = status["pods"]
         return (
             conditions.get("Ready") == "True"
             and not {"Reconciling", "Stalled"} & conditions.keys()
             and revision.get("current") == revision.get("target")
-            and replicas == {**replicas, "total": wanted, "ready": wanted, "updated": wanted, "unschedulable": 0}
+            and counts == {**counts, "total": wanted, "ready": wanted, "updated": wanted, "unschedulable": 0}
         )
 
     def wait_settled(self, name: str = "m", *, limit_s: float = 20.0) -> None:

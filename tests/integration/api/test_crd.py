@@ -90,9 +90,9 @@ def test_a_field_is_explained(kubectl: Kubectl) -> None:
 def test_printer_columns_show_the_state_at_a_glance(kubectl: Kubectl) -> None:
     kubectl.apply(_without_namespace(resource()))
 
-    head = ["NAME", "READY", "REASON", "REPLICAS", "MAX", "QUEUE", "GPU%", "BATCH", "URL", "AGE"]
+    head = ["NAME", "STATUS", "READY", "DESIRED", "RANGE", "AGE"]
     assert kubectl("get", "mdep").splitlines()[0].split() == head
-    more = ["IMAGE", "POLICY", "ACTUATOR", "SCALED"]
+    more = ["QUEUE", "GPU%", "BATCH", "URL", "IMAGE", "POLICY", "ACTUATOR", "SCALED"]
     assert kubectl("get", "mdep", "-o", "wide").splitlines()[0].split() == [*head, *more]
 
 
@@ -100,7 +100,7 @@ def test_defaults_appear(api: Connection) -> None:
     spec = api.try_spec(document("scaling", {"maxReplicas": 3})).body["spec"]
 
     assert spec["replicas"] == 1
-    assert spec["runtime"]["gpu"] == {"count": 1}
+    assert "gpu" not in spec["runtime"]
     assert spec["runtime"]["sharedMemory"] == "256Mi"
     assert spec["traffic"] == {
         "mode": "Balancer",
@@ -132,8 +132,14 @@ def test_defaults_appear_beside_what_is_set(api: Connection) -> None:
     spec = api.try_spec(document("runtime", {"startupTimeout": "1m"})).body["spec"]
 
     assert spec["runtime"] == {
-        "gpu": {"count": 1}, "resources": {}, "sharedMemory": "256Mi", "placement": {}, "startupTimeout": "1m",
+        "resources": {}, "sharedMemory": "256Mi", "placement": {}, "startupTimeout": "1m",
     }  # fmt: skip
+
+
+def test_a_gpu_that_is_asked_for_is_a_whole_one(api: Connection) -> None:
+    spec = api.try_spec(document("runtime", {"gpu": {}})).body["spec"]
+
+    assert spec["runtime"]["gpu"] == {"count": 1, "resourceName": "nvidia.com/gpu"}
 
 
 def test_replicas_are_scaled_and_the_selector_is_found(api: Connection, kubectl: Kubectl, namespace: str) -> None:

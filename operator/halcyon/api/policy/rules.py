@@ -16,6 +16,7 @@ from halcyon.api.policy import python_rules as findings
 from halcyon.api.policy.python_rules import PolicySubject
 from halcyon.api.policy.site_policy import SitePolicy
 from halcyon.api.resource_limit import ResourceLimit
+from halcyon.api.spec.model import SOURCE_KINDS
 from halcyon.api.types import ApiModel
 
 
@@ -183,7 +184,7 @@ RULES: Final = (
     ),
     PolicyRule(
         "models.sources",
-        "object.spec.model.source.filter(k, !(k in LIMIT))",
+        "object.spec.model.source.filter(k, k in " + str(list(SOURCE_KINDS)) + " && !(k in LIMIT))",
         findings.sources,
         "spec.model.source is of kind {found}, which this site does not allow (allowed: {limit}); "
         "for example source: {{persistentVolumeClaim: {{claimName: models}}}}",

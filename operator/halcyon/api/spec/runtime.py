@@ -20,6 +20,7 @@ from halcyon.api.types import (
     Text,
     duration_field,
     quantity,
+    quantity_field,
 )
 
 
@@ -39,12 +40,12 @@ class Gpu(Documented):
 class ResourceList(Documented):
     """Quantities of CPU, memory and ephemeral storage."""
 
-    cpu: Quantity | None = None
-    """CPU, for example `500m` or `4`."""
-    memory: Quantity | None = None
-    """Memory, for example `8Gi`. /dev/shm counts against it."""
-    ephemeral_storage: Annotated[Quantity | None, Field(alias="ephemeral-storage")] = None
-    """Disk space on the node, for example `30Gi`: logs, /tmp, the home directory and a downloaded model."""
+    cpu: quantity_field("1m", "10k") | None = None  # type: ignore[valid-type]
+    """CPU, for example `500m` or `4`, 1m to 10k cores."""
+    memory: quantity_field("1Mi", "100Ti") | None = None  # type: ignore[valid-type]
+    """Memory, for example `8Gi`, 1Mi to 100Ti. /dev/shm counts against it."""
+    ephemeral_storage: Annotated[quantity_field("1Mi", "100Ti") | None, Field(alias="ephemeral-storage")] = None  # type: ignore[valid-type]
+    """Disk space on the node, for example `30Gi`, 1Mi to 100Ti: logs, /tmp, the home directory and a downloaded model."""
 
 
 def _within_limit(attribute: str) -> Rule:
