@@ -1,6 +1,6 @@
-"""Invariants of the planner's memory: the conditions under which the planner can continue from a stored part.
+"""Invariants of the planner's memory: conditions that a stored part must meet before the planner continues from it.
 
-Out of scope: its types and form (`serialization`).
+Out of scope: the types and the format of the stored parts (`serialization`).
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from halcyon.scaling.planner.scale_down_hold import ScaleDownHold
 from halcyon.scaling.planner.scale_to_zero import MAX_TIMEOUT_S, IdleTimeout
 
 MAX_COUNT = 10**6
-"""Maximum plausible replicas in a memory; a larger number was not written by this planner."""
+"""Maximum plausible number of replicas in a stored memory. The planner never writes a larger number."""
 
 
 def broken_invariant(part: Any) -> str | None:
-    """Return why the planner can't continue from this part of a memory, or None if it can."""
+    """Return why the planner can't continue from this part of its memory, or None if it can."""
     checks: dict[type, Callable[[Any], str | None]] = {
         ArrivalRate: _unsound_arrivals,
         Capacity: _unsound_capacity,
