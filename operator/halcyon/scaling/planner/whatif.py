@@ -1,5 +1,4 @@
-"""What-if calculation: the replicas that past arrival rates would have needed, with the present or with other
-objectives.
+"""What-if calculation: the replicas needed for past arrival rates, with the present or with other objectives.
 
 It applies the planner's targets in steady state to means over some minutes. It leaves out responses to shorter bursts,
 starts, backlogs and holds. GPU utilisation is left out too, because its past values are not stored. `halcyon simulate`

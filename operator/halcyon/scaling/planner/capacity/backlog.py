@@ -85,12 +85,11 @@ def drain(
 
 
 def _worth(level: float, rate: float, peak_rps: float, start_s: float) -> float:
-    """Return how many pods to add for a backlog of `level` requests, beyond those that serve `rate`, to minimise the
-    cost.
+    """Return how many pods to add for a backlog of `level` requests, beyond those that serve `rate`.
 
-    The cost has two terms, both in GPU time. First, n pods take n x start_s before they serve. Second, the backlog then
-    lasts level / (n x peak_rps) seconds, and all requests that arrive in this time are late. Each of these costs
-    `_LATE` / peak_rps.
+    The number minimises a cost that has two terms, both in GPU time. First, n pods take n x start_s before they serve.
+    Second, the backlog then lasts level / (n x peak_rps) seconds, and all requests that arrive in this time are late.
+    Each of these costs `_LATE` / peak_rps.
 
     The sum is minimal at the square root below, as for the economic order quantity of an inventory. If a burst is over
     and no requests arrive, no further request becomes late, and the result is 0.

@@ -27,11 +27,11 @@ class RejectionBound:
     """Highest number of queued requests observed since the first of the recent rejections."""
 
     def with_reading(self, at: float, rejected: float | None, waiting: float, lasting_s: float) -> RejectionBound:
-        """Return the object updated with one sample: the counter `rejected`, and the number of requests `waiting` in
-        the queue.
+        """Return the object updated with one sample.
 
-        The rejections are forgotten `lasting_s` seconds after the last one. An unknown or invalid counter is ignored. A
-        counter that fell is stored but not counted: it was reset, and it is unknown when its requests were rejected.
+        `rejected` is the counter of rejected requests, `waiting` the present number of queued requests. The rejections
+        are forgotten `lasting_s` seconds after the last one. An unknown or invalid counter is ignored. A counter that
+        fell is stored but not counted: it was reset, and it is unknown when its requests were rejected.
         """
         if rejected is None or not 0 <= rejected < math.inf:
             rejected = self.counted

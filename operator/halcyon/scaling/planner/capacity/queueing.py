@@ -87,8 +87,7 @@ class Replica:
 
 
 def largest_load(peak_rps: float, slack_s: float, *, dispersion: float = 1.0, late: float = LATE_SHARE) -> float:
-    """Return the highest utilisation at which at most a share `late` of the requests waits longer than `slack_s`
-    seconds.
+    """Return the highest utilisation at which at most a share `late` of the requests waits longer than `slack_s`.
 
     The utilisation rho is the arrival rate divided by mu = `peak_rps`, the constant service rate of all replicas
     together. Arrivals have the dispersion I. The formula is derived as follows:
@@ -98,8 +97,8 @@ def largest_load(peak_rps: float, slack_s: float, *, dispersion: float = 1.0, la
         3. Setting this share to `late` at t = `slack_s` gives x = I ln(1 / late) / (mu t).
         4. The equation for the root then gives rho = x / (e^x - 1).
 
-    The same root holds for batches of any size, because a batch takes B requests at once while B times as many arrive
-    in its time.
+    The same root holds for batches of any size B: the requests served and the requests that arrive in the time of one
+    service are both B times as many.
     """
     if slack_s <= 0 or peak_rps <= 0:
         return 0.0
@@ -108,9 +107,7 @@ def largest_load(peak_rps: float, slack_s: float, *, dispersion: float = 1.0, la
 
 
 def rate_within(replicas: int, replica: Replica, latency_s: float, *, dispersion: float = 1.0) -> float:
-    """Return the highest arrival rate that `replicas` serve with at most `LATE_SHARE` of the requests later than
-    `latency_s`.
-    """
+    """Return the highest rate at which `replicas` serve all but `LATE_SHARE` of the requests within `latency_s`."""
     sized = replica.within(latency_s)
     peak = replicas * sized.peak_rps
     return peak * largest_load(peak, sized.slack_s(latency_s), dispersion=dispersion)

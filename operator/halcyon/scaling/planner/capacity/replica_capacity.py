@@ -38,8 +38,8 @@ _FIRST_BATCHES = 20.0
 takes 3 to 300 times as long as others on a GPU. With this divisor, the error from all first executions of a model is 10
 % after 100 batches, however many of them there were."""
 _OLD_REVISION = 20.0
-"""Weight of the previous revision's data, in batches: a good guess if only a label has changed, and soon outweighed if the
-model has."""
+"""Weight of data from the previous revision, in batches. It is a good initial guess if only a label has changed, and is
+soon outweighed if the model has."""
 
 _Ran = tuple[int, int, float]
 """(rows in the batch, number of executions, mean seconds) since the previous sample."""
@@ -77,8 +77,9 @@ class Capacity:
         return self._with_more([(rows, each, seconds) for rows, seconds in prior.items()], self.seen)
 
     def of_revision(self, revision: str) -> Capacity:
-        """Return the capacity for a revision; data from another revision keeps a weight of at most `_OLD_REVISION`
-        batches.
+        """Return the capacity for a revision of the model.
+
+        If the stored data is from another revision, its weight is reduced to at most `_OLD_REVISION` batches.
         """
         if not revision or revision == self.revision:
             return self
