@@ -5,16 +5,16 @@ from __future__ import annotations
 from halcyon.scaling.frozen import immutable
 
 _SHARE = 0.99
-"""Share of the forecasts that, increased by the headroom, must not be exceeded by the load; as in a p99 objective. With
-0.97, a daily load (S5) has 0.10 and 0.19 % late requests at start times of 60 and 180 s. With 0.99 it has half of that.
-This costs 0.3 % more GPU time on average over all scenarios, and 7 to 11 % more in this one."""
+"""Share of forecasts that the load must not exceed once the headroom has been added, as in a p99 objective. With 0.97,
+a daily load (S5) has 0.10 and 0.19 % late requests at start times of 60 and 180 s. With 0.99 it has half of that. The
+cost is 0.3 % more GPU time on average over all scenarios, and 7 to 11 % more for the daily load."""
 _STEP = 0.005
 """Maximum change to the headroom for each forecast."""
 _INITIAL = 0.05
 """Initial headroom, equal to the effect of ten exceeded forecasts. It falls to 0 after 1,000 forecasts that hold. Twice
 this value costs 2 % more GPU time. docs/decisions/0022 shows where it prevents late requests and where it doesn't."""
 _MAX_SHARE = 0.5
-"""Maximum headroom, as a share of the rate. A higher one would keep capacity for the load's own peak twice."""
+"""Maximum headroom, as a share of the rate. With a higher one, capacity for the load's own peak would be kept twice."""
 _MIN_INTERVAL_SHARE = 0.25
 """Minimum interval between two stored forecasts, as a share of the lead. Forecasts closer together are nearly the same.
 """
@@ -28,9 +28,9 @@ _MAX_PERIOD_S = 900.0
 class Headroom:
     """Learnt headroom: the `_SHARE` quantile of (load / forecast - 1), for forecasts one start time ahead.
 
-    It is estimated by stochastic gradient descent. If the load exceeded the forecast, the headroom increases by `_STEP`
-    x `_SHARE`; otherwise it decreases by `_STEP` x (1 - `_SHARE`). So one surprise has the same effect however large it
-    is.
+    It is estimated by stochastic gradient descent. If the load exceeded the forecast with the headroom added, the
+    headroom increases by `_STEP` x `_SHARE`; otherwise it decreases by `_STEP` x (1 - `_SHARE`). So one surprise has
+    the same effect however large it is.
 
     When the load exceeds a forecast, the other pending forecasts are dropped. They were made before the surprise, and
     one step of the load would otherwise be counted four times.

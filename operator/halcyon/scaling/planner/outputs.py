@@ -21,9 +21,9 @@ from halcyon.scaling.planner.scale_to_zero import IdleTimeout
 
 PartName = Literal["rate", "trend", "season", "spike", "queueDepth", "gpuUtilization", "backlog"]
 LimitName = Literal["min", "max", "hold", "veto", "unknown", "learning", "idle"]
-"""Names of the limits. min, max: minReplicas, maxReplicas or a schedule. hold: more replicas were needed a while ago.
-veto: the GPUs are too busy for fewer replicas. unknown: the reading is implausible. learning: too little is known yet.
-idle: there are no requests, so the model can be scaled to zero."""
+"""Names of the limits. min, max: minReplicas and maxReplicas, or those of an open schedule. hold: more replicas were
+needed a while ago. veto: the GPUs are too busy for fewer replicas. unknown: the reading is implausible. learning: too
+little is known yet. idle: there are no requests, so the model can be scaled to zero."""
 
 
 @immutable(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class PlanLimit:
 
 @immutable(frozen=True, slots=True)
 class Sentence:
-    """Values from which a plan's sentence is formatted when it is read."""
+    """Values from which the sentence about a plan is formatted when it is read."""
 
     count: int
     parts: tuple[PlanPart, ...]
@@ -107,7 +107,10 @@ class PlannerMemory:
         still: StuckCounter | None = None,
         refusals: RejectionBound | None = None,
     ) -> PlannerMemory:
-        """Replace parts of the memory. Five times as fast as `dataclasses.replace`, which looks up every field by name."""
+        """Return the memory with some parts replaced.
+
+        This is five times as fast as `dataclasses.replace`, which looks up every field by name.
+        """
         return PlannerMemory(
             self.arrivals if arrivals is None else arrivals,
             self.capacity if capacity is None else capacity,
@@ -137,7 +140,7 @@ class Plan:
     memory: PlannerMemory
 
     def sentence(self) -> Sentence:
-        """Return the values for the plan's sentence, without the planner's memory, so that the memory can be freed."""
+        """Return the values for the plan's sentence, without a reference to the planner's memory."""
         return Sentence(self.count, self.parts, self.winner, self.limits)
 
     def describe(self) -> str:

@@ -32,8 +32,8 @@ _BAND_SIGMAS = 3.0
 With 2 for the rate, constant loads reversed the direction of scaling about four times as often (0.3 times an hour, with
 noise and without). That saved 3 % GPU time for constant loads, and 0.2 % in the table of scenarios."""
 _AHEAD_S = 5.0
-"""Seconds added to the start time when pods are requested for a load whose time is known. They cover the time that a
-decision takes, and a slow start."""
+"""Seconds added to the start time when pods are requested for a recurring load. They cover the time that a decision
+takes, and a slow start."""
 
 
 @immutable(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Situation:
     """Planner's memory, already updated with this reading."""
     replica: Replica
     rate: float
-    """Requests per second now."""
+    """Present arrival rate in requests per second."""
     rising: float | None
     """Requests per second expected one start time from now if the load keeps rising; None if it does not rise."""
     headroom: Headroom
@@ -195,11 +195,12 @@ def certain_need(at: Situation, parts: Sequence[PlanPart]) -> int:
 
 
 def need_beyond_noise(at: Situation, need: int) -> int:
-    """Return the replicas below which scaling down could be wrong by chance: `need`, or more up to those held.
+    """Return the replicas needed, allowing for a rate or a dispersion that is underestimated by chance.
 
-    The rate and its dispersion are raised by `_BAND_SIGMAS` standard errors, and the replicas for these values are
-    kept. Scale-down thus begins only at a load from which noise alone would not cause a scale-up. Without this band, a
-    load between two numbers of replicas would switch between them forever.
+    The result is `need`, or more, but never above the replicas that are held. The rate and its dispersion are raised by
+    `_BAND_SIGMAS` standard errors, and the replicas for these values are kept. Scale-down thus begins only at a load
+    from which noise alone would not cause a scale-up. Without this band, a load between two numbers of replicas would
+    switch between them forever.
     """
     held = at.memory.hold.held
     if held is None or need >= held:

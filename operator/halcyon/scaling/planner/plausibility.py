@@ -10,11 +10,11 @@ from halcyon.scaling.planner.reading import Reading
 MAX_AGE_S = 10.0
 """Maximum age of the newest sample in seconds. Agents report at least every 5 s."""
 _MAX_FACTOR = 1000.0
-"""Implausibly high load, as a multiple of what the maximum replicas can serve in a minute. A value beyond it is a
-measurement fault."""
+"""Implausibly high load, as a multiple of the requests that the allowed replicas can serve in a minute. A higher value
+is a measurement fault."""
 _MAX_EXPECTED_ARRIVALS = 10.0
-"""Number of requests that should have arrived, at the known rate, since a counter last changed. From this number on,
-the counter is considered stuck: by chance alone it would stay unchanged with probability e^-10."""
+"""Number of requests expected, at the known rate, since a counter last changed. From this number on, the counter is
+considered stuck: by chance alone it would stay unchanged with probability e^-10."""
 
 
 @immutable(frozen=True, slots=True)
@@ -69,5 +69,5 @@ def implausibility(
         # If no pod is ready, the queue can't change, so unchanged signals after a burst are no fault.
         and any(pod.phase == "ready" for pod in reading.pods)
     ):
-        return f"no signal has moved for {span:.0f} s, with {reading.inflight:.0f} requests in the system: it is frozen"
+        return f"no signal has changed for {span:.0f} s, although {reading.inflight:.0f} requests are in the system"
     return None

@@ -41,9 +41,9 @@ class Reading:
     arrived: float | None = None
     """Counter of the requests that reached the balancers, including those that they rejected."""
     waiting: float | None = None
-    """Requests queued at this time, in the balancers and in Triton."""
+    """Number of requests queued at this time, in the balancers and in Triton."""
     inflight: float | None = None
-    """Requests in the system at this time, both queued and in progress."""
+    """Number of requests in the system at this time, both queued and in progress."""
     gpu: float | None = None
     """GPU utilisation in percent, summed over ready pods."""
     batches: Mapping[int, tuple[int, float]] | None = None
@@ -75,14 +75,14 @@ class Objectives:
     low: int
     high: int
     max_batch: int = 1
-    """Rows of the largest batch."""
+    """Number of rows in the largest batch."""
     instances: int = 1
-    """Instances of the model in one replica."""
+    """Number of instances of the model in one replica."""
     latency_s: float | None = None
     """Maximum seconds from arrival to response, met by all but `LATE_SHARE` of the requests. If None, `utilization`
     determines the replicas."""
     utilization: float = 0.8
-    """Share of a replica's peak rate to use if there is no latency objective."""
+    """Share (0 to 1) of a replica's peak rate to plan with if there is no latency objective."""
     queue_depth: float | None = None
     """Maximum queued requests per replica in steady state; None if the user set no such target."""
     gpu_utilization: float | None = None
@@ -93,7 +93,7 @@ class Objectives:
     """Maximum queued requests, summed over all balancers. Requests beyond it are rejected, so they can't become
     backlog."""
     idle_after_s: float | None = None
-    """If `low` is 0: seconds without a request before the model scales to zero."""
+    """Seconds without a request before the model scales to zero, if `low` is 0; None if it never does."""
     start_s: float = 60.0
     """Start time of a pod in seconds, used until one has been measured."""
     windows: tuple[OpenWindow, ...] = field(default=())

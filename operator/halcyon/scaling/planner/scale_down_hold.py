@@ -23,14 +23,16 @@ from dataclasses import replace
 from halcyon.scaling.frozen import immutable
 
 MIN_HOLD_S = 60.0
-"""Minimum hold in seconds for replicas needed for the rate. The rate itself falls with the mean of the last minute."""
+"""Minimum hold in seconds for replicas needed for the load. It is one minute because a falling rate follows the mean of
+the last minute."""
 MAX_FIRST_HOLD_S = 180.0
-"""Maximum hold in seconds while no hold has been learnt. Most loads that are burstier have shown their gaps by then."""
+"""Maximum hold in seconds until a hold is learnt. By then, loads that are burstier have mostly shown how long their
+gaps are."""
 MAX_HOLD_S = 1800.0
 """Maximum learnt hold in seconds, unless a start takes longer."""
 
 REGRET = 4.0
-"""Time after a release within which a rise means that the release is regretted, as a multiple of the hold."""
+"""Longest time between a release and the next rise at which the release is regretted, as a multiple of the hold."""
 
 
 @immutable(frozen=True, slots=True)

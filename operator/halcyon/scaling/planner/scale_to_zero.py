@@ -16,13 +16,13 @@ from halcyon.scaling.planner.forecast.arrival_rate import ArrivalRate
 from halcyon.scaling.planner.reading import Objectives, Reading
 
 MAX_TIMEOUT_S = 1800.0
-"""Maximum learnt timeout in seconds, the same as `scale_down_hold.MAX_HOLD_S` and for the same reason. A longer
+"""Maximum learnt timeout in seconds, the same as that of learnt holds (`scale_down_hold.MAX_HOLD_S`). A longer
 `idleAfter` is not shortened."""
 _ENOUGH = 1.5
 """Factor by which the new timeout exceeds the one that would have been enough. People and timers return after similar
 intervals, but not exactly the same."""
 _CHEAP = 4.0
-"""Ratio of saved GPU time to that of the start above which the timeout is halved."""
+"""Ratio of the GPU time saved to the GPU time of the start, above which the timeout is halved."""
 
 
 @immutable(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class IdleTimeout:
     left: tuple[float, int] | None = None
     """Time of the last scale to zero, and the number of replicas before it."""
     back: tuple[float, int] | None = None
-    """Time of the first scale-up after it, and the highest number of replicas since then."""
+    """Time of the first scale-up after that scale to zero, and the highest number of replicas since then."""
 
     def wait_s(self, idle_after_s: float) -> float:
         """Return the seconds without a request before the model scales to zero."""

@@ -31,7 +31,8 @@ from halcyon.scaling.planner.scale_down_hold import ScaleDownHold
 VERSION = 1
 """Version of the format; any other version is rejected."""
 MAX_BYTES = 40 * 1024
-"""Maximum size in bytes as compact JSON. A Kubernetes object can hold 1 MiB, but a request with it must stay fast."""
+"""Maximum size in bytes as compact JSON. A Kubernetes object can hold 1 MiB, but requests that contain this one must
+stay fast."""
 MAX_SAMPLES = 128
 """Maximum number of fine samples of the arrivals that are stored. At one sample per second, there are 71."""
 MAX_NEEDS = 64
@@ -111,9 +112,10 @@ def unpacked(document: object) -> Restored:
 
 
 def resumed(memory: PlannerMemory) -> PlannerMemory:
-    """Return the memory for a process whose counters restarted, such as the next leader's.
+    """Return the memory for a process whose counters have restarted, such as the next leader.
 
-    The batch counters read last belong to the former series: a difference between the two would not be the time of any batch.
+    The stored batch counters are dropped because they belong to the previous process. Their difference from new
+    counters would not be the time of any batch.
     """
     return replace(memory, capacity=replace(memory.capacity, seen=()))
 

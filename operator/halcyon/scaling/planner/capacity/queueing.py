@@ -60,7 +60,7 @@ class Replica:
     """Maximum requests per second, reached with full batches."""
 
     def __post_init__(self) -> None:
-        """Compute values that each decision uses several times."""
+        """Compute `batch_s` and `peak_rps` once, because each decision reads them several times."""
         batch_s = self.line.seconds(self.max_batch)
         object.__setattr__(self, "batch_s", batch_s)
         object.__setattr__(self, "peak_rps", self.instances * self.max_batch / batch_s)

@@ -22,31 +22,32 @@ _LONG_S = 60.0
 """Length in seconds of the shortest window that can lower the rate. Autoscalers usually use this length (KPA, Cortex).
 """
 _CALM_S = (900.0, 480.0, 240.0, 120.0)
-"""Lengths, in seconds, of the longer windows. Their mean is the rate of a constant load. Samples are kept for the
-longest of them."""
+"""Lengths, in seconds, of the longer windows. The rate of a constant load is the mean over these windows. Samples are
+kept for the longest of them."""
 _AGREE_SIGMAS = 2.0
-"""Deviation, in standard errors of a window's mean, up to which the window agrees with longer ones (95 % confidence).
-With 1.5 to 3, the table of scenarios is the same."""
+"""Maximum deviation, in standard errors of a window's mean, at which the window agrees with longer ones (95 %
+confidence). Values from 1.5 to 3 give the same results in the table of scenarios."""
 _SIGMAS = 5.0
 """Number of standard errors by which the rate in a shorter window must exceed the mean of longer windows to replace it.
 The number must be high because six windows are tested every second. With 20 % noise in each second, 3.5 standard errors
 (once in 4,300 samples) gave a false step every few hours. A step that needs another replica reaches 5 within seconds.
 """
 _SURE_SIGMAS = 2.0
-"""Number of standard errors by which the rate is reduced, in the first seconds, before replicas are added for it (95 %
-confidence). With one, one start in six is wrong."""
+"""Number of standard errors that are subtracted from the rate in the first seconds, before replicas are added for it
+(95 % confidence). With one standard error, one pod start in six would be wrong."""
 _UNKNOWN_NOISE = 0.2
 """Standard deviation of the arrivals in one second, as a share of their mean, that is assumed until the noise is known.
-Without it, a few similar seconds in a row at a high rate made noise look like a step. At low rates, Poisson noise is as
-large anyway. With 0.25, steps in the first half minute are detected later."""
+Without this assumption, a few similar seconds in a row at a high rate made noise look like a step. At low rates,
+Poisson noise is as large anyway. With 0.25, steps in the first half minute are detected later."""
 _LIKELY = 1.65
-"""Confidence at which forecasts are compared with the load, in standard errors (95 %). One comparison changes little.
-"""
+"""Confidence at which the load must exceed a forecast for the forecast to be wrong, in standard errors (95 %). It can
+be this low because one comparison changes little."""
 _FINE_S = _LONG_S + 10.0
 """Maximum age of fine samples in seconds. It is longer than the long window, so that a lost report does not shorten
 that window."""
 _COARSE_S = 900.0
-"""Maximum age of coarse samples in seconds: four times the start time of the slowest usual pod, as its trend needs."""
+"""Maximum age of coarse samples in seconds. The trend needs samples over four times the start time, and this is enough
+for the slowest usual pod."""
 _COARSE_INTERVAL_S = 5.0
 """Interval of coarse samples in seconds: the first sample after each whole multiple is kept. No agent is silent for
 longer than this.
@@ -64,8 +65,8 @@ _BEFORE_SIGMAS = 3.0
 """Minimum rise of a line through all blocks but the last, in standard errors. A step that has just begun is only in the
 last block, so it does not pass this test."""
 _ENDS_SIGMAS = 2.0
-"""Minimum difference of the last and first block, in standard errors, for a span to be tested further. Only one proven
-rise in 2,500 has less."""
+"""Minimum difference of the last and first block, in standard errors, for a span to be tested further. The difference
+is smaller in only one of 2,500 proven rises."""
 _STEP_BLOCKS = 3
 """Minimum number of blocks that are tested for a step."""
 _TREND_SPANS = (0.25, 0.5, 1.0, 2.0, 4.0)
@@ -87,16 +88,16 @@ class ArrivalRate:
     times: tuple[float, ...] = ()
     """Times of the fine samples, ascending."""
     counts: tuple[float, ...] = ()
-    """Values of the counter at these times, continued over restarts."""
+    """Values of the arrival counter at `times`, continued over restarts of the counting process."""
     coarse_times: tuple[float, ...] = ()
     coarse_counts: tuple[float, ...] = ()
     raw: float | None = None
-    """Last value of the counter as reported."""
+    """Last value of the arrival counter as reported, without being continued over restarts."""
     spread: Dispersion = field(default_factory=Dispersion)
     last_at: float | None = None
     """Time of the last sample that contained a request; None if none did."""
     since: float | None = None
-    """Time of the first sample."""
+    """Time of the first sample; None before it."""
     _rate: float | None = field(default=math.nan, init=False, repr=False, compare=False)
     """Cached result of `rate`; NaN before the first call. Each decision reads it three times."""
     _begins: tuple[tuple[float, float], ...] | None = field(default=None, init=False, repr=False, compare=False)
@@ -224,7 +225,10 @@ class ArrivalRate:
         return rate
 
     def _since_long(self) -> tuple[tuple[float, float], ...]:
-        """Return (time, counter) at the start of each window in `_CALM_S`, or of the oldest coarse sample."""
+        """Return (time, counter) at the start of each window in `_CALM_S`.
+
+        For a window that is longer than the samples, these are the values of the oldest coarse sample.
+        """
         if self._begins is None:
             times, counts = self.coarse_times, self.coarse_counts
             indexes = (max(bisect_right(times, times[-1] - window) - 1, 0) for window in _CALM_S)

@@ -26,16 +26,16 @@ _FIRST = 31
 """Number of differences between blocks from which the first estimate, a median, is computed. With blocks of one second
 they take half a minute. The error of the estimate is then 50 %, and 25 % one minute later."""
 _MEDIAN_WORTH = 12
-"""Weight of this median, as a number of differences, when later differences are averaged with it. Its relative standard
-error of 0.37 (for 31 differences) is that of a mean of this many."""
+"""Weight of the first estimate (a median), as a number of differences, when later differences are averaged with it. The
+relative standard error of the median of 31 differences is 0.37, which is that of a mean of this many."""
 _MIN_QUIET_S = 10.0
 """Minimum pause in seconds after which new arrivals count as a step and not as noise. It is twice the longest interval
 between reports of an agent."""
 _MIN_QUIET_BLOCKS = 3
-"""Minimum pause in blocks, which must be met as well. If the objective is minutes, blocks are long and one may be empty
-by chance."""
+"""Minimum pause in blocks, required in addition to `_MIN_QUIET_S`. If the latency objective is minutes, blocks are
+long, and one may be empty by chance."""
 _EDGE = 2
-"""Number of differences that a step affects. It is two because a step occurs within a block."""
+"""Number of differences between blocks that one step affects: two, because a step occurs within a block."""
 _NEAR = 1.2
 """Maximum ratio of `doubt` to `value` at which `value` counts as learnt. With 1.05 and with 1.5, the planned replicas
 are the same."""
@@ -45,7 +45,7 @@ _MEDIAN = 0.455
 
 @immutable(frozen=True, slots=True)
 class Dispersion:
-    """Estimates of the dispersion, and the block that is being counted."""
+    """Estimates of the dispersion, and the counts of the last closed block and the open one."""
 
     value: float = 1.0
     """Estimate over some minutes; at least 1."""
@@ -59,14 +59,14 @@ class Dispersion:
     The differences of a step after a pause are left out. Short loads with pauses consist mostly of steps, so the median
     would otherwise be that of the steps."""
     first: tuple[float, ...] = ()
-    """First normalised squared differences between blocks, in order and at most `_FIRST`. Pairs of empty blocks are
-    left out."""
+    """First squared differences between neighbouring blocks, normalised, in order and at most `_FIRST`. Pairs of empty
+    blocks are left out."""
     later: int = 0
-    """Number of differences after those in `first`."""
+    """Number of differences between blocks that came after those in `first`."""
     begin: float | None = None
     """Time when the block that is being counted began."""
     count: float = 0.0
-    """Counter of arrivals at the start of this block."""
+    """Value of the arrival counter at the start of the block that is being counted."""
     before: float | None = None
     """Number of arrivals in the previous block; None if there was none."""
     before_s: float = 0.0

@@ -31,8 +31,8 @@ FALL_S = 60.0
 """Time constant of the base in seconds while it falls. It is shorter, because a load that has ended is no base for the
 next one."""
 FAST_S = 10.0
-"""Time constant, in seconds, of the count over which spikes are detected that are too small to be proven by one sample.
-"""
+"""Time constant, in seconds, of the weighted count of requests that detects spikes too small to be proven by one
+sample."""
 MIN_LEARN_S = 60.0
 """Minimum seconds over which the base must be averaged before spikes are detected."""
 RISE = 2.0
@@ -67,8 +67,8 @@ were missed."""
 AGREE_S = 15.0
 """Difference in seconds up to which intervals agree, however short they are."""
 MAX_AGREE_S = 600.0
-"""Maximum difference in seconds of two intervals that agree, however long they are. Pods that start ten minutes early
-are unused for 15 minutes."""
+"""Maximum difference in seconds of two intervals that agree, however long they are. A spike predicted ten minutes too
+early costs 15 minutes of unused pods."""
 MIN_MARGIN_S = 8.0
 """Minimum margin in seconds before and after the time when a spike is due. Detecting a spike takes a few seconds, and
 jobs start a few seconds apart."""
@@ -79,15 +79,15 @@ ALIKE = 1.25
 one is predicted, so no pods are held for it. Bursts that only come at similar intervals are no series: in a production
 trace, their lengths differ twofold."""
 FIRST_MARGIN = 0.02
-"""Margin of a bet that is based on one interval, as a share of the interval. The jitter of the intervals is not known
-then."""
+"""Margin of a bet that is based on only one interval, as a share of the interval. The jitter of the intervals is then
+unknown."""
 MAX_FIRST_MARGIN_S = 60.0
 """Maximum margin of a bet that is based on one interval, in seconds."""
 
 
 @immutable(frozen=True, slots=True)
 class Spike:
-    """A spike that has ended."""
+    """Spike that has ended."""
 
     onset: float
     length_s: float
@@ -117,7 +117,7 @@ class Expected:
     """Rate that is expected in a time span because of a predicted spike."""
 
     rate: float
-    """Requests per second."""
+    """Expected rate in requests per second."""
     begin: float
     """Earliest time of the onset. For a spike that has already begun, the time of its onset."""
     end: float
@@ -132,7 +132,7 @@ class SpikeMemory:
 
     at: float = -math.inf
     base: float = 0.0
-    """Requests per second."""
+    """Slow average of the rate outside spikes, in requests per second."""
     learnt_s: float = 0.0
     burstiness: float = 1.0
     """Variance of the counts over their mean, at least 1; 1 is that of Poisson arrivals."""
@@ -150,7 +150,7 @@ class SpikeMemory:
     """Past spikes, oldest first; at most `MAX_SPIKES`."""
     bet: Bet | None = None
     wrong_at: float | None = None
-    """Time when a bet was last wrong."""
+    """Time when a bet last turned out to be wrong; None if none has."""
 
     def observed(self, at: float, rate: float) -> SpikeMemory:
         """Return the state updated with `rate`, the mean arrival rate since the last call, in requests per second.
@@ -293,7 +293,7 @@ def _is_row(memory: SpikeMemory) -> bool:
 def _begun(memory: SpikeMemory, at: float, rate: float, count: float, seconds: float) -> SpikeMemory:
     """Return the state at the onset of a spike.
 
-    The bet is kept if the spike is on time. It is wrong if the spike comes long before.
+    The bet is kept if the spike begins when it was due. It is wrong if the spike begins long before.
     """
     onset = max(memory.at, at - FAST_S)
     bet, wrong_at = memory.bet, memory.wrong_at
@@ -365,7 +365,7 @@ def _within(memory: SpikeMemory, onset: float, at: float, rate: float, *, count:
 
 
 def _resumed(memory: SpikeMemory, at: float) -> SpikeMemory:
-    """Return the state after unobserved time: the present spike is dropped, and a bet that was due is moved."""
+    """Return the state after unobserved time: the present spike is dropped, and a bet that was due is moved on."""
     bet = memory.bet
     if bet is not None and bet.due - bet.margin_s <= at:
         missed = math.floor((at - bet.due + bet.margin_s) / bet.period_s) + 1

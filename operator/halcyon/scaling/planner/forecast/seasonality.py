@@ -60,11 +60,11 @@ HOUR = 12
 """Number of bins in the hour whose median is the third forecast without a season. If more bins than this were
 unobserved, the models are updated only for the last ones."""
 TRUST = 0.1
-"""Share of the mean rate that is added to both rates in this comparison. It keeps a few requests at night from counting
-as a new level."""
+"""Share of the mean rate that is added to the present and to the usual rate before they are compared. It keeps a few
+requests at night from counting as a new level."""
 MAX_LEVEL = 4.0
-"""Maximum ratio of the present rate to the usual one by which a forecast is scaled. Above it, the present rate is
-sufficient. There is no minimum: in an outage or on a holiday, a season scaled to 5 % raises nothing."""
+"""Maximum factor by which a forecast is scaled: the ratio of the present rate to the usual one. Above it, the present
+rate is sufficient. There is no minimum: in an outage or on a holiday, a season scaled to 5 % raises nothing."""
 ALPHA = 0.2
 """Smoothing factor for the Holt-Winters level, which averages over five bins. It is also used for the smoothed mean
 that a model's error is compared with."""
@@ -79,14 +79,14 @@ CLIP = 4.0
 """Maximum size of an innovation (forecast error), as a multiple of the mean absolute innovation. Larger ones are
 reduced to it, so that a burst is not learnt as part of the season."""
 FADE = math.exp(-1 / DAY)
-"""Factor per bin by which older errors lose weight in the scores. In one day, their weight falls to 1/e. So the scores
-cover about the last 24 h, and the single errors need not be stored."""
+"""Factor by which the weight of older errors in the scores falls with each bin. After one day it has fallen to 1/e. So
+the scores cover about the last 24 h, and single errors need not be stored."""
 JUDGED = (1 - math.exp(-1)) * (DAY - 1)
-"""Minimum weight of a score before its model is used. It is reached after one whole day, so every hour of a day is
-included."""
+"""Minimum weight of a model's score for the model to be used. It is reached after one whole day, so every hour of a day
+is included."""
 MARGIN = 0.9
-"""Maximum error of a model that is used, as a share of that of the best forecast without a season (mean absolute
-errors). A difference of 10 % excludes luck: in 21 synthetic runs of ten days without a season, no model was used."""
+"""Maximum mean absolute error of a model that is used, as a share of the error of the best forecast without a season. A
+difference of 10 % excludes luck: in 21 synthetic runs of ten days without a season, no model was used."""
 
 SOURCES: tuple[Source, ...] = ("day", "week", "holt-winters")
 
@@ -106,7 +106,7 @@ without a season. None if no model is used."""
 _UNCHOSEN: tuple[Choice, ...] = (None,) * AHEAD
 """Value of `Fit.choices` while no model is used, for example during the first day."""
 _UNSCORED: Score = (0.0, 0.0, 0.0, 0.0, 0.0)
-"""Score of a model that has not been compared yet."""
+"""Score of a model none of whose forecasts has been compared with a bin."""
 _USUAL = NEAR + AHEAD
 """Number of bins for which usual rates are kept: the last `NEAR` and the next `AHEAD`."""
 
@@ -116,7 +116,7 @@ class Forecast:
     """Forecast of the highest mean rate of any bin in a time span, with the error of such forecasts."""
 
     rate: float
-    """Requests per second."""
+    """Forecast rate in requests per second."""
     source: Source
     error: float
     """Mean absolute error of this model at this lead over about the last 24 h, in requests per second."""
@@ -158,7 +158,7 @@ class Fit:
     scores: tuple[Score, ...] = (_UNSCORED,) * (len(SOURCES) * AHEAD)
     """Scores of the models, ordered by source and then by lead."""
     choices: tuple[Choice, ...] = _UNCHOSEN
-    """Model used for each lead; None if no model is good enough."""
+    """Model used for each lead; None for a lead at which no model is good enough."""
 
 
 @immutable(frozen=True, slots=True)

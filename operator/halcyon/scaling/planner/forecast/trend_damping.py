@@ -1,8 +1,8 @@
 """Trend damping: the share of a forecast rise to plan with, learnt from earlier rises of the same load.
 
-The rise alone does not show whether it will continue: a wave rises as steeply as a ramp before it turns. Earlier
-forecasts do. Each one is compared with the actual rate once its time has come, and the share of the forecast rise that
-occurred is averaged.
+The rise alone does not show whether it will continue, because a wave rises as steeply as a ramp before it turns.
+Earlier forecasts show it better. Each one is compared with the actual rate once its time has come. The learnt share is
+an average of how much of each forecast rise occurred.
 """
 
 from __future__ import annotations
