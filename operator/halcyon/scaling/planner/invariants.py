@@ -61,7 +61,8 @@ def _unsound_capacity(part: Capacity) -> str | None:
     if min(sums) < 0 or (part.weight > 0) != (part.rows > 0) or (part.weight > 0 and part.seconds <= 0):
         return f"sums over batches are {sums}; all must be above 0, or all 0"
     if part.line is not None and (min(part.line.t0_s, part.line.row_s) < 0 or part.line.t0_s + part.line.row_s <= 0):
-        return f"a batch of one row takes {part.line.t0_s + part.line.row_s:g} s; its two parts must be 0 or more, and not both 0"
+        t0_s, row_s = part.line.t0_s, part.line.row_s
+        return f"the service line is {t0_s:g} s + {row_s:g} s per row; neither can be below 0, nor both 0"
     if any(min(rows, count, seconds) < 0 for rows, count, seconds in part.seen):
         return "a batch counter is below 0"
     return None

@@ -35,9 +35,9 @@ _OUTLIER = 5.0
 """Minimum ratio of a single batch's time to that predicted by the service line for the batch to be ignored. The usual
 causes are a pause and another choice of GPU kernel."""
 _FIRST_BATCHES = 20.0
-"""Divisor for the weight of a pod's first report of a batch size. It includes the first execution of that size, which
-takes 3 to 300 times as long as others on a GPU. With this divisor, the error from all first executions of a model is 10
-% after 100 batches, however many of them there were."""
+"""Divisor for the weight of a pod's first report of a batch size. That report includes the first execution of the size,
+which takes 3 to 300 times as long as later ones on a GPU. With this divisor, the error from all first executions of a
+model is 10 % after 100 batches, however many first executions there were."""
 _OLD_REVISION = 20.0
 """Weight of data from the previous revision, in batches. This data is a good initial guess if only a label has changed.
 If the model has changed, new batches soon outweigh it."""

@@ -52,9 +52,9 @@ class Dispersion:
     noise: float = _UNSEEN
     """Quick estimate of the dispersion, used until `value` is learnt.
 
-    First it is the median of the first differences between blocks, which one burst does not change. Then later
-    differences are averaged with it, until it has the same weight as `value`. If the load starts with empty blocks, the
-    noise is taken to be Poisson, and what follows counts as a step.
+    First it is the median of the first differences between blocks, which one burst does not change. Later differences
+    are then averaged with it, each with less weight than the one before, until their weight is the same as in `value`.
+    If the load starts with empty blocks, the noise is taken to be Poisson, and what follows counts as a step.
 
     The differences of a step after a pause are left out. Short loads with pauses consist mostly of steps, so the median
     would otherwise be that of the steps."""

@@ -97,8 +97,8 @@ BASELINES = 3
 """Number of forecasts without a season: the last bin, the smoothed mean, and the median of the last hour. The median is
 included for bursty loads, where it has a smaller error than any mean."""
 Score = tuple[float, float, float, float, float]
-"""Sums in which older bins have less weight: the weight, the absolute errors of the model, and those of each forecast
-without a season."""
+"""Sums over bins, with less weight for older ones: the weights, the absolute errors of the model, and those of each
+forecast without a season."""
 Choice = tuple[float, int, float, float] | None
 """Model used for one lead: forecast rate, index in `SOURCES`, its mean absolute error, and that of the best forecast
 without a season. None if no model is used."""
