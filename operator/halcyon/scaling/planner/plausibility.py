@@ -69,5 +69,5 @@ def implausibility(
         # If no pod is ready, the queue can't change, so unchanged signals after a burst are no fault.
         and any(pod.phase == "ready" for pod in reading.pods)
     ):
-        return f"no signal has changed for {span:.0f} s, although {reading.inflight:.0f} requests are in the system"
+        return f"signals are frozen: none has changed for {span:.0f} s, although {reading.inflight:.0f} requests are in the system"
     return None
