@@ -87,8 +87,10 @@ def grpc_route(subject: Subject, spec: Spec, gateway: Gateway, entry: Entry, sha
 
 def _longest_ms(spec: Spec) -> int:
     """Return the maximum duration of a request: in a server, plus in a balancer's queue if there is one."""
-    timeout_ms = max(duration_us(spec.traffic.response_timeout) // 1000, 1)
-    return timeout_ms if routing_mode.is_direct(spec) else 2 * timeout_ms
+    traffic = spec.traffic
+    longest_us = duration_us(traffic.response_timeout)
+    longest_us += 0 if routing_mode.is_direct(spec) else duration_us(traffic.queue_timeout)
+    return max(longest_us // 1000, 1)
 
 
 def _duration(whole_ms: int) -> str:

@@ -1,5 +1,5 @@
-"""The planner: the replicas a model needs, from its arrival rate, its backlog and the measured behaviour of its pods.
+"""The planner: how many replicas a model needs, from its arrival rate, its backlog and measurements of its pods.
 
-This package holds `plan` and the pure parts it consists of. Out of scope: the HPA's rules (`scaling.hpa`), collecting signals
-(`signals`), writing the replicas (`control`).
+This package holds the function `plan` and the pure functions and classes that it uses. Out of scope: the HPA's rules
+(`scaling.hpa`), collecting signals (`signals`), writing the replicas (`control`).
 """

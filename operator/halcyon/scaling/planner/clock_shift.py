@@ -1,4 +1,8 @@
-"""Shift of all times in a memory after the clock was set, so that the step looks like neither silence nor a flood."""
+"""Correction of the planner's memory after the system clock was set.
+
+All stored times are shifted by the clock's step. Otherwise the step would look like a time without requests, or like a
+flood of them.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,10 @@ from halcyon.scaling.planner.scale_down_hold import ScaleDownHold
 
 
 def shifted(memory: PlannerMemory, by_s: float) -> PlannerMemory:
-    """Return the memory with all times moved by `by_s` seconds. Seasons and spikes handle clock changes themselves."""
+    """Return the memory with its times moved by `by_s` seconds, except those of seasons and spikes.
+
+    Seasons and spikes handle clock changes themselves.
+    """
 
     def at(time: float | None) -> float | None:
         return None if time is None else time + by_s

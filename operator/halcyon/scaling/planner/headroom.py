@@ -1,43 +1,47 @@
-"""Headroom: how far the load exceeds its forecasts, learnt from the model's own past."""
+"""Headroom: the share by which the load exceeds its forecasts, learnt from the model's own load."""
 
 from __future__ import annotations
 
 from halcyon.scaling.frozen import immutable
 
 _SHARE = 0.99
-"""Share of forecasts that must hold with the headroom, as in a p99 objective. With 0.97, a daily load (S5) has 0.10 and 0.19 %
-late requests at start times of 60 and 180 s. With 0.99 it has half of that, for 0.3 % more GPU time on average over all
-scenarios (and 7 to 11 % more in this one)."""
+"""Share of forecasts that the load must not exceed once the headroom has been added, as in a p99 objective. With 0.97,
+a daily load (S5) has 0.10 and 0.19 % late requests at start times of 60 and 180 s. With 0.99 it has half of that. The
+cost is 0.3 % more GPU time on average over all scenarios, and 7 to 11 % more for the daily load."""
 _STEP = 0.005
-"""Maximum change of the headroom by one forecast."""
+"""Maximum change to the headroom for each forecast."""
 _INITIAL = 0.05
-"""Initial headroom: the result of ten surprises. It is unlearnt after 1,000 calm forecasts. Twice this value costs 2 % more GPU
-time. docs/decisions/0022 shows where it prevents late requests and where not."""
+"""Initial headroom, equal to the effect of ten exceeded forecasts. It falls to 0 after 1,000 forecasts that hold. Twice
+this value costs 2 % more GPU time. docs/decisions/0022 shows where it prevents late requests and where it doesn't."""
 _MAX_SHARE = 0.5
-"""Maximum headroom. More would be a second copy of the load's own peak."""
+"""Maximum headroom, as a share of the rate. With a higher one, capacity for the load's own peak would be kept twice."""
 _MIN_INTERVAL_SHARE = 0.25
-"""Minimum time between two remembered forecasts, as a share of the lead. Closer forecasts are nearly the same."""
+"""Minimum interval between two stored forecasts, as a share of the lead. Forecasts closer together are nearly the same.
+"""
 _MIN_INTERVAL_S = 5.0
-"""Minimum time between two remembered forecasts, in seconds."""
+"""Minimum interval between two stored forecasts, in seconds."""
 _MAX_PERIOD_S = 900.0
-"""Maximum lead of a judged forecast. Longer start times are judged at this lead."""
+"""Maximum lead of a forecast in seconds. If starts take longer, this lead is used."""
 
 
 @immutable(frozen=True, slots=True)
 class Headroom:
-    """The `_SHARE` quantile of load over forecast, minus 1, one start time ahead.
+    """Learnt headroom: the `_SHARE` quantile of (load / forecast - 1), for forecasts one start time ahead.
 
-    It is tracked by stochastic gradient: up by `_STEP` x share if the load exceeded the forecast, else down by `_STEP` x (1 -
-    share). A single surprise thus counts once, however large. Forecasts made before a surprise are about a load that is past.
-    They are dropped, or one step would count four times.
+    It is estimated by stochastic gradient descent. If the load exceeded the forecast with the headroom added, the
+    headroom increases by `_STEP` x `_SHARE`; otherwise it decreases by `_STEP` x (1 - `_SHARE`). So one surprise has
+    the same effect however large it is.
+
+    When the load exceeds a forecast, the other pending forecasts are dropped. They were made before the surprise, and
+    one step of the load would otherwise be counted four times.
     """
 
     value: float = _INITIAL
     due: tuple[tuple[float, float], ...] = ()
-    """(time, rate forecast for it), ascending."""
+    """(time, forecast rate in requests per second) pairs, ascending by time."""
 
     def is_due(self, now: float, lead_s: float) -> bool:
-        """Return whether `with_forecast` has a forecast to judge or to remember."""
+        """Return whether `with_forecast` has a stored forecast to compare or a new one to store."""
         return not self.due or self.due[0][0] <= now or self._is_new(now, lead_s)
 
     def _is_new(self, now: float, lead_s: float) -> bool:
@@ -45,7 +49,10 @@ class Headroom:
         return not self.due or now + lead - self.due[-1][0] >= max(lead * _MIN_INTERVAL_SHARE, _MIN_INTERVAL_S)
 
     def with_forecast(self, now: float, rate: float, foreseen: float, lead_s: float) -> Headroom:
-        """Remember the forecast for now + lead_s, and judge those whose time has come by the present `rate`."""
+        """Store the forecast rate `foreseen` for now + lead_s, and compare forecasts whose time has come with `rate`.
+
+        `rate` is the present arrival rate. Both are in requests per second.
+        """
         value, due = self.value, self.due
         first = 0
         while first < len(due) and due[first][0] <= now:

@@ -1,6 +1,6 @@
-"""Invariants of the planner's memory: the conditions under which the planner can continue from a stored part.
+"""Invariants of the planner's memory: conditions that a stored part must meet before the planner continues from it.
 
-Out of scope: its types and form (`serialization`).
+Out of scope: the types and the format of the stored parts (`serialization`).
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from halcyon.scaling.planner.scale_down_hold import ScaleDownHold
 from halcyon.scaling.planner.scale_to_zero import MAX_TIMEOUT_S, IdleTimeout
 
 MAX_COUNT = 10**6
-"""Maximum plausible replicas in a memory; a larger number was not written by this planner."""
+"""Maximum plausible number of replicas in a stored memory. The planner never writes a larger number."""
 
 
 def broken_invariant(part: Any) -> str | None:
-    """Return why the planner can't continue from this part of a memory, or None if it can."""
+    """Return why the planner can't continue from this part of its memory, or None if it can."""
     checks: dict[type, Callable[[Any], str | None]] = {
         ArrivalRate: _unsound_arrivals,
         Capacity: _unsound_capacity,
@@ -43,11 +43,11 @@ def broken_invariant(part: Any) -> str | None:
 def _unsound_arrivals(part: ArrivalRate) -> str | None:
     for times, counts in ((part.times, part.counts), (part.coarse_times, part.coarse_counts)):
         if len(times) != len(counts):
-            return f"{len(times)} times and {len(counts)} counts"
+            return f"there are {len(times)} times but {len(counts)} counts"
         if any(b < a for a, b in pairwise(times)) or any(b < a for a, b in pairwise(counts)):
-            return "times or counts that don't ascend"
+            return "times or counts are not in ascending order"
     if bool(part.times) != bool(part.coarse_times):
-        return "only one of fine and coarse samples"
+        return "there are fine samples without coarse ones, or coarse ones without fine ones"
     spread = part.spread
     figures = (spread.value, spread.noise, spread.before or 0.0, spread.before_s, spread.quiet_s)
     if min(*figures, *spread.first, spread.later, spread.edge) < 0:
@@ -61,9 +61,10 @@ def _unsound_capacity(part: Capacity) -> str | None:
     if min(sums) < 0 or (part.weight > 0) != (part.rows > 0) or (part.weight > 0 and part.seconds <= 0):
         return f"sums over batches are {sums}; all must be above 0, or all 0"
     if part.line is not None and (min(part.line.t0_s, part.line.row_s) < 0 or part.line.t0_s + part.line.row_s <= 0):
-        return f"a batch of one takes {part.line.t0_s + part.line.row_s:g} s"
+        t0_s, row_s = part.line.t0_s, part.line.row_s
+        return f"the service line is {t0_s:g} s + {row_s:g} s per row; neither can be below 0, nor both 0"
     if any(min(rows, count, seconds) < 0 for rows, count, seconds in part.seen):
-        return "a counter below 0"
+        return "a batch counter is below 0"
     return None
 
 
@@ -71,12 +72,12 @@ def _unsound_hold(part: ScaleDownHold) -> str | None:
     needs = (*part.needs, *part.bare)
     counts = [*(count for _, count in needs), *(count for count in (part.held, part.bare_held) if count is not None)]
     if any(not 0 <= count <= MAX_COUNT for count in counts):
-        return f"a count that is not between 0 and {MAX_COUNT}"
+        return f"a number of replicas is not between 0 and {MAX_COUNT}"
     if (
         any(b < a for kept in (part.needs, part.bare) for (a, _), (b, _) in pairwise(kept))
         or min(part.patience_s or 0.0, part.min_s) < 0
     ):
-        return "times that don't ascend, or patience below 0"
+        return "times are not in ascending order, or patience is below 0"
     return None
 
 
@@ -90,20 +91,20 @@ def _unsound_damping(part: TrendDamping) -> str | None:
     if not 0 <= part.share <= 1 or any(b[0] < a[0] for a, b in pairwise(part.due)):
         return f"share is {part.share:g}, or forecasts are not in the order of their times"
     if any(foreseen <= base for _, base, foreseen in part.due):
-        return "a rise that falls"
+        return "a forecast rise is not above the rate at its start"
     return None
 
 
 def _unsound_zero(part: IdleTimeout) -> str | None:
     counts = [event[1] for event in (part.left, part.back) if event is not None]
     if not 0 <= part.patience_s <= 10 * MAX_TIMEOUT_S or any(not 0 < count <= MAX_COUNT for count in counts):
-        return f"patience is {part.patience_s:g} s, or a count is not between 1 and {MAX_COUNT}"
+        return f"patience is {part.patience_s:g} s, or a number of replicas is not between 1 and {MAX_COUNT}"
     return None
 
 
 def _unsound_refusals(part: RejectionBound) -> str | None:
     if min(part.counted or 0.0, part.waiting) < 0:
-        return f"{part.counted} were rejected while {part.waiting:g} waited; none can be below 0"
+        return f"{part.counted} requests were rejected while {part.waiting:g} waited; neither can be below 0"
     return None
 
 
@@ -111,7 +112,7 @@ def _unsound_spikes(part: SpikeMemory) -> str | None:
     if min(part.base, part.learnt_s, part.count, part.seconds, part.mass, part.square) < 0 or part.burstiness < 1:
         return "a rate, a time or a count is below 0, or burstiness below 1"
     if part.bet is not None and part.bet.period_s <= 0:
-        return f"a spike every {part.bet.period_s:g} s"
+        return f"the interval between spikes is {part.bet.period_s:g} s; it must be above 0"
     return None
 
 
@@ -121,5 +122,5 @@ def _unsound_history(part: History) -> str | None:
     if min((*weights, part.requests, part.seconds, fit.spread, fit.scale or 0.0, fit.calm or 0.0)) < 0:
         return "a rate, a time or an error is below 0"
     if not -1 <= part.open <= 2**40 or (part.open < 0 and part.bins):
-        return f"the open bin is number {part.open}"
+        return f"the open bin has the impossible number {part.open}"
     return None

@@ -1,4 +1,4 @@
-"""Conversion of a model's spec to the limits and objectives of the planner.
+"""Conversion of a model's spec to the planner's limits and objectives.
 
 Out of scope: the meaning of the fields (`reading.Objectives`), and when a schedule is open (`scaling.schedules`).
 """
@@ -15,13 +15,13 @@ from halcyon.scaling.schedules import CronSchedule, InForce
 UTILIZATION = 0.8
 """Share of a replica's peak rate to plan with if no latency objective is set."""
 DRAIN_S = 10.0
-"""Time within which a backlog should be drained: about as long as clients wait before they give up or retry."""
+"""Seconds within which a backlog should be cleared: about as long as clients wait before they give up or retry."""
 START_S = 60.0
-"""Start time of a pod until one was measured."""
+"""Start time of a pod in seconds, used until one has been measured."""
 
 
 class NoScalingError(ValueError):
-    """The spec has no `scaling`: only the user sets its replicas."""
+    """The spec has no `scaling`, so its replicas are set only by the user."""
 
 
 def objectives(
@@ -37,25 +37,26 @@ def objectives(
     windows: tuple[OpenWindow, ...] = (),
     batch_prior: Mapping[int, float] | None = None,
 ) -> Objectives:
-    """Return the limits and objectives in force.
+    """Return the limits and objectives in force for a model.
 
-    A target that the user left out is not replaced by a default: the rate decides, by latency or by utilisation. This includes
-    GPU utilisation, whose default in the policy Rules would ask for replicas by itself, because batches of one keep a GPU busy
-    at a fraction of its capacity. It can still veto a scale-down.
+    A target that the user left out gets no default. The replicas then follow from the arrival rate, with the latency
+    objective or the utilisation target. This also applies to GPU utilisation, which has a default in the policy Rules.
+    Batches of one keep a GPU busy at a fraction of its capacity, so that default alone would ask for too many replicas.
+    GPU utilisation can still prevent a scale-down.
 
     Args:
-        spec: with `scaling`.
+        spec: must have `scaling`.
         low: minimum replicas, instead of minReplicas.
-        latency_s: from arrival to response, instead of targets.latency.
-        utilization: share of a replica's peak rate to plan with if there is no latency objective; 0 to 1.
+        latency_s: maximum seconds from arrival to response, instead of targets.latency.
+        utilization: share (0 to 1) of a replica's peak rate to plan with if there is no latency objective.
         idle_after_s: if `low` is 0, seconds without a request before the model scales to zero; instead of idleTimeout.
-        drain_s: time in which a backlog is to be drained.
-        start_s: start time of a pod until one was measured.
-        largest_seen: rows of the largest batch that pods have run (`largest`). Used if the spec doesn't limit the batch size. A
-            value below the model's own limit asks for more replicas than needed, until load fills the batches. A value above it
-            would ask for too few.
-        windows: schedules that are open now (`windows`).
-        batch_prior: seconds by batch size, from the warm-up.
+        drain_s: seconds within which a backlog should be cleared.
+        start_s: start time of a pod in seconds, used until one has been measured.
+        largest_seen: rows in the largest batch that pods have executed (`largest`). Used if the spec doesn't limit the batch
+            size. If it is below the model's own limit, more replicas than needed are planned until load fills the batches. If
+            it were above that limit, too few would be planned.
+        windows: schedules that are open now (see `windows`).
+        batch_prior: seconds that a batch takes, by its number of rows, from the warm-up.
 
     Raises:
         NoScalingError: the spec has no `scaling`.
@@ -72,7 +73,7 @@ def objectives(
         low=scaling.min_replicas if low is None else low,
         high=scaling.max_replicas,
         max_batch=given or largest_seen or 1,
-        instances=(spec.runtime.instances_per_gpu or 1) * max(spec.runtime.gpus, 1),
+        instances=(spec.runtime.instances_per_gpu or 1) * max(spec.runtime.gpu.count, 1),
         latency_s=latency_s if latency_s is not None or latency is None else duration_s(latency),
         utilization=utilization,
         queue_depth=scaling.targets.queue_depth,
@@ -87,7 +88,7 @@ def objectives(
 
 
 def schedules(spec: Spec) -> tuple[CronSchedule, ...]:
-    """Return the spec's schedules, in the form of `scaling.schedules`."""
+    """Return the schedules in the spec, converted to `scaling.schedules`."""
     return tuple(
         CronSchedule(s.name, s.start, duration_s(s.duration), s.time_zone, low=s.min_replicas, high=s.max_replicas)
         for s in (spec.scaling.schedules if spec.scaling else None) or ()
@@ -95,10 +96,10 @@ def schedules(spec: Spec) -> tuple[CronSchedule, ...]:
 
 
 def windows(in_force: InForce) -> tuple[OpenWindow, ...]:
-    """Return the open schedules, in the planner's form; valid until `in_force.valid_until`."""
+    """Return the open schedules, converted for the planner. The result is valid until `in_force.valid_until`."""
     return tuple(OpenWindow(opening.name, opening.low, opening.high) for opening in in_force.open)
 
 
 def largest(batches: Mapping[int, tuple[int, float]] | None) -> int | None:
-    """Return the rows of the largest batch in a reading; None if none has run."""
+    """Return the number of rows in the largest batch executed; None if no batch was."""
     return max((rows for rows, (count, _) in (batches or {}).items() if count > 0), default=None)

@@ -1,4 +1,4 @@
-"""A plan as data, and the memory for the next plan. Out of scope: how a plan is made."""
+"""Output of the planner: the plan as data, and the memory for the next plan. Out of scope: how a plan is made."""
 
 from __future__ import annotations
 
@@ -21,13 +21,14 @@ from halcyon.scaling.planner.scale_to_zero import IdleTimeout
 
 PartName = Literal["rate", "trend", "season", "spike", "queueDepth", "gpuUtilization", "backlog"]
 LimitName = Literal["min", "max", "hold", "veto", "unknown", "learning", "idle"]
-"""hold: more was needed a while ago. veto: the GPUs are too busy for fewer replicas. unknown: the reading is implausible.
-learning: too little is known yet. idle: there are no requests, so the model may scale to zero."""
+"""Names of the limits. min, max: minReplicas and maxReplicas, or those of an open schedule. hold: more replicas were
+needed a while ago. veto: the GPUs are too busy for fewer replicas. unknown: the reading is implausible. learning: too
+little is known yet. idle: there are no requests, so the model can be scaled to zero."""
 
 
 @immutable(frozen=True, slots=True)
 class PlanPart:
-    """Replicas that one part of the plan asks for."""
+    """Part of a plan: the replicas that it asks for, and the reason."""
 
     name: PartName
     replicas: int
@@ -42,7 +43,7 @@ class PlanPart:
 
 @immutable(frozen=True, slots=True)
 class PlanLimit:
-    """A limit that changed or kept the result of the parts."""
+    """Limit that changed the number of replicas, or kept it from changing, after the parts were computed."""
 
     name: LimitName
     replicas: int
@@ -57,7 +58,7 @@ class PlanLimit:
 
 @immutable(frozen=True, slots=True)
 class Sentence:
-    """A plan's sentence, as the values it is formatted from."""
+    """Values from which the sentence about a plan is formatted when it is read."""
 
     count: int
     parts: tuple[PlanPart, ...]
@@ -75,14 +76,14 @@ class Sentence:
 
 @immutable(frozen=True, slots=True)
 class PlannerMemory:
-    """State remembered from one decision to the next."""
+    """State of the planner that is kept from one decision to the next."""
 
     arrivals: ArrivalRate = field(default_factory=ArrivalRate)
     capacity: Capacity = field(default_factory=Capacity)
     hold: ScaleDownHold = field(default_factory=ScaleDownHold)
-    """Hold of what the load needs."""
+    """Recent numbers of replicas needed for the load, and how long each is held."""
     drain: ScaleDownHold = field(default_factory=lambda: ScaleDownHold(patience_s=0.0, min_s=0.0))
-    """Hold of what the backlog needs."""
+    """Recent numbers of replicas needed for the backlog, and how long each is held."""
     headroom: Headroom = field(default_factory=Headroom)
     damping: TrendDamping = field(default_factory=TrendDamping)
     zero: IdleTimeout = field(default_factory=IdleTimeout)
@@ -106,7 +107,10 @@ class PlannerMemory:
         still: StuckCounter | None = None,
         refusals: RejectionBound | None = None,
     ) -> PlannerMemory:
-        """Replace parts of the memory. Five times as fast as `dataclasses.replace`, which looks up every field by name."""
+        """Return the memory with some parts replaced.
+
+        This is five times as fast as `dataclasses.replace`, which looks up every field by name.
+        """
         return PlannerMemory(
             self.arrivals if arrivals is None else arrivals,
             self.capacity if capacity is None else capacity,
@@ -124,7 +128,7 @@ class PlannerMemory:
 
 @immutable(frozen=True, slots=True)
 class Plan:
-    """The planner's result for one model."""
+    """Result of the planner for one model."""
 
     count: int
     current: int
@@ -132,11 +136,11 @@ class Plan:
     winner: PartName | None
     limits: tuple[PlanLimit, ...]
     next_decision_at: float
-    """Time of the next decision if no report arrives before."""
+    """Time of the next decision if no agent reports before then."""
     memory: PlannerMemory
 
     def sentence(self) -> Sentence:
-        """Return the sentence for readers, without a reference to the memory."""
+        """Return the values for the plan's sentence, without a reference to the planner's memory."""
         return Sentence(self.count, self.parts, self.winner, self.limits)
 
     def describe(self) -> str:

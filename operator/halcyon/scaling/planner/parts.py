@@ -1,6 +1,7 @@
-"""Parts of the plan, with the replicas each asks for: rate, trend, seasons, spikes, user targets, backlog, GPUs.
+"""Parts of the plan: the replicas needed for the rate, trend, seasons, spikes, user targets, backlog and busy GPUs.
 
-Each is a pure function of one `Situation`. Out of scope: how long a need is held, and the limits (`plan`).
+Each part is computed by a pure function from one `Situation`. Out of scope: how long a need is held, and the limits
+(`plan`).
 """
 
 from __future__ import annotations
@@ -21,64 +22,66 @@ from halcyon.scaling.planner.outputs import PlanLimit, PlannerMemory, PlanPart
 from halcyon.scaling.planner.reading import Objectives, PodReading, Reading
 
 _OVERDUE = 0.25
-"""Share of the start time within which an overdue pod is expected, counted from now."""
+"""Remaining time assumed for a pod that has already taken longer than the start time, as a share of the start time."""
 _FULL = 0.95
-"""GPU utilisation from which a GPU has no capacity left."""
+"""GPU utilisation (0 to 1) from which a GPU counts as full."""
 _HALF_BUSY = 0.5
-"""GPU utilisation with batches of one above which a full GPU is no surprise."""
+"""GPU utilisation (0 to 1), computed for batches of one row, above which a full GPU is to be expected."""
 _BAND_SIGMAS = 3.0
-"""Standard errors of a minute's rate, and of its dispersion, between scaling up and scaling down. With 2 for the rate, constant
-loads reversed the replicas around four times as often (0.3 times an hour, with noise and without). That saved 3 % GPU time
-there and 0.2 % in the table of scenarios."""
+"""Width of the band between scaling down and scaling up, in standard errors of a minute's rate and of its dispersion.
+With 2 for the rate, constant loads reversed the direction of scaling about four times as often (0.3 times an hour, with
+noise and without). That saved 3 % GPU time for constant loads, and 0.2 % in the table of scenarios."""
 _AHEAD_S = 5.0
-"""Lead by which pods are requested before their start time, if the time is known: the cost of a decision and a slow start."""
+"""Seconds added to the start time when pods are requested for a recurring load. They cover the time that a decision
+takes, and a slow start."""
 
 
 @immutable(frozen=True, slots=True)
 class Situation:
-    """Common input of all parts."""
+    """Input that all parts are computed from."""
 
     now: float
     objectives: Objectives
     reading: Reading
     memory: PlannerMemory
-    """Memory with this reading applied."""
+    """Planner's memory, already updated with this reading."""
     replica: Replica
     rate: float
-    """Requests per second now."""
+    """Present arrival rate in requests per second."""
     rising: float | None
-    """Requests per second one start time from now if a rise continues; None without a rise."""
+    """Requests per second expected one start time from now if the load keeps rising; None if it does not rise."""
     headroom: Headroom
-    """Headroom by which the load was seen to exceed what is known of it."""
+    """Share added to a rate because the load has exceeded its forecasts in the past."""
     start_s: float
     max_replicas: int
-    """Maximum replicas that a part may ask for."""
+    """Upper limit of the replicas that a part can ask for."""
     ready: int
-    """Number of serving pods."""
+    """Number of ready pods."""
     sure: float = 1.0
-    """Share of the rate that justifies more replicas."""
+    """Share of the measured rate that is certain enough to add replicas for, above 0 and up to 1. It is below 1 only in
+    the first minute."""
 
     @property
     def later(self) -> float:
-        """Return the rate to be expected one start time from now."""
+        """Return the arrival rate expected one start time from now, in requests per second."""
         return max(self.rate * self.sure, self.rising or 0.0)
 
     def size(self, rate: float) -> int:
-        """Return the replicas for an arrival rate, at the latency objective or at the utilisation target."""
+        """Return the replicas needed for `rate` requests per second by the latency objective or the utilisation target."""
         return replicas_for_rate(
             rate, self.objectives, self.replica, dispersion=self.memory.arrivals.spread.value, most=self.max_replicas
         )
 
     def with_headroom(self, rate: float) -> float:
-        """Return a rate with the headroom added."""
+        """Return the rate increased by the learnt headroom."""
         return rate * (1 + self.headroom.value)
 
 
 def rate_now(now: float, memory: PlannerMemory) -> float | None:
-    """Return the arrival rate now, in requests per second; None if it isn't known yet.
+    """Return the present arrival rate, in requests per second; None if it isn't known yet.
 
-    The mean of a minute forgets a spike a minute late. If the spike belonged to a known row, the arrivals since its end count
-    at once.
+    After a spike, the mean of the last minute stays too high for a minute. So if the spike was one of a recurring
+    series, the mean since its end is used if it is lower.
     """
     rate = memory.arrivals.rate()
     quiet_s = since_end(memory.spikes, now)
@@ -86,7 +89,11 @@ def rate_now(now: float, memory: PlannerMemory) -> float | None:
 
 
 def replicas_for_rate(rate: float, objectives: Objectives, replica: Replica, *, dispersion: float, most: int) -> int:
-    """Return the replicas for an arrival rate, at the latency objective or the utilisation target; 0 for none, max `most`."""
+    """Return the replicas that serve `rate` requests per second; 0 if the rate is 0, and at most `most`.
+
+    They meet the latency objective, or without one the utilisation target. `dispersion` is the variance over the mean
+    of the number of arrivals.
+    """
     if rate <= 0:
         return 0
     if objectives.latency_s is None:
@@ -96,7 +103,7 @@ def replicas_for_rate(rate: float, objectives: Objectives, replica: Replica, *, 
 
 @immutable(frozen=True, slots=True)
 class _RateReason:
-    """Reason for the replicas that the rate requires, formatted only when read."""
+    """Reason for the replicas that the rate needs. The text is formatted only when it is read."""
 
     need: int
     rate: float
@@ -107,7 +114,10 @@ class _RateReason:
 
     @override
     def __str__(self) -> str:
-        """Return the sentence. The load per replica is computed here only, because decisions don't need it."""
+        """Return the reason as a sentence.
+
+        The rate that each replica can serve is computed only here, because decisions don't need it.
+        """
         objectives, need = self.objectives, self.need
         if objectives.latency_s is not None and need:
             each = rate_within(need, self.replica, objectives.latency_s, dispersion=self.dispersion) / need
@@ -117,7 +127,7 @@ class _RateReason:
 
 
 def load_parts(at: Situation) -> tuple[PlanPart, ...]:
-    """Return the parts for the present load and the one expected soon; the part of the rate itself comes first."""
+    """Return the parts for the present load and for its trend; the first part is that of the arrival rate."""
     objectives, spread = at.objectives, at.memory.arrivals.spread.value
     need = at.size(at.with_headroom(at.rate))
     reason = _RateReason(need, at.rate, at.headroom.value, objectives, at.replica, spread)
@@ -138,10 +148,11 @@ def load_parts(at: Situation) -> tuple[PlanPart, ...]:
 
 
 def replicas_for_depth(rate: float, depth: float, replica: Replica, *, dispersion: float, least: int, most: int) -> int:
-    """Return the replicas, from `least` to `most`, at which at most `depth` requests wait for each, in steady state.
+    """Return the fewest replicas with at most `depth` queued requests per replica in steady state.
 
-    The rate is above 0. Little's law converts the depth to a wait (waiting = rate x wait), and the wait is an objective like
-    any other.
+    The result is from `least` to `most`, and the rate must be above 0. Little's law (queued requests = rate x waiting
+    time) converts the depth to a waiting time. Added to the time of two full batches, this is used as a latency
+    objective.
     """
     batches_s = 2 * replica.batch_s
     count = least
@@ -154,9 +165,9 @@ def replicas_for_depth(rate: float, depth: float, replica: Replica, *, dispersio
 
 
 def recurring_parts(at: Situation) -> tuple[PlanPart, ...]:
-    """Return the needs of recurring load: a spike that is due, the usual load at this time of day or week.
+    """Return the parts for recurring load: a spike that is due, and the usual load at this time of day or week.
 
-    These only ever raise the replicas.
+    These parts can raise the number of replicas but never lower it.
     """
     parts = []
     lead_s = at.start_s + _AHEAD_S
@@ -171,7 +182,11 @@ def recurring_parts(at: Situation) -> tuple[PlanPart, ...]:
 
 
 def certain_need(at: Situation, parts: Sequence[PlanPart]) -> int:
-    """Return what these parts need; before the rate is certain, more than is held only as far as it is sure."""
+    """Return the replicas that these parts need, with an uncertain rate counted only in part.
+
+    In the first minute the rate is uncertain. More replicas than are held now are then added only for the certain share
+    of the rate (`Situation.sure`).
+    """
     need, held = max([part.replicas for part in parts]), at.memory.hold.held
     if at.sure >= 1 or held is None or need <= held:
         return need
@@ -180,10 +195,12 @@ def certain_need(at: Situation, parts: Sequence[PlanPart]) -> int:
 
 
 def need_beyond_noise(at: Situation, need: int) -> int:
-    """Return the need, but no lower than it would be if the rate and its bursts were underestimated by chance.
+    """Return the replicas needed, allowing for a rate or a dispersion that is underestimated by chance.
 
-    Scale-down begins only at a level from which noise alone would not cause a scale-up. Without this band, a load between two
-    replica counts would change the replicas back and forth forever.
+    The result is `need`, or more, but never above the replicas that are held. The rate and its dispersion are raised by
+    `_BAND_SIGMAS` standard errors, and the replicas for these values are kept. Scale-down thus begins only at a load
+    from which noise alone would not cause a scale-up. Without this band, a load between two numbers of replicas would
+    switch between them forever.
     """
     held = at.memory.hold.held
     if held is None or need >= held:
@@ -198,14 +215,15 @@ def need_beyond_noise(at: Situation, need: int) -> int:
 
 
 def backlog(at: Situation, held: int) -> PlanPart | None:
-    """Return what the backlog asks for; None if no request waits long and the serving pods keep up.
+    """Return the part for the backlog; None if no request waits long and the ready pods keep up with the arrivals.
 
-    `held`: replicas that stay for the load. Those beyond them are there for the backlog. It is drained once the others can work
-    off the rest in time.
+    `held` is the number of replicas kept for the load. Replicas beyond it serve only the backlog. They are no longer
+    needed once the replicas kept for the load can clear the rest in time.
     """
     objectives, replica, pods = at.objectives, at.replica, at.reading.pods
     staying = min(at.ready, held)
-    # Requests that fit in the batches at hand, and that still meet the objective, are no backlog.
+    # Requests that fit into the next batches, or can be served within half the slack of the objective, are not a
+    # backlog.
     waiting = max((at.reading.waiting or 0.0) - staying * replica.max_batch * replica.instances, 0.0)
     slack_s = max(replica.slack_s(objectives.latency_s or 0.0), 0.0) / 2
     serving, rate = staying * replica.peak_rps, at.rate * at.sure
@@ -228,7 +246,8 @@ def backlog(at: Situation, held: int) -> PlanPart | None:
             at.memory.rejections.max_waiting(),
         ),
     )
-    # Pods without a node are kept (a node autoscaler may be adding one for them), but not counted on.
+    # Unschedulable pods are kept, because a node autoscaler may be adding a node for them, but they don't count as
+    # capacity.
     stuck = sum(pod.phase == "unschedulable" for pod in pods) if plan.keep and not plan.new else 0
     total = plan.keep + plan.new + stuck
     goal = f"to drain in {objectives.drain_s:g} s needs"
@@ -243,10 +262,10 @@ def _joins(now: float, pod: PodReading, start_s: float) -> float:
 
 
 def gpu_veto(at: Situation, count: int) -> PlanLimit | None:
-    """Return a limit on scaling down to `count` if GPUs are full although the service line says they should not be.
+    """Return a limit that prevents scaling down to `count` if GPUs are busier than expected; None if they are not.
 
-    Then the line is wrong, or another process uses the GPUs. A busy GPU alone proves nothing: with batches of one, 20 % of the
-    peak rate can keep it busy all the time.
+    If GPUs are full although the service line predicts otherwise, the line is wrong or another process uses them. A
+    busy GPU alone proves nothing: with batches of one, 20 % of the peak rate can keep it busy all the time.
     """
     gpu, ready = at.reading.gpu, at.ready
     if gpu is None or not math.isfinite(gpu) or not ready:

@@ -1,9 +1,15 @@
-"""`plan`: one decision for one model, from its limits, a reading and the memory. Pure and quick (tens of us).
+"""The function `plan`: decides how many replicas one model should have, from its limits, a reading and the memory.
 
-    need(rate, trend, season, spikes, targets)  ->  held as long as a start takes  ->  or the backlog's  ->  limits
+It has no side effects and takes tens of microseconds. Its steps:
 
-Every part is data in the decision: `say` makes a sentence of it, status and `explain` make tables. The constants and the
-reasons for their values: docs/planner.md.
+    1. replicas needed for the load: the highest of the rate, the trend, the seasons, the spikes and the user's targets
+    2. hold: this need is held for at least as long as a pod takes to start
+    3. replicas needed for the backlog, if that is more
+    4. unexpectedly full GPUs, which prevent a scale-down
+    5. minReplicas, maxReplicas and schedules
+
+The decision contains the result of each step as data. The sentence in the status and the tables of `explain` are
+formatted from it. docs/planner.md lists the constants with the reasons for their values.
 """
 
 from __future__ import annotations
@@ -36,18 +42,20 @@ from halcyon.scaling.planner.scale_down_hold import ScaleDownHold
 from halcyon.scaling.planner.scale_to_zero import extended_idle_reason, idle_reason
 
 _JUDGING_WINDOW_S = 30.0
-"""Window of arrivals by which forecasts are judged."""
+"""Length of the window, in seconds, whose arrival rate is compared with the forecast for it."""
 _BLOCK_LIMITS_S = (1.0, 10.0)
-"""Limits of the horizon over which bursts are measured. Within them it is the latency objective."""
+"""Minimum and maximum length, in seconds, of the blocks in which the dispersion of arrivals is measured. Within these
+limits the length is the latency objective."""
 _BUSY_INTERVAL_S, _CALM_INTERVAL_S = 1.0, 2.0
-"""Time until the next decision: while something is under way, and otherwise."""
+"""Seconds until the next decision: the first value while pods start, requests are queued or the replicas change,
+otherwise the second."""
 
 
 def plan(now: float, objectives: Objectives, reading: Reading, memory: PlannerMemory) -> Plan:
     """Decide how many replicas the model should have now, and why.
 
-    `now` and all times are seconds of one clock. The replicas lie within the limits of `objectives`. If signals are
-    implausible, the replicas stay as they are.
+    `now` and all other times are in seconds since the epoch. The result is within the limits of `objectives`. If the
+    reading is implausible, the number of replicas does not change.
     """
     low, high = bounds(objectives)
     current = reading.replicas
@@ -100,7 +108,11 @@ def plan(now: float, objectives: Objectives, reading: Reading, memory: PlannerMe
 def _forecast_rise(
     now: float, memory: PlannerMemory, rate: float, start_s: float
 ) -> tuple[float | None, Headroom, TrendDamping]:
-    """Return (the rate one start time from now if a rise continues, how well former forecasts came true)."""
+    """Return the rate expected one start time from now, the headroom and the trend damping.
+
+    The rate is None unless the load rises. Forecasts made earlier, whose time has now come, are compared with the
+    actual rate. The headroom and the damping returned include the result.
+    """
     arrivals, lead_s = memory.arrivals, start_s + _CALM_INTERVAL_S
     rising = None if under_way(memory.spikes) else arrivals.rising(lead_s)
     damping = memory.damping.with_forecast(now, arrivals.mean(WINDOW_S), rate, rising, lead_s)
@@ -112,7 +124,11 @@ def _forecast_rise(
 
 
 def _plan_unlearnt(now: float, objectives: Objectives, reading: Reading, memory: PlannerMemory, *, why: str) -> Plan:
-    """Plan before enough is known: keep the replicas, but scale to zero when idle, and to one if a request finds none."""
+    """Plan while the capacity or the arrival rate is unknown.
+
+    The number of replicas does not change, with two exceptions. An idle model is scaled to zero, and a model at zero is
+    scaled to one if requests have arrived.
+    """
     low, high = bounds(objectives)
     current = reading.replicas
     if (idle := idle_reason(now, objectives, reading, memory.arrivals, memory.zero)) is not None:
@@ -161,7 +177,7 @@ def _decide(at: Situation, damping: TrendDamping, low: int, high: int) -> Plan:
 def _hold_for_load(
     at: Situation, parts: tuple[PlanPart, ...], recurring: tuple[PlanPart, ...], low: int
 ) -> tuple[int, PlanPart, ScaleDownHold, tuple[PlanLimit, ...]]:
-    """Return (replicas to hold for the load, the part that determined them, the hold's memory, limits)."""
+    """Return the replicas to hold for the load, with the part that decided, the updated hold, and the limits applied."""
     winner = parts[0]
     for part in (*parts[1:], *recurring):
         if part.replicas > winner.replicas:
@@ -191,10 +207,11 @@ def _hold_for_load(
 
 
 def _hold_for_backlog(at: Situation, part: PlanPart | None) -> tuple[int, ScaleDownHold]:
-    """Return the replicas to hold for the backlog, and the hold's memory.
+    """Return the replicas to hold for the backlog, and the updated hold.
 
-    Pods that have done their work are released at once. Forecasts of the backlog are noisy and are held a while, and so are
-    pods that still start for them: a backlog that is gone before its pods have come may return.
+    Once the backlog is gone and no pod is starting, the hold is released at once. Until then, the need is held for
+    `drain_s`, because forecasts of the backlog are noisy. Pods that are still starting are held as well, because the
+    backlog may return before they are ready.
     """
     drain = at.memory.drain
     if part is None and at.reading.replicas <= at.ready:
@@ -204,12 +221,15 @@ def _hold_for_backlog(at: Situation, part: PlanPart | None) -> tuple[int, ScaleD
 
 
 def _keep(now: float, count: int, current: int, memory: PlannerMemory, *, why: str, limit: LimitName) -> Plan:
-    """Plan `count` replicas, for a reason that no part overrides."""
+    """Return a plan for `count` replicas with a single limit as the reason and no parts."""
     return Plan(count, current, (), None, (PlanLimit(limit, count, why),), now + _BUSY_INTERVAL_S, memory)
 
 
 def bounds(objectives: Objectives) -> tuple[int, int]:
-    """Return the limits in force; if schedules contradict each other, the upper bound wins."""
+    """Return the minimum and maximum replicas in force, including open schedules.
+
+    If schedules contradict each other, the maximum wins.
+    """
     low, high = objectives.low, objectives.high
     if objectives.windows:
         low = max([low, *(w.low for w in objectives.windows if w.low is not None)])
@@ -218,12 +238,15 @@ def bounds(objectives: Objectives) -> tuple[int, int]:
 
 
 def _within(count: int, low: int, high: int) -> int:
-    """Return the nearest number of replicas within the limits; `low` is no higher than `high`."""
+    """Return the number of replicas within the limits that is nearest to `count`; `low` must not exceed `high`."""
     return low if count < low else min(count, high)
 
 
 def replica_of(objectives: Objectives, line: ServiceLine, rows: float) -> Replica:
-    """Return the capacity of one replica for requests of `rows` rows each; the line and the largest batch are in rows."""
+    """Return the capacity of one replica if each request has `rows` rows on average.
+
+    The service line and the largest batch are measured in rows. Both are converted to requests.
+    """
     if rows == 1.0 or not 0 < rows < math.inf:
         return Replica(line, objectives.max_batch, objectives.instances)
     batch = max(int(objectives.max_batch / rows), 1)
@@ -231,7 +254,7 @@ def replica_of(objectives: Objectives, line: ServiceLine, rows: float) -> Replic
 
 
 def _learn_capacity(objectives: Objectives, reading: Reading, capacity: Capacity) -> Capacity:
-    """Return the capacity with the service line and start times that the pods have shown."""
+    """Return the capacity updated with the batch times and pod start times in the reading."""
     capacity = capacity.of_revision(reading.revision)
     if objectives.batch_prior:
         capacity = capacity.with_prior(objectives.batch_prior)
@@ -245,7 +268,10 @@ def _learn_capacity(objectives: Objectives, reading: Reading, capacity: Capacity
 def _update_memory(  # noqa: PLR0917  # one call, and each by its type
     now: float, objectives: Objectives, reading: Reading, memory: PlannerMemory, capacity: Capacity, start_s: float
 ) -> PlannerMemory:
-    """Return the memory updated with the learnt capacity and a plausible reading; new arrivals also go to seasons and spikes."""
+    """Return the memory updated with the learnt capacity and a plausible reading.
+
+    New arrivals are also added to the history for the seasons and to the memory of spikes.
+    """
     low, high = _BLOCK_LIMITS_S
     block_s = min(max(objectives.latency_s or low, low), high)
     before = memory.arrivals
@@ -259,7 +285,7 @@ def _update_memory(  # noqa: PLR0917  # one call, and each by its type
         if ended(memory.spikes, spikes):
             hold = hold.released()
     if hold.held is None:
-        # First reading: the running replicas are presumed right until there is a reason to change them.
+        # First reading: keep the running replicas until there is a reason to change them.
         hold = hold.at_least(now, reading.replicas)
     return memory.with_changes(
         arrivals=arrivals,
@@ -275,9 +301,10 @@ def _update_memory(  # noqa: PLR0917  # one call, and each by its type
 
 
 def _postpone_idleness(now: float, reading: Reading, arrivals: ArrivalRate) -> ArrivalRate:
-    """Postpone idleness while requests are in progress or queued.
+    """Record the time of the reading as that of the last request if requests are in progress or queued.
 
-    This applies even if a reading is otherwise implausible: during one long request no signal moves.
+    This keeps the model from being considered idle. It is done even if the reading is otherwise implausible, because
+    during one long request no signal changes.
     """
     at = min(reading.at or now, now)
     is_asked = (reading.inflight or 0.0) > 0 and at > (arrivals.last_at or -math.inf)
@@ -285,7 +312,10 @@ def _postpone_idleness(now: float, reading: Reading, arrivals: ArrivalRate) -> A
 
 
 def _since(before: ArrivalRate, after: ArrivalRate) -> tuple[float, float, float] | None:
-    """Return (time, seconds, requests) of the newest sample; None if there is no new one."""
+    """Return the time of the newest sample, the seconds since the one before, and the requests between the two.
+
+    Return None if there is no new sample.
+    """
     if not before.times or not after.times or after.times[-1] <= before.times[-1]:
         return None
     seconds = after.times[-1] - before.times[-1]

@@ -1,4 +1,4 @@
-"""Plausibility check of a reading. An implausible one changes no replicas: the last good decision stays."""
+"""Plausibility check of a reading. If a reading is implausible, the number of replicas does not change."""
 
 from __future__ import annotations
 
@@ -8,16 +8,18 @@ from halcyon.scaling.frozen import immutable
 from halcyon.scaling.planner.reading import Reading
 
 MAX_AGE_S = 10.0
-"""Maximum age of a known sample; agents report at least every 5 s."""
+"""Maximum age of the newest sample in seconds. Agents report at least every 5 s."""
 _MAX_FACTOR = 1000.0
-"""Factor over what all allowed replicas could work off in a minute, from which a value is a metering fault and no load."""
+"""Implausibly high load, as a multiple of the requests that the allowed replicas can serve in a minute. A higher value
+is a measurement fault."""
 _MAX_EXPECTED_ARRIVALS = 10.0
-"""Expected arrivals during which a counter did not move, from which that is a fault (probability e^-10)."""
+"""Number of requests expected, at the known rate, since a counter last changed. From this number on, the counter is
+considered stuck: by chance alone it would stay unchanged with probability e^-10."""
 
 
 @immutable(frozen=True, slots=True)
 class StuckCounter:
-    """Time since the reading last changed."""
+    """Signals of the last reading that differed from the one before it, and the time of that reading."""
 
     since: float = 0.0
     arrived: float | None = None
@@ -25,11 +27,11 @@ class StuckCounter:
     inflight: float | None = None
 
     def is_of(self, reading: Reading) -> bool:
-        """Return whether nothing has changed."""
+        """Return whether the signals in the reading are the same as those stored."""
         return reading.arrived == self.arrived and reading.waiting == self.waiting and reading.inflight == self.inflight
 
     def with_reading(self, reading: Reading) -> StuckCounter:
-        """Return the same if nothing changed, else a new one."""
+        """Return this object if no signal has changed, otherwise a new one for the reading."""
         if reading.at is None or self.is_of(reading):
             return self
         return StuckCounter(reading.at, reading.arrived, reading.waiting, reading.inflight)
@@ -40,7 +42,8 @@ def implausibility(
 ) -> str | None:
     """Return why the reading is implausible, with numbers, or None if it is plausible.
 
-    `rate` and `dispersion` are those of the arrivals so far, `most_rps` is the rate that all allowed replicas could serve.
+    `rate` (requests per second) and `dispersion` describe the arrivals so far. `most_rps` is the rate, in requests per
+    second, that the maximum replicas can serve.
     """
     if reading.at is None:
         return "nothing was reported yet"
@@ -63,8 +66,8 @@ def implausibility(
         and rate is not None
         and still.is_of(reading)
         and rate * span >= _MAX_EXPECTED_ARRIVALS * max(dispersion, 1.0)
-        # If no pod serves, the queue does not move, and the end of a burst is no metering fault.
+        # If no pod is ready, the queue can't change, so unchanged signals after a burst are no fault.
         and any(pod.phase == "ready" for pod in reading.pods)
     ):
-        return f"no signal has moved for {span:.0f} s, with {reading.inflight:.0f} requests in the system: it is frozen"
+        return f"signals are frozen: none has changed for {span:.0f} s, although {reading.inflight:.0f} requests are in the system"
     return None

@@ -1,7 +1,7 @@
 """Input of the planner: the limits and objectives of a model, and one reading of its signals.
 
-Times are seconds since the epoch, because seasons and schedules need that clock. Counters only rise, unless a process
-restarted. None means "not known", never zero.
+Times are seconds since the epoch, because seasons and schedules depend on the time of day. Counters only increase,
+except that they restart at 0 with the process that counts. None means unknown, never zero.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from typing import Literal
 from halcyon.scaling.frozen import immutable
 
 PodPhase = Literal["unschedulable", "starting", "ready", "draining", "broken"]
-"""unschedulable: no node takes it, so it is not under way. starting: created and on its way. ready: takes requests. draining:
-terminating. broken: ready for Kubernetes, but its backend fails; it counts as a pod but not as capacity."""
+"""Phase of a pod. unschedulable: no node can take it, so it is not about to become ready. starting: created, and not
+yet ready. ready: accepts requests. draining: terminating. broken: ready according to Kubernetes, but its backend fails;
+it counts as a pod but not as capacity."""
 
 
 @immutable(frozen=True, slots=True)
@@ -24,43 +25,43 @@ class PodReading:
     name: str | int
     phase: PodPhase
     created_at: float
-    """Start of the pod: its creation, or its scheduling if it had to wait for a node."""
+    """Time when the pod was created, or when it was scheduled if it had to wait for a node."""
     ready_at: float | None = None
-    """Time when it first became ready."""
+    """Time when the pod first became ready; None if it never was."""
 
 
 @immutable(frozen=True, slots=True)
 class Reading:
-    """One model at one time, with all agents and pods merged."""
+    """State of one model at one time, merged from all agents and pods."""
 
     at: float | None
-    """Time of the newest sample; None if there is none."""
+    """Time of the newest sample that any agent reported; None if there is none."""
     replicas: int = 1
     """Replicas in force (spec.replicas)."""
     arrived: float | None = None
-    """Counter: requests that reached the balancers, including rejected ones."""
+    """Counter of the requests that reached the balancers, including those that they rejected."""
     waiting: float | None = None
-    """Requests queued now, in the balancers and in Triton."""
+    """Number of requests queued at this time, in the balancers and in Triton."""
     inflight: float | None = None
-    """Requests in the system now: queued and in progress."""
+    """Number of requests in the system at this time, both queued and in progress."""
     gpu: float | None = None
     """GPU utilisation in percent, summed over ready pods."""
     batches: Mapping[int, tuple[int, float]] | None = None
-    """Counters: (executions, seconds of computing) by rows in the batch, from Triton's `batch_stats`, for all pods of the
-    revision."""
+    """Counters by number of rows in the batch: (batches executed, total seconds of computing). They are the sums of
+    Triton's `batch_stats` over all pods of the revision."""
     revision: str = ""
     """Revision of the pods that `batches` describe; empty if unknown. A new revision restarts the learning of capacity."""
     rows_per_request: float = 1.0
     """Mean number of rows per request."""
     pods: tuple[PodReading, ...] = ()
     rejected: float | None = None
-    """Counter: requests of `arrived` that the balancers rejected. It only shows how many requests can wait; if unknown, nothing
-    bounds them."""
+    """Counter of the requests that the balancers rejected; `arrived` includes them. It is used only to bound the queue
+    length. If it is unknown, the queue is assumed to be unlimited."""
 
 
 @dataclass(frozen=True)
 class OpenWindow:
-    """A schedule that is open now."""
+    """Schedule that is open now, with the limits that it sets."""
 
     name: str
     low: int | None = None
@@ -69,31 +70,33 @@ class OpenWindow:
 
 @dataclass(frozen=True)
 class Objectives:
-    """Limits and targets in force for a model; the caller resolves defaults."""
+    """Limits and targets in force for a model. The caller fills in defaults."""
 
     low: int
     high: int
     max_batch: int = 1
-    """Rows of the largest batch."""
+    """Number of rows in the largest batch."""
     instances: int = 1
-    """Instances of the model in one replica."""
+    """Number of instances of the model in one replica."""
     latency_s: float | None = None
-    """From arrival to response, for all but `LATE_SHARE` of the requests; None: `utilization` decides."""
+    """Maximum seconds from arrival to response, met by all but `LATE_SHARE` of the requests. If None, `utilization`
+    determines the replicas."""
     utilization: float = 0.8
-    """Share of a replica's peak rate to use if there is no latency objective."""
+    """Share (0 to 1) of a replica's peak rate to plan with if there is no latency objective."""
     queue_depth: float | None = None
-    """Queued requests per replica in steady state, if the user set it."""
+    """Maximum queued requests per replica in steady state; None if the user set no such target."""
     gpu_utilization: float | None = None
-    """Percent per replica, if the user set it."""
+    """Target GPU utilisation per replica in percent; None if the user set no such target."""
     drain_s: float = 10.0
-    """Time in which a backlog is to be drained, counted from when the pods for it are ready."""
+    """Seconds within which a backlog should be cleared, counted from the time when the pods added for it are ready."""
     queue_limit: int | None = None
-    """Maximum queued requests over all balancers. Requests above it are rejected and can't become backlog."""
+    """Maximum queued requests, summed over all balancers. Requests beyond it are rejected, so they can't become
+    backlog."""
     idle_after_s: float | None = None
-    """If `low` is 0: seconds without a request before the model scales to zero."""
+    """Seconds without a request before the model scales to zero, if `low` is 0; None if it never does."""
     start_s: float = 60.0
-    """Start time of a pod until one was measured."""
+    """Start time of a pod in seconds, used until one has been measured."""
     windows: tuple[OpenWindow, ...] = field(default=())
     """Schedules that are open now."""
     batch_prior: Mapping[int, float] | None = None
-    """Seconds by batch size, known from the warm-up before any traffic."""
+    """Seconds that a batch takes, by its number of rows, as measured in the warm-up before any traffic."""

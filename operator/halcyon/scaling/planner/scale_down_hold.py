@@ -1,16 +1,19 @@
-"""How long capacity is kept after it was needed: the ski-rental rule, with patience that grows with regret.
+"""Scale-down hold: how long replicas are kept after they were last needed.
 
-Keeping a pod through a gap costs its time; releasing it and starting one again costs a start. A pod kept for as long as a start
-takes costs at most twice what perfect foresight would.
+The rule is that of the ski-rental problem. Keeping an unused pod costs GPU time, and so does releasing it and starting
+another one. If an unused pod is kept for as long as a start takes, the cost is at most twice that of perfect foresight.
 
-If a new rise follows a release within `REGRET` holds, the hold doubles; calm for the same time halves it. In an hour at most
-nine releases are thus regretted: each but the last two follows a calm of `REGRET` holds of two minutes, which undid the
-doubling before it. At most 15 are followed by a rise at all (a later one is no regret). What the load needs therefore changes
-direction at most 30 times (by a search over all sequences of regret and calm).
+The hold adapts to the load. If the load rises again within `REGRET` holds of a release, the release is regretted and
+the hold doubles. If nothing changes for that time, the hold halves.
 
-If the gaps of a load are unknown, its bursts set the patience. With dispersion I, clustered arrivals carry 1/I of the
-information of as many Poisson arrivals. A minute of a Poisson load is thus worth I minutes of this one. If the next rise is
-foreseen, patience is not needed: a pod is kept only if the gap is shorter than its start.
+This bounds how often the replicas change. In an hour, at most nine releases are regretted: before each except the last
+two, a calm of `REGRET` holds of two minutes has undone the previous doubling. At most 15 releases are followed by any
+rise, because a later rise is not regretted. So the replicas needed for the load reverse direction at most 30 times per
+hour. A search over all sequences of regret and calm gave these numbers.
+
+Until a hold is learnt, it depends on how bursty the arrivals are. Arrivals with dispersion I contain 1/I of the
+information of the same number of Poisson arrivals, so one minute of a Poisson load is worth I minutes of this load. If
+the time of the next rise is known, no longer hold is needed: a pod is kept only if the gap is shorter than its start.
 """
 
 from __future__ import annotations
@@ -20,39 +23,42 @@ from dataclasses import replace
 from halcyon.scaling.frozen import immutable
 
 MIN_HOLD_S = 60.0
-"""Minimum time before a release of what the rate needs: the rate falls with the mean of a minute."""
+"""Minimum hold in seconds for replicas needed for the load. It is one minute because a falling rate follows the mean of
+the last minute."""
 MAX_FIRST_HOLD_S = 180.0
-"""Maximum patience with a load whose gaps are unknown. Burstier loads have mostly shown theirs by then."""
+"""Maximum hold in seconds until a hold is learnt. By then, loads that are burstier have mostly shown how long their
+gaps are."""
 MAX_HOLD_S = 1800.0
-"""Maximum patience, unless a start itself takes longer."""
+"""Maximum learnt hold in seconds, unless a start takes longer."""
 
 REGRET = 4.0
-"""Number of holds after a release within which a rise makes it a regret."""
+"""Longest time between a release and the next rise at which the release is regretted, as a multiple of the hold."""
 
 
 @immutable(frozen=True, slots=True)
 class ScaleDownHold:
-    """Recent needs, and the patience learnt from them."""
+    """Recent numbers of replicas needed, and the hold learnt from them."""
 
     needs: tuple[tuple[float, int], ...] = ()
-    """(time, replicas), ascending in time and descending in replicas: only entries that still count."""
+    """(time, replicas needed) pairs that still affect the result, with ascending times and descending replicas."""
     patience_s: float | None = None
-    """Learnt patience in seconds; None until a rise after a release, or calm, has taught it."""
+    """Learnt hold in seconds; None until it has first doubled or halved."""
     min_s: float = MIN_HOLD_S
-    """Minimum patience in seconds."""
+    """Minimum hold in seconds."""
     lowered_at: float | None = None
-    """Time when the held replicas last fell."""
+    """Time when the number of held replicas last fell."""
     eased_at: float | None = None
-    """Time when the patience last changed."""
+    """Time when the learnt hold last changed."""
     held: int | None = None
-    """Replicas held last."""
+    """Number of replicas held since the last call."""
     bare: tuple[tuple[float, int], ...] = ()
-    """The same as `needs`, without replicas kept because not all of the load's noise is learnt yet."""
+    """Same as `needs`, but without the replicas that are kept only because the noise of the load is not fully learnt
+    yet."""
     bare_held: int | None = None
-    """Replicas that would have been held last if `bare` alone decided."""
+    """Number of replicas that would have been held since the last call if `bare` were used instead of `needs`."""
 
     def seconds(self, start_s: float, *, foreseen: bool = False, dispersion: float = 1.0) -> float:
-        """Return how long a need is kept now."""
+        """Return how many seconds replicas are held after they were last needed."""
         if foreseen:
             return max(start_s, self.min_s)
         if self.patience_s is not None:
@@ -69,16 +75,17 @@ class ScaleDownHold:
         foreseen: bool = False,
         dispersion: float = 1.0,
     ) -> tuple[int, ScaleDownHold]:
-        """Return the replicas to hold now that `need` is needed, and the memory with it.
+        """Return the number of replicas to hold now, and the updated hold.
 
-        `bare`: the need without replicas kept because noise isn't learnt yet, if it differs. `foreseen`: the time of the next
-        rise is known, so a rise now is no reason for regret. `dispersion`: variance over mean of the arrivals in a short time,
-        used until patience is learnt.
+        `need` is the number of replicas needed now. `bare` is the need without replicas kept only because noise is not
+        learnt yet; by default, it is the same. `foreseen` means that the time of the next rise is known, so a rise is
+        no reason for regret. `dispersion` is the variance over the mean of the number of arrivals in a short time; it
+        is used until a hold is learnt.
         """
         bare = need if bare is None else bare
         span = self.seconds(start_s, foreseen=foreseen, dispersion=dispersion)
         needs = bares = _with(self.needs, now, need, span)
-        if self.bare is not self.needs or bare != need:  # they are nearly always the same object
+        if self.bare is not self.needs or bare != need:  # the two are nearly always the same object
             bares = _with(self.bare, now, bare, span)
             bares = needs if bares == needs else bares
         held, bare_held = needs[0][1], bares[0][1]
@@ -93,21 +100,21 @@ class ScaleDownHold:
         return held, ScaleDownHold(needs, patience, self.min_s, lowered, eased, held, bares, bare_held)
 
     def at_least(self, now: float, count: int) -> ScaleDownHold:
-        """Return the memory with just `count` as the need."""
+        """Return the hold with `count` as the only number of replicas needed."""
         needs = ((now, count),)
         return replace(self, needs=needs, held=count, bare=needs, bare_held=count)
 
     def released(self) -> ScaleDownHold:
-        """Return the memory with no need left: the next replicas are the next need."""
+        """Return the hold without any earlier needs, so that the next one alone determines the replicas."""
         return replace(self, needs=(), bare=())
 
     def blind(self, now: float) -> ScaleDownHold:
-        """Return the memory for a time without information: the replicas held last are the need."""
+        """Return the hold for a time without valid readings: the number of replicas held last counts as needed now."""
         return self if self.held is None else self.at_least(now, self.held)
 
 
 def _with(needs: tuple[tuple[float, int], ...], now: float, need: int, span_s: float) -> tuple[tuple[float, int], ...]:
-    """Add a new need; older ones stay if they are higher and no older than the span."""
+    """Return the needs with a new one added; earlier ones stay if they are higher and at most `span_s` old."""
     since = now - span_s
     return (*[(at, count) for at, count in needs if count > need and at > since], (now, need))
 

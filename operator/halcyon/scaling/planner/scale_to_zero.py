@@ -1,9 +1,12 @@
-"""Scaling to zero: whether a model is idle, and the idle time that it takes.
+"""Scaling to zero: whether a model is idle, and how long it must be idle first.
 
-That time is `idleTimeout`, extended if scaling to zero has cost more than it saved. A model at zero saves the GPU time of its
-replicas. The next request pays for their start: in GPU time, in waiting, and in extra replicas that drain the backlog. If the
-start took more GPU time than zero has saved, the next timeout is 1.5 times what would have been enough this time. If it took
-25 % or less, the timeout halves, down to `idleTimeout`.
+That time is `idleTimeout`, or longer if scaling to zero has cost more than it saved. While a model is at zero, it saves
+the GPU time of its replicas. The next request then has the cost of starting them: their GPU time, the wait, and extra
+replicas that clear the backlog.
+
+After each return from zero, the GPU time saved is compared with the GPU time of the start. If the start took more, the
+next timeout is 1.5 times the one that would have avoided this scale to zero. If it took less than 25 % of what was
+saved, the timeout is halved, but never goes below `idleTimeout`.
 """
 
 from __future__ import annotations
@@ -13,30 +16,34 @@ from halcyon.scaling.planner.forecast.arrival_rate import ArrivalRate
 from halcyon.scaling.planner.reading import Objectives, Reading
 
 MAX_TIMEOUT_S = 1800.0
-"""Maximum learnt timeout (`scale_down_hold.MAX_HOLD_S` is the same, for the same reason). A longer `idleTimeout` is used as it
-is."""
+"""Maximum learnt timeout in seconds, the same as that of learnt holds (`scale_down_hold.MAX_HOLD_S`). A longer
+`idleTimeout` is not shortened."""
 _ENOUGH = 1.5
-"""Factor on the timeout that would have been enough: people and timers return after similar intervals, not the same ones."""
+"""Factor by which the new timeout exceeds the one that would have been enough. People and timers return after similar
+intervals, but not exactly the same."""
 _CHEAP = 4.0
-"""Ratio of saved to spent GPU time above which the timeout shrinks."""
+"""Ratio of the GPU time saved to the GPU time of the start, above which the timeout is halved."""
 
 
 @immutable(frozen=True, slots=True)
 class IdleTimeout:
-    """Last scale to zero and the return after it; times are seconds of the planner's clock."""
+    """Learnt idle timeout, with the last scale to zero and the return from it. Times are in seconds since the epoch."""
 
     patience_s: float = 0.0
     left: tuple[float, int] | None = None
-    """Time of the last scale to zero, and the replicas before it."""
+    """Time of the last scale to zero, and the number of replicas before it."""
     back: tuple[float, int] | None = None
-    """Time of the first return after that, and the most replicas since."""
+    """Time of the first scale-up after that scale to zero, and the highest number of replicas since then."""
 
     def wait_s(self, idle_after_s: float) -> float:
         """Return the seconds without a request before the model scales to zero."""
         return max(idle_after_s, self.patience_s)
 
     def with_count(self, now: float, before: int, count: int, *, idle_after_s: float, start_s: float) -> IdleTimeout:
-        """Apply a decision for `count` in place of `before` replicas. A return is judged once its first pods have started."""
+        """Return the timeout updated with a decision that changes the replicas from `before` to `count`.
+
+        After a return from zero, the timeout is changed only once the first pods have had time to start (`start_s`).
+        """
         if count == 0:
             return self if before == 0 else IdleTimeout(self.patience_s, (now, before))
         if self.left is None:
@@ -54,7 +61,7 @@ class IdleTimeout:
 def idle_reason(
     now: float, objectives: Objectives, reading: Reading, arrivals: ArrivalRate, timeout: IdleTimeout
 ) -> str | None:
-    """Return why there should be no replica, or None if there should be one."""
+    """Return why the model should be at zero replicas, or None if it should not."""
     after = objectives.idle_after_s
     if objectives.low > 0 or after is None or reading.inflight:
         return None
@@ -69,7 +76,7 @@ def idle_reason(
 def extended_idle_reason(
     now: float, objectives: Objectives, reading: Reading, arrivals: ArrivalRate, timeout: IdleTimeout
 ) -> str | None:
-    """Return why there are replicas although no request came for `idleTimeout`, or None if that isn't so."""
+    """Return why the model still has replicas after `idleTimeout` without a request, or None if this is not the case."""
     after, quiet = objectives.idle_after_s, _quiet_s(now, arrivals)
     if objectives.low > 0 or after is None or reading.inflight or quiet < after:
         return None
@@ -81,6 +88,6 @@ def extended_idle_reason(
 
 
 def _quiet_s(now: float, arrivals: ArrivalRate) -> float:
-    """Return the seconds since the last request, or since observation began."""
+    """Return the seconds since the last request, or since the first sample if there was no request."""
     since = arrivals.last_at if arrivals.last_at is not None else arrivals.since
     return 0.0 if since is None else now - since

@@ -1,13 +1,14 @@
-"""The planner's memory as JSON values and back: the state that survives a restart, in less than `MAX_BYTES`.
+"""Serialization of the planner's memory as JSON, so that it survives a restart, in less than `MAX_BYTES`.
 
     {"version": 1, "arrivals": {...}, "capacity": {...}, ... one object per part of `PlannerMemory`}
 
-Fields are found by name, so a version that adds one can read what an older one wrote. Each part is read as a whole or not at
-all: half of a part would be a state that never existed. An unreadable part starts from scratch, with a reason; a readable one
-is valid for planning.
+Fields are matched by name, so a version that adds a field can read memories written by an older one. Each part is
+restored completely or not at all, because half of a part would be a state that never existed. If a part can't be read,
+it starts from scratch and the reason is returned. A part that can be read is also checked to be valid for planning.
 
-Numbers are kept to 9 digits, times to a millisecond. If the whole is too large, it is reduced in this order: fewer fine
-samples, no names of started pods, no batch counters, no open forecasts, fewer days. Out of scope: where it is stored.
+Numbers are stored with 9 digits, and times to the millisecond. If the document is too large, it is reduced in this
+order: fewer fine samples, no names of started pods, no batch counters, no open forecasts, fewer days. Out of scope:
+where it is stored.
 """
 
 from __future__ import annotations
@@ -30,36 +31,41 @@ from halcyon.scaling.planner.scale_down_hold import ScaleDownHold
 VERSION = 1
 """Version of the format; any other version is rejected."""
 MAX_BYTES = 40 * 1024
-"""Maximum size as compact JSON. A Kubernetes object holds 1 MiB, and a request for it must stay quick."""
+"""Maximum size in bytes as compact JSON. A Kubernetes object can hold 1 MiB, but requests that contain this one must
+stay fast."""
 MAX_SAMPLES = 128
-"""Maximum fine samples of the arrivals: one per second fills its window with 71."""
+"""Maximum number of fine samples of the arrivals that are stored. At one sample per second, there are 71."""
 MAX_NEEDS = 64
-"""Maximum needs stored per hold: a minute of samples. Older ones are merged."""
+"""Maximum number of needs stored per hold: one per second for a minute. Older ones are merged."""
 _ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 _DIGIT = {character: value for value, character in enumerate(_ALPHABET)}
 _UNKNOWN, _ZERO, _FIRST = 0, 1, 2
-"""Codes of a bin's mean; from `_FIRST` on (exponent + `_EXPONENTS`) x 900 + (three digits - 100)."""
+"""Codes for the mean of a bin: unknown, zero, and the first code of a positive number. A positive number has the code
+`_FIRST` + 900 x (exponent + `_EXPONENTS`) + (three digits - 100)."""
 _EXPONENTS = 140
-"""Powers of ten on either side of 1 that a code can express."""
+"""Highest exponent of ten, positive or negative, that a code can represent."""
 _LATER = frozenset({"damping", "rejections", "zero"})
-"""Parts that the first memories of version 1 did not have: if missing there, nothing was lost."""
+"""Parts that were added to version 1 later. If one is missing from a stored memory, nothing was lost."""
 
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """Result of reading a stored memory."""
+    """Result of restoring a stored memory."""
 
     memory: PlannerMemory
     problems: tuple[str, ...] = ()
-    """Parts that could not be read, one sentence each."""
+    """Reasons why parts could not be read, one sentence for each."""
 
 
 class _UnreadableError(ValueError):
-    """A value has the wrong type or is invalid."""
+    """A stored value has the wrong type or is invalid."""
 
 
 def packed(memory: PlannerMemory) -> dict[str, Any]:
-    """Return JSON values; about 21 KB after two weeks. Takes about 12 ms: run it every few minutes, not per decision."""
+    """Return the memory as JSON values, about 21 KB after two weeks of samples.
+
+    It takes about 12 ms, so call it every few minutes and not for each decision.
+    """
     memory = replace(
         memory,
         arrivals=_thinned(memory.arrivals),
@@ -78,7 +84,10 @@ def packed(memory: PlannerMemory) -> dict[str, Any]:
 
 
 def unpacked(document: object) -> Restored:
-    """Restore what `packed` made. Never fails: unreadable parts start from scratch."""
+    """Restore the memory from the result of `packed`.
+
+    It never fails: a part that can't be read starts from scratch.
+    """
     fresh = PlannerMemory()
     if not isinstance(document, dict):
         return Restored(fresh, (f"the memory is {_shown(document)}, not a JSON object",))
@@ -103,9 +112,10 @@ def unpacked(document: object) -> Restored:
 
 
 def resumed(memory: PlannerMemory) -> PlannerMemory:
-    """Return the memory for a process whose counters restarted, such as the next leader's.
+    """Return the memory for a process whose counters have restarted, such as the next leader.
 
-    The batch counters read last belong to the former series: a difference between the two would not be the time of any batch.
+    The stored batch counters are dropped because they belong to the previous process. Their difference from new
+    counters would not be the time of any batch.
     """
     return replace(memory, capacity=replace(memory.capacity, seen=()))
 
@@ -121,14 +131,14 @@ def _part(base: Any, raw: Any, path: str) -> Any:
         if not isinstance(raw, dict):
             raise _UnreadableError(f"{path} is {_shown(raw)}, not an object")
         part = unpack(raw)
-        # The part's own reader checks shapes, not values.
+        # `unpack` only checks the structure, so the values are checked here.
         part = _decoded(type(base), _encoded(part), path, base)
     if (reason := broken_invariant(part)) is not None:
         raise _UnreadableError(f"{path} is inconsistent: {reason}")
     return part
 
 
-# Plain dataclasses.
+# Parts that are stored field by field.
 
 
 def _encoded(value: Any) -> Any:
@@ -151,7 +161,7 @@ def _short(value: float) -> float | str:
 
 
 def _decoded(hint: Any, raw: Any, path: str, base: Any = None) -> Any:  # noqa: C901  # a table of types
-    """Return the value as this type. ValueError if it has another type or is no number."""
+    """Return the JSON value `raw` converted to the type `hint`; ValueError if it has another type or is not finite."""
     origin = get_origin(hint)
     if origin in {Union, types.UnionType}:
         options = get_args(hint)
@@ -189,11 +199,11 @@ def _object(hint: Any, raw: Any, path: str, base: Any) -> Any:
     hints = _hints(hint)
     for field in fields(hint):
         if not field.init:
-            continue  # computed again when needed
+            continue  # computed when it is next used
         if field.name not in raw:
             continue
         value, before = raw[field.name], getattr(base, field.name, None)
-        # "Never" is a time before all others; no other value may be infinite.
+        # Minus infinity means "never" for these fields; no other value may be infinite.
         if isinstance(value, str) and field.default == -math.inf and value == str(-math.inf):
             values[field.name] = -math.inf
             continue
@@ -207,7 +217,7 @@ def _hints(hint: Any) -> dict[str, Any]:
 
 
 def _by_prefix(names: Iterable[str | int]) -> dict[str, list[str | int]]:
-    """Group names by prefix: names of one Deployment's pods differ in their last five characters only."""
+    """Group names of pods by their prefix, because pods of one ReplicaSet differ only in their last five characters."""
     groups: dict[str, list[str | int]] = {}
     for name in sorted(names, key=lambda name: (isinstance(name, str), name)):
         if isinstance(name, int):
@@ -224,7 +234,7 @@ def _without_prefix(raw: Any, path: str) -> list[Any]:
     return [prefix[:-1] + item if prefix else item for prefix, rest in raw.items() for item in rest]
 
 
-# Parts with a form of their own.
+# Parts with their own format.
 
 
 def _pack_history(history: History) -> dict[str, Any]:
@@ -284,11 +294,11 @@ _PACK: dict[type, Callable[[Any], dict[str, Any]]] = {
 _UNPACK: dict[type, Callable[[dict[str, Any]], Any]] = {History: _unpack_history, SpikeMemory: SpikeMemory.unpacked}
 
 
-# Bounds.
+# Reductions to the maximum size.
 
 
 def _thinned(arrivals: ArrivalRate) -> ArrivalRate:
-    """Return the arrivals with at most `MAX_SAMPLES` fine samples, the newest among them."""
+    """Return the arrivals reduced to at most `MAX_SAMPLES` fine samples, including the newest."""
     count = len(arrivals.times)
     if count <= MAX_SAMPLES:
         return arrivals
@@ -299,7 +309,10 @@ def _thinned(arrivals: ArrivalRate) -> ArrivalRate:
 
 
 def _fewer(hold: ScaleDownHold) -> ScaleDownHold:
-    """Return the hold with at most `MAX_NEEDS` needs: neighbours are merged, as high and as long as both together."""
+    """Return the hold reduced to at most `MAX_NEEDS` needs.
+
+    Two neighbours are merged to one need with the higher number of replicas and the later time.
+    """
     needs, bare = _fewer_of(hold.needs), _fewer_of(hold.bare)
     return hold if needs is hold.needs and bare is hold.bare else replace(hold, needs=needs, bare=bare)
 
@@ -324,7 +337,7 @@ _LESS: tuple[tuple[str, str, Callable[[Any], Any]], ...] = (
     ("damping", "due", lambda _: []),
     ("history", "bins", _newer_half),
 )
-"""Reductions in the order they are applied if the whole is too large."""
+"""Reductions of a document that is too large, in the order in which they are applied: part, field, function."""
 
 
 def _size(document: Mapping[str, Any]) -> int:

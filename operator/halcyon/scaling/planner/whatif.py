@@ -1,7 +1,8 @@
-"""What-if calculation: replicas for past arrivals by the planner's targets, with the present or with other objectives.
+"""What-if calculation: the replicas needed for past arrival rates, with the present or with other objectives.
 
-It uses means of some minutes, in steady state. It leaves out the planner's response to shorter bursts, starts, backlogs and
-holds, and GPU utilisation, whose past is not kept. `halcyon simulate` covers all of these, from arrivals per second.
+It applies the planner's targets in steady state to means over some minutes. It leaves out responses to shorter bursts,
+starts, backlogs and holds. GPU utilisation is left out too, because its past values are not stored. `halcyon simulate`
+covers all of these, from arrivals per second.
 """
 
 from __future__ import annotations
@@ -14,38 +15,38 @@ from halcyon.scaling.planner.parts import replicas_for_depth, replicas_for_rate
 from halcyon.scaling.planner.reading import Objectives
 
 _HOUR_S = 3600.0
-"""Seconds per hour: GPU time is reported in hours."""
+"""Seconds per hour, because GPU time is reported in hours."""
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """Learnt properties of a model, and its objectives."""
+    """Learnt properties of a model, together with its objectives."""
 
     objectives: Objectives
     replica: Replica
     dispersion: float
     """Variance of the number of arrivals over its mean."""
     margin: float
-    """Headroom: share added to a rate."""
+    """Headroom: share by which a rate is increased."""
 
 
 @dataclass(frozen=True, slots=True)
 class WhatIfOutcome:
-    """Result of the calculation, step by step and in total."""
+    """Result of the calculation, for each step and in total."""
 
     counts: tuple[int | None, ...]
-    """Replicas per step; None if the rate isn't known."""
+    """Number of replicas in each step; None if the rate isn't known."""
     replica_hours: float
-    """Total over the steps with a known rate."""
+    """Replica-hours, summed over the steps with a known rate."""
     most: int | None
     short_hours: float
-    """Hours in which more was needed than the upper limit allows."""
+    """Hours in which more replicas were needed than the maximum allows."""
 
 
 def outcome(known: Known, rates: Sequence[float | None], step_s: float) -> WhatIfOutcome:
-    """Return the replicas at these rates (requests/s), each the mean of `step_s` seconds."""
+    """Return the replicas needed at the given rates (requests per second), each the mean over `step_s` seconds."""
     low, high = known.objectives.low, known.objectives.high
-    # Three digits are as precise as such a mean, and make many rates equal.
+    # Rates are rounded to three digits, which is as precise as the means are. Equal rates are then computed only once.
     rounded = [None if rate is None else float(f"{rate:.3g}") for rate in rates]
     by_rate = {rate: _need(known, rate) for rate in set(rounded) if rate is not None}
     needs = [None if rate is None else by_rate[rate] for rate in rounded]
@@ -56,7 +57,7 @@ def outcome(known: Known, rates: Sequence[float | None], step_s: float) -> WhatI
 
 
 def _need(known: Known, rate: float) -> int:
-    """Return the replicas for a rate; one more than the limit represents any higher number."""
+    """Return the replicas needed for a rate, but at most one more than the maximum."""
     if rate <= 0:
         return 0
     objectives, most = known.objectives, known.objectives.high + 1

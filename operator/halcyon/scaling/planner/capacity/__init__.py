@@ -1,1 +1,1 @@
-"""Capacity of replicas: the service line, queueing formulae, backlog, and queues bounded by rejection."""
+"""Capacity of replicas: service times, queueing formulas, replicas for a backlog, and queues bounded by rejection."""

@@ -1,4 +1,4 @@
-"""Replicas to drain a backlog, less what starting pods will absorb."""
+"""Backlog: the replicas needed to clear the queue, with the contribution of pods that are still starting."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from collections.abc import Sequence
 from halcyon.scaling.frozen import immutable
 
 _LATE = 20.0
-"""Value of a timely response, in computed requests: up to so many times a request's own GPU time may be spent to keep it from
-being late. At 20, a step from 20 to 200 req/s with a start time of a minute still gets nearly what drains it in 10 s; with
-start times of three minutes it gets a third. Less (10) costs one to three points of late responses at start times of three
-minutes. More (60) costs 10 to 50 % of the GPU time there."""
+"""Value of keeping one request from being late, as a multiple of the GPU time that computes it. At most this much GPU
+time may be spent on it. At 20, a step from 20 to 200 req/s with a start time of a minute still gets nearly the pods
+that clear it in 10 s; with start times of three minutes it gets a third. A value of 10 costs one to three percentage
+points more late responses at start times of three minutes. A value of 60 costs 10 to 50 % more GPU time there."""
 
 
 @immutable(frozen=True, slots=True)
 class Drain:
-    """Replicas that the backlog asks for."""
+    """Replicas needed for the backlog."""
 
     keep: int
-    """Existing pods to keep for the backlog."""
+    """Number of existing pods to keep for the backlog."""
     new: int
-    """Pods to add to the existing ones."""
+    """Number of pods to add."""
     quickest: int
-    """Pods to add to drain the backlog in the time allowed."""
+    """Number of pods that would have to be added to clear the backlog within the allowed time."""
     left: float
-    """Requests still queued with the existing pods when the time for draining is over."""
+    """Number of requests that the existing pods leave in the queue at the end of the allowed time."""
 
 
 def drain(
@@ -40,13 +40,17 @@ def drain(
     drain_s: float,
     most: float = math.inf,
 ) -> Drain:
-    """Simulate the backlog as a fluid over the next start_s + drain_s seconds.
+    """Return the replicas needed for the backlog, from a simulation of the next start_s + drain_s seconds.
 
-    The arrival rate is `rate` now and changes linearly to `later_rate` by start_s. Each ready pod serves `peak_rps`; starting
-    pods join in `arriving_s` seconds from now (ascending). A ready pod is kept while a backlog remains. A starting one is kept
-    if a backlog remains when it joins, or if the arrival rate from then on exceeds what the other pods serve. New pods would be
-    ready in start_s. Enough of them are added to clear, within drain_s, the backlog that remains then, but no more than are
-    worth their cost (`_worth`). `most`: maximum length of the queue.
+    The queue is simulated as a fluid:
+
+        - The arrival rate is `rate` now, and changes linearly to `later_rate` by start_s.
+        - Each ready pod serves `peak_rps` requests per second. Starting pods join after `arriving_s` seconds (ascending).
+        - The queue never holds more than `most` requests.
+
+    A ready pod is kept while there is a backlog. A starting pod is kept if there is a backlog when it joins, or if the
+    arrival rate from then on exceeds what the other pods serve. New pods would be ready after start_s. Enough of them
+    are added to clear, within drain_s, the backlog that is left then, unless their cost exceeds their value (`_worth`).
     """
     end = start_s + drain_s
     growth = (later_rate - rate) / start_s if start_s > 0 else 0.0
@@ -67,7 +71,7 @@ def drain(
         if level > 0 or max(arriving, later_rate) > serving * peak_rps:
             serving += 1
             useful += 1
-    # The bound only applies until more pods serve: the rest at start_s is the most that can be waiting then.
+    # The bound only applies until new pods serve: what is left at start_s is the most that can be queued then.
     if at < start_s:
         level = min(max(grown(level, at, start_s), 0.0), most)
         at = start_s
@@ -81,10 +85,13 @@ def drain(
 
 
 def _worth(level: float, rate: float, peak_rps: float, start_s: float) -> float:
-    """Return the pods, beyond those that serve the `rate`, that are worth their cost for a backlog of `level` requests.
+    """Return how many pods to add for a backlog of `level` requests, beyond those that serve `rate`.
 
-    n pods take n x start_s of GPU time before they serve. Then the backlog lasts level / (n x peak_rps), and requests that
-    arrive meanwhile are late: rate times that, each worth `_LATE` / peak_rps of GPU time. The sum is minimal at the root below,
-    as in the order quantity of an inventory. After a burst that is over, no further request becomes late.
+    The number minimises a cost that has two terms, both in GPU time. First, n pods take n x start_s before they serve.
+    Second, the backlog then lasts level / (n x peak_rps) seconds, and all requests that arrive in this time are late.
+    Each of these costs `_LATE` / peak_rps.
+
+    The sum is minimal at the square root below, as for the economic order quantity of an inventory. If a burst is over
+    and no requests arrive, no further request becomes late, and the result is 0.
     """
     return math.sqrt(_LATE * rate * level / start_s) / peak_rps if start_s > 0 else math.inf

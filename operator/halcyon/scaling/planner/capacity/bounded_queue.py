@@ -1,11 +1,11 @@
-"""Bound of the queue if balancers reject requests: a queue that is kept short must not be treated as unlimited.
+"""Maximum queue length if balancers reject requests, so that the planner doesn't assume an unlimited queue.
 
-A balancer that rejects requests it can't serve in time lets about as many wait as are served by their deadlines. Simulated
-without rejection, such a queue grows to thousands within one start, and none of those requests will ever be in it. The planner
-knows neither the deadlines nor the server speed that the balancer measures. The queue length while requests are rejected shows
-the bound.
+A balancer rejects requests that it can't serve by their deadlines. So its queue holds only about as many requests as
+can be served in time. A simulation without rejection would let this queue grow to thousands of requests within one pod
+start, although they will never be queued. The planner knows neither the deadlines nor the service rate that the
+balancer measures. Instead, it uses the queue length observed while requests are rejected.
 
-Out of scope: rejected requests as demand (`arrival_rate` counts them), what the backlog asks for (`backlog`).
+Out of scope: rejected requests as demand (`arrival_rate` counts them), and the replicas for a backlog (`backlog`).
 """
 
 from __future__ import annotations
@@ -17,20 +17,21 @@ from halcyon.scaling.frozen import immutable
 
 @immutable(frozen=True, slots=True)
 class RejectionBound:
-    """Memory of recent rejections."""
+    """Recent rejections, and the longest queue observed since they began."""
 
     counted: float | None = None
-    """Counter of rejected requests as read last; None if it was never known."""
+    """Last value of the counter of rejected requests; None if it was never known."""
     at: float | None = None
-    """Time of the last rejection; None if there is none, or it is too old to be meaningful."""
+    """Time of the last rejection; None if there was none recently."""
     waiting: float = 0.0
-    """Most requests seen waiting since the first rejection."""
+    """Highest number of queued requests observed since the first of the recent rejections."""
 
     def with_reading(self, at: float, rejected: float | None, waiting: float, lasting_s: float) -> RejectionBound:
-        """Return the memory with one more sample: the counter `rejected`, and the requests waiting.
+        """Return the object updated with one sample.
 
-        The memory is cleared `lasting_s` after the last rejection. A counter that is unknown or invalid is ignored. So is one
-        that fell: it was reset, and the time of its rejections is unknown.
+        `rejected` is the counter of rejected requests, `waiting` the present number of queued requests. The rejections
+        are forgotten `lasting_s` seconds after the last one. An unknown or invalid counter is ignored. A counter that
+        fell is stored but not counted: it was reset, and it is unknown when its requests were rejected.
         """
         if rejected is None or not 0 <= rejected < math.inf:
             rejected = self.counted
@@ -49,5 +50,5 @@ class RejectionBound:
         return self.at is not None and now - self.at <= lasting_s
 
     def max_waiting(self) -> float:
-        """Return the maximum requests that can wait, as observed; infinite if none are rejected."""
+        """Return the longest queue observed while requests were rejected; infinite if none were rejected recently."""
         return math.inf if self.at is None else self.waiting

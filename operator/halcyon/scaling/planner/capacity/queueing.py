@@ -1,8 +1,11 @@
-"""Queueing formulae: how late requests are with n replicas that compute in batches.
+"""Queueing formulas: how many requests are late if n replicas compute them in batches.
 
-Source: the decay rate of a queue with deterministic service, see `largest_load`. Inoue's bound (arXiv 1912.06322) and Erlang C
-are means of one server and of servers without batches; neither gives the tail of a pool. Rates are per second, times in
-seconds. `dispersion` is the variance of the number of arrivals over its mean (1 for Poisson).
+Rates are in requests per second, times in seconds. `dispersion` is the variance of the number of arrivals over its mean
+(1 for Poisson arrivals).
+
+The formulas use the decay rate of a queue with deterministic service (see `largest_load`). Other known results don't
+give the distribution of waiting times that is needed here. Inoue's bound (arXiv 1912.06322) is for the mean with one
+server; Erlang C is for servers without batches.
 """
 
 from __future__ import annotations
@@ -13,28 +16,33 @@ from dataclasses import field
 from halcyon.scaling.frozen import immutable
 
 LATE_SHARE = 0.001
-"""Share of the requests that may be late in steady state. It is a tenth of what a p99 objective allows: the rest is for effects
-outside the formula, such as load changes and pods that start late."""
+"""Share of the requests that may be late in steady state. It is a tenth of the share that a p99 objective allows. The
+rest is for effects that the formula doesn't include, such as load changes and pods that start late."""
 _RESIDUAL = 0.5
-"""Average wait of a request for the batch ahead of it in its pod, in service times. With this value, the formula of
-`largest_load` allows 99 % of the rate that simulation shows to be sustainable (the median over seven laws, 1 and 20 replicas
-and objectives of 2.4, 4 and 8 batches). With an objective of 2.4 batches, up to 0.7 % of the requests are late at the allowed
-rate; with larger ones, the share never exceeds `LATE_SHARE`."""
+"""Average time that a request waits for the batch ahead of it in its pod, as a multiple of the time of a full batch.
+
+The formula of `largest_load` then allows 99 % of the rate that is sustainable in simulations. That is the median over
+seven arrival distributions, 1 and 20 replicas, and objectives of 2.4, 4 and 8 batches. With an objective of 2.4
+batches, up to 0.7 % of the requests are late at the allowed rate. With larger objectives, the share never exceeds
+`LATE_SHARE`."""
 _MIN_BATCHES = 2.0
-"""Batches that must fit in an objective: a request that arrives right after a batch has begun waits for all of it, and then has
-its own. With less, a share of the requests is late however few they are, so batches must be smaller. Simulated for objectives
-of 0.6 to 2 full batches: the result is the minimum number of replicas that holds, or a few percent more."""
+"""Minimum latency objective, as a multiple of the time of a full batch. A request that arrives just after a batch has
+begun waits for that batch to end, and is then computed in the next one.
+
+If the objective is shorter, some requests are late even at the lowest rate, so smaller batches are assumed. In
+simulations with objectives of 0.6 to 2 full batches, the result is the minimum number of replicas that meets the
+objective, or a few percent more."""
 
 
 @immutable(frozen=True, slots=True)
 class ServiceLine:
-    """Time of a batch of b rows on one instance: t0_s + row_s x b."""
+    """Service time of one batch with b rows on one instance, in seconds: t0_s + row_s x b."""
 
     t0_s: float
     row_s: float
 
     def seconds(self, rows: float) -> float:
-        """Return the time of one batch."""
+        """Return the seconds that a batch of `rows` rows takes."""
         return self.t0_s + self.row_s * rows
 
 
@@ -44,27 +52,32 @@ class Replica:
 
     line: ServiceLine
     max_batch: int
-    """Requests in the largest batch."""
+    """Number of requests in the largest batch."""
     instances: int = 1
     batch_s: float = field(init=False, compare=False)
-    """Time of a full batch."""
+    """Seconds that a full batch takes."""
     peak_rps: float = field(init=False, compare=False)
-    """Requests per second with full batches."""
+    """Maximum requests per second, reached with full batches."""
 
     def __post_init__(self) -> None:
-        """Precompute values that every decision uses several times."""
+        """Compute `batch_s` and `peak_rps` once, because each decision reads them several times."""
         batch_s = self.line.seconds(self.max_batch)
         object.__setattr__(self, "batch_s", batch_s)
         object.__setattr__(self, "peak_rps", self.instances * self.max_batch / batch_s)
 
     def slack_s(self, latency_s: float) -> float:
-        """Return the part of an objective beyond a full batch and the wait for the one ahead; below 0 if they don't fit."""
+        """Return the seconds of a latency objective that are left for queueing.
+
+        These are the objective minus the time of a full batch and the average wait for the batch ahead. The result is
+        negative if the two exceed the objective.
+        """
         return latency_s - (1 + _RESIDUAL) * self.batch_s
 
     def within(self, latency_s: float) -> Replica:
-        """Return the replica with batches small enough that two in a row fit the latency: the one ahead, and one's own.
+        """Return the replica with batches small enough that two in a row fit into the latency objective.
 
-        If not even two batches of one fit, it has batches of one.
+        The two are the batch ahead of a request and its own. If even two batches of one request take too long, batches
+        of one are used.
         """
         line = self.line
         if _MIN_BATCHES * self.batch_s <= latency_s:
@@ -74,12 +87,18 @@ class Replica:
 
 
 def largest_load(peak_rps: float, slack_s: float, *, dispersion: float = 1.0, late: float = LATE_SHARE) -> float:
-    """Return the highest share of `peak_rps` at which at most `late` of the requests wait longer than `slack_s`.
+    """Return the highest utilisation at which at most a share `late` of the requests waits longer than `slack_s`.
 
-    Requests are served at the constant rate mu = peak_rps (all replicas together). The queue of arrivals with dispersion I
-    against constant service has the tail exp(-x mu t / I), where x solves ln z = x, rho (z - 1) = ln z: the root of the M/D/1
-    queue. The same root applies to batches of any size (each batch takes B at once and as many more arrive in its time). So x =
-    I ln(1/late) / (mu t), and rho = x / (e^x - 1).
+    The utilisation rho is the arrival rate divided by mu = `peak_rps`, the constant service rate of all replicas
+    together. Arrivals have the dispersion I. The formula is derived as follows:
+
+        1. The share of requests that wait longer than t seconds is about exp(-x mu t / I).
+        2. In it, x = ln z, and z is the root of rho (z - 1) = ln z, as in the M/D/1 queue.
+        3. Setting this share to `late` at t = `slack_s` gives x = I ln(1 / late) / (mu t).
+        4. The equation for the root then gives rho = x / (e^x - 1).
+
+    The same root holds for batches of any size B: the requests served and the requests that arrive in the time of one
+    service are both B times as many.
     """
     if slack_s <= 0 or peak_rps <= 0:
         return 0.0
@@ -88,14 +107,17 @@ def largest_load(peak_rps: float, slack_s: float, *, dispersion: float = 1.0, la
 
 
 def rate_within(replicas: int, replica: Replica, latency_s: float, *, dispersion: float = 1.0) -> float:
-    """Return the highest arrival rate that `replicas` serve within `latency_s`, except for `LATE_SHARE` of the requests."""
+    """Return the highest rate at which `replicas` serve all but `LATE_SHARE` of the requests within `latency_s`."""
     sized = replica.within(latency_s)
     peak = replicas * sized.peak_rps
     return peak * largest_load(peak, sized.slack_s(latency_s), dispersion=dispersion)
 
 
 def replicas_within(rate: float, replica: Replica, latency_s: float, *, dispersion: float = 1.0, most: int) -> int:
-    """Return the minimum replicas that serve `rate` within `latency_s`; at most `most`, at least 1 if rate > 0."""
+    """Return the fewest replicas that serve `rate` within `latency_s`, except for `LATE_SHARE` of the requests.
+
+    The result is at least 1 if the rate is above 0, and at most `most`.
+    """
     if rate <= 0:
         return 0
     low, high = max(1, math.ceil(rate / replica.peak_rps)), most
@@ -108,7 +130,8 @@ def replicas_within(rate: float, replica: Replica, latency_s: float, *, dispersi
         peak = count * each
         return peak * largest_load(peak, slack_s, dispersion=dispersion)
 
-    # Pools gain efficiency with size, so the answer is near the smallest possible one: gallop up, then bisect.
+    # Larger pools are more efficient, so the result is usually near the lower bound. An exponential search finds a
+    # range, then bisection finds the result.
     step = 1
     while low + step < high and within(low + step) < rate:
         low, step = low + step, 2 * step

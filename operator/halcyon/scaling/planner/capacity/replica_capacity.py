@@ -1,6 +1,7 @@
-"""Capacity of a replica, learnt from the batches of the model's own pods.
+"""Capacity of a replica, learnt from the batches that the model's own pods execute.
 
-The start times are fields of it, too, since both are one part of the stored memory; `start_time` learns and reads them.
+The class also has the fields for start times, because both are stored as one part of the memory. `start_time` updates
+and reads them.
 """
 
 from __future__ import annotations
@@ -13,38 +14,46 @@ from halcyon.scaling.frozen import immutable
 from halcyon.scaling.planner.capacity.queueing import ServiceLine
 
 _MAX_WEIGHT = 2000.0
-"""Weight of past observations, in batches. Older ones fade as new ones come, so that drift is followed and idle time erases
-nothing."""
+"""Maximum total weight of past batches in the service line. Older batches lose weight only when new ones are executed.
+So drift is followed, but nothing is forgotten while the model is idle."""
 _MAX_SAMPLE_BATCHES = 200.0
-"""Maximum weight of one sample, however many batches a large fleet has run since the last. At least ten samples are thus
-remembered, with the other batch sizes in them."""
+"""Maximum weight of one sample, in batches, however many batches a large fleet has executed since the previous sample.
+So at least the last ten samples count, with the batch sizes in them."""
 _PRIOR_SPREAD = 25.0
-"""Spread of batch sizes (weight x rows squared) that counts as much as the slope known before."""
+"""Weight of the previously known slope of the service line, in units of the spread of batch sizes (weight x rows
+squared). At a spread of this value, the previous slope and the measured one count equally."""
 _MIN_SAMPLES = 20.0
-"""Minimum batches before a line is fitted, if their sizes show no slope (`_MIN_SPREAD`). The first ones are few, small, and run
-on a cold pod. A line through two of them gave an eighth of a replica's real capacity, and the replica started for it stayed for
-three minutes. Under load 20 batches take seconds; a warm-up of the smallest and the largest batch gives the line earlier."""
+"""Minimum number of batches before a service line is fitted, unless their sizes differ enough (`_MIN_SPREAD`). The
+first batches are few and small, and run on a cold pod. A line through two of them gave an eighth of a replica's real
+capacity, and the replica started because of it stayed for three minutes. Under load, 20 batches take seconds. A warm-up
+with the smallest and the largest batch gives the line earlier."""
 _MIN_SPREAD = 4.0
-"""Spread of batch sizes that shows a slope: one batch of 1 row and one of 4 have 4.5. Neighbouring sizes only show noise."""
+"""Minimum spread of batch sizes (in rows squared) at which a slope is fitted even before `_MIN_SAMPLES` batches. One
+batch of 1 row and one of 4 have a spread of 4.5. Batches of neighbouring sizes have less, and their difference is only
+noise."""
 _OUTLIER = 5.0
-"""Factor over the line from which a single batch is ignored: a pause, or another kernel choice."""
+"""Minimum ratio of a single batch's time to that predicted by the service line for the batch to be ignored. The usual
+causes are a pause and another choice of GPU kernel."""
 _FIRST_BATCHES = 20.0
-"""Divisor of the weight of a pod's first report of a batch size. That report includes the size's first execution, which on a
-GPU takes 3 to 300 times as long as others. With it, the first executions of a model distort by 10 % after 100 batches, however
-many of them there were."""
+"""Divisor for the weight of a pod's first report of a batch size. That report includes the first execution of the size,
+which takes 3 to 300 times as long as later ones on a GPU. With this divisor, the error from all first executions of a
+model is 10 % after 100 batches, however many first executions there were."""
 _OLD_REVISION = 20.0
-"""Weight of the previous revision's data, in batches: a good guess if only a label has changed, and soon outweighed if the
-model has."""
+"""Weight of data from the previous revision, in batches. This data is a good initial guess if only a label has changed.
+If the model has changed, new batches soon outweigh it."""
 
 _Ran = tuple[int, int, float]
-"""Rows in the batch, executions, mean seconds."""
+"""(rows in the batch, number of executions, mean seconds) since the previous sample."""
 _Sums = tuple[float, float, float, float, float]
-"""Sums of weight, rows, rows squared, seconds, and rows times seconds."""
+"""Weighted sums over batches: weight, rows, rows squared, seconds, and rows times seconds."""
 
 
 @immutable(frozen=True, slots=True)
 class Capacity:
-    """Service line as faded sums over batches (weight, rows, seconds), and the last start times."""
+    """Learnt capacity: the service line with the weighted sums that it is fitted to, and recent start times of pods.
+
+    Older batches have less weight in the sums.
+    """
 
     weight: float = 0.0
     rows: float = 0.0
@@ -53,23 +62,26 @@ class Capacity:
     rows_seconds: float = 0.0
     line: ServiceLine | None = None
     seen: tuple[tuple[int, int, float], ...] = ()
-    """(rows in the batch, executions, seconds): the counters as read last."""
+    """(rows in the batch, executions, total seconds): the counters as last read."""
     starts: tuple[float, ...] = ()
-    """Last start times of pods in seconds, oldest first."""
+    """Recent start times of pods in seconds, oldest first."""
     started: frozenset[str | int] = frozenset()
-    """Existing pods whose start time is already in `starts`."""
+    """Names of existing pods whose start time is already in `starts`."""
     revision: str = ""
-    """Revision that the batches belong to; empty if unknown."""
+    """Revision that executed the batches; empty if unknown."""
 
     def with_prior(self, prior: Mapping[int, float]) -> Capacity:
-        """Add the seconds by batch size from a warm-up, if nothing is known yet."""
+        """Add batch times from a warm-up (seconds by number of rows), if no line is known yet."""
         if self.line is not None or not prior:
             return self
         each = max(math.ceil(_MIN_SAMPLES / len(prior)), 10)
         return self._with_more([(rows, each, seconds) for rows, seconds in prior.items()], self.seen)
 
     def of_revision(self, revision: str) -> Capacity:
-        """Reduce the weight of data from another revision."""
+        """Return the capacity for a revision of the model.
+
+        If the stored data is from another revision, its weight is reduced to at most `_OLD_REVISION` batches.
+        """
         if not revision or revision == self.revision:
             return self
         if not self.revision or self.weight <= _OLD_REVISION:
@@ -87,7 +99,7 @@ class Capacity:
         )
 
     def with_batches(self, batches: Mapping[int, tuple[int, float]]) -> Capacity:
-        """Add the present counters of `batch_stats`; a counter that fell was reset."""
+        """Return the capacity updated with new values of the `batch_stats` counters; a counter that fell was reset."""
         if len(batches) == len(self.seen) and not [1 for rows, n, took in self.seen if batches.get(rows) != (n, took)]:
             return self
         before = {rows: (count, seconds) for rows, count, seconds in self.seen}
@@ -115,7 +127,10 @@ class Capacity:
     def _with_more(
         self, more: Sequence[_Ran], seen: tuple[tuple[int, int, float], ...], first: Sequence[_Ran] = ()
     ) -> Capacity:
-        """Add the batches of one sample and refit the line; `first` are those with the first execution of their size."""
+        """Add the batches of one sample, and fit the line again.
+
+        `first` contains the batches that include the first execution of their size.
+        """
         clean = [(float(count), rows, mean) for rows, count, mean in more]
         guessed = [(float(count), rows, mean) for rows, count, mean in _without_first(first)]
         sums = self.weight, self.rows, self.rows2, self.seconds, self.rows_seconds
@@ -132,7 +147,7 @@ class Capacity:
 
 
 def _sum(before: _Sums, sample: Sequence[tuple[float, int, float]]) -> _Sums:
-    """Return the faded sums with the (weight, rows, mean seconds) of one sample added."""
+    """Return the sums with one sample added and older ones reduced in weight; `sample` is (weight, rows, mean seconds)."""
     total, rows, rows2, seconds, rows_seconds = before
     new = sum(weight for weight, _, _ in sample)
     share = min(1.0, _MAX_SAMPLE_BATCHES / new) if new > 0 else 0.0
@@ -155,10 +170,11 @@ def _sum(before: _Sums, sample: Sequence[tuple[float, int, float]]) -> _Sums:
 
 
 def _without_first(first: Iterable[_Ran]) -> list[_Ran]:
-    """Return those batches without the extra time of the very first execution.
+    """Return the first reported batches of each size, corrected for the extra time of the model's very first execution.
 
-    It belongs to a small size, mostly of one row, and takes as long as hundreds of others. No batch is faster for being larger.
-    So if a size has a higher mean than a larger one that ran at least as often, the excess is that extra time.
+    That execution takes as long as hundreds of others, and usually has one row or a few. A larger batch is never faster
+    than a smaller one. So if a size has a higher mean time than a larger size that ran at least as often, the
+    difference is that extra time, and is removed.
     """
     capped: list[_Ran] = []
     for rows, count, took in sorted(first, reverse=True):
@@ -169,9 +185,10 @@ def _without_first(first: Iterable[_Ran]) -> list[_Ran]:
 def _fitted(  # noqa: PLR0917  # the five sums of a weighted line
     weight: float, rows: float, rows2: float, seconds: float, rows_seconds: float, known: ServiceLine | None
 ) -> ServiceLine | None:
-    """Fit a least-squares line, drawn towards the former shape if the batch sizes differ too little.
+    """Fit a line to the batch times by least squares, with a weight for the previous slope.
 
-    Both parts of it are >= 0: a batch is never faster for being larger.
+    The previous slope decides if the batch sizes differ too little. Neither the constant nor the slope is negative,
+    because a larger batch is never faster.
     """
     if weight <= 0:
         return known
@@ -179,7 +196,8 @@ def _fitted(  # noqa: PLR0917  # the five sums of a weighted line
     spread = max(rows2 - rows * mean_rows, 0.0)
     common = rows_seconds - rows * mean_seconds
     if known is None:
-        # One size determines one point of the line; attributing half of its time to the rows is between the two extremes.
+        # With batches of one size only one point of the line is known. Half of the time is attributed to the rows,
+        # midway between the extremes.
         prior = mean_seconds / 2 / mean_rows if spread < 1.0 else common / spread
     else:
         prior = known.row_s * mean_seconds / max(known.seconds(mean_rows), 1e-9)

@@ -1,6 +1,6 @@
-"""Time that a pod takes to start, learnt from the model's own pods.
+"""Start time of pods, learnt from the model's own pods.
 
-Out of scope: what a start consists of (the status shows its phases), and its metric (`control/reporting/start_time_metrics.py`).
+Out of scope: the phases of a start (the status shows them), and its metric (`control/reporting/start_time_metrics.py`).
 """
 
 from __future__ import annotations
@@ -11,13 +11,17 @@ from dataclasses import replace
 from halcyon.scaling.planner.capacity.replica_capacity import Capacity
 
 PLANNED_SHARE = 0.75
-"""Quantile of the start times to plan with: the usual slow start, not the one in twenty that hangs."""
+"""Quantile of the recent start times that is used for planning: it covers usual slow starts, but not the one in twenty
+that hangs."""
 _MAX_STARTS = 20
-"""Number of starts remembered: enough for a quantile, few enough to follow a faster image."""
+"""Number of recent start times stored: enough for a quantile, and few enough to follow a change to the image."""
 
 
 def with_starts(capacity: Capacity, pods: Mapping[str | int, float]) -> Capacity:
-    """Add the start times (s) of the pods that have become ready, by name; each counts once."""
+    """Return the capacity with the start times of newly ready pods added; each pod is counted once.
+
+    `pods` contains the start times in seconds by pod name.
+    """
     new = [name for name in pods if name not in capacity.started]
     if not new and len(capacity.started) <= 2 * len(pods):
         return capacity
@@ -26,7 +30,7 @@ def with_starts(capacity: Capacity, pods: Mapping[str | int, float]) -> Capacity
 
 
 def start_s(capacity: Capacity, share: float, default: float) -> float:
-    """Return the time within which `share` of the last starts were ready; `default` if there were none."""
+    """Return the seconds within which a share `share` of the recent starts finished; `default` if there were none."""
     if not capacity.starts:
         return default
     ordered = sorted(capacity.starts)

@@ -1,1 +1,1 @@
-"""Load forecast: arrival rate, trend, seasons, recurring spikes, and how noisy they are."""
+"""Load forecasts: the arrival rate and its dispersion, the trend, seasons and recurring spikes."""

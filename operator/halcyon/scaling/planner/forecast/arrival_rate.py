@@ -1,7 +1,7 @@
-"""The arrival rate now and soon, from a counter: quick on a step, steady under noise, not misled by a single burst.
+"""Arrival rate: the present rate and its trend, from a counter of requests.
 
-The memory is a few hundred (time, counter) pairs. Out of scope: seasons (`seasonality`), spikes that repeat
-(`recurring_spikes`).
+The rate follows a step within seconds, is steady under noise, and is not misled by one burst. The memory is a few
+hundred (time, counter) pairs. Out of scope: seasons (`seasonality`), recurring spikes (`recurring_spikes`).
 """
 
 from __future__ import annotations
@@ -16,100 +16,112 @@ from halcyon.scaling.frozen import immutable
 from halcyon.scaling.planner.forecast.dispersion import Dispersion
 
 _WINDOWS_S = (0.9, 2.0, 4.0, 8.0, 15.0, 30.0)
-"""Shorter windows that may prove a higher rate. The shortest is the interval between two agent reports (a second, less its
-jitter); each next one is about twice as long."""
+"""Lengths, in seconds, of the windows that can prove a higher rate than the mean of longer windows. The shortest is the
+interval between two agent reports: one second minus jitter. Each one is about twice as long as the one before."""
 _LONG_S = 60.0
-"""Shortest window that may lower the rate. Autoscalers usually use this length (KPA, Cortex)."""
-_CALM_S = (900.0, 480.0, 240.0, 120.0)
-"""Longer windows, whose mean is the rate of a constant load. The longest is as long as samples are kept."""
-_AGREE_SIGMAS = 2.0
-"""Standard errors of a window's mean (95 %) within which it agrees with longer ones. 1.5 to 3 give the same table of scenarios.
+"""Length in seconds of the shortest window that can lower the rate. Autoscalers usually use this length (KPA, Cortex).
 """
+_CALM_S = (900.0, 480.0, 240.0, 120.0)
+"""Lengths, in seconds, of the longer windows. The rate of a constant load is the mean over these windows. Samples are
+kept for the longest of them."""
+_AGREE_SIGMAS = 2.0
+"""Maximum deviation, in standard errors of a window's mean, at which the window agrees with longer ones (95 %
+confidence). Values from 1.5 to 3 give the same results in the table of scenarios."""
 _SIGMAS = 5.0
-"""Standard errors by which a shorter window must exceed the long ones to override them. There are six windows, and a sample
-every second: with 20 % noise in each second, 3.5 standard errors (once in 4,300 samples) gave a false step every few hours. A
-step that needs another replica reaches 5 within seconds."""
+"""Number of standard errors by which the rate in a shorter window must exceed the mean of longer windows to replace it.
+The number must be high because six windows are tested every second. With 20 % noise in each second, 3.5 standard errors
+(once in 4,300 samples) gave a false step every few hours. A step that needs another replica reaches 5 within seconds.
+"""
 _SURE_SIGMAS = 2.0
-"""Standard errors of the rate that do not justify more replicas in the first seconds: 95 %. With one, one start in six is
-wrong."""
+"""Number of standard errors that are subtracted from the rate in the first seconds, before replicas are added for it
+(95 % confidence). With one standard error, one pod start in six would be wrong."""
 _UNKNOWN_NOISE = 0.2
-"""Deviation of the arrivals in a second, as a share of their mean, that is assumed possible until the noise is known. At high
-rates, a few similar seconds in a row made noise look like a step; at low rates, chance alone is as large. With 0.25, steps in
-the first half minute are detected later."""
+"""Standard deviation of the arrivals in one second, as a share of their mean, that is assumed until the noise is known.
+Without this assumption, a few similar seconds in a row at a high rate made noise look like a step. At low rates,
+Poisson noise is as large anyway. With 0.25, steps in the first half minute are detected later."""
 _LIKELY = 1.65
-"""Confidence with which forecasts are judged, in standard errors: 95 %, because a single judgement moves little."""
+"""Confidence at which the load must exceed a forecast for the forecast to be wrong, in standard errors (95 %). It can
+be this low because one comparison changes little."""
 _FINE_S = _LONG_S + 10.0
-"""Age up to which fine samples are kept: a lost report must not shorten the long window."""
+"""Maximum age of fine samples in seconds. It is longer than the long window, so that a lost report does not shorten
+that window."""
 _COARSE_S = 900.0
-"""Age up to which coarse samples are kept: four times the start time of the slowest usual pod, for its trend."""
+"""Maximum age of coarse samples in seconds. The trend needs samples over four times the start time, and this is enough
+for the slowest usual pod."""
 _COARSE_INTERVAL_S = 5.0
-"""Grid of coarse samples: the first sample after each whole multiple is kept, because an agent is silent for no longer. The
-grid follows the clock and not the previous sample. Otherwise models with the same load would detect a trend at times up to one
-interval apart."""
+"""Interval of coarse samples in seconds: the first sample after each whole multiple is kept. No agent is silent for
+longer than this.
+
+The multiples are those of the clock, not of the time since the previous sample. Otherwise, two models with the same
+load would detect a trend up to one interval apart."""
 _TREND_BLOCKS = 7
-"""Number of blocks in a trend: the minimum at which the median of the increases ignores a step."""
+"""Number of blocks into which the span of a trend is divided. It is the smallest at which the median of the increases
+ignores a step."""
 _TREND_SIGMAS = 5.0
-"""Standard errors by which a line through the blocks must rise to be extrapolated, because trends are tested continuously, in
-five spans. A line at 5 standard errors separates a rise from noise as well as the last block minus the first at 4, with a
-hundredth of the errors."""
+"""Minimum rise of a line through all blocks, in standard errors, for a trend to be extrapolated. It is high because
+trends are tested continuously and in five spans. At 5 standard errors, a line detects rises as well as the difference
+of the last and first block at 4, with a hundredth of the false detections."""
 _BEFORE_SIGMAS = 3.0
-"""The same threshold without the last block: a step that has just begun lies only in that block."""
+"""Minimum rise of a line through all blocks but the last, in standard errors. A step that has just begun is only in the
+last block, so it does not pass this test."""
 _ENDS_SIGMAS = 2.0
-"""Standard errors by which the last block must exceed the first for a span to be tested. Only one proven rise in 2,500 has
-less."""
+"""Minimum difference of the last and first block, in standard errors, for a span to be tested further. The difference
+is smaller in only one of 2,500 proven rises."""
 _STEP_BLOCKS = 3
-"""Minimum number of blocks in which a step is searched."""
+"""Minimum number of blocks that are tested for a step."""
 _TREND_SPANS = (0.25, 0.5, 1.0, 2.0, 4.0)
 """Spans in which a trend is searched, as multiples of the horizon."""
 _MIN_TREND_S = 60.0
-"""Minimum span of a trend."""
+"""Minimum span of a trend in seconds."""
 _STEP_SIGMAS = 2.0
-"""Standard errors by which a step must explain the blocks better than a line to be accepted as a step."""
+"""Number of standard errors by which a step must fit the blocks better than a line to be accepted as a step."""
 _MEDIAN_ERROR = 0.5
-"""Share of a block's deviation that is subtracted from the slope: two thirds of the standard error of the median of six
-neighbouring differences, 0.72 (computed). Subtracting all of it misses rises no longer than a start."""
+"""Amount subtracted from the median increase between blocks, as a multiple of the standard deviation of a block's
+count. The standard error of the median of six neighbouring differences is 0.72 (computed), and two thirds of it are
+subtracted. Subtracting all of it misses rises that are no longer than the start of a pod."""
 
 
 @immutable(frozen=True, slots=True)
 class ArrivalRate:
-    """Memory of the arrival counter. Restarts of the counting process are bridged."""
+    """Samples of the arrival counter, continued over restarts of the counting process."""
 
     times: tuple[float, ...] = ()
     """Times of the fine samples, ascending."""
     counts: tuple[float, ...] = ()
-    """Counter at those times, continued over restarts."""
+    """Values of the arrival counter at `times`, continued over restarts of the counting process."""
     coarse_times: tuple[float, ...] = ()
     coarse_counts: tuple[float, ...] = ()
     raw: float | None = None
-    """Counter as read last."""
+    """Last value of the arrival counter as reported, without being continued over restarts."""
     spread: Dispersion = field(default_factory=Dispersion)
     last_at: float | None = None
-    """Time of the last request, as far as known."""
+    """Time of the last sample that contained a request; None if none did."""
     since: float | None = None
-    """Time of the first sample."""
+    """Time of the first sample; None before it."""
     _rate: float | None = field(default=math.nan, init=False, repr=False, compare=False)
-    """Cached result of `rate`; NaN before the first call. A decision uses it three times."""
+    """Cached result of `rate`; NaN before the first call. Each decision reads it three times."""
     _begins: tuple[tuple[float, float], ...] | None = field(default=None, init=False, repr=False, compare=False)
-    """Cached result of `_since_long`; it only changes with a coarse sample."""
+    """Cached result of `_since_long`, which changes only with a coarse sample."""
     _ends: tuple[float, tuple[tuple[float, float, float], ...]] | None = field(
         default=None, init=False, repr=False, compare=False
     )
-    """Horizon of the last call of `rising`, with (span, arrivals in its first block, in its last) for the spans that samples
-    cover. They only change with a coarse sample. Usually there is no rise, and nothing else is computed."""
+    """Cached result of `_spans`, with the horizon that it was computed for. It changes only with a coarse sample.
+
+    It contains (span, arrivals in its first block, arrivals in its last block) for each span that the samples cover. If
+    there is no rise, which is the usual case, nothing else is computed."""
 
     def with_sample(self, at: float, counter: float, *, block_s: float) -> ArrivalRate:
-        """Return the memory with one more sample; one that is not newer than the last changes nothing.
+        """Return the samples with one more added; a sample that is not newer than the last one changes nothing.
 
-        If the clock was set back by more than a minute, the memory starts from scratch: waiting for the clock to catch up would
-        leave the planner without a rate.
-
-        `block_s` is the horizon over which bursts matter: about the latency objective.
+        If the clock was set back by more than a minute, the samples start from scratch. Otherwise the planner would
+        have no rate until the clock catches up. `block_s` is the length of the blocks in which the dispersion is
+        measured: about the latency objective.
         """
         if self.raw is None or not self.times or at < self.times[-1] - _LONG_S:
             return ArrivalRate((at,), (0.0,), (at,), (0.0,), counter, self.spread.beginning(at), since=at)
         if at <= self.times[-1]:
             return self
-        # A counter that fell was reset: its present value arrived since.
+        # If the counter fell, it was reset, so its present value is the number of requests since then.
         increase = counter - self.raw if counter >= self.raw else counter
         total = self.counts[-1] + increase
         first = bisect_right(self.times, at - _FINE_S)
@@ -133,7 +145,7 @@ class ArrivalRate:
         return result
 
     def with_last(self, at: float) -> ArrivalRate:
-        """Return the memory with another time of the last request."""
+        """Return the same samples with another time of the last request."""
         if at == self.last_at:
             return self
         result = ArrivalRate(
@@ -152,15 +164,19 @@ class ArrivalRate:
         return result
 
     def rate(self) -> float | None:
-        """Return requests per second now: the calm mean, or a higher rate proven by a shorter window.
+        """Return the present arrival rate in requests per second; None with fewer than two samples.
 
-        The calm mean covers the longest time that no later window contradicts. From 15 minutes down to one, each shorter window
-        moves the rate into its own confidence interval. Under constant load the rate is thus stable, while the mean of a minute
-        would wander. A falling load lowers it within that minute.
+        First, the calm mean is computed: the mean over the longest time that no later window contradicts. It starts
+        with the mean of 15 minutes. Each shorter window, down to one minute, limits the value to its own confidence
+        interval. So the rate is stable under a constant load, unlike the mean of a minute, but follows a falling load
+        within a minute.
 
-        Of the windows within that minute that prove more than the calm mean, the one that proves the highest rate moves it into
-        its own interval as well. A step is thus known within seconds, and never overestimated. The result is monotone in the
-        last count: of two windows, the shorter one gains more from it. None with fewer than two samples.
+        Second, a window shorter than a minute can prove a higher rate. Of these windows, the one that proves the
+        highest rate raises the result to the lower end of its own interval. So a step is detected within seconds and
+        not overestimated.
+
+        A higher last value of the counter never lowers the result, because a shorter window gains more from it than a
+        longer one.
         """
         known = self._rate
         if known is not None and math.isnan(known):
@@ -192,7 +208,10 @@ class ArrivalRate:
         return rate
 
     def _calm(self, now: float, total: float, spread: float) -> float:
-        """Return the mean of the longest time that no later window contradicts, in requests/s; the minute isn't empty."""
+        """Return the mean over the longest time that no later window contradicts, in requests per second.
+
+        The last minute must contain a request.
+        """
         (at, count), *later = (*self._since_long(), self._begin(now - _LONG_S))
         rate = (total - count) / max(now - at, 1.0)
         for at, count in later:
@@ -206,7 +225,10 @@ class ArrivalRate:
         return rate
 
     def _since_long(self) -> tuple[tuple[float, float], ...]:
-        """Return (time, counter) at the start of the windows `_CALM_S`, or of the samples that are kept."""
+        """Return (time, counter) at the start of each window in `_CALM_S`.
+
+        For a window that is longer than the samples, these are the values of the oldest coarse sample.
+        """
         if self._begins is None:
             times, counts = self.coarse_times, self.coarse_counts
             indexes = (max(bisect_right(times, times[-1] - window) - 1, 0) for window in _CALM_S)
@@ -214,10 +236,11 @@ class ArrivalRate:
         return self._begins or ()
 
     def sure(self) -> float:
-        """Return the share of the rate that justifies more replicas: 1 from a minute on.
+        """Return the share of the rate that is certain enough to add replicas for; 1 after the first minute.
 
-        The replicas running at the first requests were presumably chosen for a reason, and a few seconds prove little against
-        them. So two standard errors are subtracted from the rate at first, and less with every second.
+        The replicas that ran at the first request were presumably chosen for a reason, and a few seconds of arrivals
+        prove little against them. So two standard errors are subtracted from the rate at first, and less with each
+        second.
         """
         if len(self.times) < 2:
             return 1.0
@@ -228,29 +251,35 @@ class ArrivalRate:
         spread = self.spread.doubt
         if not self.spread.is_seen:
             spread = max(spread, _UNKNOWN_NOISE**2 * seen / self.seen_s())
-        # A factor, which leaves part of even the first request.
+        # A factor is used so that even the first request counts in part.
         return 1.0 / (1.0 + _SURE_SIGMAS * young * math.sqrt(spread / seen))
 
     def seen_s(self) -> float:
-        """Return the seconds that the samples cover."""
+        """Return the seconds from the first to the last stored sample."""
         return self.times[-1] - self.coarse_times[0] if self.times else 0.0
 
     def error(self) -> float:
-        """Return the standard error of the rate of a minute, in requests per second."""
+        """Return the standard error of the mean rate over the last minute, in requests per second."""
         if len(self.times) < 2:
             return 0.0
         span, count = self._since(self.times[-1], self.counts[-1], _LONG_S)
         return math.sqrt(self.spread.doubt * count) / max(span, 1.0)
 
     def proven(self, window_s: float) -> float:
-        """Return the rate that the last `window_s` prove with 95 % confidence: anything above it may be chance."""
+        """Return the rate proven with 95 % confidence by the arrivals in the last `window_s` seconds, in requests/s.
+
+        A rate above it may be due to chance.
+        """
         if self._is_empty:
             return 0.0
         span, count = self._since(self.times[-1], self.counts[-1], window_s)
         return max(count - _LIKELY * math.sqrt(self.spread.doubt * count), 0.0) / max(span, 1.0)
 
     def mean(self, window_s: float) -> float:
-        """Return the requests per second of the last `window_s`, max one minute; 0 with fewer than two samples."""
+        """Return the mean rate over the last `window_s` seconds (at most 60), in requests per second.
+
+        It is 0 with fewer than two samples.
+        """
         if self._is_empty:
             return 0.0
         span, count = self._since(self.times[-1], self.counts[-1], window_s)
@@ -258,26 +287,31 @@ class ArrivalRate:
 
     @property
     def _is_empty(self) -> bool:
-        """Return whether no request arrived in any window of the fine samples."""
+        """Return whether the fine samples contain no request."""
         return not self.counts or self.counts[-1] <= self.counts[0]
 
     def _since(self, now: float, total: float, window_s: float) -> tuple[float, float]:
-        """Return (seconds, arrivals) since the newest sample that is at least `window_s` old, or the oldest one."""
+        """Return (seconds, arrivals) since the newest sample that is at least `window_s` old, or else since the oldest."""
         at, count = self._begin(now - window_s)
         return now - at, total - count
 
     def _begin(self, when: float) -> tuple[float, float]:
-        """Return (time, counter) of the newest fine sample that isn't after `when`, or of the oldest one."""
+        """Return (time, counter) of the newest fine sample at or before `when`, or else of the oldest."""
         index = max(bisect_right(self.times, when) - 1, 0)
         return self.times[index], self.counts[index]
 
     def rising(self, horizon_s: float) -> float | None:
-        """Return the rate `horizon_s` from now if a steady rise continues; None if there is no rise.
+        """Return the rate expected in `horizon_s` seconds if a steady rise continues (requests/s); None without a rise.
 
-        It tests spans from 0.25 to 4 times the horizon, extrapolates none beyond its own length, and takes the highest proven
-        rate. A span is cut into seven blocks; the slope is the median of the six increases, minus its standard error. A trend
-        exists if a line through the blocks rises by more than chance, and no step explains them, or the last of them, better.
-        The result is monotone in the last count.
+        Spans from 0.25 to 4 times the horizon are tested:
+
+            1. A span is divided into seven blocks.
+            2. The slope is the median of the six increases between blocks, minus part of its standard error.
+            3. The last block is extrapolated with this slope, but no further ahead than the length of the span.
+            4. The trend is accepted if a line through the blocks rises by more than chance, and no step fits the blocks before
+               the last one, or the newest of these, better than a line.
+
+        The result is the highest rate of any accepted trend. A higher last value of the counter never lowers it.
         """
         if len(self.coarse_times) < 2 or self.coarse_counts[-1] <= self.coarse_counts[0]:
             return None  # nothing has arrived, so nothing rises
@@ -288,11 +322,11 @@ class ArrivalRate:
                 counts = self._blocks(span, first, last)
                 if (rate := _extrapolated(counts, span / _TREND_BLOCKS, spread, horizon_s)) is not None:
                     rates.append((rate, counts))
-        # The highest first: usually there is one, and the others need no test.
+        # The highest rate is tested first, so the others usually need no test.
         return next((rate for rate, counts in sorted(rates, reverse=True) if _rises(counts, spread)), None)
 
     def _spans(self, horizon_s: float) -> tuple[tuple[float, float, float], ...]:
-        """Return `_ends` for this horizon."""
+        """Return (span, arrivals in its first block, arrivals in its last block) for each span that the samples cover."""
         if self._ends is not None and self._ends[0] == horizon_s:
             return self._ends[1]
         spans = {min(max(horizon_s * times, _MIN_TREND_S), _COARSE_S - _COARSE_INTERVAL_S) for times in _TREND_SPANS}
@@ -309,13 +343,13 @@ class ArrivalRate:
         return ends[1]
 
     def _blocks(self, span_s: float, first: float, last: float) -> list[float]:
-        """Return the arrivals in each block of a span, whose first and last block are known."""
+        """Return the number of arrivals in each block of a span, given those in its first and last block."""
         now, block = self.coarse_times[-1], span_s / _TREND_BLOCKS
         between = [self._at(now - block * k) or 0.0 for k in range(_TREND_BLOCKS - 1, 0, -1)]
         return [first, *(b - a for a, b in pairwise(between)), last]
 
     def _at(self, when: float) -> float | None:
-        """Return the counter at a time between coarse samples; None before the first."""
+        """Return the counter at a time, interpolated between coarse samples; None before the first."""
         index = bisect_right(self.coarse_times, when) - 1
         if index < 0:
             return None
@@ -327,11 +361,15 @@ class ArrivalRate:
 
 
 def _extrapolated(counts: Sequence[float], block_s: float, spread: float, horizon_s: float) -> float | None:
-    """Return the rate `horizon_s` from now by the counts of equal blocks; None if most of them don't rise."""
+    """Return the rate extrapolated to `horizon_s` seconds from now; None if most blocks don't rise.
+
+    `counts` are the arrivals in blocks of `block_s` seconds, and `spread` is their dispersion.
+    """
     increases = sorted(b - a for a, b in pairwise(counts))
     half = len(increases) // 2
     median = (increases[half - 1] + increases[half]) / 2
-    # The median of six neighbouring differences with deviation s each has a deviation of about 0.72 s.
+    # For counts with standard deviation s, the median of six neighbouring differences has a standard error of about
+    # 0.72 s.
     slope = (median - _MEDIAN_ERROR * math.sqrt(spread * sum(counts) / len(counts))) / block_s**2
     return counts[-1] / block_s + slope * (block_s / 2 + min(horizon_s, block_s * len(counts))) if slope > 0 else None
 
@@ -339,9 +377,10 @@ def _extrapolated(counts: Sequence[float], block_s: float, spread: float, horizo
 def _rises(counts: Sequence[float], spread: float) -> bool:
     """Return whether the counts of equal blocks rise steadily and by more than chance.
 
-    Only the blocks before the last decide whether it is a step, so a higher last block never speaks against a trend. Both all
-    of them and the last few are tested: in a row of two steps (from nothing to some, and to more), a line is nearer than any
-    single step.
+    The last block is not included in the search for a step, so a higher last block never prevents a trend. The search
+    is done in all other blocks, and then in only the newest of them. Two steps in a row, for example from nothing to
+    some load and then to more, are closer to a line than to any single step, but the newest blocks contain only one of
+    them.
     """
     before = counts[:-1]
     if _rise(counts) <= _TREND_SIGMAS * math.sqrt(spread) or _rise(before) <= _BEFORE_SIGMAS * math.sqrt(spread):
@@ -362,7 +401,8 @@ def _rise(counts: Sequence[float]) -> float:
 def _is_step(counts: Sequence[float], spread: float) -> bool:
     """Return whether the best step fits the counts of equal blocks better than the best line, by more than chance.
 
-    Both have two parameters for the levels. Sums of squared errors are compared, in units of the counts' variance.
+    Both models have two parameters for the level. Their sums of squared errors are compared, in units of the variance
+    of the counts.
     """
     size, total = len(counts), sum(counts)
     mean = total / size

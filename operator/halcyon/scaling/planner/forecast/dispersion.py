@@ -1,7 +1,8 @@
-"""Dispersion of arrivals: variance over mean of their number in a block, 1 for Poisson arrivals.
+"""Dispersion of arrivals: variance over mean of the number of arrivals in a block of time; 1 for Poisson arrivals.
 
-Its two uses err in opposite ways. Queues are sized for `value`, which a few seconds move little. `doubt` separates chance from
-proof and must be known within seconds: if noise is taken for Poisson arrivals, steps are detected where there are none.
+There are two estimates, because their errors have opposite effects. `value` is used to size queues, and changes little
+within seconds. `doubt` is used to separate noise from real changes, and must be usable within seconds. If a noisy load
+is taken for Poisson arrivals, steps are detected where there are none.
 """
 
 from __future__ import annotations
@@ -12,94 +13,111 @@ from dataclasses import replace
 from halcyon.scaling.frozen import immutable
 
 _SPAN_S = 300.0
-"""Time constant of the dispersion: long enough to describe the traffic, not the moment."""
+"""Time constant of the estimate in seconds: long enough to describe the traffic in general and not one moment."""
 _MAX_INDEX = 200.0
-"""Maximum dispersion (the burstiest known trace has 13). Beyond it nothing could be distinguished from noise."""
+"""Maximum dispersion. The burstiest known trace has 13. Above the maximum, no change could be distinguished from noise.
+"""
 _UNSEEN = 13.0
-"""Dispersion assumed before any sample: that of the burstiest known trace."""
+"""Dispersion assumed before the first sample: that of the burstiest known trace."""
 _MIN_DIFFERENCES = 5
-"""Minimum number of block differences for an estimate. With 8 the first hours of constant loads are the same."""
+"""Minimum number of differences between blocks for an estimate. With 8, the results for the first hours of constant
+loads are the same."""
 _FIRST = 31
-"""Number of differences for the first median: half a minute with blocks of a second. Its error is 50 %, and 25 % a minute
-later."""
+"""Number of differences between blocks from which the first estimate, a median, is computed. With blocks of one second
+they take half a minute. The error of the estimate is then 50 %, and 25 % one minute later."""
 _MEDIAN_WORTH = 12
-"""Weight of that median as a number of differences: it is as certain as the mean of so many (0.37 of 31). The next ones are
-averaged with it."""
+"""Weight of the first estimate (a median), as a number of differences, when later differences are averaged with it. The
+relative standard error of the median of 31 differences is 0.37, which is that of a mean of this many."""
 _MIN_QUIET_S = 10.0
-"""Minimum pause in seconds after which a returning load is a step and no noise: twice the longest silence of an agent."""
+"""Minimum pause in seconds after which new arrivals count as a step and not as noise. It is twice the longest interval
+between reports of an agent."""
 _MIN_QUIET_BLOCKS = 3
-"""Minimum pause in blocks, in addition: with an objective of minutes, one empty block may be chance."""
+"""Minimum pause in blocks, required in addition to `_MIN_QUIET_S`. If the latency objective is minutes, blocks are
+long, and one may be empty by chance."""
 _EDGE = 2
-"""Number of differences that a step affects: it occurs within a block."""
+"""Number of differences between blocks that one step affects: two, because a step occurs within a block."""
 _NEAR = 1.2
-"""Ratio of doubt to the learnt value up to which the value counts as learnt. With 1.05 and 1.5 the replicas are the same."""
+"""Maximum ratio of `doubt` to `value` at which `value` counts as learnt. With 1.05 and with 1.5, the planned replicas
+are the same."""
 _MEDIAN = 0.455
-"""Median of the square of a normal value whose mean square is 1."""
+"""Median of the square of a normally distributed value whose mean square is 1."""
 
 
 @immutable(frozen=True, slots=True)
 class Dispersion:
-    """Memory of the dispersion, and the open block."""
+    """Estimates of the dispersion, and the counts of the last closed block and the open one."""
 
     value: float = 1.0
-    """Learnt over minutes, from 1 upwards."""
+    """Estimate over some minutes; at least 1."""
     noise: float = _UNSEEN
-    """Estimate of the noise: first the median of the first differences, which a burst among them doesn't move, then their mean
-    with those that follow, until it is learnt like `value`. A load that is quiet at first has no noise: what follows is a step.
-    The way back from quiet is excluded too. Short loads with pauses are mostly edges, and the median would be that of the
-    steps."""
+    """Quick estimate of the dispersion, used until `value` is learnt.
+
+    First it is the median of the first differences between blocks, which one burst does not change. Later differences
+    are then averaged with it, each with less weight than the one before, until their weight is the same as in `value`.
+    If the load starts with empty blocks, the noise is taken to be Poisson, and what follows counts as a step.
+
+    The differences of a step after a pause are left out. Short loads with pauses consist mostly of steps, so the median
+    would otherwise be that of the steps."""
     first: tuple[float, ...] = ()
-    """First differences between blocks that weren't both empty, in order, up to `_FIRST` of them."""
+    """First squared differences between neighbouring blocks, normalised, in order and at most `_FIRST`. Pairs of empty
+    blocks are left out."""
     later: int = 0
-    """Number of differences after those."""
+    """Number of differences between blocks that came after those in `first`."""
     begin: float | None = None
-    """Start of the open block."""
+    """Time when the block that is being counted began."""
     count: float = 0.0
-    """Counter at that time."""
+    """Value of the arrival counter at the start of the block that is being counted."""
     before: float | None = None
-    """Arrivals in the block before; None if there was none, or its length isn't known."""
+    """Number of arrivals in the previous block; None if there was none."""
     before_s: float = 0.0
-    """Length of the block before in seconds; 0 if there was none."""
+    """Length of the previous block in seconds; 0 if there was none."""
     quiet_s: float = 0.0
-    """Time without a request, in whole blocks."""
+    """Seconds without a request, counted in whole blocks."""
     edge: int = 0
-    """Remaining differences that belong to a step out of quiet."""
+    """Number of further differences that belong to a step after a pause."""
 
     @property
     def doubt(self) -> float:
-        """Return the dispersion that must be assumed possible by chance alone."""
+        """Return the dispersion that could be due to chance alone: the highest of the estimates and 1."""
         return max(self.value, self.noise, 1.0)
 
     @property
     def is_learnt(self) -> bool:
-        """Return whether `value` has come near `doubt`."""
+        """Return whether `value` is so close to `doubt` that it counts as learnt."""
         return self.doubt <= _NEAR * max(self.value, 1.0)
 
     @property
     def is_seen(self) -> bool:
-        """Return whether the differences say anything about the noise yet."""
+        """Return whether there are enough differences for a first estimate of the noise."""
         return len(self.first) >= _MIN_DIFFERENCES
 
     @property
     def is_known(self) -> bool:
-        """Return whether there are enough differences to trust their median: that of a few may be a tenth of the noise."""
+        """Return whether there are enough differences for a reliable median; that of a few may be a tenth of the noise."""
         return len(self.first) >= _FIRST
 
     def error(self) -> float:
-        """Return the relative standard error once the dispersion is known.
+        """Return the relative standard error of `value` once it is learnt.
 
-        The square of a normal value varies by twice its squared mean. Neighbouring differences share a block, which makes that
-        1.5 times as much. An exponential mean weighs like twice as many blocks as fit into its time constant: 2 x 1.5 / (2 T /
-        block).
+        The error follows from three facts:
+
+            - The square of a normally distributed value has a variance of twice its squared mean.
+            - Neighbouring differences share a block, which makes the variance of their mean 1.5 times as large.
+            - An exponential average with time constant T is as precise as a mean over 2 T, which is 2 T / block differences.
+
+        The squared error is therefore 2 x 1.5 / (2 T / block).
         """
         return math.sqrt(1.5 * min(self.before_s / _SPAN_S, 1.0))
 
     def beginning(self, at: float) -> Dispersion:
-        """Return the learnt values for a counter that restarts at 0."""
+        """Return the learnt estimates for a counter that restarts at 0."""
         return replace(self, begin=at, count=0.0, before=None, before_s=0.0, quiet_s=0.0, edge=0)
 
     def with_count(self, at: float, total: float, block_s: float) -> Dispersion:
-        """Return the memory with the counter at a time; the open block ends once it is at least `block_s` long."""
+        """Return the estimates updated with the arrival counter `total` at time `at`.
+
+        A block ends with the first sample at which it is at least `block_s` seconds long.
+        """
         begin = self.begin if self.begin is not None else at
         length = at - begin
         if length < block_s:
@@ -108,8 +126,9 @@ class Dispersion:
         value, noise, first, later = self.value, self.noise, self.first, self.later
         edge = _EDGE if count > 0 and self.quiet_s >= max(_MIN_QUIET_S, _MIN_QUIET_BLOCKS * block_s) else self.edge
         if self.before is not None and self.before_s > 0:
-            # Differences of neighbours, so that neither a trend nor a step within the span counts as noise for long. Blocks end
-            # with a sample, so their lengths differ: for two rates of Poisson arrivals this has the mean 1.
+            # Differences of neighbouring blocks are used, so that neither a trend nor a step counts as noise for long.
+            # Blocks end with a sample and differ in length. The squared difference is normalised so that its mean is 1
+            # for Poisson arrivals.
             both = count + self.before
             if both > 0:
                 seen = (count * self.before_s - self.before * length) ** 2 / (self.before_s * length * both)

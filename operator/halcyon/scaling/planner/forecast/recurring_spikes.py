@@ -1,16 +1,20 @@
-"""Recurring spikes: their times, heights and lengths, and when the next one is due.
+"""Recurring spikes: when they began, how high and long they were, and when the next one is due.
 
-The rate is sampled every 1 to 10 s. A spike begins if the rate is above twice the slow base, and beyond any Poisson fluctuation
-(or any usual one, if the load is burstier). It ends once the rate has stayed below half its height.
+The rate is sampled every 1 to 10 s and compared with a base, which is its slow average. A spike begins when the rate
+exceeds twice the base, and exceeds it by more than a Poisson fluctuation (or by more than the usual fluctuation, if the
+load is burstier). It ends when the rate has been below half the spike's height for a while.
 
-    spikes seen                               bet on the next one
-    one                                       none
-    two, never wrong so far                   last onset + interval
-    more, the newest intervals agree          last onset + mean of the intervals that agree
-    a bet was wrong                           none until two intervals that ended after it agree
+A bet is a prediction of the next onset:
 
-A bet is wrong if its time passes without an onset, or if an onset comes long before it. A time without samples proves nothing:
-the bet moves on by one interval. Out of scope: seasons (`seasonality`), the use of a bet.
+    spikes so far                                 predicted onset
+    one                                           none
+    two, and no bet was wrong so far              last onset + interval
+    more, and the newest intervals agree          last onset + mean of the intervals that agree
+    a bet was wrong                               none until two intervals that ended after it agree
+
+A bet is wrong if its time passes without an onset, or if an onset comes long before it. If there were no samples at its
+time, this is unknown, and the bet is moved by one interval. Out of scope: seasons (`seasonality`), and the use of a
+bet.
 """
 
 from __future__ import annotations
@@ -22,68 +26,82 @@ from typing import Any
 from halcyon.scaling.frozen import immutable
 
 BASE_S = 300.0
-"""Time constant of the base. It does not change during a spike."""
+"""Time constant of the base in seconds. The base does not change during a spike."""
 FALL_S = 60.0
-"""Time constant of a falling base. It is shorter, because a load that has ended is no base for the next one."""
+"""Time constant of the base in seconds while it falls. It is shorter, because a load that has ended is no base for the
+next one."""
 FAST_S = 10.0
-"""Time constant of the fast count, which detects spikes whose single seconds prove nothing."""
+"""Time constant, in seconds, of the weighted count of requests that detects spikes too small to be proven by one
+sample."""
 MIN_LEARN_S = 60.0
-"""Seconds of base before anything can be a spike."""
+"""Minimum seconds over which the base must be averaged before spikes are detected."""
 RISE = 2.0
-"""Factor over the base from which a rise is a spike; half of it ends the spike. Smaller rises are left to the rate and the
+"""Minimum ratio of the rate to the base at the onset of a spike. Smaller rises are left to the arrival rate and the
 trend."""
 SIGMAS = 5.0
-"""Standard errors of a Poisson count after the square-root transform, which is close to normal down to small counts: by chance
-once in 40 days of seconds."""
+"""Minimum rise at the onset of a spike, in standard errors of a Poisson count. The square root of the count is used,
+because its distribution is close to normal even for small counts. By chance, a rise of 5 occurs once in 40 days of
+seconds."""
 SURPRISE = 16.0
-"""Maximum weight of one sample for the burstiness, as a multiple of the known one: the first seconds of a spike must not hide
-the rest of it. Chosen among 4, 9, 16, 25 and 40 on synthetic load: less detects spikes in bursty noise, more misses small
-spikes."""
+"""Maximum contribution of one sample to the burstiness, as a multiple of the present burstiness. Without it, the first
+seconds of a spike would make the rest look like usual noise. The value was chosen among 4, 9, 16, 25 and 40 on
+synthetic load. Lower values detect spikes in bursty noise; higher ones miss small spikes."""
 MIN_QUIET_S = 10.0
-"""Time below half its height after which a spike has ended. Shorter gaps belong to it."""
+"""Seconds after which a spike has ended if the rate stays below the middle between the base and the spike's height.
+Shorter gaps are part of the spike."""
 MAX_SPIKE_S = 1800.0
-"""Maximum length of a spike. A longer one is a new level."""
+"""Maximum length of a spike in seconds. A longer rise is a new level."""
 MAX_GAP_S = 60.0
-"""Silence after which the time counts as unobserved."""
+"""Maximum seconds between two samples. A longer time counts as unobserved."""
 MAX_SPIKES = 16
-"""Number of spikes remembered: the intervals that agree are among the newest."""
+"""Maximum number of spikes stored. The intervals that must agree are the newest, so older spikes are not needed."""
 MIN_PERIOD_S = 120.0
-"""Minimum interval. More frequent spikes are the load itself: their pods are held from one to the next anyway."""
+"""Minimum interval between spikes in seconds. More frequent spikes are part of the load: their pods are held from one
+to the next anyway."""
 MAX_PERIOD_S = 86_400.0
-"""Maximum interval. Longer ones are left to the season."""
+"""Maximum interval between spikes in seconds. Longer intervals are left to the seasons."""
 AGREE = 0.1
-"""Relative difference within which intervals agree. Timers, cron jobs and people with a habit stay within it; exponential
-intervals do in one pair of 20. 5 % was tried first, and lost spikes with 30 s of jitter."""
+"""Maximum relative difference of two intervals that agree. Timers, cron jobs and people with a habit stay within it.
+Exponentially distributed intervals do so in one pair of 20. With 5 %, which was tried first, spikes with 30 s of jitter
+were missed."""
 AGREE_S = 15.0
-"""Difference within which intervals always agree, whatever their length."""
+"""Difference in seconds up to which intervals agree, however short they are."""
 MAX_AGREE_S = 600.0
-"""Maximum difference within which intervals agree: being ten minutes early costs 15 minutes of unused pods."""
+"""Maximum difference in seconds of two intervals that agree, however long they are. A spike predicted ten minutes too
+early costs 15 minutes of unused pods."""
 MIN_MARGIN_S = 8.0
-"""Minimum margin on both sides of a due time: detection takes a few seconds, and jobs start a few seconds apart."""
+"""Minimum margin in seconds before and after the time when a spike is due. Detecting a spike takes a few seconds, and
+jobs start a few seconds apart."""
 ROW = 3
-"""Number of spikes in a row: two can be alike by chance."""
+"""Minimum number of similar spikes that form a known series. Two can be similar by chance."""
 ALIKE = 1.25
-"""Maximum ratio of lengths and heights in a row. What comes after the end of such a spike is foreseen, and nothing is kept for
-it. Bursts that only come at similar intervals are no row (in a production trace lengths differ twofold)."""
+"""Maximum ratio of the lengths, and of the heights, of the spikes in a known series. After such a spike ends, the next
+one is predicted, so no pods are held for it. Bursts that only come at similar intervals are no series: in a production
+trace, their lengths differ twofold."""
 FIRST_MARGIN = 0.02
-"""Margin of a bet on one interval, as a share of it: its jitter is not known yet."""
+"""Margin of a bet that is based on only one interval, as a share of the interval. The jitter of the intervals is then
+unknown."""
 MAX_FIRST_MARGIN_S = 60.0
-"""Maximum of that margin, in seconds."""
+"""Maximum margin of a bet that is based on one interval, in seconds."""
 
 
 @immutable(frozen=True, slots=True)
 class Spike:
-    """A spike that has ended."""
+    """Spike that has ended."""
 
     onset: float
     length_s: float
     height: float
-    """Requests per second: the mean weighted by the rate itself, so for a ramp it is two thirds of the peak."""
+    """Height in requests per second: the mean of the rate, weighted by the rate itself. For a ramp it is two thirds of
+    the peak."""
 
 
 @immutable(frozen=True, slots=True)
 class Bet:
-    """Time when the next spike is due. Made once per spike."""
+    """Prediction of the next spike, made at the end of each spike.
+
+    Times are in seconds, the height in requests per second.
+    """
 
     due: float
     margin_s: float
@@ -91,50 +109,54 @@ class Bet:
     height: float
     length_s: float
     seen: int
-    """Number of spikes behind the bet."""
+    """Number of spikes that the bet is based on."""
 
 
 @immutable(frozen=True, slots=True)
 class Expected:
-    """A rate that is expected within a time span."""
+    """Rate that is expected in a time span because of a predicted spike."""
 
     rate: float
-    """Requests per second."""
+    """Expected rate in requests per second."""
     begin: float
-    """Earliest onset; the present time if the spike has begun."""
+    """Earliest time of the onset. For a spike that has already begun, the time of its onset."""
     end: float
-    """Latest end."""
+    """Latest time at which the spike ends."""
     source: str
-    """Reason in words."""
+    """Reason as text."""
 
 
 @immutable(frozen=True, slots=True)
 class SpikeMemory:
-    """Memory of one model's rate. `packed` and `unpacked` convert it to JSON and back."""
+    """State of the spike detection for one model. `packed` and `unpacked` convert it to JSON and back."""
 
     at: float = -math.inf
     base: float = 0.0
-    """Requests per second."""
+    """Slow average of the rate outside spikes, in requests per second."""
     learnt_s: float = 0.0
     burstiness: float = 1.0
-    """Variance of the counts over their mean; 1 is Poisson, never less."""
+    """Variance of the counts over their mean, at least 1; 1 is that of Poisson arrivals."""
     count: float = 0.0
-    """Faded count and seconds, with time constant `FAST_S`."""
+    """Number of requests in about the last `FAST_S` seconds, with exponentially falling weights; `seconds` is the
+    observed time with the same weights."""
     seconds: float = 0.0
     onset: float | None = None
-    """Onset of the present spike."""
+    """Time of the onset of the present spike; None if there is none."""
     low_since: float | None = None
     mass: float = 0.0
-    """Integral of the rate over the present spike; `square` is that of its square."""
+    """Integral of the rate over the present spike; `square` is the integral of the squared rate."""
     square: float = 0.0
     spikes: tuple[Spike, ...] = ()
-    """At most `MAX_SPIKES`, oldest first."""
+    """Past spikes, oldest first; at most `MAX_SPIKES`."""
     bet: Bet | None = None
     wrong_at: float | None = None
-    """Time when a bet was last wrong."""
+    """Time when a bet last turned out to be wrong; None if none has."""
 
     def observed(self, at: float, rate: float) -> SpikeMemory:
-        """Return the memory with the mean `rate` (requests/s) since the last call. About 3 us; invalid values change nothing."""
+        """Return the state updated with `rate`, the mean arrival rate since the last call, in requests per second.
+
+        It takes about 3 us. Invalid values change nothing.
+        """
         step = at - self.at
         if not (step > 0 and 0 <= rate < math.inf and at < math.inf):
             return self if not at < self.at - MAX_GAP_S else SpikeMemory(at=at)
@@ -171,7 +193,7 @@ class SpikeMemory:
         return 2 * (math.sqrt(count + 0.375) - math.sqrt(usual + 0.375)) > SIGMAS * math.sqrt(self.burstiness)
 
     def packed(self) -> dict[str, Any]:
-        """Return JSON values, under 2 KB."""
+        """Return the state as JSON values, less than 2 KB."""
         now = [self.at if math.isfinite(self.at) else None, self.base, self.learnt_s, self.burstiness]
         now += [self.count, self.seconds, self.onset, self.low_since, self.mass, self.square, self.wrong_at]
         bet = self.bet
@@ -183,7 +205,10 @@ class SpikeMemory:
 
     @classmethod
     def unpacked(cls, packed: dict[str, Any]) -> SpikeMemory:
-        """Restore what `packed` made. KeyError, TypeError or ValueError if it is something else."""
+        """Restore the state from the result of `packed`.
+
+        KeyError, TypeError or ValueError if `packed` has another form.
+        """
         at, base, learnt, burstiness, count, seconds, onset, low_since, mass, square, wrong_at = packed["now"]
         return cls(
             -math.inf if at is None else at,
@@ -203,9 +228,9 @@ class SpikeMemory:
 
 
 def expected(memory: SpikeMemory, at: float, lead_s: float) -> Expected | None:
-    """Return the rate of a spike expected within [at, at + lead_s]; None if there is no bet, or it is due later.
+    """Return the rate of a spike that is expected within [at, at + lead_s]; None if there is no bet or it is due later.
 
-    During a spike that was bet on, the rest of it is expected.
+    If the present spike was predicted, the rest of it is expected.
     """
     bet = memory.bet
     if bet is None:
@@ -224,12 +249,15 @@ def expected(memory: SpikeMemory, at: float, lead_s: float) -> Expected | None:
 
 
 def ended(before: SpikeMemory, after: SpikeMemory) -> bool:
-    """Return whether a spike of a known row has just ended: `after` has one more than `before`, and the next bet."""
+    """Return whether a spike of a known series has just ended, which is the case if `after` contains a new one."""
     return _is_row(after) and after.spikes[-1:] != before.spikes[-1:]
 
 
 def since_end(memory: SpikeMemory, at: float) -> float | None:
-    """Return the seconds since the last spike of a known row ended; None during one, without a known row, and long after."""
+    """Return the seconds since the last spike of a known series ended.
+
+    Return None during a spike, without a known series, and from `FALL_S` seconds after the end.
+    """
     if memory.onset is not None or not _is_row(memory):
         return None
     last = memory.spikes[-1]
@@ -238,18 +266,21 @@ def since_end(memory: SpikeMemory, at: float) -> float | None:
 
 
 def under_way(memory: SpikeMemory) -> bool:
-    """Return whether a spike of a known row has begun on time: its height is known, so its rise is no trend."""
+    """Return whether a spike of a known series has begun on time. Its height is then known, so its rise is no trend."""
     bet, onset = memory.bet, memory.onset
     return onset is not None and bet is not None and _is_in_time(onset, bet) and _is_row(memory)
 
 
 def _is_in_time(onset: float, bet: Bet) -> bool:
-    """Return whether a spike with this onset is the one that was bet on."""
+    """Return whether a spike with this onset is the one that `bet` predicted."""
     return abs(onset - bet.due) <= bet.margin_s + MIN_QUIET_S
 
 
 def _is_row(memory: SpikeMemory) -> bool:
-    """Return whether the last spikes were alike and the next one is due: then the end of one is an end, not a pause."""
+    """Return whether the last spikes were similar and the next one is predicted, so that they form a known series.
+
+    The end of such a spike is then treated as final and not as a pause.
+    """
     if memory.bet is None or memory.bet.seen < ROW:
         return False
     last = memory.spikes[-ROW:]
@@ -260,7 +291,10 @@ def _is_row(memory: SpikeMemory) -> bool:
 
 
 def _begun(memory: SpikeMemory, at: float, rate: float, count: float, seconds: float) -> SpikeMemory:
-    """Begin a spike. The bet stays if it is on time; it is wrong if the spike comes long before."""
+    """Return the state at the onset of a spike.
+
+    The bet is kept if the spike begins when it was due. It is wrong if the spike begins long before.
+    """
     onset = max(memory.at, at - FAST_S)
     bet, wrong_at = memory.bet, memory.wrong_at
     if bet is not None and onset < bet.due - max(bet.margin_s, _tolerance(bet.period_s)):
@@ -284,7 +318,7 @@ def _begun(memory: SpikeMemory, at: float, rate: float, count: float, seconds: f
 
 
 def _within(memory: SpikeMemory, onset: float, at: float, rate: float, *, count: float, seconds: float) -> SpikeMemory:
-    """Continue a spike, end it, or turn it into a new level."""
+    """Return the state with one more sample of a spike, which continues, ends, or turns into a new level."""
     if at - onset > MAX_SPIKE_S:
         return replace(memory, at=at, base=rate, onset=None, low_since=None, count=count, seconds=seconds, bet=None)
     low_since = memory.low_since
@@ -331,7 +365,7 @@ def _within(memory: SpikeMemory, onset: float, at: float, rate: float, *, count:
 
 
 def _resumed(memory: SpikeMemory, at: float) -> SpikeMemory:
-    """Resume after unobserved time: drop the present spike, and move on a bet that was due then."""
+    """Return the state after unobserved time: the present spike is dropped, and a bet that was due is moved on."""
     bet = memory.bet
     if bet is not None and bet.due - bet.margin_s <= at:
         missed = math.floor((at - bet.due + bet.margin_s) / bet.period_s) + 1
@@ -341,7 +375,7 @@ def _resumed(memory: SpikeMemory, at: float) -> SpikeMemory:
 
 
 def _bet(spikes: tuple[Spike, ...], wrong_at: float | None) -> Bet | None:
-    """Return the bet after the last of `spikes` has ended; None if there is too little evidence."""
+    """Return the prediction after the last of `spikes` has ended; None if there is too little evidence."""
     if len(spikes) < 2:
         return None
     last = spikes[-1].onset

@@ -1,16 +1,23 @@
-"""Daily and weekly seasons: the mean arrival rate by bins of five minutes, and the forecast of the next ones.
+"""Daily and weekly seasons: mean arrival rates in bins of five minutes, and forecasts for the next bins.
 
-There are three models: the usual rate at this time of day, the usual rate at this time of the week, and Holt-Winters (additive,
-season of one day). Each is scored continuously, at each lead, against three forecasts without a season: the last bin, a smooth
-mean and the median of the last hour. A model that does not beat the best of them over about a day is not used, so a load
-without a season has no forecast. All of this happens once per closed bin; a tick only adds to the open bin.
+There are three models:
 
-Bins are counted from the epoch in UTC: a day is 288 bins, whatever local clocks do. An unknown bin is None, never zero. Out of
-scope: spikes shorter than a bin (`recurring_spikes`), and the use of a forecast. A forecast is meant to be combined with the
-present rate by a maximum: it raises the rate and never lowers it.
+    day             the usual rate at this time of day
+    week            the usual rate at this time of the week
+    holt-winters    additive Holt-Winters with a season of one day
 
-The trade-off of each constant is beside it. Most are conventional values. `NEAR`, `HOUR`, `MAX_LEVEL` and the third rival were
-set after examining two production traces and a dozen synthetic loads, so figures on those do not prove them.
+The forecasts of each model are continuously compared with three forecasts that have no season: the last bin, a smoothed
+mean, and the median of the last hour. This is done separately for each number of bins ahead (the lead). A model is used
+only if its error over about a day is below that of the best of the three. So a load without a season has no forecast.
+All of this is computed once per closed bin; a sample is only added to the open bin.
+
+Bins are counted from the epoch in UTC. A day is 288 bins, even if local clocks change. An unknown bin is None, never
+zero. Out of scope: spikes shorter than a bin (`recurring_spikes`), and the use of a forecast. The caller should use the
+higher of the forecast and the present rate: a forecast raises the rate and never lowers it.
+
+The text at each constant gives the reason for its value. Most values are conventional. `NEAR`, `HOUR`, `MAX_LEVEL` and
+the third forecast without a season were chosen on two production traces and a dozen synthetic loads. Results on those
+loads therefore do not prove them.
 """
 
 from __future__ import annotations
@@ -26,89 +33,101 @@ from halcyon.scaling.frozen import immutable
 Source = Literal["day", "week", "holt-winters"]
 
 BIN_S = 300.0
-"""Length of a bin. Shorter patterns are left to trends and spikes, and a week of bins (2016) fits in 40 KiB."""
+"""Length of a bin in seconds. Shorter patterns are left to trends and spikes. A week of bins (2016) fits in 40 KiB."""
 DAY = 288
-"""Bins per day."""
+"""Number of bins per day."""
 WEEK = 7 * DAY
-"""Bins per week."""
+"""Number of bins per week."""
 MAX_BINS = 15 * DAY
-"""Bins kept: two weeks for the weekly model, and a day to score it on."""
+"""Number of bins kept: two weeks for the weekly model, and one day on which it is compared."""
 MAX_STEP_BACK_S = 3600.0
-"""Clock step backwards beyond which the history starts from scratch. After a smaller step, samples are ignored until the clock
-catches up."""
+"""Maximum step of the clock backwards, in seconds, after which the history is kept. Samples are then ignored until the
+clock catches up. After a larger step, the history starts from scratch."""
 AHEAD = 4
-"""Number of bins forecast ahead: 15 minutes from any time in the open bin. Start times are seldom longer."""
+"""Number of bins forecast. They cover at least the next 15 minutes; pods seldom take longer to start."""
 MIN_COVERED = 0.5
-"""Share of a bin that must have been observed for its mean to be known."""
+"""Minimum share of a bin that must have been observed; otherwise the bin's mean is unknown."""
 DAYS = 7
-"""Days in the median of the daily model: one of each weekday, so that one or two odd days never decide."""
+"""Number of days in the median of the daily model: one of each weekday, so that one or two unusual days never determine
+it."""
 WEEKS = 2
-"""Weeks in the median of the weekly model (all that are kept)."""
+"""Number of weeks in the median of the weekly model: all that are stored."""
 NEAR = 5
-"""Bins (25 min) over which the present level is compared with the usual one. A longer span lags behind: real load wanders, and
-its level an hour ago adds little. (In a first test on two traces, 20 or 30 min did best among 10, 20, 30 and 60.) The median of
-the five ratios is used, because a burst is no new level."""
+"""Number of bins (25 min) in which the present rate is compared with the usual one. A longer time lags behind: real
+load changes irregularly, and its rate an hour ago adds little. (In a first test on two traces, 20 or 30 min did best
+among 10, 20, 30 and 60.) The median of the five ratios is used, so that a burst does not count as a new level."""
 HOUR = 12
-"""Bins in the hour whose median is the third rival; a longer gap isn't filled."""
+"""Number of bins in the hour whose median is the third forecast without a season. If more bins than this were
+unobserved, the models are updated only for the last ones."""
 TRUST = 0.1
-"""Share of the mean rate that is added to both sides of that comparison: at night a few requests prove no new level."""
+"""Share of the mean rate that is added to the present and to the usual rate before they are compared. It keeps a few
+requests at night from counting as a new level."""
 MAX_LEVEL = 4.0
-"""Maximum factor on the usual rate: beyond it, the present rate is sufficient. There is no minimum: a season scaled to 5 % (an
-outage, a holiday) raises nothing."""
+"""Maximum factor by which a forecast is scaled: the ratio of the present rate to the usual one. Above it, the present
+rate is sufficient. There is no minimum: in an outage or on a holiday, a season scaled to 5 % raises nothing."""
 ALPHA = 0.2
-"""Holt-Winters, level: a memory of five bins. Also used for the smooth mean that a model has to beat."""
+"""Smoothing factor for the Holt-Winters level, which averages over five bins. It is also used for the smoothed mean
+that a model's error is compared with."""
 BETA = 0.02
-"""Holt-Winters, trend: a memory of fifty bins."""
+"""Smoothing factor for the Holt-Winters trend, which averages over fifty bins."""
 PHI = 0.8
-"""Damping of the trend, within a few bins. The planner handles short trends itself, at a finer resolution."""
+"""Damping factor of the Holt-Winters trend per bin: the trend fades within a few bins. The planner detects short trends
+itself, with a finer resolution."""
 GAMMA = 0.25
-"""Holt-Winters, season: a memory of four days."""
+"""Smoothing factor for the Holt-Winters season, which averages over four days."""
 CLIP = 4.0
-"""Limit of innovations (forecast errors), as a multiple of their mean absolute value. Larger ones are cut to it, so that a
-burst is not learnt as part of the season."""
+"""Maximum size of an innovation (forecast error), as a multiple of the mean absolute innovation. Larger ones are
+reduced to it, so that a burst is not learnt as part of the season."""
 FADE = math.exp(-1 / DAY)
-"""Factor by which scores fade per bin: by a factor of e in a day. This covers about the last 24 h without keeping 24 h of
-errors."""
+"""Factor by which the weight of older errors in the scores falls with each bin. After one day it has fallen to 1/e. So
+the scores cover about the last 24 h, and single errors need not be stored."""
 JUDGED = (1 - math.exp(-1)) * (DAY - 1)
-"""Weight of scores after one whole day: every hour of a day is judged before a model is used."""
+"""Minimum weight of a model's score for the model to be used. It is reached after one whole day, so every hour of a day
+is included."""
 MARGIN = 0.9
-"""Share of the best non-seasonal forecast's error that a model's mean absolute error must stay below: 10 % excludes mere luck (no
-model was used in 21 synthetic runs of ten days without a season)."""
+"""Maximum mean absolute error of a model that is used, as a share of the error of the best forecast without a season. A
+difference of 10 % excludes luck: in 21 synthetic runs of ten days without a season, no model was used."""
 
 SOURCES: tuple[Source, ...] = ("day", "week", "holt-winters")
 
 Row = tuple[float | None, ...]
-"""Forecasts made at the end of one bin: the `BASELINES` non-seasonal values, then `AHEAD` values for each model."""
+"""Forecasts made at the end of one bin: `BASELINES` forecasts without a season, then `AHEAD` forecasts of each model.
+"""
 BASELINES = 3
-"""Number of non-seasonal forecasts: last bin, smooth mean, median of the last hour. The last is for bursts, where any median
-beats a mean."""
+"""Number of forecasts without a season: the last bin, the smoothed mean, and the median of the last hour. The median is
+included for bursty loads, where it has a smaller error than any mean."""
 Score = tuple[float, float, float, float, float]
-"""Faded sums: weight, |error| of the model, of each rival."""
+"""Sums over bins, with less weight for older ones: the weights, the absolute errors of the model, and those of each
+forecast without a season."""
 Choice = tuple[float, int, float, float] | None
-"""Rate, index of the source, its mean absolute error, that of the best non-seasonal forecast."""
+"""Model used for one lead: forecast rate, index in `SOURCES`, its mean absolute error, and that of the best forecast
+without a season. None if no model is used."""
 
 _UNCHOSEN: tuple[Choice, ...] = (None,) * AHEAD
-"""Choices until some model has learnt a season, and during the first day."""
+"""Value of `Fit.choices` while no model is used, for example during the first day."""
 _UNSCORED: Score = (0.0, 0.0, 0.0, 0.0, 0.0)
-"""Score of a model that was never judged."""
+"""Score of a model none of whose forecasts has been compared with a bin."""
 _USUAL = NEAR + AHEAD
-"""Bins for which the usual rate is kept: those that determine the level, and those ahead."""
+"""Number of bins for which usual rates are kept: the last `NEAR` and the next `AHEAD`."""
 
 
 @immutable(frozen=True, slots=True)
 class Forecast:
-    """Highest expected mean rate of a bin, with the accuracy of such forecasts."""
+    """Forecast of the highest mean rate of any bin in a time span, with the error of such forecasts."""
 
     rate: float
-    """Requests per second."""
+    """Forecast rate in requests per second."""
     source: Source
     error: float
-    """Mean absolute error of this source at this lead over about the last 24 h, requests per second."""
+    """Mean absolute error of this model at this lead over about the last 24 h, in requests per second."""
     unseasonal_error: float
-    """The same error of the best forecast without a season ("it stays as it is now")."""
+    """Mean absolute error of the best forecast without a season ("as it is now"), for the same bins and lead."""
 
     def describe(self) -> str:
-        """Return for example `412 req/s expected by the day (off by 12 on average; "as it is now" is off by 31)`."""
+        """Return the forecast as text.
+
+        For example: `412 req/s expected by the day (off by 12 on average; "as it is now" is off by 31)`.
+        """
         return (
             f"{self.rate:.4g} req/s expected by the {'week' if self.source == 'week' else 'day'} "
             f'(off by {self.error:.2g} on average; "as it is now" is off by {self.unseasonal_error:.2g})'
@@ -117,51 +136,57 @@ class Forecast:
 
 @immutable(frozen=True, slots=True)
 class Fit:
-    """State of the models, updated with each closed bin. Numbers and tuples of numbers only."""
+    """State of the three models and their scores, updated with each closed bin: only numbers and tuples of numbers."""
 
     scale: float | None = None
-    """Mean rate with a time constant of a day."""
+    """Mean rate, averaged with a time constant of one day, in requests per second."""
     calm: float | None = None
-    """Smooth mean, with factor `ALPHA`."""
+    """Smoothed mean rate, with the factor `ALPHA`, in requests per second."""
     level: float = 0.0
     trend: float = 0.0
     spread: float = 0.0
-    """Mean absolute innovation of Holt-Winters."""
+    """Mean absolute innovation (forecast error) of Holt-Winters, in requests per second."""
     season: tuple[float, ...] = ()
-    """Offset from the level by bin of the day; empty until a day was observed."""
+    """Difference from the level for each bin of the day, in requests per second; empty until one day has been observed.
+    """
     day: tuple[float | None, ...] = (None,) * _USUAL
-    """Usual rates by the daily model: the last `NEAR` bins and the next `AHEAD`."""
+    """Usual rates of the daily model, for the last `NEAR` bins and the next `AHEAD`; `week` is the same for the weekly
+    model."""
     week: tuple[float | None, ...] = (None,) * _USUAL
     rows: tuple[Row, ...] = ()
-    """Newest first."""
+    """Forecasts made at the end of the last `AHEAD` bins, newest first."""
     scores: tuple[Score, ...] = (_UNSCORED,) * (len(SOURCES) * AHEAD)
-    """By source, then by lead."""
+    """Scores of the models, ordered by source and then by lead."""
     choices: tuple[Choice, ...] = _UNCHOSEN
-    """By lead: the best model that is good enough to be used."""
+    """Model used for each lead; None for a lead at which no model is good enough."""
 
 
 @immutable(frozen=True, slots=True)
 class History:
-    """Closed bins, the open one, and the models. `packed` and `unpacked` convert it to JSON and back."""
+    """History of the arrival rate: the closed bins, the open bin, and the models.
+
+    `packed` and `unpacked` convert it to JSON and back.
+    """
 
     bins: tuple[float | None, ...] = ()
-    """Mean rates of closed bins, oldest first, without a gap; at most `MAX_BINS`."""
+    """Mean rates of the closed bins in requests per second, oldest first and without a gap; at most `MAX_BINS`."""
     open: int = -1
     """Number of the open bin, counted from the epoch; -1 before the first sample. The newest closed bin is `open` - 1."""
     requests: float = 0.0
-    """Requests that arrived in the open bin, as far as observed."""
+    """Number of requests observed in the open bin."""
     seconds: float = 0.0
-    """Seconds of the open bin that were observed."""
+    """Number of seconds of the open bin that were observed."""
     until: float = -math.inf
-    """End of the observed time."""
+    """Time of the last sample."""
     fit: Fit = Fit()
 
     def with_sample(self, at: float, *, requests: float, seconds: float) -> History:
-        """Return the history with the `requests` that arrived in the `seconds` before `at`.
+        """Return the history with one more sample: the `requests` that arrived in the `seconds` before `at`.
 
-        Time that was already observed is left out, and a sample that crosses the end of a bin is split. A sample longer than a
-        bin is not used, because the times of its requests are unknown. Invalid values (negative, NaN) change nothing, nor does
-        a small step back of the clock. A step back by more than `MAX_STEP_BACK_S` starts a new history.
+        Time that was already observed is left out, and a sample that crosses the end of a bin is split. A sample longer
+        than a bin is ignored, because the times of its requests are unknown. Invalid values (negative, NaN) are ignored
+        too, and so are samples after a small step of the clock backwards. A step of more than `MAX_STEP_BACK_S` seconds
+        starts a new history.
         """
         if not (0 < seconds <= BIN_S and 0 <= requests < math.inf and -math.inf < at < math.inf):
             return self
@@ -187,9 +212,10 @@ class History:
 
     @classmethod
     def of(cls, means: Iterable[float | None], *, end: float) -> History:
-        """Build a history of known means, oldest first, whose last bin ends at `end` (for example from Prometheus).
+        """Build a history from known mean rates, oldest first, for example from Prometheus.
 
-        Takes about 30 us per bin, 0.13 s for 15 days: use it at start, not on a tick.
+        The last bin ends at `end`. This takes about 30 us per bin, 0.13 s for 15 days, so do it only at the start of
+        the process.
         """
         kept = list(means)[-MAX_BINS:]
         number = round(end / BIN_S)
@@ -202,7 +228,7 @@ class History:
         return cls(tuple(bins), number, 0.0, 0.0, number * BIN_S, fit)
 
     def packed(self) -> dict[str, Any]:
-        """Return JSON values; about 30 KB for 15 days."""
+        """Return the history as JSON values, about 30 KB for 15 days."""
         fit = self.fit
         return {
             "bins": list(self.bins),
@@ -216,7 +242,10 @@ class History:
 
     @classmethod
     def unpacked(cls, packed: dict[str, Any]) -> History:
-        """Restore what `packed` made; choices are recomputed. KeyError, TypeError or ValueError if it is something else."""
+        """Restore a history from the result of `packed`; `Fit.choices` is computed again.
+
+        KeyError, TypeError or ValueError if `packed` has another form.
+        """
         number, requests, seconds, until = packed["open"]
         scale, calm, level, trend, spread = packed["fit"]
         day, week = (tuple(values) for values in packed["usual"])
@@ -237,7 +266,7 @@ class History:
 
 
 def _closed(history: History, number: int) -> History:
-    """Close the open bin, and the unobserved bins after it, up to `number`."""
+    """Return the history with the open bin, and unobserved bins after it, closed; `number` is the next open bin."""
     if history.open < 0 or number - history.open > MAX_BINS:
         return History(open=number)
     bins, fit = history.bins, history.fit
@@ -245,7 +274,7 @@ def _closed(history: History, number: int) -> History:
     bins = (*bins[-(MAX_BINS - 1) :], None if mean is None else _shared(mean))
     fit = _fitted(fit, bins, history.open)
     first = max(history.open + 1, number - HOUR)
-    bins = (*bins, *(None,) * (first - history.open - 1))[-MAX_BINS:]  # the models keep nothing of these anyway
+    bins = (*bins, *(None,) * (first - history.open - 1))[-MAX_BINS:]  # these bins don't change the models
     for closing in range(first, number):
         bins = (*bins[-(MAX_BINS - 1) :], None)
         fit = _fitted(fit, bins, closing)
@@ -253,9 +282,9 @@ def _closed(history: History, number: int) -> History:
 
 
 def forecast(history: History, begin: float, end: float) -> Forecast | None:
-    """Return the highest expected mean rate of any bin that [begin, end] touches, within the next `AHEAD` bins.
+    """Return the highest forecast of any bin that overlaps with [begin, end], within the next `AHEAD` bins.
 
-    None if no model is good enough, or if the last sample is so old that the window lies beyond.
+    Return None if no model is used, or if the last sample is so old that all of these bins are before `begin`.
     """
     if not begin <= end < math.inf:
         return None
@@ -274,7 +303,7 @@ def forecast(history: History, begin: float, end: float) -> Forecast | None:
 
 
 def _fitted(fit: Fit, bins: Sequence[float | None], number: int) -> Fit:
-    """Return the models after bin `number` was closed as the last of `bins`."""
+    """Return the models updated with bin `number`, which is the last of `bins` and was just closed."""
     mean = bins[-1]
     scores = fit.scores if mean is None else _scored(fit, mean)
     scale = _smooth(fit.scale, mean, 1 / min(len(bins), DAY))
@@ -294,7 +323,7 @@ def _fitted(fit: Fit, bins: Sequence[float | None], number: int) -> Fit:
 
 
 def _scored(fit: Fit, mean: float) -> tuple[Score, ...]:
-    """Return the scores with the errors of the forecasts for the bin that has just closed."""
+    """Return the scores with the errors of the forecasts for the bin that was just closed, whose mean rate is `mean`."""
     scores = list(fit.scores)
     for lead, row in enumerate(fit.rows):
         last, calm, hour = row[0], row[1], row[2]
@@ -316,7 +345,10 @@ def _scored(fit: Fit, mean: float) -> tuple[Score, ...]:
 
 
 def _choices(row: Row, scores: Sequence[Score]) -> tuple[Choice, ...]:
-    """Return by lead the model with the smallest error, of those that beat the non-seasonal forecasts by the margin."""
+    """Return the model to use for each lead: the one with the smallest error.
+
+    Its error must also be below `MARGIN` times that of the best forecast without a season.
+    """
     chosen: list[Choice] = []
     for lead in range(AHEAD):
         best: Choice = None
@@ -333,9 +365,11 @@ def _choices(row: Row, scores: Sequence[Score]) -> tuple[Choice, ...]:
 
 
 def _usual(bins: Sequence[float | None], lag: int, times: int) -> float | None:
-    """Return the median of the rates `lag`, 2 `lag`, ... before the bin `AHEAD` bins from now, and in its neighbours.
+    """Return the usual rate of the bin that is `AHEAD` bins after the last of `bins`; None if unknown.
 
-    The median, not the maximum or the mean: a burst on one day is not expected on the next.
+    It is the median of the known rates 1 to `times` periods earlier (a period is `lag` bins), each with its two
+    neighbouring bins. A median is used because a burst on one day is not expected on the next, but would change a
+    maximum or a mean.
     """
     rates: list[float] = []
     for back in range(1, times + 1):
@@ -347,7 +381,7 @@ def _usual(bins: Sequence[float | None], lag: int, times: int) -> float | None:
 
 
 def _levelled(usual: Sequence[float | None], bins: Sequence[float | None], scale: float | None) -> Row:
-    """Return the usual rates of the next bins, times the ratio of the present level to the usual one."""
+    """Return the usual rates of the next bins, multiplied by the ratio of the present rate to the usual one."""
     if scale is None:
         return (None,) * AHEAD
     trust = TRUST * scale
@@ -364,7 +398,10 @@ def _levelled(usual: Sequence[float | None], bins: Sequence[float | None], scale
 
 
 def _holt_winters(fit: Fit, bins: Sequence[float | None], number: int) -> tuple[float, float, float, tuple[float, ...]]:
-    """Return level, trend, mean absolute innovation and season after the last of `bins`, whose number is `number`."""
+    """Return the Holt-Winters level, trend, mean absolute innovation and season, updated with the last of `bins`.
+
+    `number` is the number of that bin.
+    """
     mean = bins[-1]
     if not fit.season:
         return _begun(bins, number)
@@ -383,7 +420,7 @@ def _holt_winters(fit: Fit, bins: Sequence[float | None], number: int) -> tuple[
 
 
 def _begun(bins: Sequence[float | None], number: int) -> tuple[float, float, float, tuple[float, ...]]:
-    """Return the first level and season, once a day was observed (80 % of its bins known)."""
+    """Return the initial Holt-Winters values once at least 80 % of the bins of the last day are known."""
     day = bins[-DAY:]
     known = [mean for mean in day if mean is not None]
     if len(known) < 0.8 * DAY:
@@ -426,6 +463,9 @@ _EQUAL: dict[float, float] = {}
 
 
 def _shared(mean: float) -> float:
-    """Round the mean to three digits, one object for all equal ones: 15 days take about 35 KB instead of 138 KB."""
+    """Return the mean rounded to three digits, as one shared object for equal values.
+
+    Sharing reduces the size of 15 days of bins from 138 KB to about 35 KB.
+    """
     rounded = float(f"{mean:.3g}")
     return _EQUAL.setdefault(rounded, rounded)

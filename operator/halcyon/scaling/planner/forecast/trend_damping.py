@@ -1,7 +1,8 @@
-"""Trend damping: how far a rise is expected to continue, judged by how far former rises of this load continued.
+"""Trend damping: the share of a forecast rise to plan with, learnt from earlier rises of the same load.
 
-A wave rises as steeply as a ramp and then turns, so the rise itself cannot tell the two apart. The success of former forecasts
-can: each is judged when its time has come, by the share of the foreseen rise that has come true.
+The rise alone does not show whether it will continue, because a wave rises as steeply as a ramp before it turns.
+Earlier forecasts show it better. Each one is compared with the actual rate once its time has come. The learnt share is
+an average of how much of each forecast rise occurred.
 """
 
 from __future__ import annotations
@@ -9,33 +10,41 @@ from __future__ import annotations
 from halcyon.scaling.frozen import immutable
 
 WINDOW_S = 30.0
-"""Window of the mean rate by which a forecast is judged, centred on the forecast's time."""
+"""Length of the window, in seconds, whose mean rate is compared with the forecast. It is centred on the time of the
+forecast."""
 _GAIN = 0.2
-"""Weight of one judgement: four judgements of a turning rise halve the share, and as many of a continuing one restore it."""
+"""Weight of one comparison in the average. Four comparisons with a rise that ended about halve the share; as many with
+a rise that continued about restore it."""
 _MIN_INTERVAL_SHARE = 0.25
-"""Minimum time between two remembered forecasts, as a share of the lead. Closer forecasts are nearly the same."""
+"""Minimum interval between two stored forecasts, as a share of the lead. Forecasts closer together are nearly the same.
+"""
 _MIN_INTERVAL_S = 5.0
-"""Minimum time between two remembered forecasts, in seconds."""
+"""Minimum interval between two stored forecasts, in seconds."""
 
 
 @immutable(frozen=True, slots=True)
 class TrendDamping:
-    """Share of a foreseen rise to plan with; a damped trend in Gardner's sense, with a learnt factor."""
+    """Learnt share of a forecast rise to plan with, as in Gardner's damped trend but with a factor that is learnt."""
 
     share: float = 1.0
-    """0 to 1. A first rise counts in full."""
+    """Share from 0 to 1. It is 1 until the first comparison."""
     due: tuple[tuple[float, float, float], ...] = ()
-    """(time to judge, requests per second when the forecast was made, requests per second forecast), ascending."""
+    """Stored forecasts, ascending by time: (time of the comparison, rate when the forecast was made, forecast rate).
+    Rates are in requests per second."""
 
     def of(self, rate: float, rising: float | None) -> float | None:
-        """Return the rate to plan with if `rising` is foreseen; None if nothing is. Monotone in both."""
+        """Return the rate to plan with if the forecast is `rising`, in requests per second.
+
+        A forecast above the present `rate` is damped. One that is not, or None, is returned unchanged. The result never
+        falls if either argument rises.
+        """
         return rising if rising is None or rising <= rate else rate + self.share * (rising - rate)
 
     def with_forecast(self, now: float, mean: float, rate: float, rising: float | None, lead_s: float) -> TrendDamping:
-        """Judge forecasts whose time has come by `mean`, the rate of the last `WINDOW_S`, and remember a new one.
+        """Compare forecasts whose time has come with the actual rate, and store a new forecast.
 
-        `rate` is the present rate, `rising` the one foreseen for `lead_s` from now, before any damping; all in requests per
-        second.
+        `mean` is the mean rate of the last `WINDOW_S` seconds, `rate` the present rate, and `rising` the undamped
+        forecast for `lead_s` seconds from now. All are in requests per second.
         """
         share, first = self.share, 0
         while first < len(self.due) and self.due[first][0] <= now:
