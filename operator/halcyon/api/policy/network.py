@@ -1,7 +1,7 @@
-"""The peers that may reach the pods of models, and those that these pods may reach: only the platform team knows its network.
+"""Network peers with which the pods of models may communicate, as configured by the platform team for NetworkPolicies.
 
-The form of a peer and of a rule is that of Kubernetes (NetworkPolicyPeer, NetworkPolicyEgressRule of
-networking.k8s.io/v1); the API server checks it. The chart's values `networkPolicies.models` have this shape.
+Peers and rules have the form of NetworkPolicyPeer and NetworkPolicyEgressRule in networking.k8s.io/v1, which the API server validates. The
+chart's values `networkPolicies.models` have the same structure.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from pydantic import Field
 from halcyon.api.spec.fields import Documented
 
 Peer = dict[str, Any]
-"""A NetworkPolicyPeer."""
+"""NetworkPolicyPeer of networking.k8s.io/v1."""
 EgressRule = dict[str, Any]
-"""A NetworkPolicyEgressRule."""
+"""NetworkPolicyEgressRule of networking.k8s.io/v1."""
 
 _Some = Field(max_length=64)
 

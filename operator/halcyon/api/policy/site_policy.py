@@ -1,7 +1,7 @@
-"""What a site allows its tenants: the single typed source of the admission policy and of the check at reconcile time.
+"""Values of the site policy: limits of the platform team on ModelDeployments.
 
-A limit that is None is no limit; an empty list allows nothing. `rules` defines what each limit applies to, and
-`admission_policies` how the API server enforces it. The chart's values `sitePolicy` have exactly this shape.
+None means that there is no limit; an empty list allows no value. The admission policy and the check during a reconcile use the same
+values. `rules` defines which fields each limit applies to. The chart's values `sitePolicy` have the same structure.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from halcyon.api.spec.fields import Documented
 from halcyon.api.types import HOST, DnsName
 
 NAMESPACE = "{namespace}"
-"""Placeholder for the ModelDeployment's own namespace in names of hosts, Gateways and buckets."""
+"""Placeholder for the namespace of the ModelDeployment in the names of hosts, Gateways and buckets."""
 
 _LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _DNS_NAME = rf"{_LABEL}(\.{_LABEL})*"
@@ -31,14 +31,14 @@ Registry = Annotated[
         rf"(localhost(:[0-9]{{1,5}})?|{_DNS_NAME}:[0-9]{{1,5}}|{_LABEL}(\.{_LABEL})+)(/[a-z0-9]([a-z0-9._-]*[a-z0-9])?)*"
     ),
 ]
-"""A registry, or a path in it. The host has a dot or a port, as in every reference that does not mean docker.io."""
+"""Registry, or path in a registry. The host must have a dot or a port; image references without one mean docker.io."""
 Version = Annotated[str, _text("[0-9]{2}[.](0[1-9]|1[0-2])", 5)]
-"""A release of Triton's container, year and month. Releases sort as texts."""
+"""Version of the Triton container: year and month, for example `26.07`. Versions can be compared as texts."""
 Digest = Annotated[str, _text("sha256:[a-f0-9]{64}", 71)]
 Pair = Annotated[str, _text(rf"({_DNS_NAME}/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?(=[-A-Za-z0-9_.]*)?", 381)]
-"""A key with any value, or a key and its value."""
+"""Key of a label or taint, for any value, or `KEY=VALUE` for one value."""
 SecretName = Annotated[str, _text(r"[a-z0-9][-a-z0-9.]*\*?")]
-"""A name, or a prefix of names."""
+"""Name of a Secret, or a prefix of names followed by `*`."""
 Backend = Annotated[str, _text("[a-z][a-z0-9_]{0,62}", 63)]
 GatewayName = Annotated[str, _text(rf"({_LABEL}|\{{namespace\}})/{_DNS_NAME}", 317)]
 Namespace = Annotated[str, _text(_LABEL, 63)]
@@ -49,7 +49,7 @@ UrlPattern = Annotated[
         1024,
     ),
 ]
-"""A bucket or a host, or a path in it."""
+"""URL of a bucket or a host, or of a path in it."""
 Endpoint = Annotated[str, _text(rf"https?://{HOST}", 262)]
 HostPattern = Annotated[str, _text(rf"(\*\.)?{_PART}(\.{_PART})*")]
 _Some = Field(max_length=64)
@@ -159,7 +159,7 @@ class SitePolicy(Documented):
         """Return the policy in a JSON document.
 
         Raises:
-            ValueError: it names every field that is wrong, and its value.
+            ValueError: fields are invalid; the message names all of them with their values.
         """
         try:
             return cls.model_validate_json(text, strict=True)
@@ -170,4 +170,4 @@ class SitePolicy(Documented):
 
 
 ANYTHING: Final = SitePolicy()
-"""Policy of a site that has none."""
+"""Policy without limits, for a site that has set none."""
