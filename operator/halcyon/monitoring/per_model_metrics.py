@@ -102,6 +102,8 @@ SIGNAL_MISSING: Final = _of(
 START: Final = _of(
     "start_seconds", "gauge", "Time from the scheduling of the server pod that became ready last until it was ready."
 )
-START_TIME: Final = _of("start_timestamp_seconds", "gauge", "Time at which the server pod that became ready last did so.")
+START_TIME: Final = _of(
+    "start_timestamp_seconds", "gauge", "Time at which the server pod that became ready last did so."
+)
 
 METRICS: Final = listed(globals())
