@@ -118,7 +118,7 @@ class ListMap:
     keys: tuple[str, ...]
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
-        """Return the list's own schema, followed by the check."""
+        """Return the pydantic schema of the list, followed by the check."""
         return core_schema.no_info_after_validator_function(self._check, handler(source))
 
     def _check(self, items: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -132,7 +132,7 @@ class ListSet:
     """Annotation of a list of distinct scalars (`x-kubernetes-list-type: set`). It checks that they are distinct."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
-        """Return the list's own schema, followed by the check."""
+        """Return the pydantic schema of the list, followed by the check."""
         return core_schema.no_info_after_validator_function(self._check, handler(source))
 
     def _check(self, items: tuple[Any, ...]) -> tuple[Any, ...]:

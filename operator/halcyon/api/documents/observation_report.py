@@ -60,9 +60,9 @@ class SlotLatency:
 
     slot: str
     bounds_ms: tuple[int, ...]
-    """Upper bounds of the buckets, ascending."""
+    """Upper bounds of the buckets in milliseconds, in ascending order."""
     counts: tuple[int, ...]
-    """Counters: responses per bucket, and last those above all bounds, so one more than there are bounds."""
+    """Counter of the responses in each bucket; the last one, without an upper bound, is additional."""
 
 
 @dataclass(frozen=True)
@@ -70,9 +70,9 @@ class ReportedHistogram:
     """Histogram of response times, as clients see them."""
 
     bounds_ms: tuple[int, ...]
-    """Upper bounds of the buckets, ascending."""
+    """Upper bounds of the buckets in milliseconds, in ascending order."""
     counts: tuple[int, ...]
-    """Counters: responses per bucket, and last those above all bounds, so one more than there are bounds."""
+    """Counter of the responses in each bucket; the last one, without an upper bound, is additional."""
 
 
 @dataclass(frozen=True)

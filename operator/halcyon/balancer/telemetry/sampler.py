@@ -42,7 +42,7 @@ class ScrapedPod:
     """Sample of one pod."""
 
     at: float
-    """Seconds since the epoch."""
+    """Time of the sample, in seconds since the epoch."""
     metrics: Metrics | None = None
     """Metrics of the pod; None if the pod did not respond."""
     index: Index | None = None
