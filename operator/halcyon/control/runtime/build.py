@@ -95,6 +95,11 @@ class Foundation:
     prometheus: PrometheusSource | None
     """The site's Prometheus; None if it has none."""
 
+    def requeue_all(self) -> None:
+        """Queue every ModelDeployment with the priority of a resync."""
+        for key in self.caches.resources.all_keys():
+            self.queue.add(key, Priority.RESYNC)
+
 
 def build(settings: OperatorSettings, client: KubeClient, fence: LeaseFence, tracer: Tracer, clock: Clock) -> Operator:
     """Build the operator. `client` writes while `fence` allows it."""
@@ -139,6 +144,7 @@ def build(settings: OperatorSettings, client: KubeClient, fence: LeaseFence, tra
         client=client,
         registry=base.registry,
         queue=base.queue,
+        requeue_all=base.requeue_all,
         caches=base.caches,
         autoscaler=autoscaler,
         identity=identity,
@@ -260,12 +266,7 @@ def build_reconciler(
 
 
 def build_certificate(base: Foundation) -> ServingCertificate:
-    """Build the certificates of the TLS server; another CA concerns every model, whose agents get it with their plan."""
-
-    def requeue_all() -> None:
-        for key in base.caches.resources.all_keys():
-            base.queue.add(key, Priority.RESYNC)
-
+    """Build the TLS server's certificates. A new CA requeues every model, because the models' agents receive it with their plan."""
     settings = base.settings
     host = f"{settings.service}.{settings.namespace}.svc"
     return ServingCertificate(
@@ -273,7 +274,7 @@ def build_certificate(base: Foundation) -> ServingCertificate:
         namespace=settings.namespace,
         secret=settings.tls_secret,
         names=(host, f"{host}.cluster.local", f"{settings.agents_service}.{settings.namespace}.svc"),
-        on_change=requeue_all,
+        on_change=base.requeue_all,
         has_front_proxy=not settings.watch_namespaces,
     )
 

@@ -39,7 +39,7 @@ from halcyon.kube.clock import Clock
 from halcyon.kube.event_recorder import EventRecorder
 from halcyon.kube.kinds import Key
 from halcyon.kube.leader_election import LeaderElector
-from halcyon.kube.work_queue import Priority, WorkQueue
+from halcyon.kube.work_queue import WorkQueue
 from halcyon.metricsapi.auth import Gate
 from halcyon.metricsapi.listener import Listener, ListeningPorts
 from halcyon.metricsapi.server import MetricsApi, build_app, start_site
@@ -70,6 +70,7 @@ class Operator:
     client: KubeClient
     registry: CollectorRegistry
     queue: WorkQueue
+    requeue_all: Callable[[], None]
     caches: ClusterState
     autoscaler: Autoscaler
     identity: ServingCertificate
@@ -208,17 +209,13 @@ class Operator:
 
     async def _resync(self) -> None:
         while True:
-            self._requeue_all()
+            self.requeue_all()
             await asyncio.sleep(RESYNC_INTERVAL_S)
 
     async def _check_metrics_api(self) -> None:
         """Check who serves the metrics API; a change concerns every model with scaling."""
         if await self.metrics_api.run_once():
-            self._requeue_all()
-
-    def _requeue_all(self) -> None:
-        for key in self.caches.resources.all_keys():
-            self.queue.add(key, Priority.RESYNC)
+            self.requeue_all()
 
     async def _certificates(self) -> None:
         """Keep the certificates current; check often until there are some, since the servers wait for them."""
