@@ -238,9 +238,14 @@ def _slot(view: Scope, placed: SlotAllocation) -> list[Object]:
 
 
 def counts(view: Scope, plan: ReconcilePlan) -> tuple[int, int, int]:
-    """Return the numbers of desired, live and ready pods."""
+    """Return the numbers of desired, live and ready server pods, those of a canary included.
+
+    If spec.replicas is 1, a canary runs beside that replica: 2 pods are desired.
+    """
     live = [p for p in view.pods if pods.is_live(p)]
-    return plan.replicas, len(live), sum(pods.is_ready(p) for p in live)
+    canary = None if plan.rollout is None else plan.rollout.canary
+    desired = plan.replicas if canary is None else max(plan.replicas, canary.pods + 1)
+    return desired, len(live), sum(pods.is_ready(p) for p in live)
 
 
 def _existing(view: Scope, objects: list[Object]) -> list[Object]:

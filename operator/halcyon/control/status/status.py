@@ -366,7 +366,8 @@ def _summary(view: Scope, plan: ReconcilePlan, status: dict[str, Any]) -> dict[s
         (found[t]["reason"] for t in ("Stalled", "Reconciling") if t in found),
         found["Ready"]["reason"],
     )
-    summary = {"ready": f"{status['replicas']['ready']}/{plan.replicas}", "state": state}
+    desired, _, ready = counts(view, plan)
+    summary = {"ready": f"{ready}/{desired}", "state": state}
     if view.scaling.settling:
         before = view.status.get("summary") or {}
         return summary | {name: before[name] for name in ("queue", "gpu", "batch") if name in before}

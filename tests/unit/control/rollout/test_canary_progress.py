@@ -237,6 +237,18 @@ def test_one_replica_is_two_while_it_has_a_canary() -> None:
     assert (split(cluster), cluster.slots()) == ((0, 1), ["b"])
 
 
+def test_desired_servers_include_the_canary_beside_a_single_replica() -> None:
+    def ready() -> tuple[str, str]:
+        written = status_of(cluster)
+        message = next(c["message"] for c in written["conditions"] if c["type"] == "Ready")
+        return message, written["summary"]["ready"]
+
+    cluster, _, _ = begun(count=1, room=2)
+    assert ready() == ("1 of 2 servers are ready", "1/2")
+    cluster.settle(rounds=4, step_s=1)
+    assert ready() == ("2 of 2 servers are ready", "2/2")
+
+
 def test_the_new_revision_is_taken_without_comparison_at_0_replicas() -> None:
     cluster, _, _ = begun()
     cluster.spec |= {"replicas": 0, "scaling": {"minReplicas": 0, "maxReplicas": 5}}
