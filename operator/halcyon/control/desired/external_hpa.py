@@ -38,7 +38,7 @@ def autoscaler(view: Scope, spec: Spec) -> ExternalHpa | None:
     """Return the external HPA that scales this model; None if there is none."""
     if view.foreign_autoscaler and spec.scaling is not None:
         why = f"{view.foreign_autoscaler} scales this ModelDeployment"
-        return ExternalHpa(why, "Delete it, or remove spec.scaling")
+        return ExternalHpa(why, "Delete the HPA, or remove spec.scaling")
     counts = server_counts(view)
     there = [name for name, count in counts.items() if count]
     if not spec.replicas or len(there) != 1 or not (who := view.foreign_below.get(there[0])):
@@ -47,6 +47,6 @@ def autoscaler(view: Scope, spec: Spec) -> ExternalHpa | None:
     count = defaults.wanted_replicas(spec.model_copy(update={"replicas": counts[there[0]]}))
     return ExternalHpa(
         f"{who} scales Deployment {there[0]}, which Halcyon manages for this ModelDeployment",
-        f"Delete it, or set its target to {kinds.MODEL_DEPLOYMENT.kind} {view.key.name}",
+        f"Delete the HPA, or set its target to {kinds.MODEL_DEPLOYMENT.kind} {view.key.name}",
         count if limit is None else min(count, limit),
     )

@@ -82,26 +82,26 @@ def advance(
         return Advance(record, step.weight, pods, outcome, say, due)
 
     if wished == "abort":
-        return now_at("aborted", f"aborted by annotation {ABORT} in {here}")
+        return now_at("aborted", f"the canary was aborted by annotation {ABORT} in {here}")
     if wished == "promote" and ready:
-        return now_at("promoted", f"promoted by annotation {PROMOTE} in {here}")
+        return now_at("promoted", f"the canary was promoted by annotation {PROMOTE} in {here}")
     if verdict is not None and verdict.action == "rollback" and rules.analysis == "On":
         return now_at("worse", f"{verdict.why} ({here})")
     if ready < pods:
-        return now_at("goes on", f"{here}; {ready} of them ready")
+        return now_at("goes on", f"{here}; {ready} of {pods} canary pods are ready")
     record = record if record.step_at else replace(record, step_at=rfc3339(now))
     over = (epoch_seconds(record.step_at) or now) + duration_s(step.pause)
     if now < over:
-        return now_at("goes on", f"{here}, at least until {rfc3339(over)}", over)
+        return now_at("goes on", f"{here}; the step lasts at least until {rfc3339(over)}", over)
     if rules.analysis == "On" and (verdict is None or verdict.action != "promote"):
         why = verdict.why if verdict else "no measurements yet"
         return now_at(
             "goes on",
-            f"{here}; waiting for analysis: {why}. Annotation {PROMOTE} promotes it without analysis, "
-            f"{ABORT} aborts it",
+            f"{here}; waiting for analysis: {why}. Annotation {PROMOTE} promotes the canary without analysis, "
+            f"annotation {ABORT} aborts it",
         )
     if at + 1 == len(steps):
-        return now_at("promoted", verdict.why if verdict else "all steps completed")
+        return now_at("promoted", verdict.why if verdict else "all steps are completed")
     nearer = replace(record, step=at + 1, step_at="")
     return advance(nearer, rules, now=now, count=count, ready=ready, verdict=verdict, wished=wished)
 

@@ -34,7 +34,7 @@ def failure(
             return RevisionFailure(Reason(record.reason), record.message)
         if trouble is None and seen.view.scaling.settling:
             return None  # no report yet from the agents, which know the reason
-        within = f"not ready within {progress_deadline_s(asked.startup_timeout_s)} s"
+        within = f"no pod of the revision was ready within {progress_deadline_s(asked.startup_timeout_s)} s"
         return trouble or RevisionFailure(Reason.PROGRESS_DEADLINE_EXCEEDED, within)
     return None
 

@@ -42,7 +42,7 @@ def _found_bad(seen: ObservedRollout, canary: Revision, asked: Revision) -> Revi
     view, verdict = seen.view, seen.view.canary
     name = names.revision(view.key.name, canary.key)
     if wish(view.meta.get("annotations") or {}, canary.key, name) == "abort":
-        said = f"aborted by annotation {ABORT} after the spec had changed to revision {asked.key}"
+        said = f"the canary was aborted by annotation {ABORT} after the spec had changed to revision {asked.key}"
         return RevisionFailure(Reason.CANARY_ABORTED, said)
     is_judged = (seen.spec.rollout.canary or Canary()).analysis == "On"
     if is_judged and verdict is not None and verdict.revision == canary.key and verdict.action == "rollback":

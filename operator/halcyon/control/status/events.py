@@ -54,7 +54,7 @@ def _rollout(before: Mapping[str, Any], after: Mapping[str, Any], *, reported: s
     events = []
     why = after.get("strategyReason")
     if why and why.startswith("no capacity") and not before.get("strategyReason"):
-        text = f"replacing pods one at a time, deleting each old pod before its successor is ready: {why}"
+        text = f"the rollout replaces pods one at a time and deletes each old pod before its successor is ready: {why}"
         events.append(NewEvent("Normal", "ReplacingPods", text))
     blocked = after.get("phase") == "Blocked" != before.get("phase")
     if blocked and "RolloutBlocked" not in reported:
@@ -71,6 +71,6 @@ def _decisions(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[NewE
         reason = "ScaledUp" if decision["after"] > decision["before"] else "ScaledDown"
         if after.get("mode") != "Active":
             reason = "Recommended"
-        text = f"from {decision['before']} to {decision['after']}: {decision['why']}"
+        text = f"desired replicas changed from {decision['before']} to {decision['after']}: {decision['why']}"
         events.append(NewEvent("Normal", reason, text))
     return events

@@ -70,7 +70,7 @@ def _history(view: Scope, rolled: RolloutPlan) -> list[dict[str, str]]:
 def explanation(plan: ReconcilePlan, rolled: RolloutPlan) -> str:
     """Return a sentence or two: the state, the reason, and what to do."""
     asked, trouble = rolled.asked.key, rolled.trouble
-    why = f"{trouble.reason}: {trouble.message}" if trouble else "the cause is not known"
+    why = f"{trouble.reason}: {trouble.message}" if trouble else "The cause is unknown"
     match rolled.phase:
         case RolloutPhase.ROLLED_BACK:
             return f"revision {asked} failed and was rolled back to revision {rolled.target.key}. {why}. {_RETRY_HINT}"
@@ -103,7 +103,9 @@ def explanation(plan: ReconcilePlan, rolled: RolloutPlan) -> str:
 def _remedy(plan: ReconcilePlan, rolled: RolloutPlan) -> str:
     spec = plan.spec
     if spec is None or rolled.pace.strategy == "Replace":
-        return "It continues as soon as there is capacity; reduce the replicas or raise the quota to free some"
+        return (
+            "The rollout continues as soon as there is capacity; to provide it, reduce the replicas or raise the quota"
+        )
     count = defaults.wanted_replicas(spec)
     return (
         f"spec.rollout.strategy is {spec.rollout.strategy}, which keeps all {count} old pods until the new "

@@ -34,8 +34,8 @@ def accepted(view: Scope, plan: ReconcilePlan) -> Condition | None:
         return None
     if not view.gateway_api:
         text = (
-            "this cluster has no HTTPRoute or no GRPCRoute of gateway.networking.k8s.io/v1: install the "
-            "Gateway API CRDs and a Gateway controller; Halcyon creates the routes as soon as they exist"
+            "this cluster does not have both HTTPRoute and GRPCRoute of gateway.networking.k8s.io/v1. Halcyon creates "
+            "the routes as soon as it does; install the Gateway API CRDs and a Gateway controller"
         )
         return Condition(Type.ROUTES_ACCEPTED, status=False, reason=Reason.GATEWAY_API_MISSING, message=text)
     where = f"Gateway {gateway.namespace or view.key.namespace}/{gateway.name}"
@@ -48,7 +48,7 @@ def accepted(view: Scope, plan: ReconcilePlan) -> Condition | None:
         return Condition(Type.ROUTES_ACCEPTED, status=False, reason=Reason.ROUTE_CONFLICT, message=message)
     if waiting := [text for verdict, text in results if verdict is None]:
         message = (
-            f"{where}: {'; '.join(waiting)}. Check that it exists, and that its listeners allow routes "
+            f"{where}: {'; '.join(waiting)}. Check that the Gateway exists, and that its listeners allow routes "
             f"from namespace {view.key.namespace}"
         )
         return Condition(Type.ROUTES_ACCEPTED, status=None, reason=Reason.ROUTES_PENDING, message=message)
@@ -97,7 +97,10 @@ def _result(view: Scope, kind: Kind, gateway: Gateway) -> tuple[bool | None, str
         for wanted in _REQUIRED:
             condition = conditions.get(wanted) or {}
             if condition.get("status") == "False":
-                return False, f"{kind.kind}: {wanted}: {condition.get('reason')}: {condition.get('message')}"
+                return False, (
+                    f"{kind.kind} {view.key.name} was rejected: {wanted} is False "
+                    f"({condition.get('reason')}): {condition.get('message')}"
+                )
     if not found or any(c.get(wanted, {}).get("status") != "True" for c in found for wanted in _REQUIRED):
         return None, f"no result yet for {kind.kind} {view.key.name}"
     return True, f"{kind.kind} {view.key.name}"

@@ -45,7 +45,7 @@ def active(view: Scope, plan: ReconcilePlan) -> Condition:
         return Condition(kind, status=False, reason=rival.reason, message=rival.message)
     scaling = plan.spec.scaling
     if scaling is None:
-        text = f"fixed at spec.replicas = {plan.replicas}{_user_reason(view)}"
+        text = f"the replicas are fixed at spec.replicas = {plan.replicas}{_user_reason(view)}"
         return Condition(kind, status=True, reason=Reason.FIXED_REPLICAS, message=text)
     verdict = _published_decision(view)
     if view.scaling.settling and (previous := _previous(view, kind)) is not None:
@@ -67,7 +67,7 @@ def active(view: Scope, plan: ReconcilePlan) -> Condition:
         # An HPA is inactive at 0 replicas: then the operator scales the model up.
         if found.get("status") == "False" and plan.replicas > 0:
             return Condition(kind, status=False, reason=Reason.HPA_INACTIVE, message=str(found.get("message")))
-    text = f"by {plan.actuator.value}: {_explanation(verdict)}{_pods_not_ready(view, plan)}"
+    text = f"scaled by {plan.actuator.value}: {_explanation(verdict)}{_pods_not_ready(view, plan)}"
     return Condition(kind, status=True, reason=Reason.SCALING_ACTIVE, message=text)
 
 

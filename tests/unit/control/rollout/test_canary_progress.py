@@ -45,10 +45,10 @@ def rules(analysis: str = "On") -> Canary:
     [
         (("abort", FINE, 2, OVER, "On"), "aborted", 0, "aborted"),
         (("promote", None, 1, START, "On"), "promoted", 0, "promoted"),
-        (("promote", None, 0, START, "On"), "goes on", 0, "0 of them ready"),
+        (("promote", None, 0, START, "On"), "goes on", 0, "0 of 2 canary pods are ready"),
         (("", WORSE, 2, START, "On"), "worse", 0, "errors 4 %"),
         (("", WORSE, 2, OVER, "Off"), "goes on", 1, "step 2 of 2"),
-        (("", FINE, 1, OVER, "On"), "goes on", 0, "1 of them ready"),
+        (("", FINE, 1, OVER, "On"), "goes on", 0, "1 of 2 canary pods are ready"),
         (("", FINE, 2, OVER - 1, "On"), "goes on", 0, "until 2025-12-29T09:21:00Z"),
         (("", FINE, 2, OVER, "On"), "goes on", 1, "step 2 of 2: 50 % of the requests, 5 of 10 pods"),
         (("", OPEN, 2, OVER, "On"), "goes on", 0, "waiting for analysis: 31 requests of 100"),
