@@ -77,7 +77,7 @@ class _Aimed:
 
 @dataclass(slots=True)
 class _Model:
-    """State of one model between decisions."""
+    """State of one model that is kept between decisions."""
 
     memory: PlannerMemory | None = None
     """The planner's memory; None if the planner doesn't decide for the model."""
@@ -104,7 +104,7 @@ class Decider:
     """Clock to which the times in the planner's memories refer."""
 
     def __post_init__(self) -> None:
-        """Use the clock of the signals."""
+        """Use the same clock for memories as for signals."""
         self._epoch = self.signals.epoch
 
     def restore(self, saved: Mapping[Key, Saved]) -> None:

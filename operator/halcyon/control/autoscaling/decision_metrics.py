@@ -45,7 +45,7 @@ class _Spent:
         """Integral of the age over time, in square seconds: the histogram's sum."""
 
     def add(self, age_s: float) -> None:
-        """Add one decision, from age 0 to `age_s`."""
+        """Add the lifetime of one decision, which has reached the age `age_s`."""
         bucket = bisect_left(_AGES_S, age_s)
         self._reached[bucket] += 1
         self._beyond_s[bucket] += age_s - _BELOW_S[bucket]
@@ -70,7 +70,7 @@ class _Spent:
 
 
 class DecisionMetrics(Collector):
-    """Collector of both histograms."""
+    """Prometheus collector of the histograms of the duration and the age of decisions."""
 
     def __init__(self, ages: Callable[[], Iterable[float]], registry: CollectorRegistry) -> None:
         """Register the histograms. `ages` returns the current age of each model's decision, in seconds."""
@@ -81,7 +81,7 @@ class DecisionMetrics(Collector):
         registry.register(self)
 
     def took(self, seconds: float) -> None:
-        """Count a decision that took this long."""
+        """Count a decision that took `seconds` to make."""
         self._took[bisect_left(_TOOK_S, seconds)] += 1
         self._took_s += seconds
 

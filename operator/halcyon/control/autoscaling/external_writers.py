@@ -18,7 +18,7 @@ OURS = frozenset({"halcyon", "kube-controller-manager"})
 LATELY_S = 60.0
 """Time for which a requested value counts as Halcyon's, in seconds. An HPA, which polls every 15 s, writes it within this time."""
 TIMES, WITHIN_S = 3, 300.0
-"""Number of changes, and the period in seconds within which so many changes are a conflict and not manual."""
+"""Number of changes within a period, in seconds, from which changes count as a conflict and not as manual."""
 CALM_S = 600.0
 """Time without another change after which Halcyon writes replicas again, in seconds."""
 

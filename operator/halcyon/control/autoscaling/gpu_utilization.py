@@ -32,7 +32,7 @@ class GpuUtilization:
 
     source: str
     values: tuple[float, ...]
-    """Percent, one value per pod."""
+    """GPU utilisation in percent: one value for each pod for which it is known."""
     at: float
     """Monotonic time of the newest value, in seconds."""
 
@@ -41,7 +41,7 @@ class GpuUtilizationSources:
     """Sources that replace GPU utilisation missing from agents' reports, with the state that they keep between calls."""
 
     def __init__(self) -> None:
-        """Start without state."""
+        """Start without state of any model."""
         self._busy: dict[Key, BusyMemory] = {}
         """State of the source `derived`, for models whose pods report no GPU utilisation."""
 

@@ -73,7 +73,7 @@ class Autoscaler:
     writer: ScaleWriter
     updates: StatusUpdates
     decision_metrics: DecisionMetrics
-    """Duration and age of decisions."""
+    """Metrics of the duration and the age of decisions."""
     models: MutableMapping[Key, ModelState]
     """State of the autoscaled models; `decision_metrics` reads the ages of their decisions."""
     leadership: Leadership
@@ -132,7 +132,7 @@ class Autoscaler:
         self.updates.forget(key)
 
     def stop(self, key: Key) -> None:
-        """Stop deciding for a model."""
+        """Stop making decisions for a model, and drop their state."""
         model = self.models.pop(key, None)
         if model is not None and model.verdict is not None:
             self.decision_metrics.ended(self.clock.monotonic() - model.decided)
@@ -260,7 +260,7 @@ class Autoscaler:
         if decision.desired == decision.current or self.writer.wanted(model) is None or model.writing is not None:
             return  # the cheap first check is usually true
         if self.caches.is_behind(model.key):
-            model.due = self.clock.monotonic() + TICK_S  # the replicas may have changed already
+            model.due = self.clock.monotonic() + TICK_S  # the cached replicas may be out of date
             return
         model.writing = asyncio.create_task(self._written(model), name=f"scale {model.key}")
         model.writing.add_done_callback(lambda _: self._write_ended(model))

@@ -99,7 +99,7 @@ class _Standing:
 
 @dataclass(slots=True)
 class _Model:
-    """State of one model between readings."""
+    """State of one model that is kept between readings."""
 
     memory: SignalMemory = field(default_factory=SignalMemory)
     means: _Means = field(default_factory=_Means)

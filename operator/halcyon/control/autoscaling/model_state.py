@@ -34,7 +34,7 @@ class ModelState:
 
     key: Key
     due: float
-    """Latest time of the next decision."""
+    """Time at which the next decision is made at the latest."""
     actuator: Actuator = Actuator.NONE
     """Actuator of the model; NONE until a reconcile has set it (`Autoscaler.planned`)."""
     has_report: bool = False

@@ -23,7 +23,7 @@ _SERVING = {"ready", "maintenance", "unreachable"}
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """The last sample of a pod."""
+    """The last sample of a server pod's counters."""
 
     at: float
     done: int

@@ -26,7 +26,7 @@ from halcyon.scaling.policy.decision import Change, Decision
 STATUS_INTERVAL_S = 10.0
 """Minimum time between two status updates if only values have changed and not replicas, in seconds."""
 LATE_STATUS_INTERVAL_S = 30.0
-"""Minimum time between such updates while status writes are late, in seconds. It reduces the load, as most writes only update values."""
+"""Minimum time between updates of values alone while status writes are late, in seconds. Longer, as most writes are of this kind."""
 SETTLED_S = 15.0
 """Time after the start of the process in which missing data isn't published, in seconds, because reports may still arrive."""
 

@@ -50,7 +50,7 @@ class ReconcilePlan:
 
     acceptance: Acceptance
     spec: Spec | None = None
-    """The spec in force."""
+    """The spec in force; None if no spec was ever accepted."""
     rollout: RolloutPlan | None = None
     """The rollout of the revision that the spec in force requests."""
     actuator: Actuator = Actuator.NONE

@@ -18,7 +18,7 @@ from halcyon.scaling.planner.reading import PodReading
 
 @dataclass(frozen=True)
 class PodFailure:
-    """The reason why a pod isn't ready."""
+    """The failure of a pod that isn't ready."""
 
     reason: Reason
     message: str

@@ -21,7 +21,7 @@ _REJECTED = (errors.Refused, errors.Conflicted)
 
 @dataclass
 class ChildrenWriter:
-    """The writer of all models' children."""
+    """Writer of the child objects of all models."""
 
     client: Kube
     caches: ClusterState

@@ -10,8 +10,8 @@ class ReconcileCounts:
     """Counters since this process started."""
 
     written: int = 0
-    """Child objects written."""
+    """Number of writes of child objects."""
     skipped: int = 0
-    """Child objects that needed no write because they were as desired."""
+    """Number of child objects that needed no write because they were as desired."""
     statuses: int = 0
-    """Statuses written."""
+    """Number of writes of statuses."""

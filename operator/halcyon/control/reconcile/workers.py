@@ -30,7 +30,7 @@ class Workers:
     clock: Clock
 
     def __post_init__(self) -> None:
-        """Register the metrics."""
+        """Register the metrics of reconciles, and start the idle time."""
         self._moved_at = self.clock.monotonic()
         self._results = instruments.counter(operator_metrics.RECONCILES, self.registry)
         self._seconds = instruments.histogram(operator_metrics.RECONCILE, self.registry, buckets=_BUCKETS)

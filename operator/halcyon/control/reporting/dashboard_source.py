@@ -77,7 +77,7 @@ class OperatorSource:
     _names: tuple[int, Collection[Name]] = (-1, ())
 
     def __post_init__(self) -> None:
-        """Start to record events."""
+        """Subscribe to changes of models, to record their events."""
         self._happened = RecentEvents(self.clock)
         self.caches.resources.listeners.append(self._happened.changed)
 

@@ -47,7 +47,7 @@ class ModelFacts:
     """State of its autoscaling; None if it isn't autoscaled."""
     start: PodStart | None
     spent: Spent | None = None
-    """GPU time; None if none was counted."""
+    """GPU time of the model since this process started; None if none was counted."""
     per_hour: float | None = None
     """Cost of its GPUs per hour; None if unknown."""
 
@@ -73,7 +73,7 @@ class ModelMetrics:
         for key in self.caches.resources.all_keys():
             resource = self.caches.resources.get(key)
             if resource is None:
-                continue  # it was deleted meanwhile
+                continue  # the model was deleted
             with self.caches.malformed.passed_over(kinds.MODEL_DEPLOYMENT.kind, key, "metrics"):
                 for metric, text in self._lines(key, resource):
                     lines[metric].append(text)

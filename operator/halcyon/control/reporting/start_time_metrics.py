@@ -27,7 +27,7 @@ class PodStart:
 
     seconds: float
     ready_at: float
-    """Seconds since the epoch."""
+    """Time at which the pod became ready, in seconds since the epoch."""
 
 
 class StartTimes:

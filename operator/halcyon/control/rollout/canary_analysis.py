@@ -117,7 +117,7 @@ class CanaryAnalysis:
         counts = {pod.name: found for pod in observation.pods if pod.points and (found := _counts(pod.points[-1]))}
         for name, after in counts.items():
             before = watched.counts.get(name)
-            # Skip a pod in its first sample, because its counters include the warm-up, and a pod whose counters fell, i.e. restarted.
+            # Skip a pod's first sample, whose counters include the warm-up. If the counters fell, the pod has restarted.
             if (
                 before is not None
                 and revisions.get(name) in done
@@ -156,7 +156,7 @@ def _took(watched: _Watched, balancers: Iterable[BalancerObservation], homes: di
     found: dict[str, Histogram] = {}
     for key, now in watched.latency.items():
         revision, then = homes.get(key[1]), before.get(key)
-        # Skip a histogram in its first sample, which has counts from before the canary. If counts fell, HAProxy has restarted.
+        # Skip the first sample of a histogram, which has counts from before the canary. If counts fell, the balancer has restarted.
         if revision is None or then is None or then.bounds_ms != now.bounds_ms:
             continue
         grown = growth(then.counts, now.counts)

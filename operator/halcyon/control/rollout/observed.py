@@ -64,7 +64,7 @@ class ObservedRollout:
 
     @property
     def count(self) -> int:
-        """Desired pods."""
+        """Number of desired server pods."""
         return defaults.wanted_replicas(self.spec)
 
     @property

@@ -42,7 +42,7 @@ class RolloutPlan:
     trouble: RevisionFailure | None = None
     """Why the requested revision has failed or is blocked, or why its pods aren't ready."""
     overdue: bool = False
-    """Whether the progress deadline has passed."""
+    """Whether the progress deadline has passed without a ready pod of the requested revision."""
     has_time: bool = False
     """Whether a pod that was unschedulable is now starting within the deadline. If so, the Deployment's exceeded deadline is ignored."""
     model: str = ""
@@ -50,7 +50,7 @@ class RolloutPlan:
     good: Revision | None = None
     """The newest other revision that was served; None if there is none."""
     canary: Advance | None = None
-    """None if no canary is in progress."""
+    """State of the canary; None if no canary is in progress."""
     changed: tuple[Revision, ...] = ()
     """Other revisions whose rollout record changes."""
     again_s: float | None = None

@@ -15,7 +15,7 @@ class SurgeSettings:
     """Strategy of a rollout, with the Deployment parameters that implement it."""
 
     strategy: str
-    """Surge or Replace."""
+    """Strategy of the rollout: Surge or Replace."""
     max_surge: int
     max_unavailable: int
     why: str = ""

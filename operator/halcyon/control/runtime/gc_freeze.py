@@ -40,10 +40,10 @@ class GcFreeze:
     settled: int = 0
     """Number of freezes so far."""
     clock: Clock = SYSTEM_CLOCK
-    """Clock of which the monotonic time is used."""
+    """Clock for the time since the last freeze."""
 
     def __post_init__(self) -> None:
-        """Start with nothing frozen."""
+        """Start without frozen objects."""
         self._seen, self._at = 0, self.clock.monotonic()
 
     async def run(self) -> None:

@@ -86,7 +86,7 @@ async def run(
         FrontEnded: kopf has ended by itself.
     """
     logging.getLogger("kopf").setLevel(logging.WARNING)
-    logging.getLogger("kopf.objects").setLevel(logging.ERROR)  # a line for every event otherwise
+    logging.getLogger("kopf.objects").setLevel(logging.ERROR)  # otherwise it logs a line for every event
     loop = asyncio.new_event_loop()
     # Use an asyncio.Event: with a threading.Event kopf keeps waiting after it has failed, which hides the failure.
     asked = asyncio.Event()

@@ -9,7 +9,7 @@ class LeaderState:
     """Whether this replica is the leader. Implements `Leadership`."""
 
     def __init__(self, elector: LeaderElector) -> None:
-        """Start as a standby."""
+        """Start as the standby."""
         self._elector, self._working = elector, False
 
     @property

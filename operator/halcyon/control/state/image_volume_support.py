@@ -32,7 +32,7 @@ class ImageVolumeSupport:
 
     client: Kube
     clock: Clock = SYSTEM_CLOCK
-    """Monotonic, in seconds."""
+    """Clock for the time since the last check."""
     _there: bool | None = field(default=None, init=False)
     _asked_at: float | None = field(default=None, init=False)
 

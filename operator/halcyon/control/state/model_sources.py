@@ -26,7 +26,7 @@ class ModelSources:
         self._client, self._caches = client, caches
         self._image_volumes = ImageVolumeSupport(client, clock)
         self._contents: dict[Key, tuple[str, Mapping[str, str], Mapping[str, str]]] = {}
-        """resourceVersion, data and binaryData, by ConfigMap."""
+        """The resourceVersion, `data` and `binaryData` of each fetched ConfigMap."""
         caches.resources.listeners.append(self._resource_changed)
 
     async def state(self, namespace: str, resource: Object) -> SourceState:

@@ -22,7 +22,7 @@ class SourceState:
     """Current state of a model's source."""
 
     content: Content | None = None
-    """Files of a ConfigMap source."""
+    """Files of the model from a ConfigMap; None for another kind of source."""
     missing: str = ""
     """A sentence that names the missing object or key; empty if the source exists."""
     lacking: str = ""
@@ -46,7 +46,7 @@ class CanaryResult:
     """Verdict of the canary analysis on a revision, from all samples of both revisions since the analysis began."""
 
     revision: str
-    """Key of the revision."""
+    """Key of the canary's revision."""
     action: Literal["promote", "wait", "rollback"]
     why: str
     """A sentence with the numbers behind the verdict."""
@@ -57,7 +57,7 @@ class PublishedScaling:
     """The scaling decision for a model, as the status shows it."""
 
     verdict: Decision | None = None
-    """None if no report has arrived yet."""
+    """The decision; None if no agent has reported yet."""
     changes: tuple[Change, ...] = ()
     """The last changes to the desired replicas, newest first."""
     rival: str = ""
@@ -81,7 +81,7 @@ class PublishedCosts:
     """The cost of a model's GPUs, as the status shows it."""
 
     cost: Cost | None = None
-    """None if the model has no GPUs."""
+    """The cost as last published; None if the model has no GPUs."""
     currency: str = ""
     settling: bool = False
     """Whether the cost wasn't evaluated yet. If so, the status keeps its previous value."""
@@ -89,7 +89,7 @@ class PublishedCosts:
 
 @dataclass(frozen=True)
 class Scope:
-    """Everything that a plan is derived from."""
+    """All input of one reconcile of a ModelDeployment. Plan and status are computed from it alone."""
 
     resource: Object
     site: Site
@@ -100,7 +100,7 @@ class Scope:
     config_maps: tuple[str, ...] = ()
     """Names of this ModelDeployment's immutable ConfigMaps."""
     pods: tuple[Object, ...] = ()
-    """Server pods."""
+    """Server pods of this ModelDeployment, from the cache."""
     troubles: tuple[str, ...] = ()
     """Failures that the balancers report about themselves: one sentence for each balancer pod with a failure."""
     balancers: int = 0

@@ -30,7 +30,7 @@ class ColdStart:
 
     pod: str
     ready_at: float
-    """Seconds since the epoch."""
+    """Time at which the pod became ready, in seconds since the epoch."""
     total_s: int
     parts: tuple[tuple[str, int], ...]
     """Name and duration of each part, in whole seconds and in chronological order."""

@@ -81,7 +81,7 @@ def _published_decision(view: Scope) -> Decision | None:
 def _previous(view: Scope, kind: Type) -> Condition | None:
     """Return the condition as in the last status; None if it is absent there, or was written for another generation of the spec."""
     for previous in view.status.get("conditions") or ():
-        known = previous.get("reason") in set(Reason)  # otherwise another version has written it
+        known = previous.get("reason") in set(Reason)  # an unknown reason was written by another operator version
         if previous.get("type") == kind and known and previous.get("observedGeneration") == view.meta["generation"]:
             status = {"True": True, "False": False}.get(str(previous.get("status")))
             return Condition(

@@ -18,7 +18,7 @@ from halcyon.scaling.policy.decision import ReplicaLimit
 
 @dataclass
 class GpuBudget:
-    """Demands and grants of all models."""
+    """The site's GPU budget, with the demands and the grants of all models."""
 
     gpus: int
     """GPUs that all models together may hold."""
