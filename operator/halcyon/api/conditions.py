@@ -127,7 +127,7 @@ class Reason(StrEnum):
     ROUTES_PENDING = "RoutesPending"
     """The Gateway has not reported a result for the routes yet."""
     ROUTES_REJECTED = "RoutesRejected"
-    """The Gateway rejected the routes. The message is from its controller."""
+    """The Gateway rejected the routes. The message includes the reason that the Gateway controller gives."""
     ROUTE_CONFLICT = "RouteConflict"
     """An older route, of another model, matches the same requests and receives them."""
     GATEWAY_API_MISSING = "GatewayAPIMissing"
