@@ -21,7 +21,7 @@ from tests.integration.real_prometheus import prometheus
 
 TARGET = 8
 """Requests in flight that a replica should have: one batch, and what the measurement that came before took (docs/benchmarks/reaction.md)."""
-STAND_IN = "KEDA's two programs run as processes of this machine with an administrator's rights, not as pods"
+STAND_IN = "KEDA's two programs run as processes on this machine with an administrator's permissions, not as pods"
 _LIMIT_S = 60
 
 

@@ -9,17 +9,18 @@ Entry = dict[str, Any]
 
 _HEAD = """# Reaction: from a step of the load to /scale
 
-Written by `make bench-reaction` on one machine; the same figures for machines: build/bench/reaction.json. Times run from the
-moment that the load grows to the arrival of the watch's event with the higher spec.replicas, over network, agent, decision and
-write. With few values the p99 is the largest of them. `-`: not measured, or it does not apply.
+This page is written by `make bench-reaction`, which runs everything on one machine. build/bench/reaction.json has the same
+figures in a machine-readable form. Reaction time is the time from the increase in load until a watch on the ModelDeployment
+receives the higher spec.replicas. It includes the network, the agent, the decision and the write to /scale. If there are few
+values, the p99 is the largest value. `-` means not measured or not applicable.
 """
 _TARGETS: dict[str, str] = {
-    "one": "p50 <= 3 s, p99 <= 6 s",
-    "fleet": "p50 <= 3 s, p99 <= 6 s, <= 1 core, <= 1 GiB",
-    "loop": "p99 decision age <= 5 s, one decision <= 100 us",
-    "step": "raised <= 3 s; <= 10 % at <= 1.4 x (step), <= 12 % at <= 2.0 x (bursts)",
-    "peers": "none: what the same pods and load give others",
-    "parity": "100 % of the counts agree within one sync",
+    "one": "reaction time p50 <= 3 s, p99 <= 6 s",
+    "fleet": "reaction time p50 <= 3 s, p99 <= 6 s; operator <= 1 core, <= 1 GiB",
+    "loop": "p99 of the decision age <= 5 s, one decision takes <= 100 us",
+    "step": "scale-up within 3 s; violations <= 10 % at <= 1.4 x the clairvoyant pod-seconds (step), <= 12 % at <= 2.0 x (bursts)",
+    "peers": "none; these runs show the results of other autoscalers on the same pods and load",
+    "parity": "100 % of the replica counts written by the HPA and by the operator are equal within one HPA sync",
 }
 _TITLES = {
     "one": "One model on real Triton",
@@ -71,22 +72,29 @@ _SAME = (
 )
 _COLUMNS = {"one": _SPEED, "fleet": _SPEED, "loop": _SPEED, "step": _LOSS, "peers": _LOSS, "parity": _SAME}
 _NOTES = {
-    "parity": "By the same load each model has a planner of its own, which looks at its own moments: counts differ where "
-    "decisions do; on the way down also because what each has learnt of the load's noise decides how long it keeps what was "
-    "needed (60 s by the one and 72 s by the other, in a run that was looked into). As decided: a count beside what its own "
-    "model's planner decided. With a schedule, both planners make the same decisions.",
-    "loop": "Decision age: how long ago a model's last decision was made, over all models and moments. An idle model's "
+    "parity": "In the first run (the same load), each model has its own planner, and the two planners decide at "
+    "different moments. The replica counts therefore differ when the decisions differ. On the way down, each "
+    "planner also keeps its replicas for a different time, because it has learnt a different noise of the "
+    "load (60 s and 72 s in one run that was examined). The columns `as decided` compare a model's replica "
+    "count with the decision of its own planner. In the second run (a schedule), both planners make the same "
+    "decisions.",
+    "loop": "The decision age is the time since a model's last decision, sampled over all models and the whole run. An idle model's "
     "agent reports every 4.5 s, so even a loop without any delay would show a p99 of 4.5 s.",
-    "step": "35 to 210 req/s, open-loop gRPC, objective 500 ms, deadline 10 s. Violations: late, refused or failed, of all "
-    "requests of the run. Pod-seconds from creation until a pod is gone, over those of a schedule that knows the load and "
-    "starts pods ahead of it. The first burst outruns the one pod there is by 149 requests a second, so that 12 % of all are lost "
-    "after 21.5 s; a start takes 20 s in initialize() and some 2 s around it. Without a spare pod, the target of the bursts can't be met; "
-    "the last rows have a spare pod through `minReplicas: 2`, and include its cost.",
-    "peers": "All have Halcyon's data plane, which bounds the queue and refuses what would be late. Without it, measured once on such "
-    "pods behind an unbounded queue (KEDA 2.21 on queue depth or in-flight): the count rose after 13 to 17 s, 25 to 27 % violations at "
-    "2.9 x on the step; 22 to 25 % at 3.2 to 3.4 x on the bursts. KEDA is as docs/guides/keda.md has it: a ScaledObject that asks a "
-    "Prometheus, which scrapes each second, for the requests in flight and in the queue; 8 a replica. Where its HPA happens to look while "
-    "nine of the calm load are in flight, it goes to 2 before the step comes, and stays there for its five minutes.",
+    "step": "The load rises from 35 to 210 gRPC requests per second (open loop). The latency objective is 500 ms, the "
+    "deadline 10 s. Violations are the share of all requests that were late, rejected or failed. Pod-seconds "
+    "count from a pod's creation until it is gone. They are divided by the pod-seconds of a clairvoyant "
+    "schedule, which knows the load and starts pods ahead of it. The first burst exceeds the capacity of the "
+    "only pod by 149 requests per second, so 12 % of all requests are lost after 21.5 s. A pod takes 20 s in "
+    "initialize() and about 2 s more to start. The target for the bursts therefore can't "
+    "be met without a spare pod. The last rows have a spare pod (`minReplicas: 2`) and include its cost.",
+    "peers": "All peers run behind Halcyon's data plane, which bounds the queue and rejects requests that would be "
+    "late. KEDA 2.21 was also measured once on the same kind of pods behind an unbounded queue, scaling on "
+    "queue depth or on requests in flight. Its replicas rose after 13 to 17 s. Violations were 25 to 27 % at "
+    "2.9 x the clairvoyant pod-seconds on the step, and 22 to 25 % at 3.2 to 3.4 x on the bursts. KEDA is "
+    "configured as in docs/guides/keda.md. Its ScaledObject queries a Prometheus with a scrape interval of "
+    "one second for the requests in flight and in the queue, with a target of 8 per replica. If KEDA's HPA "
+    "happens to sync while nine requests of the calm load are in flight, it scales to 2 replicas before the "
+    "step, and stays there for five minutes.",
 }
 
 

@@ -24,8 +24,8 @@ NAME = "bench"
 SPACES = 20
 """Namespaces that the models are spread over, as teams have them: what controllers look for, they look for in one namespace."""
 STAND_INS = (
-    "pods are KWOK's: they run nothing and are Ready at once",
-    "the agents' records are made up by a load generator, which sends them with the agents' own client over TLS",
+    "pods are simulated by KWOK: no container runs, and each pod is Ready at once",
+    "a load generator creates the agents' reports and sends them over TLS, with the same client as the agents",
 )
 _PODS_PER_NODE = 1000
 _MODEL_FILES = "model"

@@ -15,7 +15,9 @@ from e2e.cluster.progress import say
 LAW = Law()
 """80 + 6 ms x rows, batches of up to 8."""
 HPA_SYNC_S = 15
-STAND_INS = ("a GPU's time is slept: S(b) = 80 + 6 b ms, batch 8, on CPU pods that share this machine",)
+STAND_INS = (
+    "GPU time is simulated by sleeping: a batch of b rows (at most 8) takes S(b) = 80 + 6 b ms, on CPU pods that share this machine",
+)
 _FOLDER = Path(__file__).parent / "model"
 _IMAGE = "localhost/tritonserver-cpu:24.10"
 _FILES = "sleeps"

@@ -11,9 +11,10 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "benchmarks" / "dataplane.
 
 _HEAD = """# The data plane: what it costs, what it loses
 
-Written by `make bench-dataplane` on one machine, each part in one run; the same figures for machines: build/bench/dataplane.json. The
-proxies take turns of a few seconds each in front of the same servers. Client, proxies and servers share one machine, so compare the rows
-with each other and don't read them as capacity. `-`: not measured.
+This page is written by `make bench-dataplane`, which runs each part once, on one machine. build/bench/dataplane.json
+has the same figures in a machine-readable form. The proxies are measured in alternation, a few seconds each, in front
+of the same servers. Client, proxies and servers share one machine, so compare the rows with each other and don't read
+them as capacity. `-` means not measured.
 """
 
 
@@ -46,64 +47,78 @@ TARGETS = (
     Target(
         "loss_one_replica",
         "failed requests, 1 replica",
-        "0: held for a pod's start",
+        "0, because requests are held while a pod starts",
         _within("loss_one_replica", "failed"),
         lambda v: v == 0,
     ),
     Target(
         "added_latency_ms_p50",
-        "added latency at the median, gRPC 1 at a time, ms",
+        "added median latency of gRPC, one request at a time, ms",
         "<= 0.2",
         _plain("added_latency_ms_p50"),
         lambda v: v <= 0.2,
     ),
     Target(
         "throughput_share",
-        "throughput of one direct replica's, gRPC",
+        "gRPC throughput, divided by that of a direct connection to the servers",
         ">= 0.65",
         _within("throughput_share", "halcyon"),
         lambda v: v >= 0.65,
     ),
     Target(
         "cpu_us_per_request",
-        "CPU of HAProxy per gRPC request, 1 connection x 32, us",
+        "CPU time of HAProxy per gRPC request, 32 requests in flight on one connection, us",
         "<= 25",
         _plain("cpu_us_per_request"),
         lambda v: v <= 25,
     ),
-    Target("agent_idle_cores", "agent, idle, cores", "< 0.01", _plain("agent_idle_cores"), lambda v: v < 0.01),
+    Target(
+        "agent_idle_cores", "CPU use of an idle agent, cores", "< 0.01", _plain("agent_idle_cores"), lambda v: v < 0.01
+    ),
     Target(
         "unequal_p99_ratio",
-        "one server of 3 is 3x slower, 80 % load: p99 over HAProxy's alone",
+        "one of three servers is three times slower, 80 % load: p99 divided by that of HAProxy alone",
         "<= 1.1",
         _plain("unequal_p99_ratio"),
         lambda v: v <= 1.1,
     ),
     Target(
         "ready_to_first_request_s",
-        "pod ready to first new request on it, p99, s",
+        "time from a pod's readiness to its first request, p99, s",
         "<= 0.3",
         _plain("ready_to_first_request_s"),
         lambda v: v <= 0.3,
     ),
     Target(
         "terminating_to_last_request_s",
-        "pod terminating to last new request, p99, s",
+        "time from a pod's termination to its last new request, p99, s",
         "<= 0.3",
         _plain("terminating_to_last_request_s"),
         lambda v: v <= 0.3,
     ),
-    Target("wake_s", "at zero: first request to /scale, s", "<= 1", _plain("wake_s"), lambda v: v <= 1),
-    Target("held_answered", "held requests that were answered", "all", _answered, lambda v: v == 1),
-    Target("rss_mib", "balancer pod, resident, MiB", "<= 80", _plain("rss_mib"), lambda v: v <= 80),
+    Target(
+        "wake_s",
+        "at zero replicas: time from the first request to the write to /scale, s",
+        "<= 1",
+        _plain("wake_s"),
+        lambda v: v <= 1,
+    ),
+    Target("held_answered", "share of the held requests that were answered", "all", _answered, lambda v: v == 1),
+    Target("rss_mib", "resident memory of a balancer pod, MiB", "<= 80", _plain("rss_mib"), lambda v: v <= 80),
     Target(
         "goodput_at_3x",
-        "goodput at 3x overload, of the capacity",
+        "goodput at three times the capacity, divided by the capacity",
         ">= 0.9",
         _plain("goodput_at_3x"),
         lambda v: v >= 0.9,
     ),
-    Target("haproxy_exits", "HAProxy exits, 2,000 pods replaced", "0", _plain("haproxy_exits"), lambda v: v == 0),
+    Target(
+        "haproxy_exits",
+        "exits of HAProxy workers while 2,000 pods are replaced",
+        "0",
+        _plain("haproxy_exits"),
+        lambda v: v == 0,
+    ),
 )
 _TITLES = {
     "throughput": "Ways to the same servers",
@@ -175,10 +190,11 @@ def _ways(content: Mapping[str, Any], details: Mapping[str, Any]) -> list[str]:
         *lines,
         "",
         (
-            f"Direct: {details['direct_per_s']:,} requests a second with 32 under way on one connection, "
-            f"{details['direct_ms_p50']} ms one at a time, medians of {details['rounds']} rounds. The agent beside takes "
-            f"{details['agent_us_per_request']} us per request. Two balancers have 16 under way each. Beside HAProxy alone, turn by "
-            f"turn, Halcyon has {_shown(details['share_of_haproxy'])} of its throughput (the target's own reference: 65 of 71 %, 0.92)."
+            f"Without a proxy (`direct`), the servers answer {details['direct_per_s']:,} requests per second with 32 in flight on "
+            f"one connection, and take {details['direct_ms_p50']} ms with one at a time (medians of {details['rounds']} rounds). "
+            f"The agent next to HAProxy uses {details['agent_us_per_request']} us of CPU time per request. With two balancers, each "
+            f"has 16 requests in flight. Measured in alternation with HAProxy alone, Halcyon reaches "
+            f"{_shown(details['share_of_haproxy'])} of its throughput; the target assumed 65 of 71 %, which is 0.92."
         ),
         *_missing(details),
     ]
@@ -199,7 +215,8 @@ def _unequal(_content: Mapping[str, Any], details: Mapping[str, Any]) -> list[st
         *_table(["way", "p50, ms", "p99, ms", "failed", "shares, the slow server last"], rows),
         "",
         (
-            f"{details['rate_rps']:g} requests a second at random times over one gRPC channel. Ratios of p99 by round: "
+            f"The client sends {details['rate_rps']:g} requests per second at random times over one gRPC channel. "
+            f"The ratios of Halcyon's p99 to that of HAProxy alone, by round, are "
             f"{', '.join(map(str, details['ratios']))}."
         ),
         *_missing(details),

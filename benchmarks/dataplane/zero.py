@@ -58,7 +58,7 @@ def run(kube: Kube, *, short: bool) -> Found:
             ]
             for count, some in wakes.items()
         },
-        stand_ins=("pods are real Triton on CPU; nothing is slept",),
+        stand_ins=("pods are real Triton on CPU; no GPU time is simulated",),
     )
 
 

@@ -18,42 +18,48 @@ _SHOWN = (1, 4, 8, 16, 32, 64)
 
 _HEAD = """# What batches on a real GPU teach
 
-Written by `make bench-gpu` from recordings: {recorded}. The same figures for machines:
-build/bench/gpu.json. To record another GPU, on a machine that has one: `python3 benchmarks/gpu/record.py FILE` (4 minutes; it needs PyTorch,
-torchvision, transformers and nvidia-ml-py), then `make bench-gpu RECORDING=FILE`, which writes this page of that GPU alone.
+This page is written by `make bench-gpu` from recordings of these GPUs: {recorded}. build/bench/gpu.json has the same
+figures in a machine-readable form. To record another GPU, run `python3 benchmarks/gpu/record.py FILE` on a machine that
+has one (4 minutes; it needs PyTorch, torchvision, transformers and nvidia-ml-py). `make bench-gpu RECORDING=FILE` then
+writes this page for that GPU alone.
 
-No Triton ran there, and no Kubernetes. Batches are counted as Triton counts them: input to the GPU, inference, output to the host.
-The pods' metrics and their timing are replayed from the recorded batches (benchmarks/gpu/replay.py); the operator's own code processes them.
+Neither Triton nor Kubernetes ran on the recorded machines. The time of a batch is what Triton would count: input to the GPU, inference, and
+output to the host. benchmarks/gpu/replay.py replays the pods' metrics and their timing from the recorded batches, and the operator's own
+code processes them.
 """
 _LAWS = """## Batches
 
-The time of a batch, in seconds, is modelled as linear in its size b: S(b) = t0 + a b. If a model is one launch (a CUDA graph, a compiled
-engine), that is exact. If each layer is a separate kernel launch, the launches set a minimum time of any batch, and the line is a
-compromise.
+The time of a batch, in seconds, is modelled as linear in its size b: S(b) = t0 + a b. If a model runs as one kernel launch (a CUDA graph, a
+compiled engine), this line is exact. If each layer is a separate kernel launch, the launches set a minimum time for every batch, and the
+line is a compromise.
 
-**The first execution of each size is an outlier**, not only the very first one of a model: libraries are loaded, kernels chosen, memory
-is taken. And so is each size's in every pod. Milliseconds; in the last two columns how many usual ones the first of a size took.
+**The first execution of each size is an outlier**, not only the very first execution of a model, because libraries are loaded, kernels are
+selected and memory is allocated. This happens for each batch size, in every pod. S(b) is the time of a batch of b rows in milliseconds. The
+last two columns show the time of the first execution of a size, as a multiple of the usual time.
 """
 _LEARNT = """## What the planner learns
 
-One pod from its warm-up (sizes 1 and {most}, twice each), a minute of load, then {more} more pods from theirs. How much slower than it is the
-planner thinks a batch is, in percent; below zero: quicker. At the largest batch that is what a replica can do at most, too little where
-it is positive.
+The replay starts one pod after its warm-up (batch sizes 1 and {most}, twice each), applies a minute of load, and then adds {more} pods
+after their warm-up. Each cell is the error of the planner's estimate of a batch's time, in percent: positive if the estimate is too long,
+negative if it is too short. The time of the largest batch determines the estimated maximum throughput of a replica, which is too low if the
+error is positive.
 
-Until batches ran, the warm-up is all that is known, first executions and all: an upper bound. With little load it stays one for large
-batches, which don't run then. Pods that come add no error, since what a pod tells of a size first is left out. (How it was
-before: docs/decisions/0031.)
+Until batches of real requests have run, the planner only has the warm-up. Its times include the first executions, so
+they are an upper bound. With little load, the estimate for large batches remains an upper bound, because large batches
+don't run. New pods add no error, because a pod's first report of a batch size is left out (docs/decisions/0031
+describes the earlier behaviour).
 """
 _BUSY = """## How busy
 
-Percent over 12 s. `derived` is the share of time in which the instance was at work, from the counters of its batches, read every 5 s; the
-others are the GPU's own: NVML's utilisation (which DCGM_FI_DEV_GPU_UTIL is) and GPM's graphics engine (what DCGM_FI_PROF_GR_ENGINE_ACTIVE is).
-The number in a load's name is its rate, over what one instance can do with full batches.
+All values are percent, measured over 12 s. `derived` is the share of time in which the instance was busy, computed from its batch counters,
+which are read every 5 s. The other two values come from the GPU: NVML's utilisation (the same as DCGM_FI_DEV_GPU_UTIL) and GPM's graphics
+engine (the same as DCGM_FI_PROF_GR_ENGINE_ACTIVE). The number in a load's name is its rate, divided by the maximum rate of one instance
+with full batches.
 
-- Where a batch is one launch, the three agree. Where the host has a part in it (`layer by layer`, `half the host's`), a GPU that is far from
-  full may have an instance that can do no more at this batch size: `derived` says so, the GPU doesn't.
-- Batches of few rows fill a GPU (`graph at 0.3`): who waits for nobody runs in small batches. A target for GPU utilisation
-  requests another replica long before the existing ones are at their limit.
+- If a batch is one kernel launch, the three values agree. If the host takes part of the time (`layer by layer`, `half the host's`), an
+  instance may be at its limit at this batch size although the GPU is far from fully used. Only `derived` shows this.
+- Small batches alone can keep a GPU busy (`graph at 0.3`): requests that do not wait for others run in small batches. A target for GPU
+  utilisation therefore adds a replica long before the existing replicas are at their limit.
 """
 
 

@@ -112,7 +112,13 @@ class Operator:
 
     def wait_leading(self, limit_s: float = 20.0) -> None:
         """Until it leads and has begun to work."""
-        until(lambda: self.said("working"), bool, what=f"{self.name} works", limit_s=limit_s, context=self.tail)
+        until(
+            lambda: self.said("started as the leader"),
+            bool,
+            what=f"{self.name} works",
+            limit_s=limit_s,
+            context=self.tail,
+        )
 
     def wait_ready(self, limit_s: float = 20.0) -> None:
         """Until /readyz says so."""

@@ -1,5 +1,5 @@
-"""The resource itself: its fields, their bounds and rules, its conditions, and the documents that Halcyon's parts exchange.
+"""ModelDeployment API: fields, rules and conditions of the resource, and the documents that Halcyon's components exchange. Pure.
 
-Nothing here reads a clock, a file or a network. This package imports nothing else of ours. Each module stands alone, so
-that a small process (the agent, the fetcher) loads only what it uses.
+This package imports no other package of Halcyon. Its modules import as few others as possible, so that small processes (the agent, the
+fetcher) load only what they use.
 """

@@ -1,7 +1,7 @@
-"""Conditions of a ModelDeployment: their types, their reasons, and how a list of them is updated.
+"""Conditions of a ModelDeployment: their types, their reasons, and updates of the list in the status.
 
-`halcyon.control.status.status` decides when a condition is true, with a truth table above each. The conventions are
-those of the Kubernetes API and of kstatus: `Reconciling` and `Stalled` are present only while they are true.
+They follow the conventions of the Kubernetes API and of kstatus: `Reconciling` and `Stalled` are present only while they are true. Out of
+scope: deciding when a condition is true (`halcyon.control.status.status`, with a truth table for each).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, Final
 
 
 class Type(StrEnum):
-    """Types of conditions, in the order in which they are shown."""
+    """Types of conditions, in the order in which the status lists them."""
 
     READY = "Ready"
     """The model answers requests: the spec is accepted, a balancer is ready, and a server is ready or the replicas are 0."""
@@ -54,11 +54,11 @@ LOUD: Final[Mapping[str, str]] = {
     Type.FIELD_IGNORED: "True",
     Type.TIMEOUT_MISMATCH: "True",
 }
-"""Condition types that need a user's attention, and the status at which they do."""
+"""Condition types that need a user's attention, each with the status at which it does."""
 
 
 class Reason(StrEnum):
-    """Reasons of conditions; the text under each is its documentation."""
+    """Reasons of conditions. The text below each one is its entry in the reference."""
 
     ACCEPTED = "Accepted"
     """The spec is valid, and the objects that it names exist."""
@@ -127,7 +127,7 @@ class Reason(StrEnum):
     ROUTES_PENDING = "RoutesPending"
     """The Gateway has not reported a result for the routes yet."""
     ROUTES_REJECTED = "RoutesRejected"
-    """The Gateway rejected the routes. The message is from its controller."""
+    """The Gateway rejected the routes. The message includes the reason that the Gateway controller gives."""
     ROUTE_CONFLICT = "RouteConflict"
     """An older route, of another model, matches the same requests and receives them."""
     GATEWAY_API_MISSING = "GatewayAPIMissing"
@@ -210,28 +210,28 @@ REASONS: Final[Mapping[Type, tuple[Reason, ...]]] = {
     Type.RECONCILING: (Reason.PROGRESSING, Reason.ROLLOUT_BLOCKED),
     Type.STALLED: (Reason.ROLLED_BACK, Reason.ROLLOUT_BLOCKED, Reason.PROGRESS_DEADLINE_EXCEEDED),
 }
-"""Reasons that each type may have, those of `INHERITED` left out."""
+"""Reasons of each condition type, without those in `INHERITED`."""
 INHERITED: Final[Mapping[Type, str]] = {
     Type.READY: "If the model is not ready, the reason is that of `Accepted`, `BalancerReady` (`RoutesAccepted` if a Gateway "
     "replaces the balancers), `ModelLoaded` or `ServersReady`: of the first one that is the cause.",
     Type.STALLED: "Otherwise the reason is that of `Accepted` or `ModelLoaded`, or that of a rollout that failed with "
     "spec.rollout.onFailure `Stay`.",
 }
-"""Types that also take the reasons of other types, with a sentence about when."""
+"""Condition types that can also have the reason of another condition, each with a sentence that explains when."""
 
 
 @dataclass(frozen=True)
 class Condition:
-    """One condition as decided now; `keep` adds the time of its last change."""
+    """Current value of a condition, without the time of its last transition, which `keep` adds."""
 
     type: Type
     status: bool | None
-    """None stands for Unknown."""
+    """Status of the condition; None means Unknown."""
     reason: Reason
     message: str
 
     def status_text(self) -> str:
-        """Return `True`, `False` or `Unknown`."""
+        """Return the status as in the API: `True`, `False` or `Unknown`."""
         return "Unknown" if self.status is None else str(self.status)
 
 
@@ -240,7 +240,7 @@ _PLACES = {kind: place for place, kind in enumerate(Type)}
 
 
 def ending(message: str, end: str) -> str:
-    """Return the message with this end, within the limit: a message that is too long is cut before the end."""
+    """Return the message followed by `end`. If the result would exceed the length limit, truncate the message, not `end`."""
     room = MESSAGE_LIMIT - len(end)
     return (message if len(message) <= room else f"{message[: room - 1]}…") + end
 
@@ -248,10 +248,10 @@ def ending(message: str, end: str) -> str:
 def keep(
     decided: Iterable[Condition], before: Iterable[Mapping[str, Any]], *, generation: int, now: str
 ) -> list[dict[str, Any]]:
-    """Return the list of conditions for the status.
+    """Return the list of conditions for the status, in the order of `Type`.
 
-    `lastTransitionTime` is kept if a condition's status did not change. `now` is RFC 3339 in whole seconds. The order
-    is that of `Type`.
+    A condition keeps its `lastTransitionTime` from `before` if its status has not changed; otherwise it is `now`, in RFC 3339 with whole
+    seconds.
     """
     earlier = {str(c.get("type")): c for c in before}
     kept = []
@@ -272,5 +272,5 @@ def keep(
 
 
 def find(conditions: Iterable[Condition], wanted: Type) -> Condition | None:
-    """Return the condition of this type, or None."""
+    """Return the condition of this type; None if there is none."""
     return next((c for c in conditions if c.type is wanted), None)

@@ -1,13 +1,12 @@
-"""The arithmetic of a limit that several models share. Pure.
+"""Calculation with a resource limit that several models share. Pure.
 
-| limit                                   | counted                                            | checked                          |
+| limit                                    | counted usage                                     | checked                          |
 | ---------------------------------------- | ------------------------------------------------- | -------------------------------- |
-| a namespace's ResourceQuotas            | pods that exist, and replicas granted since        | when replicas grow               |
-| the site's GPU budget                   | replicas that are granted or in force              | when replicas grow               |
-| the site's GPUs per namespace           | accepted specs at their maximum replicas           | when a spec is accepted          |
+| ResourceQuotas of a namespace            | existing pods, and replicas granted since         | if replicas increase             |
+| GPU budget of the site                   | replicas that are granted or in force             | if replicas increase             |
+| GPUs per namespace, in the site policy   | accepted specs, at their maximum replicas         | if a spec is accepted            |
 
-Common to all: GPUs (or other resources) that a model holds are never taken away by a limit. Out of scope: how each of them counts what
-others hold.
+A limit never takes away resources that a model already uses. Out of scope: counting the usage of other models.
 """
 
 from __future__ import annotations
@@ -21,17 +20,17 @@ Amount = int | Decimal
 
 @dataclass(frozen=True, slots=True)
 class ResourceLimit:
-    """A limit, as one model sees it."""
+    """Shared limit on a resource, from the perspective of one model."""
 
     total: Amount
-    """Amount that all may have together."""
+    """Amount that all models together may use."""
     elsewhere: Amount = 0
-    """Amount that the others have, or were promised."""
+    """Amount that other models use or have been granted."""
 
     def replicas(self, each: Amount) -> int:
-        """Return the number of replicas of this amount that fit, which is at least 0. `each` must be above 0."""
+        """Return the maximum number of replicas within the limit if each uses the amount `each`, which must be above 0; at least 0."""
         return max(math.floor((Decimal(self.total) - self.elsewhere) / each), 0)
 
     def allows(self, amount: Amount, *, held: Amount = 0) -> bool:
-        """Return whether the model may have this amount. It may always keep what it holds."""
+        """Return True if the model may use this amount in total. An amount up to `held`, which it already uses, is always allowed."""
         return amount <= held or amount + self.elsewhere <= self.total

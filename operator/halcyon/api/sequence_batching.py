@@ -1,7 +1,7 @@
-"""Detection of models that keep state between requests, from config.pbtxt: the requests of one sequence belong on one server.
+"""Detection of models that keep state between requests, from config.pbtxt. All requests of a sequence must go to the same server.
 
-Standard library only: the operator and the fetcher read it. It does not use the protobuf, because a file with fields
-that this version does not know is served too.
+The module uses only the standard library, because the operator and the fetcher load it. It does not parse the file with protobuf, because
+files with unknown fields must work, too.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ from __future__ import annotations
 import re
 
 REPORT = '{"sequences":true}'
-"""Text that the fetcher writes into its termination message for such a model."""
+"""Termination message of the fetcher for a model that keeps state between requests."""
 
-# Comments and quoted texts may contain each other's delimiters; the one that starts first counts.
+# Comments and quoted texts may contain each other's delimiters; the one that starts first applies.
 _ASIDE = re.compile(r"""#[^\n]*|"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'""")
 _BATCHING = re.compile(r"(?<![\w.\[/])sequence_batching\s*:?\s*[{<]")
 
 
 def in_config(text: str) -> bool:
-    """Return whether the file turns Triton's sequence batcher on."""
+    """Return True if the text of a config.pbtxt enables Triton's sequence batcher."""
     return _BATCHING.search(_ASIDE.sub(" ", text)) is not None

@@ -1,4 +1,4 @@
-"""Conversion between RFC 3339, the form of times in Kubernetes objects and in our documents, and seconds since the epoch."""
+"""Conversion between timestamps in RFC 3339, as in Kubernetes objects, and seconds since the epoch."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ Precision = Literal["seconds", "milliseconds", "microseconds"]
 
 
 def rfc3339(at: float, precision: Precision = "seconds") -> str:
-    """Format seconds since the epoch, rounded down to `precision`, for example 2026-11-28T03:15:00Z.
+    """Format seconds since the epoch as RFC 3339, rounded down to `precision`, for example 2026-11-28T03:15:00Z.
 
-    Objects have times in seconds, Leases and Events in microseconds, our logs in milliseconds.
+    Kubernetes objects use seconds, except Leases and Events, which use microseconds. Halcyon's logs use milliseconds.
     """
     return f"{datetime.fromtimestamp(at, UTC).replace(tzinfo=None).isoformat(timespec=precision)}Z"
 
 
 def parse_rfc3339(text: object) -> datetime | None:
-    """Parse a timestamp; None if it is missing, malformed or without a time zone."""
+    """Parse a timestamp in RFC 3339; return None if it is missing, malformed or has no time zone."""
     try:
         at = datetime.fromisoformat(text) if isinstance(text, str) else None
     except ValueError:
@@ -26,6 +26,6 @@ def parse_rfc3339(text: object) -> datetime | None:
 
 
 def epoch_seconds(text: object) -> float | None:
-    """Parse a timestamp to seconds since the epoch; None if it is missing, malformed or without a time zone."""
+    """Convert a timestamp in RFC 3339 to seconds since the epoch; return None if it is missing, malformed or has no time zone."""
     at = parse_rfc3339(text)
     return None if at is None else at.timestamp()

@@ -1,4 +1,4 @@
-"""The building blocks of the resource: base model, cross-field rules, durations, quantities and names.
+"""Building blocks of the resource's fields: base model, rules over several fields, durations, quantities and names.
 
 Out of scope: the fields of the resource (`spec`, `status`), and the generation of the schema (`crd`).
 """
@@ -31,50 +31,49 @@ KIND = "ModelDeployment"
 PLURAL = "modeldeployments"
 
 NAME_PATTERN = r"^[a-z]([-a-z0-9]{0,50}[a-z0-9])?$"
-"""Names of ModelDeployments, 52 characters at most, so that every child's suffix fits into 63 characters."""
+"""Pattern of names of ModelDeployments: at most 52 characters, so that the names of their objects have at most 63 characters."""
 NAME_MESSAGE = (
     f"metadata.name is '%s' (%d characters); it must match {NAME_PATTERN} (at most 52 characters, so that the names of its "
     "children fit); for example resnet50"
 )
-"""Error message of both the API server and `halcyon.api.spec.parse`; the values are the name and its length."""
+"""Error message for an invalid name, used by the API server and by `halcyon.api.spec.parse`. The values are the name and its length."""
 
 
 @dataclass(frozen=True)
 class Rule:
-    """A condition over several fields, written once and checked twice: by the API server (CEL) and by us.
+    """Validation rule over several fields, which the API server checks in CEL and the operator in Python.
 
-    `message` is a template: `{minReplicas}` stands for that field's value. The differential test of the CRD compares
-    the two forms.
+    In the template `message`, a name in braces such as `{minReplicas}` stands for the value of that field. A differential test compares
+    both forms.
     """
 
     cel: str
     check: Callable[[Any], bool]
     message: str
     static: str = ""
-    """Message of the API server if the template cannot be evaluated; by default the template without values."""
+    """Message of the API server if the template cannot be evaluated. If empty, the template without values is used."""
     reason: str = "FieldValueInvalid"
 
     def parts(self) -> list[tuple[str, str]]:
-        """Return the template as pairs of a literal and a field path, which may be ''."""
+        """Return the template as pairs of a literal text and a field path, which is empty if no field follows."""
         return [(text, name or "") for text, name, _, _ in string.Formatter().parse(self.message)]
 
     def message_cel(self) -> str:
-        """Return the template as a CEL expression that yields the message with the values.
+        """Return a CEL expression that evaluates to the message with the values.
 
-        It uses `format`, because the API server assumes that a sum of strings may have any length, and rejects its
-        cost.
+        It uses `format`, because the API server estimates the cost of concatenating strings of any length, and rejects it as too high.
         """
         text = "".join(text.replace("%", "%%") + ("%s" if path else "") for text, path in self.parts())
         values = ", ".join(f"self.{path}" for _, path in self.parts() if path)
         return f"{cel_string(text)}.format([{values}])"
 
     def say(self, value: BaseModel) -> str:
-        """Return the message for this value."""
+        """Return the message with the field values of `value`."""
         return "".join(text + (_said(_walk(value, path)) if path else "") for text, path in self.parts())
 
 
 def cel_string(text: str) -> str:
-    """Return a string literal of CEL."""
+    """Return the text as a CEL string literal."""
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
@@ -93,7 +92,7 @@ def _attribute(model: type[BaseModel], alias: str) -> str:
 
 
 class ApiModel(BaseModel):
-    """Base of every part of the resource: immutable, camelCase outside, unknown fields rejected."""
+    """Base class of all parts of the resource: immutable, with camelCase names in the API, and without unknown fields."""
 
     model_config = ConfigDict(
         frozen=True, extra="forbid", alias_generator=to_camel, validate_by_name=True, validate_by_alias=True
@@ -108,21 +107,18 @@ class ApiModel(BaseModel):
         return self
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the Kubernetes form: aliases as names, and absent fields instead of null."""
+        """Return the object as in the Kubernetes API: with camelCase names, and without fields that are None."""
         return self.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 
 @dataclass(frozen=True)
 class ListMap:
-    """Marker of a list whose items are identified by these keys (`x-kubernetes-list-type: map`).
-
-    It also checks that the keys are unique.
-    """
+    """Annotation of a list whose items are identified by keys (`x-kubernetes-list-type: map`). It checks that the keys are unique."""
 
     keys: tuple[str, ...]
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
-        """Return the list's own schema, followed by the check."""
+        """Return the pydantic schema of the list, followed by the check."""
         return core_schema.no_info_after_validator_function(self._check, handler(source))
 
     def _check(self, items: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -133,10 +129,10 @@ class ListMap:
 
 @dataclass(frozen=True)
 class ListSet:
-    """Marker of a list of distinct scalars (`x-kubernetes-list-type: set`). It also checks that they are distinct."""
+    """Annotation of a list of distinct scalars (`x-kubernetes-list-type: set`). It checks that they are distinct."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
-        """Return the list's own schema, followed by the check."""
+        """Return the pydantic schema of the list, followed by the check."""
         return core_schema.no_info_after_validator_function(self._check, handler(source))
 
     def _check(self, items: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -152,7 +148,7 @@ def _refuse_twice(found: list[str], *, what: str) -> None:
 
 @dataclass(frozen=True)
 class StringRules:
-    """CEL rules of one string field, each with the same check in Python."""
+    """Validation rules of a string field, in CEL and in Python."""
 
     rules: tuple[Rule, ...] = field(default=())
 
@@ -162,7 +158,7 @@ _UNIT_US = {"h": 3_600_000_000, "m": 60_000_000, "s": 1_000_000, "ms": 1_000, "u
 
 
 def duration_us(text: str) -> int:
-    """Return the length of a duration such as `2ms` or `1m30s`, in microseconds.
+    """Parse a duration such as `2ms` or `1m30s`, and return it in microseconds.
 
     Raises:
         ValueError: the text is not a duration.
@@ -173,12 +169,12 @@ def duration_us(text: str) -> int:
 
 
 def duration_s(text: str) -> float:
-    """Return the length of a duration in seconds."""
+    """Parse a duration such as `2ms` or `1m30s`, and return it in seconds."""
     return duration_us(text) / 1e6
 
 
 def duration_field(low: str, high: str) -> Any:  # a type expression
-    """Return the type of a duration field from `low` to `high`, both included."""
+    """Return the annotated type of a duration field with values from `low` to `high`, inclusive."""
     low_us, high_us = duration_us(low), duration_us(high)
 
     def check(text: str) -> str:
@@ -209,19 +205,19 @@ _FACTOR = {
 }
 
 
-# The grammar of k8s.io/apimachinery/pkg/api/resource: `1E` is an exa, `1E3` and `1e3` are a thousand.
+# Grammar of k8s.io/apimachinery/pkg/api/resource: the `E` in `1E` is the suffix exa, and `1E3` and `1e3` are 1000.
 _ANY_QUANTITY = re.compile(r"([+-]?)([0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE]([+-]?[0-9]+)|([A-Za-z]*))")
 _MAX_QUANTITY = Decimal(2**63 - 1)
 _MIN_QUANTITY = Decimal("1e-9")
 _FAR = 100
-"""Power of ten beyond which numbers are above `_MAX_QUANTITY`, or below `_MIN_QUANTITY`, and need not be computed."""
+"""Exponent beyond which a number is certainly above `_MAX_QUANTITY` or below `_MIN_QUANTITY`, so that it is not computed."""
 
 
 def quantity(text: str) -> Decimal:
-    """Return the value of a Kubernetes quantity such as `500m`, `4Gi` or `1e3`, in its base unit (cores, bytes).
+    """Parse a Kubernetes quantity such as `500m`, `4Gi` or `1e3`, and return its value in the base unit (cores, bytes).
 
-    It accepts every form that the API server accepts and may keep, not only those that the resource accepts. A size
-    above 2^63 - 1, the maximum in Kubernetes, counts as that maximum; finer parts than a billionth are rounded up.
+    All forms that the API server accepts are supported, not only those that a ModelDeployment may use. A value above 2^63 - 1, the maximum
+    in Kubernetes, is returned as this maximum. Values are rounded up to a multiple of 10^-9.
 
     Raises:
         ValueError: the text is not a quantity.
@@ -237,7 +233,7 @@ def quantity(text: str) -> Decimal:
 
 
 def _scaled(size: Decimal, exponent: str) -> Decimal:
-    """Return `size` times ten to that power; the text may have any number of digits."""
+    """Return `size` times ten to the power of `exponent`, which is a text with any number of digits."""
     digits = exponent.lstrip("+-").lstrip("0") or "0"
     power = int(digits) if len(digits) < 9 else 10**9
     power = -power if exponent.startswith("-") else power
@@ -247,7 +243,7 @@ def _scaled(size: Decimal, exponent: str) -> Decimal:
 
 
 def quantity_field(low: str, high: str) -> Any:  # a type expression
-    """Return the type of a quantity field from `low` to `high`, both included."""
+    """Return the annotated type of a quantity field with values from `low` to `high`, inclusive."""
     limit = f"must be between {low} and {high}"
 
     def fits(text: str) -> bool:
@@ -268,13 +264,13 @@ def quantity_field(low: str, high: str) -> Any:  # a type expression
 
 
 def _cidr_pattern() -> str:
-    """Return an exact pattern.
+    """Return a pattern that matches exactly the valid CIDR ranges.
 
-    The CIDR functions of CEL cannot be used: they are younger than the oldest API server that the chart supports.
+    CEL's functions for CIDR ranges cannot be used, because the oldest API server that the chart supports does not have them.
     """
     octet = "(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
     group = "[0-9a-f]{1,4}"
-    # If zeros are left out: n groups before, at most 7 - n after.
+    # Addresses with `::` have n groups before it, and at most 7 - n after it.
     short = [f"({group}:){{{n}}}(:{group}){{1,{7 - n}}}" for n in range(1, 7)]
     v6 = "|".join([f"({group}:){{7}}{group}", f"({group}:){{1,7}}:", *short, f":((:{group}){{1,7}}|:)"])
     return rf"^(({octet}\.){{3}}{octet}/(3[0-2]|[12]?[0-9])|({v6})/(12[0-8]|1[01][0-9]|[1-9]?[0-9]))$"
@@ -285,7 +281,7 @@ _LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 DNS_NAME = rf"{_LABEL}(\.{_LABEL})*"
 """Pattern of a DNS subdomain."""
 PORT = "(6553[0-5]|655[0-2][0-9]|65[0-4][0-9]{2}|6[0-4][0-9]{3}|[1-5][0-9]{4}|[1-9][0-9]{0,3})"
-"""Pattern of a port, 1 to 65535."""
+"""Pattern of a port number from 1 to 65535."""
 HOST = rf"{DNS_NAME}(:{PORT})?"
 """Pattern of a hostname or an IPv4 address, with or without a port."""
 EXAMPLES = {
@@ -293,7 +289,7 @@ EXAMPLES = {
     _QUANTITY: "for example 500m, 2 or 4Gi",
     _CIDR: "for example 10.0.0.0/8 or fd00::/8",
 }
-"""Good values for each pattern."""
+"""Valid examples for each pattern, for messages."""
 
 Quantity = Annotated[str, StringConstraints(pattern=_QUANTITY, min_length=1, max_length=24)]
 DnsName = Annotated[str, StringConstraints(pattern=f"^{DNS_NAME}$", min_length=1, max_length=253)]
@@ -305,7 +301,7 @@ RelativePath = Annotated[
         pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*)*$", min_length=1, max_length=512
     ),
 ]
-"""A path below some root: no leading slash, and no dot at the start of a segment, so it cannot leave the root."""
+"""Relative path. It has no leading slash, and no segment starts with a dot, so it cannot lead out of its base folder."""
 Image = Annotated[
     str,
     StringConstraints(
@@ -325,5 +321,5 @@ LabelKey = Annotated[
     ),
 ]
 Cidr = Annotated[str, StringConstraints(pattern=_CIDR, min_length=1, max_length=43)]
-"""A range of addresses. IPv6 is in lower case."""
+"""Range of IP addresses in CIDR notation. IPv6 addresses must be in lower case."""
 Text = Annotated[str, Field(max_length=4096)]

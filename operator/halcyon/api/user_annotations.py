@@ -1,4 +1,4 @@
-"""Annotations of a ModelDeployment that users set, with a command or by hand."""
+"""Annotations that users set on a ModelDeployment, with a `halcyon` command or by hand."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 from halcyon.api.types import GROUP
 
 REASON = f"{GROUP}/reason"
-"""Reason why a user has paused scaling or set the replicas. The condition ScalingActive and the commands show it."""
+"""Annotation with the user's reason for pausing scaling or setting the replicas. The condition ScalingActive and the commands show it."""
 MAX_REASON_LENGTH = 200
-"""Maximum number of characters of it that are shown."""
+"""Maximum number of characters of the reason that are shown."""
 
 
 def reason(meta: Mapping[str, Any]) -> str:
-    """Return the reason that a user has given, on one line; empty if there is none."""
+    """Return the text of the annotation `REASON`, on one line; empty if there is none."""
     said = " ".join(str((meta.get("annotations") or {}).get(REASON) or "").split())
     return said if len(said) <= MAX_REASON_LENGTH else said[: MAX_REASON_LENGTH - 3] + "..."

@@ -1,4 +1,4 @@
-"""JSON log lines on stderr, one object each. Only changes and failures are logged."""
+"""Structured logging: one JSON object per line on stderr. Log only changes and failures."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Level = Literal["info", "warning", "error"]
 
 
 def log(level: Level, message: str, **fields: object) -> None:
-    """Write one line. Values that JSON can't represent are written as their text."""
+    """Write one log line. Values that JSON cannot represent are converted with `str`."""
     line = {"time": rfc3339(time.time()), "level": level, "message": message, **fields}
     sys.stderr.write(json.dumps(line, default=str) + "\n")
     sys.stderr.flush()

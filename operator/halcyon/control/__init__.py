@@ -1,6 +1,16 @@
-"""The controller: ModelDeployments become objects, and what happens to those becomes their status.
+"""The controller: creates the objects that a ModelDeployment needs, and writes its status from their state.
 
-`reconcile` is the loop: it takes a scope from `state`, lets `acceptance`, `rollout` and `desired` plan it, applies the plan
-and writes what `status` derives. `autoscaling` decides replicas beside it, `reporting` shows both, and `runtime` starts and
-stops everything. Plans and statuses are pure; the API server is reached through `halcyon.kube` alone.
+| package       | task                                                                                   |
+| ------------- | -------------------------------------------------------------------------------------- |
+| `state`       | caches of the cluster, and the scope: the input of one reconcile                       |
+| `acceptance`  | checks whether a spec is accepted                                                      |
+| `rollout`     | decides how pods of a new revision replace those of another one                        |
+| `desired`     | derives the plan: the objects that should exist                                        |
+| `status`      | derives the status and the Events                                                      |
+| `reconcile`   | runs these steps for each ModelDeployment, and applies their results                   |
+| `autoscaling` | decides the replicas of each model, independently of reconciles                        |
+| `reporting`   | dashboard data, per-model metrics, costs                                               |
+| `runtime`     | starts and stops all parts of the operator                                             |
+
+Plans and statuses are computed without I/O. Only `halcyon.kube` sends requests to the API server.
 """

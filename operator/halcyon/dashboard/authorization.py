@@ -1,15 +1,16 @@
-"""Authentication of a request's user, and the namespaces that this user may see.
+"""Authentication of the user of a request, and the namespaces that this user may see.
 
-| request                            | user                                                                           |
-| ---------------------------------- | ------------------------------------------------------------------------------ |
-| on localhost, without sign-in      | any user who can reach the port (`kubectl port-forward`); sees everything      |
-| else, from a trusted proxy         | the user in the proxy's headers                                                |
-| else, with a token                 | the token's user (TokenReview): `Authorization: Bearer`, or the session cookie |
-| else                               | none: 401; headers from an untrusted proxy are ignored                         |
+| request                                   | user                                                                                |
+| ----------------------------------------- | ----------------------------------------------------------------------------------- |
+| sign-in is off (localhost only)           | anyone who can reach the port (`kubectl port-forward`); may see everything          |
+| from a trusted proxy                      | the user in the proxy's headers                                                     |
+| with a token, in `Authorization: Bearer`  | the user of the token (TokenReview)                                                 |
+| or in the session cookie                  |                                                                                     |
+| any other                                 | none: 401; headers from an untrusted proxy are ignored                              |
 
-The session is the token itself, in a cookie that scripts can't read. Any replica can serve it, nothing is stored, and a revoked token
-stops working within `ALLOWED_TTL_S`. A user sees the namespaces in which they may `list` ModelDeployments (SubjectAccessReview), and the pages
-of the models that they may `get`.
+A session is the token itself, in a cookie that scripts cannot read. Replicas therefore store no sessions, any replica can serve a
+session, and a revoked token stops working within `ALLOWED_TTL_S`. Users see the namespaces in which they may `list` ModelDeployments
+(SubjectAccessReview), and the pages of models that they may `get`.
 
 Out of scope: the reviews themselves (`halcyon.kube.auth`).
 """
@@ -41,63 +42,69 @@ from halcyon.metricsapi.auth import CALLER
 
 COOKIE = "halcyon-token"
 ALLOWED_TTL_S = 30.0
-"""Time for which a positive review is cached."""
+"""Time for which a review that allows access is cached, in seconds."""
 DENIED_TTL_S = 5.0
-"""Time for which a negative review is cached; short, because the permission may be granted meanwhile."""
+"""Time for which a review that denies access is cached, in seconds. It is short, because the permission may be granted soon."""
 MAX_CONCURRENT_REVIEWS = 16
-"""Maximum number of concurrent reviews."""
+"""Maximum number of concurrent access reviews."""
 MAX_TOKEN_LENGTH = 3500
-"""Maximum length in characters: browsers drop cookies of more than 4 KiB."""
+"""Maximum length of a token in characters, because browsers drop cookies of more than 4 KiB."""
 _LOCAL = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 class AccessReviews(Protocol):
-    """Reviews by the API server. All methods raise an exception if it is unavailable."""
+    """Interface to reviews by the API server. All methods raise an exception if it is unavailable."""
 
     @property
     def knows_all(self) -> bool:
-        """Whether one review can cover all namespaces."""
+        """Whether a single access review can cover all namespaces."""
 
     async def user(self, token: str) -> User | None:
         """Return the user of a token; None if the token is invalid."""
 
     async def may_see(self, user: User, *, namespace: str, name: str = "") -> bool:
-        """Return whether a user may list the ModelDeployments of a namespace (empty: all), or get the one with this name."""
+        """Return True if the user may get this ModelDeployment; without a name, if the user may list those in the namespace.
+
+        An empty namespace means all namespaces.
+        """
 
 
 class ModelReviews:
-    """Access reviews of models, over the cluster's reviews."""
+    """Implementation of `AccessReviews` for ModelDeployments with the operator's `Reviews`."""
 
     def __init__(self, reviews: Reviews) -> None:
         self._reviews = reviews
 
     @property
     def knows_all(self) -> bool:
-        """Whether one review can cover all namespaces."""
+        """Whether a single access review can cover all namespaces."""
         return self._reviews.covers_all_namespaces
 
     async def user(self, token: str) -> User | None:
-        """Return the user of a token; None if it isn't valid."""
+        """Return the user of a token; None if the token is invalid."""
         return await self._reviews.user(token)
 
     async def may_see(self, user: User, *, namespace: str, name: str = "") -> bool:
-        """Return whether a user may list the ModelDeployments of a namespace (empty: all), or get the one with this name."""
+        """Return True if the user may get this ModelDeployment; without a name, if the user may list those in the namespace.
+
+        An empty namespace means all namespaces.
+        """
         verb = "get" if name else "list"
         return await self._reviews.may(user, ResourceAttributes(verb, GROUP, VERSION, PLURAL, namespace, name))
 
 
 @dataclass(frozen=True, slots=True)
 class Proxy:
-    """A proxy that authenticates its users."""
+    """Settings of a trusted reverse proxy that authenticates users."""
 
     networks: Sequence[IPv4Network | IPv6Network]
-    """Networks that its connections come from."""
+    """Networks from which the proxy connects."""
     user_header: str
     groups_header: str
-    """Header with comma-separated groups."""
+    """Name of the header with the user's groups, separated by commas."""
 
     def trusts(self, address: str | None) -> bool:
-        """Return whether a connection from this address is the proxy's."""
+        """Return True if connections from this address come from the proxy."""
         try:
             source = ip_address((address or "").partition("%")[0])
         except ValueError:
@@ -106,18 +113,18 @@ class Proxy:
         return any((mapped or source) in network for network in self.networks)
 
     def user(self, request: web.Request) -> User | None:
-        """Return the user in the request's headers; None if there is none."""
+        """Return the user in the headers of the request; None if there is none."""
         name = request.headers.get(self.user_header, "").strip()
         parts = (part.strip() for value in request.headers.getall(self.groups_header, []) for part in value.split(","))
         groups = tuple(dict.fromkeys(part for part in parts if part))
-        # The proxy authenticates people; it can't grant the name of a system user or group.
+        # The proxy authenticates people, so it must not assign the names of system users or groups.
         if not name or name.startswith("system:") or any(group.startswith("system:") for group in groups):
             return None
         return User(name, (*groups, "system:authenticated"))
 
 
 class Authorizer:
-    """Authenticator and authoriser of requests. All methods belong to one event loop."""
+    """Authentication and authorization of requests. All methods must be called in the same event loop."""
 
     def __init__(
         self,
@@ -127,7 +134,14 @@ class Authorizer:
         namespaces: Callable[[], Collection[str]],
         proxy: Proxy | None = None,
     ) -> None:
-        """Take the reviews; None: no sign-in, for a port that is reachable from localhost only. `clock` is monotonic, in seconds."""
+        """Create the authorizer.
+
+        Args:
+            reviews: access reviews; None: no sign-in, for a port that is reachable from localhost only.
+            clock: returns the monotonic time, in seconds.
+            namespaces: returns the namespaces that contain models.
+            proxy: trusted proxy that authenticates users; None if there is none.
+        """
         self._reviews, self._namespaces, self._proxy = reviews, namespaces, proxy
         self._users: ReviewCache[User | None] = ReviewCache(clock)
         self._allowed: ReviewCache[bool] = ReviewCache(clock, 65536)
@@ -136,15 +150,15 @@ class Authorizer:
 
     @property
     def is_open(self) -> bool:
-        """Whether users need no sign-in."""
+        """Whether the dashboard can be used without signing in."""
         return self._reviews is None
 
     async def user(self, request: web.Request) -> User:
-        """Return the user of a request.
+        """Return the authenticated user of a request.
 
         Raises:
-            Unauthenticated: the cluster doesn't know the user.
-            Forbidden: the request is for another host, as from another site's page whose name resolves to this address.
+            Unauthenticated: the request has no valid credentials.
+            Forbidden: sign-in is off and the Host header is not localhost, as in a DNS rebinding attack.
         """
         user = await self._user(request)
         request[CALLER] = user.name
@@ -152,7 +166,7 @@ class Authorizer:
 
     async def _user(self, request: web.Request) -> User:
         if self._reviews is None:
-            # Another site's page can make its own name resolve to localhost (DNS rebinding), but it can't change the Host header.
+            # A page of another site can make its own name resolve to localhost (DNS rebinding), but it cannot change the Host header.
             if _host(request) not in _LOCAL:
                 raise Forbidden("this dashboard is served on localhost only; open it as http://localhost:PORT")
             return User("localhost")
@@ -166,7 +180,7 @@ class Authorizer:
         """Return the user of a token.
 
         Raises:
-            Unauthenticated: the cluster doesn't know the token.
+            Unauthenticated: the token is empty, invalid or expired.
         """
         if self._reviews is None or not token:
             raise Unauthenticated("sign in with a token of the cluster; good: kubectl create token NAME")
@@ -183,7 +197,7 @@ class Authorizer:
         return user
 
     async def sees(self, user: User) -> frozenset[str] | None:
-        """Return the namespaces whose models a user may list; None: all."""
+        """Return the namespaces whose models the user may list; None means all namespaces."""
         if self._reviews is None:
             return None
         if self._reviews.knows_all and await self._may(self._reviews, user, namespace=""):
@@ -193,10 +207,10 @@ class Authorizer:
         return frozenset(space for space, may in zip(spaces, allowed, strict=True) if may)
 
     async def may_get(self, user: User, name: Name) -> None:
-        """Check that a user may get a model.
+        """Raise an error if the user may not get the model.
 
         Raises:
-            Forbidden: they may not, or the model doesn't exist.
+            Forbidden: the user does not have the permission, whether or not the model exists.
         """
         if self._reviews is None or await self._may(self._reviews, user, namespace=name.namespace, name=name.name):
             return
@@ -220,7 +234,7 @@ class Authorizer:
 
 
 def _host(request: web.Request) -> str | None:
-    """Return the host name of a request without the port; None if it is invalid."""
+    """Return the host name in the request's Host header, without the port; None if it is invalid."""
     try:
         return urlsplit(f"//{request.host}").hostname
     except ValueError:

@@ -1,10 +1,10 @@
-"""Recent latency of clients: quantiles of the responses that balancers counted between two samples. Pure.
+"""Quantiles of the latency of clients between two samples of the balancers' counters. Pure.
 
-| balancer                                | its responses since the last sample                          |
+| balancer                                | responses that are counted                                   |
 | --------------------------------------- | ------------------------------------------------------------ |
 | in the last sample                      | the growth of its counters                                   |
-| in the last sample, a counter decreased | all that it has counted, because HAProxy has restarted       |
-| not in the last sample                  | none, because the age of its counts is unknown               |
+| in the last sample, a counter decreased | its whole counters, because HAProxy has restarted            |
+| not in the last sample                  | none, because it is unknown when they were counted           |
 
 Out of scope: counting the responses (`halcyon.balancer.config.latency_buckets`), storing the quantiles (`history`).
 """
@@ -25,7 +25,7 @@ Bounds = tuple[int, ...]
 
 
 class Quantiles(NamedTuple):
-    """Quantiles for `SHARES`, in milliseconds; None if there was no response."""
+    """Quantiles of the latency for the shares in `SHARES`, in milliseconds; None if there were no responses."""
 
     p50: float | None = None
     p95: float | None = None
@@ -36,17 +36,17 @@ NO_RESPONSES = Quantiles()
 
 
 class ClientLatency:
-    """Client latency of every model. It keeps the counters of each model's balancers from the last sample: 0.3 KiB per model."""
+    """Client latency of all models. It stores the last sample of each model's balancers, which takes 0.3 KiB per model."""
 
     def __init__(self) -> None:
         self._samples: dict[Name, dict[str, tuple[Bounds, array[int]]]] = {}
 
     def update(self, name: Name, histograms: Mapping[str, ReportedHistogram]) -> Quantiles:
-        """Store a sample, and return the quantiles since the last sample of this model.
+        """Store a sample, and return the quantiles of the responses since the last sample of this model.
 
         Args:
-            name: of the model.
-            histograms: counters of each balancer, by the name of its pod.
+            name: key of the model.
+            histograms: latency histogram of each balancer, by the name of its pod.
         """
         before = self._samples.get(name, {})
         now = self._samples[name] = {pod: (one.bounds_ms, array("Q", one.counts)) for pod, one in histograms.items()}
@@ -59,21 +59,24 @@ class ClientLatency:
             grown[bounds_ms] = [a + b for a, b in zip(grown.get(bounds_ms, [0] * len(counts)), answered, strict=True)]
         if not grown:
             return NO_RESPONSES
-        # During a rollout of balancers, two versions may count with different bounds. The one with more responses is used.
+        # During a rollout of the balancers, two versions may have different bounds. Use the bounds with the most responses.
         bounds_ms, total = max(grown.items(), key=lambda one: sum(one[1]))
         return Quantiles(*(quantile(bounds_ms, total, share) for share in SHARES))
 
     def forget(self, name: Name) -> None:
-        """Drop the last sample of a model that no agent reports now, so that the responses of the gap belong to no step."""
+        """Delete the last sample of a model without reports, so that the responses during the gap are not counted later."""
         self._samples.pop(name, None)
 
     def retain(self, names: Iterable[Name]) -> None:
-        """Drop all models except these."""
+        """Delete the samples of all other models."""
         for deleted in self._samples.keys() - set(names):
             del self._samples[deleted]
 
 
 def quantile(bounds_ms: Sequence[int], counts: Sequence[int], share: float) -> float | None:
-    """Return the milliseconds within which this share of the responses came; at most the highest bound, which is all that is known above it."""
+    """Return the quantile of a histogram, in milliseconds; None if it is empty.
+
+    If the quantile is above the highest bound, its value is unknown, and the highest bound is returned.
+    """
     value = histogram.quantile(bounds_ms, counts, share)
     return None if value is None else min(value, float(bounds_ms[-1]))

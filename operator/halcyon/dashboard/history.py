@@ -1,8 +1,8 @@
-"""One hour of history per model, with a point every 10 s, in memory: a constant 9.0 KiB per model.
+"""History of each model for its charts: one hour, with a point every 10 s. It takes 9.0 KiB of memory per model.
 
-A row is 25 bytes in a ring buffer, because 5,000 models have 25 million numbers. As Python objects these would take 30 times as much.
-Nothing survives the process. The planner keeps the arrivals of earlier days (`ports.Past`); Prometheus can keep everything else.
-There is no clock here: the caller passes `at`, in seconds since the epoch.
+A point is a row of 25 bytes in a ring buffer: 5,000 models have 25 million numbers, which would take 30 times as much memory as Python
+objects. The history is lost when the process ends. The planner stores the arrivals of earlier days (`ports.Past`), and Prometheus can
+store all other values. This module reads no clock; the caller passes `at`, in seconds since the epoch.
 """
 
 from __future__ import annotations
@@ -19,28 +19,38 @@ STEP_S = 10
 MAX_POINTS = 360
 _NUMBERS = ("rate", "waiting", "latency", "p50", "p95", "p99", "batch")
 FIELDS = ("replicas", "ready", "desired", "gpu", *_NUMBERS, "rejected", "lost", "failed", "errors")
-"""replicas: spec.replicas. gpu: percent. rate: requests/s. latency: ms, the mean inside Triton; p50, p95 and p99 are those of clients.
-batch: items. rejected, lost, failed: percent of the requests; errors: the sum of the three."""
+"""Fields of a point, in order.
+
+replicas: spec.replicas. gpu: GPU utilisation in percent. rate: requests per second. latency: mean time inside Triton in milliseconds.
+p50, p95, p99: quantiles of the client latency in milliseconds. batch: items per batch. rejected, lost, failed: percent of the requests.
+errors: the sum of these three.
+"""
 _ROW = struct.Struct("<11H3B")
 _NONE, _NO_SHARE = 0xFFFF, 0xFF
-"""Codes for "unknown", in the ring only."""
+"""Codes for an unknown value in a stored row: of a number, and of a share."""
 _EMPTY = _ROW.pack(*[_NONE] * 11, *[_NO_SHARE] * 3)
 _TENTHS = 10.0
-"""Utilisation is stored in tenths of a percent."""
+"""Factor for the stored GPU utilisation, which is in tenths of a percent."""
 _MIN = 1e-4
 _STEP = math.log(1e13) / (_NONE - 2)
-"""Numbers are stored as logarithms, from `_MIN` to 1e9. The error is at most 0.02 %, less than the three digits that are shown."""
+"""Step between the logarithms of successive codes of a number.
+
+Numbers from `_MIN` to 1e9 are stored as logarithms. The error is at most 0.02 %, which is not visible in the three digits that are shown.
+"""
 _MIN_PERCENT = 0.01
 _SHARE_STEP = math.log(1e4) / (_NO_SHARE - 2)
-"""Shares are stored in a byte, from `_MIN_PERCENT` to 100 %. The relative error is at most 2 %."""
+"""Step between the logarithms of successive codes of a share.
+
+Shares from `_MIN_PERCENT` to 100 % are stored in one byte. The relative error is at most 2 %.
+"""
 
 Values = tuple[float | None, ...]
-"""Values in the order of `FIELDS`."""
+"""Values of one point, in the order of `FIELDS`; None if unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaCounts:
-    """Replicas in the ModelDeployment's spec and status."""
+    """Replicas from the spec and the status of a ModelDeployment."""
 
     replicas: int | None
     ready: int | None
@@ -48,7 +58,7 @@ class ReplicaCounts:
 
 
 class _Ring:
-    """The last `MAX_POINTS` steps of one model. Steps are counted from the epoch."""
+    """Ring buffer with the last `MAX_POINTS` steps of one model. Steps are numbered from the epoch."""
 
     __slots__ = ("_first", "_last", "_rows")
 
@@ -57,9 +67,9 @@ class _Ring:
         self._rows = bytearray(_ROW.size * MAX_POINTS)
 
     def put(self, step: int, row: bytes) -> None:
-        """Store the row of a step; skipped steps are unknown.
+        """Store the row of a step. Steps that were skipped are unknown.
 
-        If the clock was set back by less than the ring's length, the row is dropped. If by more, the ring restarts empty.
+        If the clock was set back by less than the length of the ring, ignore the row; if by more, empty the ring first.
         """
         if self._last >= 0 and self._last - MAX_POINTS < step < self._last:
             return
@@ -72,17 +82,17 @@ class _Ring:
         self._first = max(self._first, step - MAX_POINTS + 1)
 
     def rows(self, last: int) -> Iterator[Values]:
-        """Yield the newest `last` rows, oldest first."""
+        """Yield the last `last` rows, oldest first."""
         for step in range(max(self._first, self._last - last + 1), self._last + 1):
             yield _unpacked(_ROW.unpack_from(self._rows, step % MAX_POINTS * _ROW.size))
 
     def newest(self) -> Values:
-        """Return the newest row."""
+        """Return the values of the newest row."""
         return _unpacked(_ROW.unpack_from(self._rows, self._last % MAX_POINTS * _ROW.size))
 
     @property
     def last(self) -> int:
-        """Newest step; -1 if there is none."""
+        """Number of the newest step; -1 if there is none."""
         return self._last
 
     def _set(self, step: int, row: bytes) -> None:
@@ -92,16 +102,16 @@ class _Ring:
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """Rows and their times."""
+    """Successive points of one model's history."""
 
     end: float
-    """Time of the newest row, in seconds since the epoch; rows are `STEP_S` apart."""
+    """Time of the newest point, in seconds since the epoch. Points are `STEP_S` apart."""
     rows: Sequence[Values]
-    """Rows, oldest first."""
+    """Values of the points, oldest first."""
 
 
 class ChartHistory:
-    """The history of every model."""
+    """History of all models."""
 
     def __init__(self) -> None:
         self._rings: dict[Name, _Ring] = {}
@@ -114,19 +124,19 @@ class ChartHistory:
         numbers: ModelNumbers,
         quantiles: Quantiles = NO_RESPONSES,
     ) -> None:
-        """Store the values of a model at a time. A second call within a step replaces the first."""
+        """Store the values of a model at the time `at`. A second call within the same step replaces the first."""
         ring = self._rings.get(name)
         if ring is None:
             ring = self._rings[name] = _Ring()
         ring.put(int(at // STEP_S), _packed(counts, numbers, quantiles))
 
     def retain(self, names: Iterable[Name]) -> None:
-        """Drop all models except these."""
+        """Delete the history of all other models."""
         for deleted in self._rings.keys() - set(names):
             del self._rings[deleted]
 
     def series(self, name: Name, last: int = MAX_POINTS) -> Series:
-        """Return the newest `last` points of a model; none if it has no history."""
+        """Return the last `last` points of a model; empty if it has no history."""
         ring = self._rings.get(name)
         if ring is None or ring.last < 0:
             return Series(0.0, ())
@@ -142,7 +152,7 @@ class ChartHistory:
 
 
 def _packed(counts: ReplicaCounts, numbers: ModelNumbers, quantiles: Quantiles) -> bytes:
-    # Written out field by field, because an idle dashboard spends most of its time here.
+    # The fields are written out for speed, because an idle dashboard spends most of its time in this function.
     return _ROW.pack(
         _short(counts.replicas),
         _short(counts.ready),
@@ -175,14 +185,14 @@ def _unpacked(row: tuple[int, ...]) -> Values:
 
 
 def _short(value: float | None, scale: float = 1.0) -> int:
-    """Return a 16-bit number; larger values are cut off at the maximum."""
+    """Return the value times `scale` as a 16-bit code; values above the maximum are stored as the maximum."""
     if value is None or not math.isfinite(value):
         return _NONE
     return min(max(round(value * scale), 0), _NONE - 1)
 
 
 def _logarithm(value: float | None) -> int:
-    """Return the code of a number; 0 also stands for values below `_MIN`."""
+    """Return the code for the logarithm of a number. The code 0 stands for 0 and for values below `_MIN`."""
     if value is None or not math.isfinite(value):
         return _NONE
     return 0 if value < _MIN else min(1 + round(math.log(value / _MIN) / _STEP), _NONE - 1)
@@ -195,7 +205,7 @@ def _number(code: int) -> float | None:
 
 
 def _share(value: float | None, of: float | None) -> int:
-    """Return the code of a rate's share of another rate. A share above 0 is never decoded as 0."""
+    """Return the code for a rate as a share of the rate `of`. A share above 0 never becomes 0 when it is decoded."""
     if value is None or not of or not math.isfinite(value) or not math.isfinite(of):
         return _NO_SHARE
     if value <= 0:

@@ -1,4 +1,4 @@
-"""The JSON document of a model's page. Pure."""
+"""JSON documents for the page of one model. Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from halcyon.dashboard.ports import DashboardPod, Event, ModelNumbers, Object, P
 
 HIDDEN = "(not shown here)"
 _LOUD = {**LOUD, "Ready": "False"}
-"""Conditions that need attention, and the status in which they do."""
+"""Condition types that need a user's attention, each with the status at which it does."""
 
 
 def page(
@@ -31,7 +31,10 @@ def page(
     newest: Series,
     events: Sequence[Event] = (),
 ) -> dict[str, Any]:
-    """Return the part that changes. `newest` is the last point of the history, which the page appends to the earlier ones."""
+    """Return the document with the current state of the model.
+
+    `newest` is the newest point of the history, which the page appends to the points that it has.
+    """
     meta, status = model["metadata"], model.get("status") or {}
     batching = (model.get("spec") or {}).get("batching") or {}
     scaling = dict(status.get("scaling") or {})
@@ -64,9 +67,9 @@ def _latency_target_ms(model: Object) -> float | None:
 
 
 def spec(model: Object, overlay: str) -> dict[str, str]:
-    """Return the spec as YAML, and what Halcyon sets in the model's configuration.
+    """Return the spec and Halcyon's changes to the model's configuration, both as text for the page.
 
-    Values of environment variables are omitted, because users of this page may not be allowed to read the ModelDeployment.
+    Values of environment variables are replaced by `HIDDEN`, because they may contain credentials that not all users of the page may see.
     """
     shown = copy.deepcopy(dict(model.get("spec") or {}))
     for variable in (shown.get("runtime") or {}).get("env") or ():
@@ -79,16 +82,16 @@ def spec(model: Object, overlay: str) -> dict[str, str]:
 
 
 def series(points: Series) -> dict[str, Any]:
-    """Return points by field."""
+    """Return the points of the history as JSON, with a list of values for each field."""
     columns: list[list[float | None]] = [[row[index] for row in points.rows] for index in range(len(FIELDS))]
     return {"end": points.end, "step": STEP_S} | dict(zip(FIELDS, columns, strict=True))
 
 
 def past(arrivals: Past | None) -> dict[str, Any] | None:
-    """Return the arrivals that the planner remembers."""
+    """Return the past arrivals that the planner has stored, as JSON; None if there are none."""
     return None if arrivals is None else {"end": arrivals.end, "step": arrivals.step_s, "rate": list(arrivals.rates)}
 
 
 def _urgency(condition: Object) -> tuple[bool, bool]:
-    """Return a sort key: conditions that need attention, then unknown ones, then the rest, each in the order of the status."""
+    """Return a key that sorts conditions that need attention first, then those that are unknown, then all others."""
     return _LOUD.get(condition["type"]) != condition["status"], condition["status"] != "Unknown"

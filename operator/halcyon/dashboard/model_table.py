@@ -1,14 +1,16 @@
-"""The table of models: rows, filtered, sorted and paged. Pure, except for a cache of the rows of unchanged models.
+"""Table of models with filtering, sorting and paging. Pure, except for a cache of the rows of unchanged models.
+
+The state of a model is the first one in this table whose condition is true:
 
 | state       | condition                                                |
 | ----------- | -------------------------------------------------------- |
 | stalled     | Stalled is True: a user must act                         |
 | progressing | Reconciling is True                                      |
 | unready     | Ready is False                                           |
-| zero        | Ready, and spec.replicas is 0                            |
-| limited     | Ready, and a limit prevents more replicas                |
-| ready       | Ready                                                    |
-| unknown     | else                                                     |
+| zero        | Ready is True, and spec.replicas is 0                    |
+| limited     | Ready is True, and a limit prevents more replicas        |
+| ready       | Ready is True                                            |
+| unknown     | any other                                                |
 
 Out of scope: which models a user may see (`authorization`).
 """
@@ -26,7 +28,7 @@ from halcyon.dashboard.ports import ModelNumbers, Name, Object
 log = logging.getLogger(__name__)
 
 State = Literal["stalled", "unready", "progressing", "unknown", "limited", "zero", "ready"]
-"""States, the most urgent first: the order of sorting by state."""
+"""State of a model. The order, from the most to the least urgent, is used for sorting by state."""
 SortKey = Literal[
     "state",
     "name",
@@ -45,17 +47,17 @@ SortKey = Literal[
 STATES: tuple[State, ...] = get_args(State)
 SORT_KEYS: tuple[SortKey, ...] = get_args(SortKey)
 MAX_ROWS = 200
-"""Maximum rows of a page."""
+"""Maximum number of rows on a page."""
 MAX_TEXT_LENGTH = 200
-"""Maximum characters of a filter."""
+"""Maximum length of the filter text, in characters."""
 SPARK_POINTS = 60
-"""Number of points of a row's small chart: ten minutes."""
+"""Number of points in a row's small chart, which shows ten minutes."""
 MAX_CACHED = 64
-"""Maximum number of cached results, which requests with the same parameters share."""
+"""Maximum number of cached results. Requests with the same parameters share a result."""
 _FIELDS = {"queue": "waiting"}
 _COLUMNS = {key: FIELDS.index(_FIELDS.get(key, key)) for key in ("gpu", "rate", "queue", "latency", "batch", "errors")}
 _CAPS = frozenset({"max", "quota", "budget"})
-"""Limits that keep the replicas below what the load requires (status.scaling.limitedBy)."""
+"""Values of status.scaling.limitedBy for limits that keep the replicas below the number that the load requires."""
 
 
 K = TypeVar("K")
@@ -63,15 +65,15 @@ V = TypeVar("V")
 
 
 class InvalidQuery(ValueError):  # noqa: N818  # an answer (400), not a fault
-    """A parameter of a page is invalid; the message has a valid example."""
+    """A query parameter of a request is invalid (400); the message has a valid example."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableQuery:
-    """Selection of rows and of a page."""
+    """Filter, order and page of the table."""
 
     text: str = ""
-    """Words that must all occur in the namespace, the name, the reason or the image."""
+    """Words that must all occur in the namespace, name, reason or image of a model."""
     state: State | Literal[""] = ""
     sort: SortKey = "state"
     descending: bool = False
@@ -80,7 +82,7 @@ class TableQuery:
 
     @classmethod
     def of(cls, query: Mapping[str, str]) -> TableQuery:
-        """Return the query in a URL's parameters.
+        """Parse the query parameters of a URL.
 
         Raises:
             InvalidQuery: a parameter is invalid.
@@ -107,27 +109,27 @@ class TableQuery:
 
 @dataclass(frozen=True, slots=True)
 class TableRow:
-    """One model, from its object."""
+    """Row of one model, with the values from its ModelDeployment."""
 
     namespace: str
     name: str
     state: State
     reason: str
-    """Reason in one word, as in the conditions."""
+    """Reason from the conditions, in one word."""
     ready: int | None
     replicas: int
     desired: int | None
     min: int | None
-    """Minimum; `min` and `max` are None without spec.scaling."""
+    """Minimum replicas. `min` and `max` are None if spec.scaling is not set."""
     max: int | None
     queue: float | None
-    """Value of the status; `queue`, `gpu` and `batch` are used if the current value is unknown."""
+    """Queued requests in the status. `queue`, `gpu` and `batch` from the status are shown if the current value is unknown."""
     queue_target: float | None
-    """Target of all ready replicas together."""
+    """Target for the queued requests of all ready replicas together."""
     gpu: float | None
     batch: float | None
     gpus: int
-    """GPUs of the existing pods, or of the scheduled ones if the status has that number."""
+    """Number of GPUs of the pods that have a node, if the status has this number; else of all existing pods."""
     cost: float | None
     """Cost of these GPUs per hour; None if the site has set no price."""
     currency: str
@@ -135,7 +137,7 @@ class TableRow:
     image: str
     created: str
     why: str
-    """The last decision in a sentence."""
+    """Explanation of the last scaling decision, as text."""
 
     @property
     def key(self) -> Name:
@@ -174,10 +176,10 @@ def row(model: Object) -> TableRow:
 
 
 def _row_or_unreadable(name: Name, model: Object) -> TableRow:
-    """Return the row of a model; if its object can't be read, a row that shows this, so that the other rows are unaffected."""
+    """Return the row of a model. If its object is malformed, return a row that says so, so that the other rows can be shown."""
     try:
         return row(model)
-    except Exception:  # an object of an unforeseen form
+    except Exception:  # a malformed object
         log.exception("a ModelDeployment can't be shown", extra={"key": f"{name.namespace}/{name.name}"})
         bare = {"namespace": name.namespace, "name": name.name}
         return replace(row({"metadata": bare}), reason="Unreadable")
@@ -200,7 +202,7 @@ def _state(spec: Object, status: Object) -> State:
 
 
 def _float(text: object) -> float | None:
-    """Return a number that the status has as text; None if it isn't a number."""
+    """Parse a number that the status contains as text; return None if it is not a number."""
     try:
         return float(str(text))
     except ValueError:
@@ -209,7 +211,7 @@ def _float(text: object) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class _VisibleModels:
-    """Models that a user may see."""
+    """Rows of the models that a user may see."""
 
     rows: list[TableRow]
     """Rows, sorted by namespace and name."""
@@ -220,7 +222,7 @@ class _VisibleModels:
 
 
 class Fleet:
-    """The rows of all models. Results are cached for equal queries until an object changes or the history has a new step."""
+    """Rows of all models. The result of a query is cached until an object changes or the history has a new step."""
 
     def __init__(self, history: ChartHistory) -> None:
         self._history = history
@@ -229,7 +231,7 @@ class Fleet:
         self._visible: dict[frozenset[str] | None, _VisibleModels] = {}
         self._orders: dict[tuple[object, ...], list[TableRow]] = {}
         self._static_parts: dict[Name, dict[str, Any]] = {}
-        """Unchanging parts of the rows that were returned before."""
+        """Constant parts of the rows that have been returned before, by model."""
 
     def page(
         self,
@@ -242,16 +244,16 @@ class Fleet:
         changes: int,
         step: int,
     ) -> dict[str, Any]:
-        """Return the JSON document of a page.
+        """Return the JSON document for a page of the table.
 
         Args:
-            query: selection of the page.
-            names: of all models.
-            model: returns the object of a model.
-            numbers: returns the current numbers of a model; called for the rows of the page only.
-            sees: namespaces that the user may see; None: all.
-            changes: number of changes of objects so far.
-            step: number of steps of the history so far.
+            query: filter, order and page.
+            names: keys of all models.
+            model: returns the ModelDeployment of a model.
+            numbers: returns the current numbers of a model; called only for the rows on the page.
+            sees: namespaces that the user may see; None means all.
+            changes: number of changes to ModelDeployments so far, which invalidates the cache.
+            step: number of steps in the history so far, which invalidates the cache.
         """
         if changes != self._changes:
             self._changes = changes
@@ -299,7 +301,7 @@ class Fleet:
 
     @staticmethod
     def _cached(cache: dict[K, V], key: K, make: Callable[[], V]) -> V:
-        """Return the cached result for a key, or make it; the cache is bounded."""
+        """Return the cached result for the key; if there is none, compute and cache it. The cache has at most `MAX_CACHED` results."""
         if key not in cache:
             if len(cache) >= MAX_CACHED:
                 cache.clear()
@@ -322,7 +324,10 @@ class Fleet:
         }
 
     def _sorted(self, rows: Iterable[TableRow], query: TableQuery) -> list[TableRow]:
-        """Return the rows sorted by the key; unknown values are last in both orders; equal rows stay sorted by namespace and name."""
+        """Return the rows in the order of the query.
+
+        Unknown values come last in both directions. Rows with equal values are sorted by namespace and name.
+        """
         known: list[tuple[Any, TableRow]] = []
         unknown: list[TableRow] = []
         for one in rows:
@@ -369,10 +374,10 @@ def _matching(rows: Sequence[TableRow], query: TableQuery) -> Iterable[TableRow]
 
 
 def int_parameter(query: Mapping[str, str], name: str, default: int, minimum: int, maximum: int) -> int:
-    """Return an integer from a URL's parameters.
+    """Return the value of an integer parameter in a URL.
 
     Raises:
-        InvalidQuery: it is no integer, or out of bounds.
+        InvalidQuery: the value is not an integer, or out of range.
     """
     text = query.get(name, str(default))
     value = int(text) if text.isascii() and text.isdigit() and len(text) < 9 else -1
@@ -382,5 +387,5 @@ def int_parameter(query: Mapping[str, str], name: str, default: int, minimum: in
 
 
 def _rounded(value: float | None) -> float | None:
-    """Return a value with three digits, so that a change which a reader can't see isn't sent."""
+    """Return the value rounded to three digits, so that changes that are not visible in the table are not sent."""
     return None if value is None else float(f"{value:.3g}")

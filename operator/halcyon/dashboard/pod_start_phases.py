@@ -1,6 +1,7 @@
-"""The phases of a pod's start, up to the current one. Pure.
+"""Phases of a pod's start, up to the current one. Pure.
 
-Times are seconds since the epoch, with the precision of Kubernetes: one second. A start whose times a restart has overwritten is omitted.
+Times are in seconds since the epoch, with a resolution of one second, as in Kubernetes. Phases whose times were overwritten by a restart
+are omitted.
 
 | phase      | from                     | to                                  |
 | ---------- | ------------------------ | ----------------------------------- |
@@ -28,16 +29,16 @@ PhaseName = Literal["pending", "pulling", "fetching", "starting", "loading"]
 
 @dataclass(frozen=True, slots=True)
 class StartPhase:
-    """One phase of a start."""
+    """Phase of a pod's start."""
 
     name: PhaseName
     begin: float
     end: float | None
-    """End; None while the phase lasts."""
+    """End of the phase, in seconds since the epoch; None if the phase has not ended."""
 
 
 def pod_document(pod: DashboardPod) -> dict[str, Any]:
-    """Return the JSON document of a pod for a page."""
+    """Return the JSON document of a pod for the page of its model."""
     obj = pod.obj
     meta, status = obj["metadata"], obj["status"]
     containers: Sequence[Object] = (*status["initContainerStatuses"], *status["containerStatuses"])
@@ -56,7 +57,7 @@ def pod_document(pod: DashboardPod) -> dict[str, Any]:
 
 
 def phases(obj: Object) -> list[StartPhase]:
-    """Return the phases of a pod's first start, as far as their times still exist; each starts at the end of the previous one."""
+    """Return the phases of a pod's first start, as far as their times are known. Each phase begins when the previous one ends."""
     return list(_phases(obj))
 
 
@@ -73,7 +74,7 @@ def _phases(obj: Object) -> Iterator[StartPhase]:
     begin = times.created_at
     over = times.ready_at is not None or any(one.get("restartCount") for one in status["containerStatuses"][:1])
     for name, end in marks:
-        # A missing mark of a finished start is lost for good. A mark before the previous one belongs to a later start.
+        # If the start is over, a missing time stays unknown. A time before the previous one belongs to another start.
         if begin is None or (end is None and over) or (end is not None and end < begin):
             return
         yield StartPhase(name, begin, end)

@@ -1,4 +1,4 @@
-"""Interface between the dashboard and the operator: cached objects, and the current values from agent reports."""
+"""Interface between the dashboard and the operator: cached objects, and current values from the agents' reports."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any, NamedTuple, Protocol
 from halcyon.scaling.planner.whatif import Known
 
 Object = Mapping[str, Any]
-"""A Kubernetes object from the caches. It must not be changed."""
+"""Kubernetes object from the operator's caches. It must not be modified."""
 
 
 class Name(NamedTuple):
-    """Key of a model."""
+    """Namespace and name of a model."""
 
     namespace: str
     name: str
@@ -21,28 +21,28 @@ class Name(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ModelNumbers:
-    """Current numbers of a model. An unknown value is None; it is never 0."""
+    """Current measured values of a model. An unknown value is None, never 0."""
 
     rate: float | None = None
     """Requests per second that reach the balancers, including rejected ones."""
     waiting: float | None = None
-    """Requests that wait, in balancers and in Triton."""
+    """Number of requests that wait in balancers or in Triton."""
     latency_ms: float | None = None
-    """Mean time of a request inside Triton: queue and computation."""
+    """Mean time of a request inside Triton, in its queue and in computation, in milliseconds."""
     batch: float | None = None
-    """Mean items per batch."""
+    """Mean number of items per batch."""
     gpu: float | None = None
-    """GPU utilisation in percent, mean of the ready pods."""
+    """GPU utilisation in percent, mean over the ready pods."""
     rejected: float | None = None
     """Requests per second that balancers reject."""
     lost: float | None = None
-    """Responses per second that are lost between balancer and server."""
+    """Requests per second that fail between balancer and server."""
     failed: float | None = None
     """Requests per second that fail in Triton."""
 
     @property
     def errors(self) -> float | None:
-        """Share of requests that were rejected, lost or failed, 0 to 1; None if it is unknown, or if there are no requests."""
+        """Share of the requests that were rejected, lost or failed, from 0 to 1; None if unknown, or if there are no requests."""
         errors = [value for value in (self.rejected, self.lost, self.failed) if value is not None]
         return min(sum(errors) / self.rate, 1.0) if self.rate and errors else None
 
@@ -52,73 +52,73 @@ UNKNOWN = ModelNumbers()
 
 @dataclass(frozen=True, slots=True)
 class DashboardPod:
-    """A pod, and its current stage."""
+    """Pod with its current stage."""
 
     obj: Object
-    """Object in the reduced form of the caches (`control.objects.pods.project`)."""
+    """Pod object, reduced to the fields that the cache keeps (`control.objects.pods.project`)."""
     state: str
-    """Stage: pending, pulling, fetching, loading, warming, ready, unready, draining, failed or ended (`control.objects.pod_stage`)."""
+    """Stage of the pod: pending, pulling, fetching, loading, warming, ready, unready, draining, failed or ended (`control.objects.pod_stage`)."""
     reason: str = ""
-    """Reason in one word; empty if the state needs none."""
+    """Reason for the stage in one word; empty if it needs none."""
     message: str = ""
 
 
 class Event(NamedTuple):
-    """An event of a model."""
+    """Kubernetes Event of a model."""
 
     at: float
-    """Time, in seconds since the epoch."""
+    """Time of the event, in seconds since the epoch."""
     type: str
-    """Type: Normal or Warning."""
+    """Type of the event: Normal or Warning."""
     reason: str
     message: str
 
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """Mean arrivals that the planner remembers. They outlive the process."""
+    """Past mean arrival rates that the planner has stored. They are kept when the operator restarts."""
 
     step_s: float
     end: float
-    """End of the last step, in seconds since the epoch."""
+    """End of the newest step, in seconds since the epoch."""
     rates: Sequence[float | None]
-    """Requests per second, oldest first."""
+    """Requests per second in each step, oldest first; None if unknown."""
 
 
 class DashboardSource(Protocol):
-    """The operator's state."""
+    """Interface to the operator's state."""
 
     @property
     def synced(self) -> bool:
-        """Whether the caches are filled. Before that, nothing is known of any model."""
+        """Whether the operator's caches are filled. Before that, no models are known."""
 
     @property
     def changes(self) -> int:
-        """Number of times that a ModelDeployment was added, changed or deleted."""
+        """Number of changes so far: ModelDeployments that were added, changed or deleted."""
 
     def names(self) -> Collection[Name]:
-        """Return the names of all models."""
+        """Return the keys of all models."""
 
     def model(self, name: Name) -> Object | None:
-        """Return the ModelDeployment; None if it doesn't exist."""
+        """Return the ModelDeployment; None if it does not exist."""
 
     def servers(self, name: Name) -> Sequence[DashboardPod]:
-        """Return its server pods."""
+        """Return the server pods of the model."""
 
     def balancers(self, name: Name) -> Sequence[DashboardPod]:
-        """Return its balancer pods."""
+        """Return the balancer pods of the model."""
 
     def events(self, name: Name) -> Sequence[Event]:
-        """Return its recent events, newest first."""
+        """Return the recent Events of the model, newest first."""
 
     def overlay(self, name: Name) -> str:
-        """Return what Halcyon sets in the model's config.pbtxt; empty if nothing was rendered yet."""
+        """Return the settings that Halcyon adds to the model's config.pbtxt, as text; empty if none were rendered yet."""
 
     def reading(self, name: Name) -> ModelNumbers:
-        """Return its current numbers."""
+        """Return the current measured values of the model."""
 
     def past(self, name: Name) -> Past | None:
-        """Return the arrivals that its planner remembers; None if the model has no planner."""
+        """Return the past arrivals that the model's planner has stored; None if the model has no planner."""
 
     def known(self, name: Name) -> Known | None:
-        """Return what its planner has learnt, and its targets; None if the model has no planner, or too little is known."""
+        """Return the planner's targets and what it has learnt about the model; None without a planner, or if too little is known."""

@@ -1,17 +1,17 @@
-"""The dashboard's HTTP handlers: pages, documents, streams of documents, and the security headers of every response.
+"""HTTP handlers of the dashboard: pages, documents, streams of documents, and security headers.
 
-    GET    /                                    the pages
-    GET    /static/PATH                         their files
+    GET    /                                    the page
+    GET    /static/PATH                         files of the page
     GET    /api/session                         the signed-in user
-    POST   /api/session {"token": ...}          sign in: sets a cookie with that token
+    POST   /api/session {"token": ...}          sign in: set a cookie with the token
     DELETE /api/session                         sign out
     GET    /api/models?text=&state=&sort=&order=&offset=&limit=
     GET    /api/models/NAMESPACE/NAME[/history|/spec]
     GET    /api/models/NAMESPACE/NAME/whatif?latency=&min=&max=&hours=
     GET    /api/stream/models?...               documents of /api/models as server-sent events
-    GET    /api/stream/models/NAMESPACE/NAME    the same for /api/models/NAMESPACE/NAME
+    GET    /api/stream/models/NAMESPACE/NAME    documents of /api/models/NAMESPACE/NAME as server-sent events
 
-Errors are JSON: {"error": a sentence}. No request changes anything in the cluster.
+Errors are JSON: {"error": MESSAGE}. No request changes the cluster.
 """
 
 from __future__ import annotations
@@ -56,15 +56,15 @@ HEADERS = {
 """Headers of every response."""
 _TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 _LIBRARY = "uplot/uPlot.esm.js"
-"""Library that draws the charts. It isn't in git, so a wheel built from a plain clone doesn't contain it (scripts/wheel.py)."""
+"""Path of the chart library. It is not in git, so a wheel built from a plain clone does not contain it (scripts/wheel.py)."""
 NO_PAGES = (
     "the dashboard has no pages, because its chart library static/uplot is not installed: run the operator from its image, or run "
     "`make bootstrap` in a clone and install that"
 )
 MAX_BODY_BYTES = 16 * 1024
-"""Maximum size of a request's body, which is a token."""
+"""Maximum size of a request's body; the only request with a body contains a token."""
 MIN_COMPRESSED_BYTES = 1024
-"""Minimum size of responses that are compressed."""
+"""Minimum size of a response that is compressed."""
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -78,7 +78,7 @@ class _File:
 
 
 class Dashboard:
-    """The HTTP handlers."""
+    """Dashboard as a web application."""
 
     def __init__(
         self,
@@ -89,7 +89,15 @@ class Dashboard:
         streams: ConnectionLimit | None = None,
         steps: Callable[[], int],
     ) -> None:
-        """Take the parts; `steps` returns the number of steps of the history so far."""
+        """Create the dashboard.
+
+        Args:
+            source: the operator's state.
+            access: authentication and authorization of users.
+            history: history of the models for the charts.
+            streams: limit on the number of open pages; None for the default.
+            steps: returns the number of steps in the history so far.
+        """
         self._source, self._access, self._history = source, access, history
         self._steps = steps
         self._fleet = Fleet(history)
@@ -99,11 +107,11 @@ class Dashboard:
 
     @property
     def has_pages(self) -> bool:
-        """Whether all files that the pages need are installed."""
+        """Whether all files of the page are installed."""
         return _LIBRARY in self._files
 
     def app(self) -> web.Application:
-        """Return the application."""
+        """Return the aiohttp application with all routes."""
         app = web.Application(client_max_size=MAX_BODY_BYTES, middlewares=[_headers_and_errors])
         app.add_routes(
             [
@@ -140,7 +148,7 @@ class Dashboard:
         file = self._files.get(name)
         if file is None:
             return _fail(404, f"there is no file {name[:100]}")
-        # Revalidated each time, and answered without a body if it is unchanged: an upgrade takes effect at once.
+        # Browsers must revalidate a file each time, so that an upgrade takes effect at once. An unchanged file is a 304 without a body.
         headers = {"ETag": file.tag, "Cache-Control": "no-cache", "Vary": "Accept-Encoding"}
         if request.headers.get("If-None-Match") == file.tag:
             return web.Response(status=304, headers=headers)
@@ -156,13 +164,13 @@ class Dashboard:
         return _json(200, {"user": user.name, "open": self._access.is_open})
 
     async def _sign_in(self, request: web.Request) -> web.Response:
-        # Another site's form can't send this type without a CORS preflight request, which is never allowed here.
+        # A form on another site cannot send this content type without a CORS preflight request, which this server never allows.
         if request.content_type != "application/json":
             return _fail(415, f"the body is {request.content_type}; good: application/json")
         try:
             body = await request.read()
         except ConnectionError:
-            return _fail(400, "the body is incomplete")  # never sent: the connection is closed
+            return _fail(400, "the body is incomplete")  # not sent, because the client has disconnected
         try:
             token = orjson.loads(body)["token"].strip()
         except (ValueError, TypeError, KeyError, AttributeError):
@@ -207,7 +215,7 @@ class Dashboard:
         if self._source.model(name) is None:
             raise _NoSuchModel(name)
         query, known, past = WhatIfQuery.of(request.query), self._source.known(name), self._source.past(name)
-        # Two weeks of bins take a good part of a second: outside the event loop, and one at a time.
+        # A calculation over two weeks takes up to a second, so run it outside the event loop, and only one at a time.
         async with self._whatif_lock:
             document = await asyncio.to_thread(whatif.comparison, query, known, past)
         return _compressed(request, orjson.dumps(document))
@@ -258,13 +266,13 @@ class Dashboard:
         return await self._stream(request, "model", lambda: self._model_document(request, name))
 
     async def _stream(self, request: web.Request, event: str, render: server_sent_events.Render) -> web.StreamResponse:
-        await render()  # raises if the user may not see it, which gives a plain error response
+        await render()  # if the user may not see the document, this raises an error before the stream begins
         response = web.StreamResponse(
             headers=HEADERS
             | {"Content-Type": "text/event-stream", "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
         )
         if request.method == "HEAD":
-            # Only the headers: aiohttp would send the events after them, to a client that expects no body.
+            # A HEAD request gets only headers; aiohttp would send events to a client that expects no body.
             return response
         with self.streams.connection():
             try:
@@ -272,10 +280,10 @@ class Dashboard:
                 try:
                     await _send_events(response, server_sent_events.events(event, render, self.streams.wait_closing))
                 except _ERRORS as error:
-                    # The client may have disconnected meanwhile, which is no error: this write is within the outer block.
+                    # The client may have disconnected. The outer block handles that, so this write must be inside it.
                     await response.write(b"event: over\ndata: %b\n\n" % orjson.dumps({"error": str(error)}))
             except (ConnectionError, TimeoutError):
-                # A client that accepts no data counts as disconnected: its buffers must be freed.
+                # A client that accepts no data counts as disconnected, and its buffers must be freed.
                 if request.transport is not None:
                     request.transport.abort()
             return response
@@ -289,7 +297,7 @@ async def _send_events(response: web.StreamResponse, events: AsyncGenerator[byte
 
 
 class _NoSuchModel(Exception):  # noqa: N818  # an answer (404), not a fault
-    """The model doesn't exist."""
+    """The model does not exist (404)."""
 
     def __init__(self, name: Name) -> None:
         super().__init__(f"there is no ModelDeployment {name.namespace}/{name.name}")
@@ -307,7 +315,7 @@ _ERRORS = tuple(_CODES)
 
 @web.middleware
 async def _headers_and_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Add the common headers to every response, and turn errors into JSON."""
+    """Add the common headers to every response, and convert exceptions to JSON error responses."""
     try:
         response = await handler(request)
     except _ERRORS as error:
@@ -318,7 +326,7 @@ async def _headers_and_errors(request: web.Request, handler: Handler) -> web.Str
             response.headers["Retry-After"] = "10"
     except web.HTTPException as error:
         response = _fail(error.status, f"{request.method} {request.path[:200]}: {error.reason}")
-    except Exception:  # whatever a review raises, no data is returned
+    except Exception:  # return no data after an unexpected error, for example in an access review
         log.exception("request failed", extra={"path": request.path})
         response = _fail(503, "the request could not be answered now; try again")
     if not response.prepared:
@@ -327,7 +335,7 @@ async def _headers_and_errors(request: web.Request, handler: Handler) -> web.Str
 
 
 def _files() -> dict[str, _File]:
-    """Return the files of the pages by path; about 250 KiB, read once."""
+    """Return the files of the page by path. They are about 250 KiB, and are read once."""
     files = {}
     for path, entry in _walk(resources.files("halcyon.dashboard").joinpath("static")):
         kind = _TYPES.get(path.rpartition(".")[2])

@@ -1,8 +1,8 @@
-"""Server-sent events: a page's document each time it changes, at most once a second.
+"""Server-sent events: the server sends a document each time it has changed, at most once a second.
 
-Nothing is queued for a reader. Each reader has a coroutine that renders the document, sends it if it changed, and renders again after the
-write. A slow reader gets fewer events, but each is current when it is sent. A reader that accepts no data for `WRITE_TIMEOUT_S` is
-disconnected.
+Events are not queued. Each reader has a coroutine that renders the document, sends it if it has changed, and renders it again after the
+write. A slow reader therefore receives fewer events, but each is current when it is sent. A reader that accepts no data for
+`WRITE_TIMEOUT_S` is disconnected.
 """
 
 from __future__ import annotations
@@ -13,15 +13,17 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 
 POLL_INTERVAL_S = 1.0
 HEARTBEAT_INTERVAL_S = 15.0
-"""Interval without events after which a comment is sent: it keeps proxies from closing the connection, and detects closed ones."""
+"""Time without events after which a comment is sent, in seconds. It prevents proxies from closing the connection, and detects closed
+connections.
+"""
 WRITE_TIMEOUT_S = 20.0
 MAX_STREAMS = 64
-"""Maximum number of readers of a replica."""
+"""Maximum number of readers per operator replica."""
 RETRY_S = 5
-"""Time after which a browser reconnects a broken stream."""
+"""Time after which a browser reconnects a broken stream, in seconds."""
 
 Render = Callable[[], Awaitable[bytes]]
-"""Function that returns the current document, in one line."""
+"""Function that returns the current document as a single line."""
 
 
 class ConnectionLimitReached(Exception):  # noqa: N818  # an answer (503), not a fault
@@ -34,10 +36,10 @@ async def events(
     """Yield an event for each document that differs from the previous one.
 
     Args:
-        name: of the events.
-        render: may raise an exception, which then ends the iteration.
-        wait_closing: waits for up to this many seconds; returns whether the stream must end.
-        interval_s: between two renderings.
+        name: name of the events.
+        render: returns the current document. If it raises an exception, the iteration ends with it.
+        wait_closing: waits for up to the given number of seconds, and returns True if the stream must end.
+        interval_s: interval between two calls of `render`, in seconds.
     """
     yield f"retry: {RETRY_S * 1000}\n\n".encode()
     sent, silent_s = b"", 0.0
@@ -55,7 +57,7 @@ async def events(
 
 
 class ConnectionLimit:
-    """The number of readers, its limit, and the signal that ends all streams."""
+    """Limit on the number of readers, with a signal that ends all streams."""
 
     def __init__(self, limit: int = MAX_STREAMS) -> None:
         self.limit, self.in_use = limit, 0
@@ -63,10 +65,10 @@ class ConnectionLimit:
 
     @contextlib.contextmanager
     def connection(self) -> Iterator[None]:
-        """Count one reader while the block runs.
+        """Count a reader for as long as the block runs.
 
         Raises:
-            ConnectionLimitReached: the limit is reached, or all streams are ending.
+            ConnectionLimitReached: the maximum number of readers is reached, or all streams are ending.
         """
         if self.in_use >= self.limit or self._closing.is_set():
             raise ConnectionLimitReached(
@@ -79,7 +81,7 @@ class ConnectionLimit:
             self.in_use -= 1
 
     async def wait_closing(self, within_s: float) -> bool:
-        """Wait until `close` is called, or until the time is over; return whether all streams must end."""
+        """Wait for up to `within_s` seconds until `close` is called; return True if it has been called."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(within_s):
                 await self._closing.wait()

@@ -1,4 +1,7 @@
-"""The JSON document of a what-if calculation: other targets for past arrivals. Pure; `scaling.planner.whatif` calculates."""
+"""JSON document of a what-if calculation, which applies other targets to past arrivals. Pure.
+
+Out of scope: the calculation itself (`scaling.planner.whatif`).
+"""
 
 from __future__ import annotations
 
@@ -12,14 +15,14 @@ from halcyon.dashboard.ports import Past
 from halcyon.scaling.planner.whatif import Known, WhatIfOutcome, outcome
 
 MAX_HOURS = 360
-"""Maximum number of hours: planners remember 15 days."""
+"""Maximum number of past hours; planners store 15 days of arrivals."""
 MAX_REPLICAS = 1000
 _HOUR_S = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
 class WhatIfQuery:
-    """Targets to try; None: the current value."""
+    """Targets for a calculation; None means the current value."""
 
     latency_s: float | None = None
     low: int | None = None
@@ -28,7 +31,9 @@ class WhatIfQuery:
 
     @classmethod
     def of(cls, query: Mapping[str, str]) -> WhatIfQuery:
-        """Return the query in a URL's parameters: latency=200ms, min, max, hours. An empty one keeps the current value.
+        """Parse the query parameters of a URL: latency (for example 200ms), min, max and hours.
+
+        A parameter that is missing or empty means the current value.
 
         Raises:
             InvalidQuery: a parameter is invalid.
@@ -47,10 +52,12 @@ class WhatIfQuery:
 
 
 def comparison(query: WhatIfQuery, known: Known | None, past: Past | None) -> dict[str, Any]:
-    """Return the replicas and the totals for the current and the other targets; only `why` if they can't be calculated.
+    """Return replicas over time and totals, for the current targets and for those of the query.
+
+    If they cannot be calculated, the document has only `why`, the reason.
 
     Raises:
-        InvalidQuery: the limits contradict each other.
+        InvalidQuery: the minimum is greater than the maximum.
     """
     if past is None:
         return {

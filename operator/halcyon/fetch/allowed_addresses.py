@@ -1,6 +1,6 @@
-"""Addresses that a download may connect to: never this machine, its links, or metadata services of a cloud or a node.
+"""Addresses to which a download may connect: never this machine, link-local addresses, or metadata services of a cloud or a node.
 
-Out of scope: the connections (`egress_proxy`), and which private networks the site allows (`sitePolicy.models`).
+Out of scope: the connections (`egress_proxy`), and the private networks that the site allows (`sitePolicy.models`).
 """
 
 from __future__ import annotations
@@ -13,11 +13,14 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 _METADATA = frozenset(map(ipaddress.ip_address, METADATA))
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
-"""RFC 6052: the last 32 bits are an IPv4 address."""
+"""NAT64 network, in which the last 32 bits of an address are an IPv4 address (RFC 6052)."""
 
 
 def is_open(address: Address, *, private: bool) -> bool:
-    """Return True if a download may connect there: never this machine, its links or cloud metadata; private networks if `private`."""
+    """Return True if a download may connect to the address.
+
+    This machine, link-local addresses and metadata services are never allowed, private networks only if `private` is true.
+    """
     address = _ipv4_of(address)
     if address.is_loopback or address.is_link_local or address.is_multicast or address.is_unspecified:
         return False
@@ -27,7 +30,7 @@ def is_open(address: Address, *, private: bool) -> bool:
 
 
 def _ipv4_of(address: Address) -> Address:
-    """Return the IPv4 address that an IPv6 address stands for, or the address itself."""
+    """Return the IPv4 address that is embedded in an IPv6 address; if there is none, the address itself."""
     if isinstance(address, ipaddress.IPv4Address):
         return address
     if address in _NAT64:

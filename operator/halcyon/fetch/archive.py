@@ -1,4 +1,7 @@
-"""Unpacking of a model's archive as it arrives: files and folders, nothing outside the target folder, and no more than the limit."""
+"""Extraction of a model's tar archive while it is downloaded.
+
+Only files and folders are extracted, only into the target folder, and only up to the size limit.
+"""
 
 from __future__ import annotations
 
@@ -15,15 +18,15 @@ from halcyon.fetch.errors import SourceError
 
 MAX_FILES = 100_000
 EXECUTABLE, PLAIN = 0o755, 0o644
-"""Modes of files. Only the execute bit of the source's mode is kept: no set-user-ID, and Triton can read everything."""
+"""Modes of extracted files. From the mode in the archive, only the execute bit is kept, so that Triton can read all files."""
 _COPY_BYTES = 1024 * 1024
 
 
 def unpack(stream: IO[bytes], folder: Path, *, limit_bytes: int) -> int:
-    """Extract a tar archive into `folder`; its compression is detected from its first bytes. Return the number of bytes written.
+    """Extract a tar archive into `folder`, and return the number of bytes written. The compression is detected.
 
     Raises:
-        SourceError: it is not an archive, contains a link or a device or a path outside the folder, or exceeds a limit.
+        SourceError: the stream is not a tar archive, contains a link, a device or a path outside the folder, or exceeds a limit.
     """
     written = 0
     try:
@@ -59,7 +62,7 @@ def unpack(stream: IO[bytes], folder: Path, *, limit_bytes: int) -> int:
 
 
 def _folder(folder: Path, name: str) -> None:
-    """Create a folder of the archive: an empty one may be a version folder, as for an ensemble."""
+    """Create a folder of the archive. Empty folders are created, too, because the version folder of an ensemble can be empty."""
     if name.strip("./"):
         with placement_errors(name):
             (folder / inside(name)).mkdir(parents=True, exist_ok=True)
@@ -67,10 +70,10 @@ def _folder(folder: Path, name: str) -> None:
 
 @contextlib.contextmanager
 def placement_errors(name: str) -> Iterator[None]:
-    """Convert the file system's error for a name into a SourceError that contains it.
+    """Return a context manager that converts file system errors for the entry `name` into a SourceError with this name.
 
     Raises:
-        SourceError: another entry is a file where this one needs a folder, or the reverse; or the name is too long.
+        SourceError: a file and a folder have the same name, or the name is too long.
     """
     try:
         yield
@@ -87,10 +90,10 @@ def placement_errors(name: str) -> Iterator[None]:
 
 
 def inside(name: str) -> Path:
-    """Return an external name as a path below a folder.
+    """Return a name from the source as a relative path.
 
     Raises:
-        SourceError: it would lead out of the folder.
+        SourceError: the path would be outside the model's folder.
     """
     parts = [part for part in name.split("/") if part not in {"", "."}]
     if name.startswith("/") or not parts or ".." in parts or "\0" in name:
@@ -101,7 +104,7 @@ def inside(name: str) -> Path:
 
 
 def check_size(size_bytes: int, limit_bytes: int) -> None:
-    """Raise a SourceError that names both sizes if the size is above the limit."""
+    """Raise a SourceError with both sizes if the size is above the limit."""
     if size_bytes > limit_bytes:
         raise SourceError(
             f"the model has {size_bytes / 2**30:.1f} GiB or more, and spec.model.source.sizeLimit is {limit_bytes / 2**30:.1f} GiB; "

@@ -1,8 +1,8 @@
-"""Detection of models that Triton can load without completing their configuration.
+"""Detection of Python models that Triton can load without completing their configuration.
 
-Triton first starts the process of every Python model only to call `auto_complete_config`, ends it, and starts it again to serve: all
-that model.py imports is imported twice (checked on 2.51). If the file is complete and the model doesn't have that function, the call
-can be skipped. All undecidable cases are left to Triton.
+Triton starts the process of a Python model first to call its function `auto_complete_config`, stops it, and starts it again to serve.
+All imports of model.py therefore run twice (checked on 2.51). If config.pbtxt is complete and the model does not have this function,
+the first start can be skipped. If this cannot be decided, it is not skipped.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from halcyon.fetch.mounted_source import ModelFolder
 
 _CLASS, _FUNCTION, _FILE = "TritonPythonModel", "auto_complete_config", "model.py"
 _MAX_BYTES = 256 * 1024
-"""Maximum size of a model.py that is read."""
+"""Maximum size of a model.py that is analysed; a larger one counts as undecidable."""
 
 
 def is_complete(content: bytes, folder: ModelFolder) -> bool:
-    """Return True if Triton would complete nothing in a Python model with this configuration."""
+    """Return True if the configuration of a Python model is complete, so that Triton would add nothing to it."""
     try:
         known = config_pbtxt.parse(content)
     except (ModelConfigError, UnknownFieldError):
@@ -31,7 +31,7 @@ def is_complete(content: bytes, folder: ModelFolder) -> bool:
 
 
 def _programs(folder: ModelFolder) -> Iterator[str]:
-    """Yield the model.py of each version; an empty text for one that can't be read."""
+    """Yield the text of each version's model.py; an empty text if it cannot be read."""
     for version in folder.versions:
         try:
             yield mounted_source.content(folder.path / str(version) / _FILE, _MAX_BYTES).decode()
@@ -40,7 +40,7 @@ def _programs(folder: ModelFolder) -> Iterator[str]:
 
 
 def _may_add(program: str) -> bool:
-    """Return True if the model's class may have the function: written there, inherited, or added by other code."""
+    """Return True if the model's class may have the function `auto_complete_config`: defined, inherited, or added by other code."""
     if _FUNCTION in program:
         return True
     try:
@@ -58,7 +58,7 @@ def _may_add(program: str) -> bool:
 
 
 def _binds(node: ast.stmt) -> bool:
-    """Return True if a statement beside the class, at any depth, may rebind its name, or change the class by its name."""
+    """Return True if a statement outside the class, at any depth, may rebind the name of the class or modify the class."""
     for part in ast.walk(node):
         if isinstance(part, ast.alias) and (part.asname or part.name) in {_CLASS, "*"}:
             return True

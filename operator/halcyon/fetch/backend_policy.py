@@ -1,8 +1,10 @@
-"""Enforcement of the site's list of backends in the pod, where the model's own configuration is known, before Triton reads it.
+"""Enforcement of the site's list of allowed backends in the pod, before Triton reads the model.
 
-A backend is determined by its name and by the library of that name, and Triton searches the model's folder for the library first.
-So a model may contain no such library, nor anything else by which its configuration loads code. It is no sandbox: a backend does with
-the model what it likes, and a volume that others can write to may change after the check.
+Only the pod knows the model's own config.pbtxt. Triton loads a backend from a library with the backend's name, and searches the model's
+folder first. Therefore a model must not contain a backend library, or settings that load other code.
+
+This is not a sandbox: an allowed backend can execute code from the model, and a volume to which others can write may change after the
+check.
 """
 
 from __future__ import annotations
@@ -17,10 +19,10 @@ from halcyon.fetch.mounted_source import ModelFolder
 
 
 def check(content: bytes, folder: ModelFolder, allowed: frozenset[str]) -> None:
-    """Check that the model with this configuration uses only listed backends.
+    """Check that the model uses only allowed backends.
 
     Raises:
-        BackendError: it doesn't, or that can't be determined.
+        BackendError: the model uses or contains another backend, or the backend cannot be determined.
     """
     listed = ", ".join(sorted(allowed)) or "none"
     try:
@@ -45,7 +47,7 @@ def check(content: bytes, folder: ModelFolder, allowed: frozenset[str]) -> None:
 
 
 def _libraries(folder: ModelFolder) -> Iterator[str]:
-    """Yield the libraries that Triton would prefer to its own backend: in the model's folder, and in each version's."""
+    """Yield the names of backend libraries in the model's folder and its version folders, which Triton would prefer to its own."""
     places = [(folder.path, "")] + [(folder.path / str(version), f"{version}/") for version in folder.versions]
     for path, prefix in places:
         with os.scandir(path) as entries:

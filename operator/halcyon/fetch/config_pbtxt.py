@@ -1,6 +1,6 @@
-"""Parsing and rendering of a config.pbtxt; errors quote the line.
+"""Parsing and rendering of config.pbtxt, with errors that quote the invalid line.
 
-Out of scope: the overlay's changes (`merge`).
+Out of scope: merging of the overlay (`merge`).
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from halcyon.fetch.model_config_proto import ModelConfig
 
 FILE = "config.pbtxt"
 MAX_BYTES = 1024 * 1024
-"""Real files have a few KiB; a larger one would need more memory to parse than the container has."""
+"""Maximum size of a config.pbtxt. Normal files have a few KiB; parsing a larger one could exceed the container's memory limit."""
 
 _MAX_QUOTED = 160
-"""Maximum length of the part of a line that an error quotes, in characters."""
+"""Maximum number of characters of a line that an error quotes."""
 
 
 def parse(content: bytes) -> ModelConfig:
-    """Parse a configuration.
+    """Parse the content of a config.pbtxt.
 
     Raises:
-        UnknownFieldError: this version doesn't know a field or an enum's value.
-        ModelConfigError: it is not a ModelConfig in protobuf's text format; the message has line, column and text.
+        UnknownFieldError: a field or an enum value is not known to this version.
+        ModelConfigError: the content is not a ModelConfig in protobuf's text format; the message has line, column and text.
     """
     text = _decode(content)
     try:
@@ -36,15 +36,15 @@ def parse(content: bytes) -> ModelConfig:
 
 
 def render(config: ModelConfig) -> bytes:
-    """Return the configuration as Triton reads it: equal messages give equal text."""
+    """Return the configuration in protobuf's text format. Equal messages result in equal text."""
     return text_format.MessageToString(config).encode()
 
 
 def declared_name(content: bytes) -> str:
-    """Return the top-level `name` of a file whose other fields may be unknown; empty if there is none.
+    """Return the value of the top-level field `name`, even if other fields are unknown; empty if there is none.
 
     Raises:
-        ModelConfigError: the text can't even be split into tokens.
+        ModelConfigError: the content cannot be split into tokens.
     """
     text = _decode(content)
     depth, name = 0, ""
@@ -86,7 +86,7 @@ def _explain(text: str, error: text_format.ParseError) -> ModelConfigError:
     lines = text.split("\n")
     number, column = error.GetLine() or 1, error.GetColumn() or 1
     if number > len(lines) or not lines[number - 1].strip():
-        # An error at the end of the file belongs to the last line that has text.
+        # Report an error at the end of the file at the last line with text.
         number = max((at for at, line in enumerate(lines[:number], 1) if line.strip()), default=1)
         column = len(lines[number - 1].rstrip()) + 1
     problem = _problem(error)
@@ -98,7 +98,7 @@ def _explain(text: str, error: text_format.ParseError) -> ModelConfigError:
 
 
 def _problem(error: text_format.ParseError) -> str:
-    """Return protobuf's own message, without the position and the line that some begin with."""
+    """Return protobuf's error message without the position and the quoted line, with which some messages begin."""
     words = re.sub(r"^\d+(:\d+)? : ", "", str(error))
     return re.sub(r"^'.*': (?=[A-Z])", "", words, flags=re.DOTALL).rstrip(".")
 

@@ -1,8 +1,8 @@
 """Download of a model from an object store or a web server into an empty folder.
 
-obstore (Python bindings of the Rust crate object_store) implements the protocols; every connection goes through `egress_proxy`. A
-bucket's folder is read in parts, several at a time, each with the ETag from the listing, so that no file is mixed from two versions.
-An archive is unpacked as it arrives.
+obstore (Python bindings of the Rust crate object_store) implements the protocols, and all connections go through `egress_proxy`. The
+files in a bucket are read in parts, several at a time. Each part is requested with the ETag from the listing, so that a file never
+consists of two versions. An archive is extracted while it is downloaded.
 """
 
 from __future__ import annotations
@@ -33,47 +33,47 @@ from halcyon.fetch.errors import SourceError, StoreError
 from halcyon.fetch.folder_markers import ListedObject, above, contents
 
 _MAX_CONCURRENT_PARTS = 8
-"""Concurrent parts. Together with their size this limits the memory: the container has 256 MiB."""
+"""Maximum number of parts that are read concurrently. Together with their size it limits the memory; the container has 256 MiB."""
 _PART_BYTES = 8 * 1024 * 1024
 _PROGRESS_INTERVAL_S = 10.0
 _CREDENTIALS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "authorization", "ca.crt")
 _FORBIDDEN = "403 Forbidden"
 _PROGRAMS = (b"\x7fELF", b"#!")
-"""First bytes of files that the kernel can run. A bucket stores no modes, so these files get the execute bit."""
+"""First bytes of executable files. Buckets store no file modes, so files that begin with these bytes get the execute bit."""
 _MAX_SHOWN = 400
-"""Maximum characters of a library's message that an error quotes."""
+"""Maximum number of characters of the library's message that an error quotes."""
 _MIN_SECRET_CHARS = 4
-"""Minimum characters: an empty value, or a placeholder such as `-`, is in every sentence, and masking it hides nothing."""
+"""Minimum length of a value that is masked. Shorter ones are empty or placeholders such as `-`, which occur in any text."""
 _MIN_LONG_SECRET_CHARS = 8
-"""Characters: a shorter value may be part of ordinary words."""
+"""Minimum length of a value that is masked even inside a word. A shorter value may be part of ordinary words."""
 
 
 @dataclass(frozen=True)
 class Remote:
-    """The model to download, as in `spec.model.source.uri`."""
+    """Model to download, as in `spec.model.source.uri`."""
 
     url: str
     endpoint: str | None = None
     region: str | None = None
     sha256: str | None = None
-    """Digest of an archive."""
+    """Expected SHA-256 of an archive; None if it is not checked."""
     limit_bytes: int = 20 * 2**30
-    """Maximum bytes that may be written."""
+    """Maximum number of bytes to write."""
     credentials: Path | None = None
-    """Folder with a file for each key of the Secret."""
+    """Folder with a file for each key of the credentials Secret; None if there is no Secret."""
     private: bool = False
-    """Whether the site policy names this server, so that it may be in a private network."""
+    """Whether the server may be in a private network, because the site policy lists it."""
 
     @property
     def server(self) -> str:
-        """Address of the server that is contacted."""
+        """URL of the server to which the download connects."""
         if not self.url.startswith("s3://"):
             return self.url
         return self.endpoint or f"https://s3.{self.bucket_region}.amazonaws.com"
 
     @property
     def bucket_region(self) -> str:
-        """The region, or the default for buckets that name none."""
+        """Region of the bucket, or the default region if none is set."""
         return self.region or "us-east-1"
 
 
@@ -83,17 +83,17 @@ def download(
     report_progress: Callable[[str], None],
     allows: Callable[[Address], bool] | None = None,
 ) -> int:
-    """Fill the folder, whatever an earlier attempt left there; return the bytes written.
+    """Download the model into the folder, after deleting the results of an earlier attempt; return the number of bytes written.
 
     Args:
-        remote: the model.
-        folder: an existing, writable folder.
-        report_progress: called with a line about the progress, now and then.
-        allows: whether an address may be connected to. Default: `is_open`.
+        remote: model to download.
+        folder: existing, writable folder.
+        report_progress: called repeatedly with a line about the progress.
+        allows: returns True if the download may connect to an address. Default: `is_open`.
 
     Raises:
-        SourceError: there is no such model, it is too large, or its digest isn't `sha256`.
-        StoreError: the store can't be reached, or denies access.
+        SourceError: the model does not exist, is too large, or does not have the expected digest.
+        StoreError: the store cannot be reached, or denies access.
     """
     _empty(folder)
     secrets = _read(remote.credentials)
@@ -103,7 +103,7 @@ def download(
             if remote.url.startswith("s3://"):
                 return _bucket(_s3(remote, secrets, proxy), remote, folder, report_progress)
             return _archive(remote, secrets, proxy, folder)
-        # FileNotFoundError stands for the library's own NotFoundError.
+        # The library raises FileNotFoundError for a missing object.
         except (exceptions.BaseError, FileNotFoundError) as error:
             raise _store_error(error, remote, secrets, egress_proxy.denied_reason) from error
 
@@ -127,7 +127,7 @@ def _options(remote: Remote, secrets: Mapping[str, str], proxy: str) -> dict[str
         "proxy_url": proxy,
         "allow_http": remote.server.startswith("http://"),
         "connect_timeout": "10s",
-        # Between bytes: the total depends on the model's size, and is limited by the pod's start.
+        # Limits only the time between two reads. The total time depends on the model's size, and is limited by the pod's start.
         "read_timeout": "30s",
         "timeout": "1d",
     }
@@ -149,7 +149,7 @@ def _s3(remote: Remote, secrets: Mapping[str, str], proxy: str) -> S3Store:
         }
         config |= {name: secrets[key] for name, key in names.items() if key in secrets}
     else:
-        # Explicit: else the library would ask the cloud's metadata service for the node's credentials.
+        # Without this, the library would request the node's credentials from the cloud's metadata service.
         config["skip_signature"] = True
     bucket = urlsplit(remote.url).netloc
     return S3Store(
@@ -163,7 +163,7 @@ def _s3(remote: Remote, secrets: Mapping[str, str], proxy: str) -> S3Store:
 @dataclass(frozen=True)
 class _Part:
     path: str
-    """Path of the object."""
+    """Path of the object in the bucket."""
     file: Path
     begin: int
     end: int
@@ -190,7 +190,7 @@ def _bucket(store: S3Store, remote: Remote, folder: Path, report_progress: Calla
 
 
 def _create_files(store: S3Store, prefix: str, remote: Remote, folder: Path) -> tuple[list[_Part], int]:
-    """Create the files, empty but at full size; return the parts that go into them, and their total size."""
+    """Create the files with their full size but without content; return the parts to download, and the total size."""
     listing = contents(_list_objects(store, prefix, remote), remote.url.rstrip("/"))
     marked = _find_folders(store, prefix, listing.unclear)
     files = [*listing.files, *(one for one in listing.unclear if one.path not in marked)]
@@ -214,7 +214,7 @@ def _create_files(store: S3Store, prefix: str, remote: Remote, folder: Path) -> 
 
 
 def _list_objects(store: S3Store, prefix: str, remote: Remote) -> Iterator[ListedObject]:
-    """Yield the objects in the model's folder, except an object with the folder's own name, which some tools create."""
+    """Yield the objects in the model's folder, except an object that has the name of the folder itself, which some tools create."""
     total = count = 0
     for entry in (meta for chunk in obstore.list(store, prefix=prefix or None) for meta in chunk):
         path, size = entry["path"], entry["size"]
@@ -229,9 +229,9 @@ def _list_objects(store: S3Store, prefix: str, remote: Remote) -> Iterator[Liste
 
 
 def _find_folders(store: S3Store, prefix: str, unclear: Collection[ListedObject]) -> set[str]:
-    """Return the paths that are folders: in a listing of one level, the store lists a key that ends in a slash as a folder.
+    """Return the paths of the objects in `unclear` that are folders.
 
-    That takes one request per folder with such an object, at most as many as if each object had a byte.
+    In a listing of a single level, the store returns keys that end in a slash as folders. This takes one request per parent folder.
     """
 
     def folders(path: str) -> list[str]:
@@ -245,7 +245,7 @@ def _find_folders(store: S3Store, prefix: str, unclear: Collection[ListedObject]
 
 
 def _key(prefix: str, path: str) -> str:
-    """Return an object's key from its path below the model's folder."""
+    """Return the key of an object in the bucket from its path below the model's folder."""
     return f"{prefix}/{path}".strip("/")
 
 
@@ -285,7 +285,7 @@ def _archive(remote: Remote, secrets: Mapping[str, str], proxy: str, folder: Pat
 
 
 class _Stream(io.RawIOBase):
-    """The download as a file that is read once, with its digest."""
+    """Downloaded archive as a file object, which computes the digest while it is read."""
 
     def __init__(self, chunks: Any) -> None:
         self._chunks: Iterator[Any] = iter(chunks)
@@ -296,7 +296,7 @@ class _Stream(io.RawIOBase):
         return True
 
     def read(self, size: int = -1) -> bytes:
-        """Return `size` bytes, or fewer at the end, like a file."""
+        """Return `size` bytes, or fewer at the end of the archive."""
         pieces: list[memoryview] = []
         while size != 0:
             if not self._buffer:
@@ -315,20 +315,20 @@ class _Stream(io.RawIOBase):
         return chunk
 
     def digest(self) -> str:
-        """Return the SHA-256 of everything, in hexadecimal, including what the reader didn't use."""
+        """Return the SHA-256 of the whole archive in hexadecimal; this first reads the remaining bytes."""
         while self._next():
             pass
         return self._hash.hexdigest()
 
 
 def _store_error(error: Exception, remote: Remote, secrets: Mapping[str, str], denied_reason: str) -> Exception:
-    """Return the error for the model's owner, without anything from the Secret."""
+    """Return the error to report to the model's owner; its message contains no values from the Secret."""
     if denied_reason:
         return StoreError(f"{remote.url}: {denied_reason}")
     if isinstance(error, exceptions.NotFoundError | FileNotFoundError):
         return SourceError(f"{remote.url} does not exist")
     message = _masked(" ".join(str(error).partition("Debug source:")[0].split()), secrets.values())
-    # For a listing, the library has no error class, only the server's response.
+    # If a listing is denied, the library raises no specific exception; only the server's response shows it.
     denied = isinstance(error, exceptions.PermissionDeniedError | exceptions.UnauthenticatedError)
     if match := re.search(r"<Message>(.*?)</Message>", message):
         denied, message = denied or _FORBIDDEN in message, match[1]
@@ -348,7 +348,7 @@ def _store_error(error: Exception, remote: Remote, secrets: Mapping[str, str], d
 
 
 def _masked(text: str, secrets: Iterable[str]) -> str:
-    """Return the text without these values; a long value is masked before one that is part of it."""
+    """Return the text with the secret values masked. Longer values are masked first, because a shorter one may be part of them."""
     values = sorted({value for value in secrets if len(value) >= _MIN_SECRET_CHARS}, key=len, reverse=True)
     if not values:
         return text

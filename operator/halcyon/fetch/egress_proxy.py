@@ -1,10 +1,11 @@
-"""The only way out of a download: a proxy on the loopback interface that connects only to the source's own host.
+"""Proxy on the loopback interface through which a download connects, and which connects only to the host of the model's source.
 
 It never connects to metadata services of a cloud or a node (`allowed_addresses`).
 
-The author of a ModelDeployment chooses the address that a pod connects to. A name can resolve to any address, and to another one a
-moment later, and a server can redirect. So checking the name or its address beforehand is not enough: the proxy connects to the very
-address that it has checked. With TLS it passes bytes on (CONNECT, RFC 9110 section 9.3.6) and the client checks the certificate.
+The author of a ModelDeployment chooses the server to which a pod connects. Its name can resolve to any address, the address can change
+at any time, and the server can redirect. Checking the name or its address before the download is therefore not enough. The proxy
+connects to exactly the address that it has checked. For TLS it tunnels the bytes (CONNECT, RFC 9110 section 9.3.6), and the client
+verifies the certificate.
 """
 
 from __future__ import annotations
@@ -24,24 +25,24 @@ _CHUNK_BYTES = 256 * 1024
 
 
 class EgressProxy:
-    """The proxy; while open, it runs in a thread of its own."""
+    """Proxy for one download, which runs in a separate thread."""
 
     def __init__(self, url: str, allows: Callable[[Address], bool]) -> None:
-        """Create a proxy that connects only to the host and port of `url`."""
+        """Create a proxy that connects only to the host and port in `url`, at addresses for which `allows` returns True."""
         parts = urlsplit(url)
         self._host = parts.hostname or ""
         self._port = parts.port or (443 if parts.scheme == "https" else 80)
         self._allows = allows
         self.denied_reason = ""
-        """Why a connection was refused; empty if none was."""
+        """Reason why the proxy rejected a connection; empty if it rejected none."""
 
     @contextlib.contextmanager
     def opened(self) -> Iterator[str]:
-        """Run the proxy; yield its address as a URL."""
+        """Return a context manager that runs the proxy and yields its URL."""
         ready: threading.Event = threading.Event()
         loop = asyncio.new_event_loop()
         listener = socket.create_server(("127.0.0.1", 0))
-        thread = threading.Thread(target=self._run, args=(loop, listener, ready), name="door", daemon=True)
+        thread = threading.Thread(target=self._run, args=(loop, listener, ready), name="egress-proxy", daemon=True)
         thread.start()
         ready.wait()
         try:
@@ -77,11 +78,11 @@ class EgressProxy:
                 await writer.drain()
                 return
             open_.append(server_writer)
-            # Servers accept the absolute form of a request target, too (RFC 9112, section 3.2.2).
+            # Pass the head on unchanged: servers also accept the absolute form of a request target (RFC 9112, section 3.2.2).
             (writer if tunnel else server_writer).write(b"HTTP/1.1 200 OK\r\n\r\n" if tunnel else head)
             await asyncio.gather(_copy(reader, server_writer), _copy(server_reader, writer))
         except (OSError, ValueError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            pass  # the client detects the closed connection, and reports it
+            pass  # the client detects the closed connection and reports the error
         finally:
             for one in open_:
                 one.close()

@@ -1,15 +1,15 @@
-"""Errors with a model, worded for its owner.
+"""Exceptions of the fetcher, with messages for the owner of the model.
 
-    FetchError            FetchFailed          the machine: a full disk, a missing mount
-    ├── SourceError       ModelSourceNotFound  the source has no such folder, no version folder, or a link with no target
-    ├── StoreError        ModelDownloadFailed  the object store or web server can't be reached, or denies access
-    ├── ModelConfigError  ModelConfigInvalid   config.pbtxt can't be read as a model configuration
-    │   ├── UnknownFieldError                  it has a field or value that this version doesn't know
-    │   └── BackendError                       the model uses or contains a backend that the site doesn't allow
-    ├── ConflictError     ModelConfigConflict  config.pbtxt and the ModelDeployment exclude each other
-    └── DocumentError     OverlayInvalid       this version can't read the overlay
+    FetchError            FetchFailed          a problem in the pod, for example a full disk or a missing mount
+    ├── SourceError       ModelSourceNotFound  the source has no such folder, no version folder, or a link without a target
+    ├── StoreError        ModelDownloadFailed  the object store or web server cannot be reached, or denies access
+    ├── ModelConfigError  ModelConfigInvalid   config.pbtxt is not a valid model configuration
+    │   ├── UnknownFieldError                  config.pbtxt has a field or value that this version does not know
+    │   └── BackendError                       the model uses or contains a backend that the site does not allow
+    ├── ConflictError     ModelConfigConflict  config.pbtxt and the ModelDeployment contradict each other
+    └── DocumentError     OverlayInvalid       this version cannot parse the overlay
 
-The second column is the reason in the termination message, and so in the condition.
+The second column is the reason in the termination message, from which the operator copies it to the condition.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ import json
 from typing import ClassVar
 
 MAX_BYTES = 4096
-"""The kubelet truncates a longer termination message, which would leave broken JSON."""
+"""Maximum size of a termination message. The kubelet truncates longer ones, which would leave invalid JSON."""
 
 
 class FetchError(Exception):
-    """The model can't be brought into the pod."""
+    """The model cannot be made available in the pod."""
 
     reason: ClassVar[str] = "FetchFailed"
 
     def report(self) -> str:
-        """Return the termination message: one line of JSON, `reason` and `message`, at most LIMIT_BYTES."""
+        """Return the termination message: a line of JSON with `reason` and `message`, at most `MAX_BYTES` long."""
         message = str(self)
         text = self._json(message)
         while len(text) > MAX_BYTES:
-            # A character takes up to 12 bytes (an escaped surrogate pair), so the result is below the limit, but not by much.
+            # Remove one character per 12 excess bytes, the size of an escaped surrogate pair, so that not much more than necessary is lost.
             message = message[: len(message) - max(1, (len(text) - MAX_BYTES) // 12)]
             text = self._json(message + " ...")
         return text
@@ -41,29 +41,29 @@ class FetchError(Exception):
 
 
 class SourceError(FetchError):
-    """The model isn't in the source."""
+    """The model does not exist in the source, or has an invalid layout."""
 
     reason = "ModelSourceNotFound"
 
 
 class StoreError(FetchError):
-    """The model can't be downloaded."""
+    """The model cannot be downloaded."""
 
     reason = "ModelDownloadFailed"
 
 
 class ModelConfigError(FetchError):
-    """config.pbtxt can't be read."""
+    """config.pbtxt is invalid."""
 
     reason = "ModelConfigInvalid"
 
 
 class UnknownFieldError(ModelConfigError):
-    """config.pbtxt may be valid, but for a newer Triton than this version knows."""
+    """config.pbtxt has a field or value that is unknown to this version, but may be valid for a newer Triton."""
 
 
 class BackendError(ModelConfigError):
-    """The site has a list of backends, and the model doesn't keep to it."""
+    """The model uses or contains a backend that is not in the site's list of allowed backends."""
 
 
 class ConflictError(FetchError):
@@ -73,6 +73,6 @@ class ConflictError(FetchError):
 
 
 class DocumentError(FetchError):
-    """The overlay can't be read: the operator and the fetcher are of different versions."""
+    """The overlay cannot be parsed, because the operator and the fetcher have different versions."""
 
     reason = "OverlayInvalid"

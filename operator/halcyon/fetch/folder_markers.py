@@ -1,8 +1,8 @@
-"""Files and folder markers in a bucket. Pure.
+"""Distinction of files and folder markers in the listing of a bucket. Pure.
 
-A bucket has no folders. Consoles and file managers create an empty object for one: its key ends in `/` (AWS, MinIO, Cyberduck, s3fs,
-rclone) or in `_$folder$` (Hadoop). The library lists `m/1/` as `m/1`, so an empty object is a marker if others are below it,
-and unclear otherwise.
+Buckets have no folders. Consoles and file managers create an empty object as a marker of a folder, with a key that ends in `/` (AWS,
+MinIO, Cyberduck, s3fs, rclone) or in `_$folder$` (Hadoop). obstore removes the slash, so that `m/1/` appears as `m/1`. An empty object
+is therefore a marker if other objects are below it. Otherwise it is unclear whether it is a marker or an empty file.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ _HADOOP = "_$folder$"
 
 @dataclass(frozen=True, slots=True)
 class ListedObject:
-    """An object of a listing."""
+    """Object in the listing of a bucket."""
 
     path: str
-    """Path below the model's folder, without a slash at its end."""
+    """Path below the model's folder, without a trailing slash."""
     size: int
     etag: str | None
 
 
 @dataclass(frozen=True)
 class Contents:
-    """Contents of a model's folder in a bucket."""
+    """Files and folders in a model's folder in a bucket."""
 
     files: tuple[ListedObject, ...]
     folders: frozenset[str]
-    """Marked folders. Most have contents; for some models (an ensemble) an empty version folder is right."""
+    """Paths of folders that have a marker. They can be empty, for example the version folder of an ensemble."""
     unclear: tuple[ListedObject, ...]
-    """Empty objects with nothing below them: each is an empty file or an empty folder."""
+    """Empty objects without objects below them, each of which is an empty file or a marker of an empty folder."""
 
 
 def contents(listed: Iterable[ListedObject], url: str) -> Contents:
@@ -54,7 +54,7 @@ def contents(listed: Iterable[ListedObject], url: str) -> Contents:
         other = objects.get(one.path)
         if other and other.size and one.size:
             raise _conflict(url, one.path, f"{one.path}/")
-        # A marker has nothing to lose: of two with the same listed path, the one with bytes is a file.
+        # If two objects have the same listed path, the one with content is the file, and the empty one is ignored.
         if other is None or one.size:
             objects[one.path] = one
     for path in objects.keys() & below.keys():
@@ -67,12 +67,12 @@ def contents(listed: Iterable[ListedObject], url: str) -> Contents:
 
 
 def above(path: str) -> str:
-    """Return the parent folder of a path; empty for the model's own."""
+    """Return the parent folder of a path; empty if the parent is the model's folder."""
     return path.rpartition("/")[0]
 
 
 def _above(path: str) -> Iterator[str]:
-    """Yield all parent folders of a path, except the model's own."""
+    """Yield all parent folders of a path below the model's folder."""
     while path := above(path):
         yield path
 

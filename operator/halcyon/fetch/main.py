@@ -1,8 +1,8 @@
-"""The process of the init container `halcyon fetch`.
+"""Entry point of `halcyon fetch`, the process in the init container.
 
-Success: exit code 0 and one line on stdout; for a stateful model also `sequence_batching.REPORT` in the termination log.
-Failure: exit code 1 and one line of JSON, `{"reason": ..., "message": ...}`, on stderr and in the termination log, where the
-operator reads it.
+Success: exit code 0 and a summary line on stdout. For a stateful model, also `sequence_batching.REPORT` in the termination log.
+Failure: exit code 1 and a line of JSON, `{"reason": ..., "message": ...}`, on stderr and in the termination log, from which the operator
+reads it.
 """
 
 from __future__ import annotations
@@ -35,29 +35,29 @@ if TYPE_CHECKING:
 
 _MAX_OVERLAY_BYTES = 1024 * 1024
 _TERMINATION_LOG = Path("/dev/termination-log")
-"""The kubelet's default path."""
+"""Kubernetes' default path of the termination log."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """Input of one run."""
+    """Input of a run, from the command line."""
 
     source: Path
-    """Mount path of the source, or target of the download."""
+    """Folder at which the source is mounted, or into which the model is downloaded."""
     path: str | None
-    """Folder of the model inside the source."""
+    """Folder of the model inside the source; None for the source's top folder."""
     overlay: Path
-    """File with the overlay."""
+    """Path of the file with the overlay."""
     repository: Path
-    """Triton's model repository."""
+    """Path of Triton's model repository."""
     backends: frozenset[str] | None = None
-    """Backends that the site allows; None for all."""
+    """Backends that the site allows; None if it allows all."""
     remote: Remote | None = None
     """Model to download first; None if the source is mounted."""
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run with the arguments after `fetch`; return the exit code."""
+    """Run `halcyon fetch` with these arguments; return the exit code."""
     log: Path | None = None
     try:
         request, log = _arguments(argv)
@@ -67,7 +67,7 @@ def main(argv: Sequence[str]) -> int:
             _write_report(REPORT, log)
     except FetchError as error:
         return _fail(error, log)
-    except Exception as error:  # noqa: BLE001  # whatever it is, it must reach the owner in a condition
+    except Exception as error:  # noqa: BLE001  # any error must be reported to the model's owner in a condition
         traceback.print_exc()
         return _fail(FetchError(f"{type(error).__name__}: {error}"), log)
     return 0
@@ -75,19 +75,19 @@ def main(argv: Sequence[str]) -> int:
 
 @dataclass(frozen=True)
 class FetchResult:
-    """Result of one run."""
+    """Result of a successful run."""
 
     summary: str
-    """One line that summarizes it."""
+    """Summary of the run, in one line."""
     is_stateful: bool
     """Whether the model keeps state between requests."""
 
 
 def fetch(request: Request) -> FetchResult:
-    """Bring the model into the repository.
+    """Create the model in the repository, and return a summary.
 
     Raises:
-        FetchError: that failed, and the repository has no new model.
+        FetchError: this failed; the repository does not contain the model then.
     """
     overlay = _overlay(request.overlay)
     if request.remote is not None:
@@ -111,7 +111,7 @@ def fetch(request: Request) -> FetchResult:
 
 
 def _download(remote: Remote, folder: Path) -> None:
-    from halcyon.fetch.download import download  # noqa: PLC0415  # 16 MB that a mounted model doesn't need
+    from halcyon.fetch.download import download  # noqa: PLC0415  # takes 16 MB, and is not needed for a mounted model
 
     begun = time.monotonic()
     size = download(remote, folder, lambda line: print(f"{remote.url}: {line}", flush=True)) / 2**20  # noqa: T201
@@ -150,7 +150,7 @@ def _versions_exist(folder: mounted_source.ModelFolder, overlay: Overlay) -> Non
 
 
 def _configuration(folder: mounted_source.ModelFolder, overlay: Overlay) -> tuple[bytes, str]:
-    """Return the content of config.pbtxt for Triton, and a note of the changes."""
+    """Return the content of config.pbtxt for Triton, and a note about the changes to the model's own file."""
     own = model_config_proto.empty()
     if folder.config is not None:
         try:
@@ -208,11 +208,11 @@ def _fail(error: FetchError, log: Path | None) -> int:
 
 
 def _write_report(report: str, log: Path | None) -> None:
-    """Write the report for the operator."""
+    """Write the report to the termination log, from which the operator reads it."""
     try:
         if log is not None:
             log.write_text(report)
-        elif _TERMINATION_LOG.exists():  # it is not created: outside a container, /dev is no place for files
+        elif _TERMINATION_LOG.exists():  # do not create it: outside a container, /dev must not get files
             _TERMINATION_LOG.write_text(report)
     except OSError as failure:
         print(f"fetch: termination log: {failure}", file=sys.stderr)  # noqa: T201

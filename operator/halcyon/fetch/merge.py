@@ -1,8 +1,8 @@
-"""The merge of the overlay into the model's own configuration. Pure.
+"""Merging of the overlay into the model's own configuration. Pure.
 
-Fields that the overlay doesn't set stay as they are. Those that it sets win, except for what would turn the model into another one
-(backend, scheduler): that is refused. Checks are made here if Triton would not report the reason: a configuration that Triton
-refuses while it scans the repository shows up only in its log.
+A field that the overlay sets replaces the model's value; all other fields stay unchanged. An overlay that would change the nature of the
+model (its backend or its scheduler) is rejected. Errors for which Triton would report no reason are also detected here: if Triton
+rejects a configuration while it scans the repository, only its log shows why.
 """
 
 from __future__ import annotations
@@ -19,14 +19,16 @@ _PLATFORMS = {
     "tensorflow_savedmodel": "tensorflow",
     "tensorrt_plan": "tensorrt",
 }
-"""Backends by their older name (Triton's `platform`)."""
+"""Backend for each value of the older field `platform`."""
 
 
 def merge(own: ModelConfig, overlay: Overlay) -> ModelConfig:
-    """Return a new configuration: `own` (empty if the model has none) with `overlay` applied. Merging again changes nothing.
+    """Return a new configuration: `own` with the overlay applied. `own` is empty if the model has no config.pbtxt.
+
+    Merging the same overlay again changes nothing.
 
     Raises:
-        ConflictError: the two exclude each other, or the result could not work; nothing is merged then.
+        ConflictError: configuration and overlay contradict each other, or the result would not work.
     """
     config = model_config_proto.empty()
     config.CopyFrom(own)
@@ -47,12 +49,12 @@ def merge(own: ModelConfig, overlay: Overlay) -> ModelConfig:
 
 
 def backend_of(config: ModelConfig) -> str:
-    """Return the backend that a configuration names, in either of the two fields; empty if it names none."""
+    """Return the backend in a configuration's field `backend` or `platform`; empty if neither is set."""
     return str(config.backend or _PLATFORMS.get(config.platform, config.platform))
 
 
 def changes(before: ModelConfig, after: ModelConfig) -> list[str]:
-    """Return the names of the top-level fields that differ, in the order of the message."""
+    """Return the names of the top-level fields that differ, in the order of the protobuf message."""
     old, new = ({field.name: value for field, value in config.ListFields()} for config in (before, after))
     return [field.name for field in before.DESCRIPTOR.fields if old.get(field.name) != new.get(field.name)]
 
@@ -90,7 +92,7 @@ def _dynamic_batching(config: ModelConfig, batching: DynamicBatching | None) -> 
             "spec.batching out, or remove sequence_batching from config.pbtxt"
         )
     if config.max_batch_size < 1:
-        # Triton would accept it and never form a batch.
+        # Triton would accept this configuration, but never form a batch.
         raise ConflictError(
             f"spec.batching needs a maximum batch size: max_batch_size is {config.max_batch_size} in config.pbtxt (or "
             "absent), so the model takes one request at a time. Set spec.batching.maxBatchSize, for example 16, if the "
@@ -139,7 +141,7 @@ def _version_policy(config: ModelConfig, policy: VersionPolicy | None) -> None:
 
 
 def _sizes_fit(config: ModelConfig) -> None:
-    """Refuse batch sizes above the maximum, whichever side set them."""
+    """Raise an error if a preferred batch size is above the maximum, whether the overlay or config.pbtxt sets it."""
     limit = config.max_batch_size
     preferred = [size for size in config.dynamic_batching.preferred_batch_size if size > limit]
     if preferred:

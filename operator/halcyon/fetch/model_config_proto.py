@@ -1,7 +1,7 @@
-"""Triton's ModelConfig message, from the tritonclient package.
+"""Protobuf message ModelConfig of Triton, from the tritonclient package.
 
-The generated module is loaded from its file: importing `tritonclient.grpc` would load grpc and numpy, which takes seconds
-and more memory than the whole fetcher.
+The generated module is loaded directly from its file. Importing `tritonclient.grpc` would import grpc and numpy, which takes seconds and
+more memory than the whole fetcher.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import Any, TypeAlias
 from halcyon.fetch.errors import FetchError
 
 ModelConfig: TypeAlias = Any
-"""An `inference.ModelConfig` message; generated code without types."""
+"""Protobuf message `inference.ModelConfig`; the generated code has no type annotations."""
 Warmups: TypeAlias = Any
-"""The repeated field `model_warmup` of a ModelConfig."""
+"""Repeated field `model_warmup` of a ModelConfig."""
 
 
 @cache
@@ -44,12 +44,12 @@ def empty() -> ModelConfig:
 
 
 def data_type(name: str) -> int:
-    """Return the number of a data type, for example of `FP32`."""
+    """Return the enum number of a data type, given its name without `TYPE_`, for example `FP32`."""
     number: int = module().DataType.Value(f"TYPE_{name}")
     return number
 
 
 def data_type_name(number: int) -> str:
-    """Return the name of a data type as in a spec, for example `FP32`."""
+    """Return the name of a data type without `TYPE_`, as in a spec, for example `FP32`."""
     name: str = module().DataType.Name(number)
     return name.removeprefix("TYPE_")

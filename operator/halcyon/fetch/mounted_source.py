@@ -1,7 +1,7 @@
-"""The mounted source of a model: its version folders, its other files, its configuration.
+"""Mounted source of a model: its version folders, other files, and configuration.
 
-A ConfigMap arrives as a projected volume: visible names are links through the hidden `..data`. A claim may contain anything,
-so no link out of the volume is followed, and nothing below the top level is scanned (models are large).
+In a mounted ConfigMap, the visible names are links through the hidden folder `..data`. A PersistentVolumeClaim may contain anything, so
+links that lead out of the volume are rejected. Only the top level is scanned, because models can be large.
 """
 
 from __future__ import annotations
@@ -16,32 +16,32 @@ from halcyon.fetch.config_pbtxt import FILE, MAX_BYTES
 from halcyon.fetch.errors import ModelConfigError, SourceError
 
 _VERSION = re.compile(r"0|[1-9][0-9]{0,17}")
-"""Names that Triton accepts as versions; it ignores those with a leading zero."""
+"""Names of version folders that Triton accepts. It ignores names with a leading zero."""
 _IGNORED = frozenset({"lost+found"})
-"""Names that file systems create in a volume's root."""
+"""Names that file systems create in the root of a volume."""
 _MAX_SHOWN = 8
 
 
 @dataclass(frozen=True)
 class ModelFolder:
-    """A model in its source."""
+    """Model's folder in its source."""
 
     path: Path
-    """Absolute path of the folder under the mount. Its links are not resolved, so it is the same in every container."""
+    """Absolute path of the folder below the mount. Links in it are not resolved, so it is valid in every container of the pod."""
     names: tuple[str, ...]
-    """Top-level names of the model, without config.pbtxt; sorted."""
+    """Names of the files and folders at the top level, without config.pbtxt, sorted."""
     versions: tuple[int, ...]
-    """Version folders, ascending."""
+    """Numbers of the version folders, in ascending order."""
     config: bytes | None
     """Content of config.pbtxt; None if there is none."""
 
 
 def read(mount: Path, inside: str | None = None) -> ModelFolder:
-    """Read the model in folder `inside` of the source mounted at `mount`.
+    """Read the model in the folder `inside` of the source that is mounted at `mount`.
 
     Raises:
-        SourceError: there is no such folder, no version folder in it, or a link in it has no target or leads out.
-        ModelConfigError: config.pbtxt is no file of acceptable size.
+        SourceError: the folder does not exist, has no version folder, or contains a link without a target or out of the source.
+        ModelConfigError: config.pbtxt is not a file, or is too large.
     """
     folder = _locate(mount, inside)
     root = mount.resolve()
@@ -62,13 +62,13 @@ def read(mount: Path, inside: str | None = None) -> ModelFolder:
 
 
 def content(path: Path, limit_bytes: int) -> bytes:
-    """Return the whole content of a text file.
+    """Return the content of a text file.
 
     Raises:
-        ModelConfigError: it can't be read, is no file, or is larger than the limit.
+        ModelConfigError: the file cannot be read, is not a regular file, or is larger than the limit.
     """
     try:
-        # Not blocking: a named pipe would wait for a writer forever.
+        # Open it non-blocking, because opening a named pipe would wait for a writer.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
         raise ModelConfigError(f"{path.name} can't be read: {error.strerror}") from error
@@ -119,10 +119,10 @@ def _belongs(name: str) -> bool:
 
 
 def _check_inside(path: Path, root: Path) -> None:
-    """Refuse a link that can't be followed in Triton's container."""
+    """Raise an error if the path is a link that Triton cannot follow in its container."""
     try:
         target = path.resolve(strict=True)
-    except (OSError, RuntimeError) as error:  # RuntimeError: how pathlib reports a cycle of links
+    except (OSError, RuntimeError) as error:  # pathlib raises RuntimeError for a cycle of links
         reason = "is a link without a target" if isinstance(error, FileNotFoundError) else "is a cycle of links"
         if isinstance(error, OSError) and not isinstance(error, FileNotFoundError):
             reason = f"can't be read: {error.strerror}"
@@ -168,7 +168,7 @@ def _hint(folder: Path, names: list[str]) -> str:
 
 
 def _existing_folder(mount: Path, parts: list[str]) -> str:
-    """Return a sentence with the deepest existing folder of the path and its contents."""
+    """Return a sentence that names the deepest existing folder of the path, and its contents."""
     reached = mount
     for depth, part in enumerate(parts):
         if not (reached / part).is_dir():

@@ -1,12 +1,12 @@
-"""Triton's model repository: one folder per model, with the merged configuration and links to the rest.
+"""Triton's model repository: a folder per model, with the merged config.pbtxt and links to the model's files.
 
-Links instead of copies let a pod start at once whatever the model's size. They point to the source's mount path, which is the
-same in Triton's container. Triton follows links to version folders and to files (checked on 2.51).
+Files are linked, not copied, so that a pod of a large model starts without delay. The links point to the mount path of the source, which
+is the same in Triton's container. Triton follows links to version folders and to files (checked on 2.51).
 
-One file is copied, a Python model's own stub. ConfigMaps and buckets store no execute bit. Triton also changes the mode of every stub
-that doesn't run by itself (its libraries are in an environment that isn't active yet), whatever the mode is. That is impossible in the
-source, which is mounted read-only.
-The copy belongs to Triton's user, because all containers of the pod run as the same one.
+Only the stub executable of a Python model is copied. ConfigMaps and buckets store no execute bit. Triton also changes the mode of a stub
+that does not run on its own (because its libraries are in an environment that is not active yet), even if the mode is right. In the
+source this would fail, because it is mounted read-only. The copy belongs to Triton's user, because all containers of the pod run as the
+same user.
 Source: triton-inference-server/python_backend, src/stub_launcher.cc, Launch.
 """
 
@@ -20,22 +20,21 @@ from halcyon.fetch.errors import FetchError, SourceError
 from halcyon.fetch.mounted_source import ModelFolder
 
 STUB = "triton_python_backend_stub"
-"""Name of a model's own stub, at the top of its folder."""
+"""Name of the stub executable that a Python model may have in its top folder."""
 _MAX_STUB_BYTES = 256 * 1024 * 1024
-"""Maximum size that is copied to the node's disk."""
+"""Maximum size of a stub, because it is copied to the node's disk."""
 _UNFINISHED = ".halcyon-unfinished"
 
 
 def assemble(repository: Path, model_name: str, folder: ModelFolder, config: bytes) -> Path:
-    """Create `repository/model_name`, and replace the remains of an earlier attempt.
+    """Create the folder `repository/model_name`, replace the results of an earlier attempt, and return its path.
 
-    The folder appears in one step: a fetcher that is killed half-way leaves nothing that Triton would take for a model of
-    that name.
+    The folder appears in one step, so that Triton never loads an incomplete model if the fetcher is killed.
 
     Raises:
-        FetchError: the folder would be outside the repository, source and repository overlap, or there is something that
-            this function never creates.
-        SourceError: the model's own stub can't be copied.
+        FetchError: the folder would be outside the repository, source and repository overlap, or the repository contains files
+            that this function does not create.
+        SourceError: the model's stub cannot be copied.
     """
     if "/" in model_name or model_name.startswith(".") or not model_name:
         raise FetchError(f"model name {model_name!r} is not a valid folder name; for example digits")
@@ -58,7 +57,7 @@ def assemble(repository: Path, model_name: str, folder: ModelFolder, config: byt
 
 
 def mark(repository: Path, name: str, *, is_set: bool) -> None:
-    """Create the empty file `repository/name`, or remove it."""
+    """Create the empty file `repository/name` if `is_set` is true, else remove it."""
     repository.mkdir(parents=True, exist_ok=True)
     if is_set:
         (repository / name).touch()
@@ -82,7 +81,7 @@ def _copy(stub: Path, target: Path) -> None:
 
 
 def _remove(folder: Path) -> None:
-    """Remove a folder made by this module, with links and files but no folder in it. Links are removed, never followed."""
+    """Remove a folder that this module created, which contains only files and links. Links are not followed."""
     if not folder.is_symlink() and not folder.exists():
         return
     if folder.is_symlink() or not folder.is_dir():

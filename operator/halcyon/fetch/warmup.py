@@ -1,8 +1,10 @@
-"""Warm-up requests of a configuration, as the overlay requests them.
+"""Warm-up requests in a model's configuration, created from the overlay.
 
-Triton's rules, found on 2.51: a variable dimension must be given a length; a batch above max_batch_size fails the load;
-a model without batching takes batch size 1; the inputs of a request must be those of the model, except optional ones. Dimensions are
-given without the batch's, as in config.pbtxt.
+Rules of Triton, determined with 2.51:
+- A variable dimension must have a length.
+- A batch size above max_batch_size makes loading fail. A model without batching has batch size 1.
+- A request must have all inputs of the model, except optional ones, and no others.
+- Dimensions do not include the batch dimension, as in config.pbtxt.
 """
 
 from __future__ import annotations
@@ -15,15 +17,15 @@ from halcyon.fetch.errors import ConflictError
 from halcyon.fetch.model_config_proto import ModelConfig
 
 _GOOD_LENGTH = 128
-"""Length of a variable dimension in examples."""
+"""Length of variable dimensions in the examples of error messages."""
 
 
 def replace(config: ModelConfig, warmup: OverlayWarmup) -> None:
-    """Replace the configuration's own warm-up requests by those of `warmup`.
+    """Replace the warm-up requests in the configuration with those of `warmup`.
 
     Raises:
-        ConflictError: a batch size is above the maximum, or inputs are unknown, not the model's, or left out though their length isn't
-            known.
+        ConflictError: a batch size is above the maximum, an input does not belong to the model, the inputs are not known, or an input
+            of unknown length is missing.
     """
     limit = config.max_batch_size
     most = max(1, limit)
@@ -63,7 +65,7 @@ def _inputs(config: ModelConfig, warmup: OverlayWarmup) -> dict[str, tuple[int, 
             raise ConflictError(
                 f"spec.model.warmup.inputs has {name}, which is not an input of the model; config.pbtxt has {', '.join(own)}"
             )
-    # An optional input that isn't named stays out: requests without it are valid, too.
+    # Omit an optional input that is not named, because requests without it are valid.
     missing = [tensor for tensor in config.input if tensor.name not in requested and not tensor.optional]
     for tensor in missing:
         _check_determined(config, tensor, next(iter(requested)))
@@ -71,10 +73,10 @@ def _inputs(config: ModelConfig, warmup: OverlayWarmup) -> dict[str, tuple[int, 
 
 
 def _check_determined(config: ModelConfig, tensor: Any, named: str) -> None:
-    """Check that config.pbtxt alone determines the warm-up of this input.
+    """Raise an error if config.pbtxt does not determine the shape of an input that `warmup` does not name.
 
-    A warm-up names an input because 1 is too short for its variable dimension. The lengths of the other inputs usually go with it, so 1
-    would be a guess.
+    Users name an input because the length 1 is too short for its variable dimension. The lengths of other inputs usually depend on the
+    same value, so 1 would be a guess for them, too.
     """
     if tensor.data_type and tensor.dims and -1 not in tensor.dims:
         return

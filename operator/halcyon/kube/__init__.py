@@ -1,5 +1,5 @@
-"""A client-side Kubernetes library: client, informer, work queue, leader election, event recorder.
+"""Kubernetes client library: API client, informer, work queue, leader election, event recorder.
 
-It knows the API server, but not what a ModelDeployment means, so both the operator and the command line use it.
-Out of scope: what objects should look like (`halcyon.render`) and what to do about them (`halcyon.control`).
+It does not depend on the meaning of a ModelDeployment, so both the operator and the command line use it.
+Out of scope: rendering of objects (`halcyon.render`) and control loops (`halcyon.control`).
 """

@@ -1,4 +1,4 @@
-"""Comparison of a live object with the desired one, so that only differences are written. Pure."""
+"""Comparison of a live object with the desired one, so that unchanged objects are not written. Pure."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from halcyon.api.types import GROUP, quantity
 from halcyon.kube.client import Object
 
 DIGEST = f"{GROUP}/applied"
-"""Annotation with the digest of the applied object: it reveals fields that were applied before and are left out now."""
+"""Annotation with the digest of the applied object. It reveals fields that were applied before and are now removed."""
 
 
 def with_digest(obj: Object) -> Object:
-    """Return the object with the annotation."""
+    """Return a copy of the object with the annotation `DIGEST`."""
     text = orjson.dumps(obj, option=orjson.OPT_SORT_KEYS)
     digest = hashlib.sha256(text).hexdigest()[:16]
     meta = obj["metadata"]
@@ -25,13 +25,13 @@ def with_digest(obj: Object) -> Object:
 
 
 def holds(live: Any, wanted: Any) -> bool:  # any JSON value
-    """Return whether `live` has everything that `wanted` has.
+    """Return True if `live` has all fields of `wanted`, with the same values.
 
-    Fields that only `live` has are defaults of the API server or belong to other managers. Lists are compared item by item:
-    those that we write are ours as a whole. Quantities are equal if their values are.
+    Fields that only `live` has are ignored: they are defaults of the API server or belong to other field managers. Lists must have the
+    same items in the same order, because Halcyon owns each list that it writes as a whole. Quantities are compared by value.
     """
     if isinstance(wanted, dict):
-        # The API server leaves empty strings out, and keeps them as values of a map.
+        # The API server omits fields with an empty string, but keeps empty strings as values of a map.
         return isinstance(live, dict) and all(
             holds(live[key], value) if key in live else value == "" for key, value in wanted.items()
         )
@@ -44,8 +44,8 @@ def holds(live: Any, wanted: Any) -> bool:  # any JSON value
     return bool(live == wanted) or _same_quantity(live, wanted)
 
 
-# Without an exponent, which the API server writes only if it was given one, and no longer than sizes are: other texts that
-# look like numbers (a digest `0e12`, a long id) are equal only if they are identical.
+# Texts that are compared as quantities. They have no exponent, because the API server only writes one if it received one, and at most 18
+# digits. Other texts that look like numbers (a digest `0e12`, a long id) must be identical.
 _WRITTEN = re.compile(r"[0-9]{1,18}(\.[0-9]*)?[A-Za-z]*")
 
 
@@ -55,7 +55,7 @@ def _same_quantity(live: Any, wanted: Any) -> bool:  # any JSON value
     if not (_WRITTEN.fullmatch(live) and _WRITTEN.fullmatch(wanted)):
         return False
     try:
-        # The API server rounds a pod's resources up to thousandths.
+        # The API server rounds the resources of a pod up to thousandths.
         return math.ceil(quantity(live) * 1000) == math.ceil(quantity(wanted) * 1000)
     except ValueError:
         return False

@@ -1,7 +1,7 @@
-"""The client of the API server: the `kubernetes` package's asynchronous transport, with plain dicts on our side.
+"""Client of the API server, with objects as plain dicts. It uses the asynchronous transport of the `kubernetes` package.
 
-The package handles configuration, credentials (also those of exec plugins), TLS and connections. Its typed models are not
-used: they drop fields that they don't know, and take seven to ten times as long (docs/decisions/0004-client.md).
+The package handles configuration, credentials (including exec plugins), TLS and connections. Its typed models are not used, because
+they drop unknown fields and take seven to ten times as long (docs/decisions/0004-client.md).
 """
 
 from __future__ import annotations
@@ -30,28 +30,37 @@ from halcyon.kube.tracing import OFF, Span, Tracer
 FIELD_MANAGER = "halcyon"
 REQUEST_TIMEOUT_S = 20.0
 WATCH_TIMEOUT_S = 290
-"""Time after which the API server ends a watch; another one starts where it ended."""
+"""Time after which the API server ends a watch, in seconds. The next watch continues from there."""
 SILENCE_S = 100.0
-"""Time without any event after which a watch counts as dead. It gets a bookmark about once a minute, at times a little later."""
+"""Time without any event after which a watch counts as dead, in seconds.
+
+A watch receives a bookmark about once a minute, sometimes slightly later.
+"""
 CHUNK = 500
 MAX_AT_ONCE = 32
-"""Maximum concurrent requests, without watches, Leases and /scale. A connection takes 0.3 MiB, and 20 new models would open 170."""
+"""Maximum number of concurrent requests, except watches, Leases and /scale.
+
+Without this limit, 20 new models would open 170 connections, each of which takes 0.3 MiB.
+"""
 MAX_COUNTS_AT_ONCE = 16
-"""Maximum concurrent writes to /scale. They have a limit of their own, so that they don't queue behind the writes that they cause."""
+"""Maximum number of concurrent writes to /scale. A separate limit prevents them from waiting for the writes that earlier ones caused."""
 
 LEASE_LATE_S = 0.5
-"""Time after which an unanswered Lease request holds back further applies. These take an API server longest: if it is short of CPU,
-a burst of new models would cost us the lease."""
+"""Time after which a Lease request without a response delays further applies, in seconds.
+
+Applies are the most expensive requests. On an API server that is short of CPU, a burst of new models would otherwise make the operator
+lose its lease.
+"""
 
 Object = dict[str, Any]
 _PLAIN = "application/json"
 _APPLY = "application/apply-patch+yaml; charset=utf-8"
-"""With the charset the package sends a body unchanged; without it, the body would become JSON in ASCII (see `encoding.as_yaml`)."""
+"""Content type of an apply. With the charset, the package sends the body unchanged; without it, as ASCII JSON (`encoding.as_yaml`)."""
 _METADATA = "application/json;as={kind};g=meta.k8s.io;v=v1,application/json"
 
 
 class Kube(Protocol):
-    """The operations of the API server that the controller needs."""
+    """Interface of the Kubernetes client: the operations that the operator needs."""
 
     async def get(self, kind: Kind, namespace: str, name: str) -> Object | None:
         """Return the object, or None if it doesn't exist."""
@@ -59,65 +68,69 @@ class Kube(Protocol):
     async def apply(
         self, kind: Kind, obj: Object, *, force: bool = True, subresource: str = "", manager: str = FIELD_MANAGER
     ) -> Object:
-        """Apply an object server-side; return the resulting object."""
+        """Apply an object with server-side apply, and return the resulting object."""
 
     async def create(self, kind: Kind, obj: Object, *, namespace: str = "", dry_run: bool = False) -> Object:
-        """Create an object; return the resulting object, or with `dry_run` the one that would result."""
+        """Create an object, and return the resulting object. With `dry_run`, nothing is stored."""
 
     async def patch(
         self, kind: Kind, namespace: str, name: str, body: Mapping[str, Any], *, subresource: str = ""
     ) -> Object:
-        """Send a JSON merge patch. If it has metadata.resourceVersion, it only succeeds while the object has that version."""
+        """Send a JSON merge patch. If it contains metadata.resourceVersion, it succeeds only if the object still has this version."""
 
     async def scale(self, kind: Kind, obj: Object, *, before: int, after: int) -> Object:
-        """Write spec.replicas through /scale if the object is still `obj` and its replicas are still `before`; return the resulting Scale.
+        """Change spec.replicas through /scale from `before` to `after`, and return the resulting Scale.
 
-        Other changes of the object since then don't matter. Raises `Conflicted` if the object or its replicas differ.
+        Other changes to the object have no effect on this.
+
+        Raises:
+            Conflicted: the object is not the same as `obj`, or its replicas are not `before` any more.
         """
 
     async def delete(self, kind: Kind, namespace: str, name: str, *, uid: str | None = None) -> None:
-        """Delete an object, only with this uid if one is given. It is no error if it doesn't exist."""
+        """Delete an object; if `uid` is given, only if the object has this uid. Do nothing if the object does not exist."""
 
     async def evict(self, namespace: str, pod: str) -> None:
-        """Request a pod's eviction; a PodDisruptionBudget may prevent it (`Busy`, 429)."""
+        """Request the eviction of a pod. If a PodDisruptionBudget prevents it, `Busy` (429) is raised."""
 
     async def list(
         self, kind: Kind, *, namespace: str = "", selector: str = "", metadata_only: bool = False
     ) -> tuple[list[Object], str]:
-        """Return all objects, read in chunks, and the list's resourceVersion."""
+        """Return all objects, and the resourceVersion of the list. The list is read in pages."""
 
     def watch(
         self, kind: Kind, *, since: str, namespace: str = "", selector: str = "", metadata_only: bool = False
     ) -> AsyncGenerator[tuple[str, Object], None]:
-        """Yield (type, object) of each event after the resourceVersion `since`, until the API server ends the watch."""
+        """Yield the type and the object of each event after the resourceVersion `since`, until the API server ends the watch."""
 
 
 async def connect(
     kubeconfig: str | None = None, *, fence: LeaseFence | None = None, tracer: Tracer = OFF
 ) -> KubeClient:
-    """Return a client for the cluster of this kubeconfig, or for the one that this pod runs in."""
+    """Return a client for the cluster in the kubeconfig; without one, for the cluster in which this pod runs."""
     configuration = Configuration()
     if kubeconfig is None:
         kubernetes_config.load_incluster_config(configuration)
     else:
         await kubernetes_config.load_kube_config(config_file=kubeconfig, client_configuration=configuration)
-    configuration.connection_pool_maxsize = 0  # watches hold connections; the work queue bounds the rest
+    # No limit: each watch needs a connection, and other requests are limited by semaphores.
+    configuration.connection_pool_maxsize = 0
     return KubeClient(ApiClient(configuration), fence=fence, tracer=tracer)
 
 
 class KubeClient(Kube):
-    """`Kube` over HTTP."""
+    """Implementation of `Kube` over HTTP."""
 
     def __init__(
         self, api: ApiClient, *, fence: LeaseFence | None = None, tracer: Tracer = OFF, clock: Clock = SYSTEM_CLOCK
     ) -> None:
-        """Take over `api`, which `close` closes.
+        """Create the client.
 
         Args:
-            api: the package's client.
-            fence: checked before each write except that of a Lease; None: this process writes without a lease.
-            tracer: records a span for each request.
-            clock: of this process.
+            api: client of the `kubernetes` package; `close` closes it.
+            fence: fence to check before each write, except to a Lease. None: this process needs no lease for its writes.
+            tracer: tracer that records a span for each request.
+            clock: clock of this process.
         """
         self._api = api
         self._host = str(api.configuration.host).rstrip("/")
@@ -126,13 +139,13 @@ class KubeClient(Kube):
         self._calm = asyncio.Event()
         self._calm.set()
         self.rights = RbacDenials(clock.monotonic)
-        """Rights that the API server reports as missing."""
+        """Permissions that are missing according to responses of the API server."""
         self._fence, self._tracer = fence, tracer
         self.writes = 0
-        """Number of writes, excluding those of Leases and of token and access reviews."""
+        """Number of writes so far, except writes to Leases, token reviews and access reviews."""
 
     async def close(self) -> None:
-        """Close the connections."""
+        """Close all connections."""
         await self._api.close()
 
     @override
@@ -143,8 +156,8 @@ class KubeClient(Kube):
             return None
 
     async def read(self, path: str) -> Object:
-        """Return a document of the API server that is not an object of a kind."""
-        # Some have a media type of their own and are served as no other.
+        """Return the document at a path of the API server that is not a resource."""
+        # Some documents are available only with their own media type.
         return await self._json("GET", path, accept="*/*")
 
     @override
@@ -202,7 +215,7 @@ class KubeClient(Kube):
                 query={"fieldManager": FIELD_MANAGER},
                 body=[
                     {"op": "test", "path": "/metadata/uid", "value": meta["uid"]},
-                    # A Scale leaves out replicas of 0, and null matches a missing field.
+                    # A Scale omits replicas of 0, and in a JSON patch test null matches a missing field.
                     {"op": "test", "path": "/spec/replicas", "value": before or None},
                     {"op": "add", "path": "/spec/replicas", "value": after},
                 ],
@@ -233,7 +246,7 @@ class KubeClient(Kube):
         items: list[Object] = []
         while True:
             page = await self._json("GET", kind.path(namespace), query=query, accept=accept)
-            # Items of a list have no apiVersion and kind, unlike events and responses: they would differ from the desired objects.
+            # Items of a list have no apiVersion and kind. Add them, so that comparison with the desired objects finds no difference.
             items += [{"apiVersion": kind.api_version, "kind": kind.kind, **item} for item in page.get("items") or []]
             query["continue"] = page["metadata"].get("continue") or ""
             if not query["continue"]:
@@ -279,13 +292,14 @@ class KubeClient(Kube):
         content: str = _PLAIN,
         accept: str = _PLAIN,
     ) -> Object:
-        # The lease must never wait for other work.
+        # Requests for the lease must never wait for other requests.
         while True:
             if content is _APPLY:
-                await self._calm.wait()  # before taking a turn: a waiting apply must not block other requests
+                # Wait before acquiring the semaphore, so that a waiting apply does not block other requests.
+                await self._calm.wait()
             async with self._turn(path):
                 if content is _APPLY and not self._calm.is_set():
-                    continue  # the lease became late in between
+                    continue  # the Lease request became late while this one waited for the semaphore
                 if self._fence is not None and method != "GET" and "/leases" not in path:
                     self._fence.check()
                 response = await self._send(method, path, query=query, body=body, content=content, accept=accept)
@@ -354,7 +368,7 @@ class KubeClient(Kube):
             response: aiohttp.ClientResponse = answer.response
             span.note(http__response__status_code=response.status)
             watching = "watch" in (query or {})
-            # A request that was throttled or failed may not have reached authorization.
+            # A request that was throttled or failed may not have been authorized yet, so it proves no permission.
             if response.status < 500 and response.status not in {401, 403, 429}:
                 self.rights.answered(method, path, watching=watching)
             if response.status < 400:
@@ -369,7 +383,7 @@ class KubeClient(Kube):
 
 
 async def pause(delay_s: float, stop: asyncio.Event) -> bool:
-    """Wait for `delay_s`, or until `stop` is set; return whether it is."""
+    """Wait for `delay_s` seconds or until `stop` is set; return True if it is set."""
     try:
         async with asyncio.timeout(delay_s):
             await stop.wait()

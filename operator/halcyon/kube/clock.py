@@ -1,4 +1,4 @@
-"""The two clocks of a process as one object, so that no part reads a clock beside the one that it was given."""
+"""Clock object with monotonic and wall-clock time. Code receives it as an argument, so that tests can control the time."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Monotonic time for durations, wall-clock time for what others read."""
+    """Interface for monotonic time (for durations) and wall-clock time (for timestamps)."""
 
     def monotonic(self) -> float:
-        """Return seconds since an arbitrary moment; never goes back."""
+        """Return the seconds since an arbitrary moment; the value never decreases."""
 
     def wall(self) -> float:
-        """Return seconds since the epoch; it can be set, also back."""
+        """Return the seconds since the epoch; the value can jump, also backwards, if the clock is set."""
 
 
 class SystemClock:
-    """The clocks of this machine."""
+    """Clock of the operating system."""
 
     monotonic = staticmethod(time.monotonic)
     wall = staticmethod(time.time)

@@ -1,4 +1,4 @@
-"""The wire format of the API server: apply bodies, lines of a watch, Status documents."""
+"""Wire format of the API server: apply bodies, watch lines and Status documents."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ _NOT_PLAIN_IN_YAML = re.compile("[\\x7f-\\uffff]")
 
 
 def as_yaml(obj: dict[str, Any]) -> bytes:
-    """Return an object as JSON that is also valid YAML, because an apply body is read as YAML.
+    """Return the object as JSON that is also valid YAML, because the API server parses the body of an apply as YAML.
 
-    JSON in ASCII writes a character above U+FFFF as two escapes, and YAML has no escape for half a character. YAML, in turn, requires
-    an escape for some characters below. So those above are written as they are, and the others are escaped.
+    ASCII JSON writes a character above U+FFFF as two escapes (a surrogate pair), which YAML does not support. YAML requires an escape for
+    some characters up to U+FFFF. Therefore characters above U+FFFF are written unescaped, and other non-ASCII characters are escaped.
     """
     text = json.dumps(obj, ensure_ascii=False)
     return _NOT_PLAIN_IN_YAML.sub(lambda found: f"\\u{ord(found[0]):04x}", text).encode()
 
 
 async def lines(response: aiohttp.ClientResponse) -> AsyncGenerator[bytes, None]:
-    """Yield the lines of a response, of any length: an object may be larger than the stream's buffer."""
+    """Yield the lines of a response. A line may be of any length, because an object can be larger than the stream's buffer."""
     rest = bytearray()
     async for chunk in response.content.iter_any():
         rest += chunk
@@ -37,7 +37,7 @@ async def lines(response: aiohttp.ClientResponse) -> AsyncGenerator[bytes, None]
 
 
 def status(detail: bytes) -> dict[str, Any]:
-    """Return the Status document of an error response; if it isn't one, a dict with its text as the message."""
+    """Return the Status document in the body of an error response; for any other body, a dict with the body as `message`."""
     try:
         parsed = json.loads(detail)
     except ValueError:
@@ -46,7 +46,10 @@ def status(detail: bytes) -> dict[str, Any]:
 
 
 def error(doing: str, status: int, detail: dict[str, Any], retry_after: str | None = None) -> errors.ApiError:
-    """Return the error for an HTTP status and its Status document; `retry_after` is the value of the header."""
+    """Return the exception for an HTTP error response.
+
+    `doing` names the failed operation, `detail` is the Status document, `retry_after` the value of the header Retry-After.
+    """
     wait = (detail.get("details") or {}).get("retryAfterSeconds") or retry_after
     return errors.of_status(
         status,

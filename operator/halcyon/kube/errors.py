@@ -1,46 +1,46 @@
-"""Every error that the controller raises.
+"""Exceptions of the operator.
 
 HalcyonError
-├── SettingsError        a command-line option is wrong
-├── ApiError             the API server answered with an error
+├── SettingsError        a command-line option is invalid
+├── ApiError             the API server responded with an error
 │   ├── NotFound         404
 │   ├── Conflicted       409: exists already, another manager owns the field, or another writer changed the object
 │   ├── Gone             410: the resource version is too old, list again
-│   ├── Refused          401, 403, 422 and other 4xx: a retry fails again without a change
+│   ├── Refused          401, 403, 422 and other 4xx: a retry without a change would fail again
 │   └── Busy             429, 5xx: retry later
 ├── Unreachable          no response from the API server
-├── FrontEnded           kopf has ended unexpectedly: this process must end
-└── LeaseLost            another replica may lead: this process must end
+├── FrontEnded           kopf ended unexpectedly: this process must exit
+└── LeaseLost            another replica may be the leader: this process must exit
 """
 
 from __future__ import annotations
 
 
 class HalcyonError(Exception):
-    """Base class of all errors."""
+    """Base class of all exceptions of the operator."""
 
 
 class SettingsError(HalcyonError):
-    """A command-line option is wrong."""
+    """A command-line option is invalid."""
 
 
 class Unreachable(HalcyonError):  # noqa: N818  # says what is, as httpx's and aiohttp's do
-    """No response from the API server."""
+    """The API server did not respond."""
 
 
 class FrontEnded(HalcyonError):  # noqa: N818
-    """Kopf has ended unexpectedly: this process must end."""
+    """The framework kopf ended unexpectedly, so this process must exit."""
 
 
 class LeaseLost(HalcyonError):  # noqa: N818
-    """Another replica may lead: this process must end."""
+    """Another replica may be the leader, so this process must exit."""
 
 
 class ApiError(HalcyonError):
-    """The API server answered with an error."""
+    """The API server responded with an error."""
 
     def __init__(self, status: int, message: str, *, reason: str = "", retry_after_s: float | None = None) -> None:
-        """`message` is the API server's message, prefixed with the operation that failed."""
+        """Create the error; `message` is the API server's message, prefixed with the operation that failed."""
         super().__init__(message)
         self.status = status
         self.reason = reason
@@ -48,27 +48,27 @@ class ApiError(HalcyonError):
 
 
 class NotFound(ApiError):  # noqa: N818
-    """404."""
+    """The API server responded with 404: the object does not exist."""
 
 
 class Conflicted(ApiError):  # noqa: N818
-    """409: exists already, another manager owns the field, or another writer changed the object."""
+    """The API server responded with 409: the object exists already, another manager owns a field, or another writer changed it."""
 
 
 class Gone(ApiError):  # noqa: N818
-    """410: the resource version is too old, list again."""
+    """The API server responded with 410: the resource version is too old, so list again."""
 
 
 class Refused(ApiError):  # noqa: N818
-    """401, 403, 422 and other 4xx: a retry fails again without a change."""
+    """The API server responded with 401, 403, 422 or a similar 4xx: a retry without a change would fail again."""
 
 
 class Busy(ApiError):  # noqa: N818
-    """429, 5xx: retry later."""
+    """The API server responded with 429 or 5xx: retry later."""
 
 
 def of_status(status: int, message: str, *, reason: str = "", retry_after_s: float | None = None) -> ApiError:
-    """Return the error for an HTTP status."""
+    """Return an exception of the class for this HTTP status."""
     kinds: dict[int, type[ApiError]] = {404: NotFound, 409: Conflicted, 410: Gone}
     fallback = Refused if status in {400, 401, 403, 405, 413, 415, 422} else Busy
     return kinds.get(status, fallback)(status, message, reason=reason, retry_after_s=retry_after_s)

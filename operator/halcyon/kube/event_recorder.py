@@ -1,6 +1,6 @@
-"""Recorder of Kubernetes Events. The same event is written at most once in ten minutes, in the background; nothing waits for it.
+"""Recorder of Kubernetes Events. It writes in the background, and the same event at most once in ten minutes.
 
-Out of scope: which changes deserve an event (`control/status/events.py`).
+Out of scope: the choice of changes that get an event (`control/status/events.py`).
 """
 
 from __future__ import annotations
@@ -24,36 +24,36 @@ QUIET_S = 600.0
 MESSAGE_LIMIT = 1024
 REMEMBERED = 10_000
 PENDING = 1000
-"""Maximum number of queued events, 1.5 KiB each: 20 for each of 50 models."""
+"""Maximum number of queued events, of 1.5 KiB each. It is enough for 20 events for each of 50 models."""
 WRITERS = 4
 
 
 @dataclass(frozen=True)
 class NewEvent:
-    """An event to be written."""
+    """Event to write."""
 
     type: str
-    """`Normal` or `Warning`."""
+    """Type of the event, `Normal` or `Warning`."""
     reason: str
     message: str
 
 
 class EventRecorder:
-    """A writer of events in the background, so that a slow API server does not delay a change of the replicas."""
+    """Writer of events in the background, so that a slow API server does not delay scaling."""
 
     def __init__(self, client: Kube, *, instance: str, clock: Clock) -> None:
-        """`instance` is this replica's name."""
+        """Create the recorder; `instance` is the name of this operator replica."""
         self._client = client
         self._instance = instance
         self._clock = clock
         self._recorded_at: dict[tuple[Key, str, str], float] = {}
         self._pending: deque[Object] = deque()
-        """Oldest first."""
+        """Events that have not been written yet, oldest first."""
         self._queued = asyncio.Event()
         self._suffix = 0
 
     def record(self, resource: Object, new: NewEvent) -> bool:
-        """Queue the event, unless the same one was written lately; return whether it was queued."""
+        """Queue the event unless the same one was recorded within ten minutes; return True if it was queued."""
         meta = resource["metadata"]
         key = Key(meta["namespace"], meta["name"])
         this = (key, new.reason, new.message)
@@ -66,7 +66,7 @@ class EventRecorder:
         event = {
             "apiVersion": EVENT.api_version,
             "kind": EVENT.kind,
-            # A model's name from before the rule on its length may be too long for a suffix.
+            # The name of a model that was created before its length was limited may be too long for a suffix.
             "metadata": {
                 "name": f"{key.name[:200].rstrip('-.')}.{self._next_suffix():x}",
                 "namespace": key.namespace,
@@ -97,7 +97,7 @@ class EventRecorder:
         return True
 
     def _next_suffix(self) -> int:
-        """Return a number for an event's name: the time in ns, or the next one if the clock hasn't moved on."""
+        """Return a unique number for an event's name: the time in nanoseconds, or the last number plus one if that is greater."""
         self._suffix = max(self._suffix + 1, int(self._clock.wall() * 1e9))
         return self._suffix
 
@@ -108,7 +108,7 @@ class EventRecorder:
                 group.create_task(self._write(), name=f"events-{n}")
 
     async def flush(self, within_s: float) -> None:
-        """Write the remaining events, as far as time allows."""
+        """Write the queued events for at most `within_s` seconds; the rest is lost."""
         with contextlib.suppress(TimeoutError, errors.LeaseLost):
             async with asyncio.timeout(within_s):
                 while self._pending:

@@ -1,9 +1,9 @@
-"""A cache of one kind: list, then watch, with replace semantics.
+"""Informer: a cache of all objects of one kind, which is filled by a list and updated by a watch.
 
-Objects that vanish while no watch runs are noticed at the next list (kopf's own watching doesn't notice them). Readers
-get what is cached and nothing else. No decision may be made before `synced`.
+Each list replaces the whole cache, so objects that were deleted while no watch was running are removed then (kopf's own watch does not
+remove them). Reads return cached objects only. Make no decision before `synced` is true.
 
-An object that can't be read is skipped: it is removed from the cache if it was there. A failing listener doesn't affect the others.
+An object that cannot be parsed is skipped, and removed from the cache. If a listener fails, the other listeners are still called.
 """
 
 from __future__ import annotations
@@ -25,63 +25,63 @@ from halcyon.kube.malformed_objects import Malformed
 log = logging.getLogger(__name__)
 
 STEADY_S = 5.0
-"""Duration after which a watch counts as healthy: its end is not a further failure in a row."""
+"""Duration after which a watch counts as healthy, in seconds. If it then ends, the count of successive failures starts at 0."""
 
 OBJECT = "object"
-"""The part in `Malformed` for whether an object could be read."""
+"""Value of `part` in `Malformed` for objects that cannot be parsed."""
 OnChange = Callable[[Key, Object | None, Object | None], None]
-"""Listener that receives the key, and the object before and after; None if there was or is none."""
+"""Listener, called with the key, the object before the change and the object after it; None if it did not or does not exist."""
 
 
 def no_index(_: Object) -> Iterable[str]:
-    """Return no index values, for kinds that are only looked up by key."""
+    """Return no index values. Use it for kinds that are only looked up by key."""
     return ()
 
 
 def drop_managed_fields(obj: Object) -> Object:
-    """Return the object without managedFields, which are a third of it and unused here."""
+    """Return the object without metadata.managedFields, which take a third of its size and are not used."""
     obj["metadata"].pop("managedFields", None)
     return obj
 
 
 @dataclass
 class _Scope:
-    """One watched namespace of a kind, or all if empty."""
+    """Namespace that is watched; all namespaces if empty."""
 
     namespace: str
     seen: int = 0
-    """The newest resource version. Each namespace has its own: events of one prove nothing about another."""
+    """Newest resource version that was received for this namespace. Events in one namespace prove nothing about other namespaces."""
     failures: int = 0
     listed: bool = False
 
 
 @dataclass
 class Informer:
-    """The cached objects of one kind."""
+    """Cache of the objects of one kind."""
 
     client: Kube
     kind: Kind
     selector: str = ""
     metadata_only: bool = False
     namespaces: tuple[str, ...] = ()
-    """Namespaces, each with its own watch because rights in some namespaces don't cover all; empty: all, with one watch."""
+    """Namespaces to watch, each with its own watch, for an operator with permissions in these only; empty: one watch for all."""
     project: Callable[[Object], Object] = drop_managed_fields
-    """Returns the part of an object that is kept."""
+    """Function that returns the part of an object to keep in the cache."""
     index: Callable[[Object], Iterable[str]] = no_index
-    """Words under which an object is found, within its namespace."""
+    """Function that returns the index values by which `find` finds an object within its namespace."""
     listeners: list[OnChange] = field(default_factory=list)
     malformed: Malformed = field(default_factory=Malformed)
-    """Record of the objects that can't be read, or have made a listener fail."""
+    """Record of objects that cannot be parsed, or for which a listener failed."""
 
     def __post_init__(self) -> None:
-        """Start empty and not synced."""
+        """Start with an empty cache that is not synced."""
         self._objects: dict[Key, Object] = {}
         self._index: dict[tuple[str, str], set[Key]] = defaultdict(set)
         self._unreadable: set[Key] = set()
-        """Keys of objects that exist and can't be read."""
+        """Keys of objects that exist but cannot be parsed."""
         self._scopes = {namespace: _Scope(namespace) for namespace in self.namespaces or ("",)}
         self.changes = 0
-        """Number of additions, changes and removals. While it is the same, lookups return the same."""
+        """Number of additions, changes and removals so far. While this number is unchanged, so are the results of reads."""
         self.synced = asyncio.Event()
 
     def __len__(self) -> int:
@@ -89,19 +89,19 @@ class Informer:
         return len(self._objects)
 
     def get(self, key: Key) -> Object | None:
-        """Return the object, or None if the cache has none. The caller must not change it."""
+        """Return the cached object; None if there is none. The caller must not modify it."""
         return self._objects.get(key)
 
     def find(self, namespace: str, word: str) -> list[Object]:
-        """Return the objects of a namespace under an index value, sorted by name."""
+        """Return the objects in the namespace that have this index value, sorted by name."""
         return [self._objects[key] for key in sorted(self._index.get((namespace, word), ()))]
 
     def all_keys(self) -> list[Key]:
-        """Return every key."""
+        """Return the keys of all cached objects."""
         return list(self._objects)
 
     def has_seen(self, key: Key, version: int) -> bool:
-        """Return whether the cache is at least as new as this write of an object.
+        """Return True if the cache includes the write of this object that resulted in this resource version.
 
         Resource versions of one kind may be compared as integers (KEP-5504).
         """
@@ -128,10 +128,10 @@ class Informer:
                 delay = min(0.2 * 2**scope.failures, 10.0) * random.uniform(0.5, 1.0)  # noqa: S311  # jitter
                 context = {"kind": self.kind.plural, "error": str(error), "retry_s": round(delay, 1)}
                 if isinstance(error, errors.Gone) and scope.failures == 1:
-                    # Usual after a while without changes. Something is wrong only if it happens again at once.
+                    # This is normal after some time without changes. Only a repetition at once is a failure.
                     log.info("the resource version is too old; listing again", extra=context | {"retry_s": 0})
                     continue
-                # A single failure is harmless: a busy API server leaves a bookmark out, or a connection ends.
+                # A single failure is harmless: a busy API server may omit a bookmark, or a connection may end.
                 log.log(logging.INFO if scope.failures == 1 else logging.WARNING, "cannot watch", extra=context)
                 await asyncio.sleep(delay)
 
@@ -153,10 +153,10 @@ class Informer:
         return version
 
     async def _follow(self, scope: _Scope, version: str) -> str:
-        """Watch until the API server ends it. Return the resource version to continue from.
+        """Watch until the API server ends the watch, and return the resource version to continue from.
 
         Raises:
-            ApiError, Unreachable: if it failed, or ended at once without an event.
+            ApiError, Unreachable: the watch failed, or ended at once without an event.
         """
         clock = asyncio.get_running_loop().time
         since, began = version, clock()
@@ -192,7 +192,7 @@ class Informer:
         return version
 
     def _key(self, obj: Object) -> Key | None:
-        """Return the key; None if it can't be read, because then the object can't be identified."""
+        """Return the object's key; None if its metadata cannot be parsed, which is recorded in `malformed`."""
         try:
             return _key(obj)
         except (KeyError, TypeError, AttributeError) as error:
@@ -202,7 +202,7 @@ class Informer:
             return None
 
     def _take(self, obj: Object) -> Key | None:
-        """Store the current object. Return its key, also if the rest of it can't be read."""
+        """Store the object in the cache. Return its key, even if the rest of the object cannot be parsed."""
         key = self._key(obj)
         if key is None:
             return None
@@ -220,7 +220,7 @@ class Informer:
         return key
 
     def _drop(self, key: Key) -> None:
-        """Remove an object that was deleted."""
+        """Remove a deleted object from the cache."""
         self._unreadable.discard(key)
         self.malformed.clear(self.kind.kind, key, OBJECT)
         self._store(key, None)

@@ -1,4 +1,4 @@
-"""The kinds of object that the controller reads or writes, and their paths. No other path is ever built."""
+"""Kinds of objects that the operator reads or writes, with their URL paths."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from halcyon.api.types import API_VERSION, KIND, PLURAL
 
 
 class Key(NamedTuple):
-    """Namespace and name; the namespace is empty for cluster-wide objects."""
+    """Namespace and name of an object; the namespace of a cluster-scoped object is empty."""
 
     namespace: str
     name: str
@@ -22,7 +22,7 @@ class Key(NamedTuple):
 
 @dataclass(frozen=True)
 class Kind:
-    """A resource of the API server."""
+    """Kind of object in the Kubernetes API."""
 
     api_version: str
     kind: str
@@ -30,7 +30,7 @@ class Kind:
     namespaced: bool = True
 
     def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
-        """Return the URL path of the collection, or of one object."""
+        """Return the URL path of the collection; with a name, the path of this object or its subresource."""
         root = f"/api/{self.api_version}" if "/" not in self.api_version else f"/apis/{self.api_version}"
         parts = [root]
         if namespace:
@@ -78,15 +78,15 @@ CHILDREN = (
     HPA,
     PDB,
 )
-"""Kinds that the controller creates."""
+"""Kinds that the operator creates in every cluster."""
 ROUTES = (HTTP_ROUTE, GRPC_ROUTE)
-"""Kinds that the controller creates if the cluster has them."""
+"""Kinds that the operator creates if the cluster has them."""
 WALLS = (NETWORK_POLICY,)
-"""Kinds that the controller creates if the site enables them. Otherwise the operator has no right to read them."""
+"""Kinds that the operator creates only if the installation enables them. Otherwise it has no permission to read them."""
 
 _BY_NAME = {(k.api_version, k.kind): k for k in (*CHILDREN, *ROUTES, *WALLS)}
 
 
 def kind_of(obj: dict[str, object]) -> Kind:
-    """Return the kind of a child object."""
+    """Return the kind of an object that the operator creates."""
     return _BY_NAME[str(obj["apiVersion"]), str(obj["kind"])]

@@ -1,13 +1,13 @@
-"""Leader election by a Lease: one replica writes, the others stand by with warm caches.
+"""Leader election with a Lease: one replica writes, the others stand by with filled caches.
 
-A leader that can't renew in time ends its process, because after that another replica may write. The `kubernetes` package has an
-elector, but the asynchronous one keeps the lease after its work has crashed (docs/decisions/0005-lease.md).
+A leader that cannot renew the Lease in time exits, because another replica may write from then on. The asynchronous elector of the
+`kubernetes` package is not used, because it keeps the Lease after its work has crashed (docs/decisions/0005-lease.md).
 
-    held by     record changed   we decide
-    no replica  any              acquire
-    us          any              renew
-    another     within duration  wait
-    another     longer ago       acquire (the API server lets one replica win: resourceVersion)
+    Lease held by    last change of the Lease    step of this replica
+    no replica       any                         acquire
+    this replica     any                         renew
+    another replica  within the lease duration   wait
+    another replica  earlier                     acquire (only one replica succeeds, because of resourceVersion)
 """
 
 from __future__ import annotations
@@ -30,11 +30,14 @@ log = logging.getLogger(__name__)
 DURATION_S = 10
 RENEW_INTERVAL_S = 2.0
 RENEW_DEADLINE_S = 7.0
-"""Time without a renewal after which a leader ends. It is less than the duration by more than the time-out of a request."""
+"""Time without a renewal after which the leader exits, in seconds.
+
+It is shorter than the lease duration by more than the timeout of a request.
+"""
 
 
 class ElectionStep(Enum):
-    """The next step of the election."""
+    """Next step of a replica in the election."""
 
     ACQUIRE = "acquire"
     RENEW = "renew"
@@ -42,7 +45,10 @@ class ElectionStep(Enum):
 
 
 def decide(holder: str, identity: str, *, unchanged_s: float, duration_s: float) -> ElectionStep:
-    """Return the step by the table above. `unchanged_s`: time since the record last changed, by our own monotonic clock."""
+    """Return the next step, from the table in the module's docstring.
+
+    `unchanged_s` is the time since this replica last saw the Lease change, measured with its own monotonic clock.
+    """
     if holder == identity:
         return ElectionStep.RENEW
     if not holder or unchanged_s > duration_s:
@@ -51,20 +57,20 @@ def decide(holder: str, identity: str, *, unchanged_s: float, duration_s: float)
 
 
 class Leadership(Protocol):
-    """Which replica leads, as the parts of this one need to know it."""
+    """Interface to the state of the election, for other parts of the operator."""
 
     @property
     def is_leader(self) -> bool:
-        """Whether this replica does the leader's work."""
+        """Whether this replica is the leader."""
 
     @property
     def has_leader(self) -> bool:
-        """Whether, as far as known, any replica leads."""
+        """Whether any replica is the leader, as far as this replica knows."""
 
 
 @dataclass
 class LeaderElector:
-    """A participant in the election, which holds the lease once it has won."""
+    """Participant in the election. It acquires the Lease, renews it, and releases it at the end."""
 
     client: Kube
     namespace: str
@@ -72,33 +78,34 @@ class LeaderElector:
     identity: str
     clock: Clock
     fence: LeaseFence
-    """Fence of this process's writes, which learns of each renewal."""
+    """Fence for the writes of this process, which is updated at each renewal."""
 
     def __post_init__(self) -> None:
-        """Start as a standby."""
+        """Start as a standby replica."""
         self.leading = asyncio.Event()
         self.holder = ""
-        """Identity of the leader, as far as known."""
+        """Identity of the leader, as last read from the Lease; empty if unknown."""
         self._seen: tuple[str, float] | None = None
         self._ours: dict[str, Any] | None = None
-        """The lease as we last wrote it; None if another replica may have written it since."""
+        """Lease as this replica last wrote it; None if it may have been changed since."""
 
     @property
     def has_leader(self) -> bool:
-        """Whether, as far as known, a replica holds the lease and has renewed it in time."""
+        """Whether a replica holds the Lease and has renewed it in time, as far as this replica knows."""
         if self.leading.is_set():
             return True
         return bool(self.holder) and self._seen is not None and self.clock.monotonic() - self._seen[1] <= DURATION_S
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Take part in the election until `stop` is set; then release the lease.
+        """Take part in the election until `stop` is set; then release the Lease.
 
         Raises:
-            LeaseLost: if it was held and couldn't be renewed in time, or another replica took it.
+            LeaseLost: this replica was the leader, and could not renew the Lease in time or another replica acquired it.
         """
         renewed_at = self.clock.monotonic()
         while not stop.is_set():
-            # A renewal counts from before it is sent: the others' clocks start when it arrives, not when we get the response.
+            # Measure the age of a renewal from before it is sent: for other replicas it starts when the API server stores it, which is
+            # before this replica receives the response.
             began = self.clock.monotonic()
             end = renewed_at + RENEW_DEADLINE_S if self.leading.is_set() else began + RENEW_DEADLINE_S
             try:
@@ -119,19 +126,22 @@ class LeaderElector:
                     f"lease {self.namespace}/{self.name} is held by '{self.holder}' or cannot be reached"
                 )
             every_s = RENEW_INTERVAL_S if self.leading.is_set() else RENEW_INTERVAL_S / 2
-            # Counted from the start of this round: its duration counts towards the deadline, too.
+            # The interval starts at the beginning of this round, so that its duration counts towards the deadline.
             await pause(max(min(began + every_s, end) - self.clock.monotonic(), 0.0), stop)
         if self.leading.is_set():
             await self._release()
 
     async def _once(self) -> bool | None:
-        """Run one round; return True if we hold the lease, False if another replica does, None if we lost the race for it."""
+        """Run one round of the election.
+
+        Return True if this replica holds the Lease, False if another one does, None if the Lease changed while this replica wrote it.
+        """
         if self._ours is not None:
-            # One request, not two: if each takes seconds, that is the difference between holding and losing it.
+            # Write without reading first: if a request takes seconds, a second one could cost the Lease.
             try:
                 self._ours = await self._renewed(self._ours)
             except (errors.Conflicted, errors.NotFound):
-                # Changed by another replica, or by a renewal of ours whose response was lost: read it.
+                # Another replica changed it, or the response to our last renewal was lost. Read it.
                 self._ours = None
             else:
                 return True
@@ -164,10 +174,10 @@ class LeaderElector:
         return True
 
     async def _renewed(self, lease: dict[str, Any]) -> dict[str, Any]:
-        """Write the lease as held by us from now on, if it hasn't changed; return it.
+        """Write the Lease with this replica as its holder and the current time as its renewal, and return it.
 
         Raises:
-            Conflicted, NotFound: if it has changed.
+            Conflicted, NotFound: the Lease has been changed or deleted since.
         """
         body = self._lease(lease.get("spec") or {})
         body["metadata"]["resourceVersion"] = lease["metadata"]["resourceVersion"]

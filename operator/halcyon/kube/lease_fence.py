@@ -1,4 +1,4 @@
-"""The fence of the leader's writes: closed from the moment at which another replica may hold the lease."""
+"""Fence that stops the leader's writes from the moment at which another replica may hold the Lease."""
 
 from __future__ import annotations
 
@@ -7,31 +7,33 @@ from halcyon.kube.clock import Clock
 
 
 class LeaseFence:
-    """The state of our lease as the client needs it. `LeaderElector` updates it; the client checks it before each write.
+    """Time of the last renewal of this process's Lease. `LeaderElector` updates it, and the client checks it before each write.
 
-    A process that never led isn't fenced: the API server decides about what it writes.
+    A process that has never held the Lease is not fenced; its permissions limit what it can write.
     """
 
     def __init__(self, lease: str, clock: Clock, *, deadline_s: float) -> None:
-        """Start without a lease.
+        """Create the fence for a process that does not hold the Lease yet.
 
         Args:
-            lease: its namespace and name, for messages.
-            clock: of this process.
-            deadline_s: maximum time since the last renewal.
+            lease: namespace and name of the Lease, for messages.
+            clock: clock of this process.
+            deadline_s: maximum time since the last renewal at which writes are allowed, in seconds.
         """
         self._lease, self._clock, self._deadline_s = lease, clock, deadline_s
         self._renewed_at: float | None = None
 
     def renew(self, at: float) -> None:
-        """Record that the lease was renewed at this monotonic time."""
+        """Record that the Lease was renewed at this monotonic time."""
         self._renewed_at = at
 
     def check(self) -> None:
-        """Return if this process may write. A leader that was paused past its deadline would otherwise write until its elector runs.
+        """Raise an error if this process may not write any more.
+
+        Without this check, a leader whose process was paused beyond the deadline could write until its elector runs again.
 
         Raises:
-            LeaseLost: the lease was held and wasn't renewed in time.
+            LeaseLost: this process held the Lease and has not renewed it in time.
         """
         if self._renewed_at is None:
             return

@@ -1,11 +1,12 @@
-"""Malformed objects, which this operator can't read as expected: each is logged once, and counted while it is malformed.
+"""Record of malformed objects, which the operator cannot parse as expected. Each is logged once, and counted while it is malformed.
 
-    part        finding                                                          consequence
-    object      it can't be read at all                                          it is treated as absent
-    fields      a ModelDeployment has fields of another type than the schema's   they are treated as absent; the spec isn't accepted
-    else        a part of the operator failed to read it, which is our bug       that part skips it
+    part        finding                                                      consequence
+    object      the object cannot be parsed                                  it is treated as absent
+    fields      fields of a ModelDeployment have other types than the        the fields are treated as absent, and the spec is not accepted
+                schema requires
+    any other   that part of the operator failed on the object (a bug)       that part skips the object
 
-Out of scope: which fields have which type (`halcyon.api.schema`).
+Out of scope: the types of the fields (`halcyon.api.schema`).
 """
 
 from __future__ import annotations
@@ -28,13 +29,13 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class Malformed:
-    """The currently malformed objects."""
+    """Record of the objects that are malformed now."""
 
     _logged: dict[tuple[str, Key], dict[str, str]] = field(default_factory=dict)
-    """The logged reason by part, for each kind and key."""
+    """Logged reason by part, for each kind and key."""
 
     def note(self, kind: str, key: Key, part: str, why: str, *, error: Exception | None = None) -> None:
-        """Record that an object is malformed. It is logged if that, or the reason, is new."""
+        """Record that an object is malformed; log it if this object or the reason is new."""
         logged = self._logged.setdefault((kind, key), {})
         if logged.get(part) != why:
             logged[part] = why
@@ -42,13 +43,13 @@ class Malformed:
             log.warning("an object has an unexpected form; it is skipped", extra=context, exc_info=error)
 
     def clear(self, kind: str, key: Key, part: str) -> None:
-        """Record that this part can read the object, or that it is gone."""
+        """Remove the record of this part, because the object is valid now or was deleted."""
         logged = self._logged.get((kind, key))
         if logged is not None and logged.pop(part, None) is not None and not logged:
             del self._logged[kind, key]
 
     def passed_over(self, kind: str, key: Key, part: str) -> PassedOver:
-        """Return a context in which an error affects this object only."""
+        """Return a context manager that records an error in its block as a malformed object and suppresses it."""
         return PassedOver(self, kind, key, part)
 
     def counts(self) -> dict[str, int]:
@@ -58,7 +59,7 @@ class Malformed:
 
 @dataclass(frozen=True, slots=True)
 class PassedOver:
-    """A context that swallows an error caused by an object of an unforeseen form."""
+    """Context manager that suppresses errors which a malformed object causes."""
 
     malformed: Malformed
     kind: str
@@ -71,7 +72,7 @@ class PassedOver:
     def __exit__(
         self, _: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None
     ) -> bool:
-        """Record an error and swallow it. Anything that isn't an `Exception` (a cancellation) is passed on."""
+        """Record and suppress an `Exception`. Other errors, for example a cancellation, are not suppressed."""
         if error is None:
             self.malformed.clear(self.kind, self.key, self.part)
         elif isinstance(error, Exception):
@@ -80,10 +81,10 @@ class PassedOver:
 
 
 class MalformedObjectsPage(Collector):
-    """The metric family for /metrics."""
+    """Prometheus collector for the number of malformed objects."""
 
     def __init__(self, malformed: Malformed) -> None:
-        """`malformed` is read at each scrape."""
+        """Create the collector, which reads `malformed` at each scrape."""
         self._malformed = malformed
 
     @override

@@ -1,7 +1,7 @@
-"""Times of a pod's start, from its status as the API server reports it: in seconds since the epoch, whole seconds. Pure.
+"""Times in the start of a pod, from its status: in seconds since the epoch, with a resolution of one second. Pure.
 
-Consumers: `status.coldStart`, the metric of start times, the planner's readings, a rollout's patience, and the dashboard's phases.
-Each has a table of its own for what it measures between these times.
+They are used for `status.coldStart`, the metric of start times, the planner's readings, the timeouts of a rollout, and the start phases
+in the dashboard. Each of these defines the durations that it measures between these times.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Json = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class PodTimes:
-    """Times of a pod's start. None: it hasn't happened, isn't reported, or was overwritten by a restart."""
+    """Times in the start of a pod. A time is None if the event has not happened, is not reported, or was overwritten by a restart."""
 
     created_at: float | None
     scheduled_at: float | None
@@ -26,11 +26,11 @@ class PodTimes:
     main_started_at: float | None
     """Start time of the first container; None if that container has restarted."""
     ready_at: float | None
-    """Start of the present readiness; it may be later than the first."""
+    """Time since which the pod has been ready without interruption, which may be later than when it first became ready."""
 
 
 def pod_times(pod: Json, init_container: str) -> PodTimes:
-    """Return the times of a pod; `init_container` is the name of the one to read."""
+    """Return the times of a pod; `init_container` is the name of the init container whose times are read."""
     status = pod["status"]
     init: Json = next((c for c in status["initContainerStatuses"] if c["name"] == init_container), {})
     main: Json = next(iter(status["containerStatuses"]), {})
@@ -50,28 +50,31 @@ def condition(pod: Json, kind: str) -> Json:
 
 
 def true_since(pod: Json, kind: str) -> float | None:
-    """Return when this condition became True; None if it isn't, or the time is unknown."""
+    """Return the time since which this condition is True; None if it is not True, or the time is unknown."""
     found = condition(pod, kind)
     return epoch_seconds(found.get("lastTransitionTime")) if found.get("status") == "True" else None
 
 
 def created_at(pod: Json) -> float | None:
-    """Return when the pod was created."""
+    """Return the time at which the pod was created."""
     return epoch_seconds(pod["metadata"].get("creationTimestamp"))
 
 
 def scheduled_at(pod: Json) -> float | None:
-    """Return when the pod was scheduled; None if it has no node, or the time is unknown."""
+    """Return the time at which the pod was scheduled; None if it has no node, or the time is unknown."""
     return true_since(pod, "PodScheduled")
 
 
 def ready_at(pod: Json) -> float | None:
-    """Return when the pod last became ready; None if it isn't ready."""
+    """Return the time at which the pod last became ready; None if it is not ready."""
     return true_since(pod, "Ready")
 
 
 def start_began_at(pod: Json) -> float | None:
-    """Return when the start began that a replica needs: the wait for a node is not part of it, if its end is known."""
+    """Return the time from which the start duration of a replica is measured: when the pod was scheduled, or else created.
+
+    The wait for a node is therefore not part of the start duration.
+    """
     return scheduled_at(pod) or created_at(pod)
 
 

@@ -1,8 +1,8 @@
-"""Missing rights of the operator, from the API server's messages: for the log and /metrics, in RBAC's own terms.
+"""Missing permissions of the operator, from the messages of 403 responses, for the log and for /metrics. They are shown as RBAC rules.
 
-The client reports every 403 and, while a right is missing, every other response. A right is missing from the 403 that names it until
-the same request passes authorization, or until no 403 has named it for `KEPT_S`. Rejections by admission, policies and quotas name no
-right: those are in the condition `Accepted`.
+The client reports every 403 response and, while a permission is missing, every other response. A permission counts as missing from the
+403 that names it until the same request is authorized, or until no 403 has named it for `KEPT_S`. A 403 from admission, a policy or a
+quota names no permission; the condition `Accepted` reports it.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ _WORD = re.compile(r'"([^"]*)"')
 
 @dataclass(frozen=True, order=True)
 class Right:
-    """A right, as a rule of a Role grants it."""
+    """Permission in the form of a rule in a Role."""
 
     group: str
-    """API group; empty: the core group."""
+    """API group; empty for the core group."""
     resource: str
     """Resource with its subresource, for example `pods/eviction`."""
     verb: str
@@ -43,7 +43,7 @@ class Right:
 
 @dataclass(frozen=True)
 class _Request:
-    """A kind of request, without the object's name: a right in a namespace covers all objects there."""
+    """Type of request, without the object's name, because a permission in a namespace covers all objects there."""
 
     namespace: str
     right: Right
@@ -56,10 +56,10 @@ class _Lack:
 
 
 def named(message: str) -> tuple[Right, ...]:
-    """Return the rights that a 403 message names as missing; none if it is about something else."""
+    """Return the permissions that the message of a 403 names as missing; empty if it has another cause."""
     found = [Right(group, resource, verb) for verb, resource, group in _CANNOT.findall(message)]
     if _NOT_HELD in message:
-        # A rule that the operator may not grant because it doesn't hold it itself.
+        # The operator may not grant a rule that it does not have itself.
         for rule in _RULE.findall(message):
             groups, resources, verbs = (_WORD.findall(part) for part in rule)
             found += [Right(g, r, v) for g in groups for r in resources for v in verbs]
@@ -67,7 +67,7 @@ def named(message: str) -> tuple[Right, ...]:
 
 
 def asked(method: str, path: str, *, watching: bool) -> tuple[str, Right]:
-    """Return the namespace and the right of a request to `/api/v1/...` or `/apis/GROUP/VERSION/...`."""
+    """Return the namespace of a request to `/api/v1/...` or `/apis/GROUP/VERSION/...`, and the permission that it needs."""
     parts = path.strip("/").split("/")
     group, rest = ("", parts[2:]) if parts[0] == "api" else (parts[1] if len(parts) > 1 else "", parts[3:])
     namespace = ""
@@ -80,10 +80,10 @@ def asked(method: str, path: str, *, watching: bool) -> tuple[str, Right]:
 
 @dataclass
 class RbacDenials:
-    """The currently missing rights."""
+    """Record of the permissions that are missing now."""
 
     clock: Callable[[], float]
-    """Monotonic, in seconds."""
+    """Function that returns the monotonic time, in seconds."""
     _lacks: dict[_Request, _Lack] = field(default_factory=dict)
 
     def refused(self, method: str, path: str, message: str, *, watching: bool = False) -> None:
@@ -102,7 +102,7 @@ class RbacDenials:
                 )
 
     def answered(self, method: str, path: str, *, watching: bool = False) -> None:
-        """Record another response, which proves that the request is authorized."""
+        """Record a response other than 403, which proves that the request is authorized."""
         if not self._lacks:
             return
         found = self._lacks.pop(_Request(*asked(method, path, watching=watching)), None)
@@ -111,17 +111,17 @@ class RbacDenials:
 
     @property
     def missing(self) -> tuple[Right, ...]:
-        """The missing rights, each once, sorted."""
+        """Missing permissions, sorted, without duplicates."""
         now = self.clock()
         self._lacks = {request: lack for request, lack in self._lacks.items() if now - lack.at <= KEPT_S}
         return tuple(sorted({right for lack in self._lacks.values() for right in lack.rights}))
 
 
 class RbacDenialsPage(Collector):
-    """The metric family for /metrics."""
+    """Prometheus collector for the missing permissions."""
 
     def __init__(self, rights: RbacDenials) -> None:
-        """`rights` is read at each scrape."""
+        """Create the collector, which reads `rights` at each scrape."""
         self._rights = rights
 
     @override

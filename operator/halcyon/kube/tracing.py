@@ -1,14 +1,14 @@
-"""Traces of the leader's work, as OpenTelemetry spans by OTLP over HTTP.
+"""OpenTelemetry traces of the leader's work, sent as OTLP over HTTP.
 
-They cover reconciles with their parts and requests, decisions, and writes of replicas. Off unless the site names a collector. While it is
-off, nothing of OpenTelemetry is loaded.
+Traces are sent only if the installation configures a collector. Otherwise no OpenTelemetry module is imported.
 
-    reconcile                    a ModelDeployment, taken from the queue
-    ├── observe, apply, status   its phases
+    span                         records
+    reconcile                    a reconcile of one ModelDeployment
+    ├── observe, apply, status   a phase of the reconcile
     │   └── PATCH deployments    a request to the API server
-    decide                       changed desired replicas, with the reason
-    scale                        replicas written to /scale
-    └── PATCH modeldeployments
+    decide                       a change to the desired replicas, with its reason
+    scale                        a write of the replicas to /scale
+    └── PATCH modeldeployments   a request to the API server
 """
 
 from __future__ import annotations
@@ -28,40 +28,40 @@ if TYPE_CHECKING:
 
 Value = str | int | float | bool
 EXPORT_WITHIN_S = 3
-"""Timeout of a request to the collector. Spans that can't be sent are dropped, and the operator goes on."""
+"""Timeout of a request to the collector, in seconds. Spans that cannot be sent are dropped; the operator is not affected."""
 
 
 @dataclass(frozen=True)
 class TracesSite:
-    """Where to send traces, and how many of them."""
+    """Settings for traces: the collector, and the sampling ratio."""
 
     endpoint: str
-    """URL of a collector's OTLP receiver, with its path: `http://collector.observability.svc:4318/v1/traces`."""
+    """URL of the collector's OTLP receiver with its path, for example `http://collector.observability.svc:4318/v1/traces`."""
     ratio: float = 1.0
     """Share of the traces that are sent, from 0 to 1."""
 
 
 class Span(Protocol):
-    """A span in progress."""
+    """Interface to a span in progress."""
 
     def note(self, **attributes: Value) -> None:
-        """Add attributes; `__` stands for a dot in a name."""
+        """Add attributes to the span; `__` in a name stands for a dot."""
 
 
 class Tracer(Protocol):
-    """A factory of spans."""
+    """Interface for creating spans."""
 
     def span(self, name: str, **attributes: Value) -> AbstractContextManager[Span]:
-        """Return a context that records the block as a span: below the current span, else as the root of a trace."""
+        """Return a context manager that records its block as a span: a child of the current span, or else the root of a new trace."""
 
     def part(self, name: str, **attributes: Value) -> AbstractContextManager[Span]:
-        """Return a context that records the block as a span if the current span is recorded; otherwise nothing is."""
+        """Return a context manager that records its block as a child of the current span; if there is none, it records nothing."""
 
     def request(self, method: str, path: str) -> AbstractContextManager[Span]:
-        """Return a context for a request to the API server, as a part."""
+        """Return a context manager that records a request to the API server in the same way as `part`."""
 
     def close(self) -> None:
-        """Send the remaining spans. Blocks for at most `EXPORT_WITHIN_S` per batch."""
+        """Send the remaining spans. This blocks for at most `EXPORT_WITHIN_S` per batch."""
 
 
 class _Nothing:
@@ -73,7 +73,7 @@ _NOTHING: AbstractContextManager[Span] = nullcontext(_Nothing())
 
 
 class Off:
-    """A tracer that records nothing."""
+    """Tracer that records nothing."""
 
     def span(self, name: str, **attributes: Value) -> AbstractContextManager[Span]:  # noqa: ARG002
         """Return a context that records nothing."""
@@ -95,10 +95,10 @@ OFF: Tracer = Off()
 
 
 class Sent(Tracer):
-    """A tracer that sends spans to a collector."""
+    """Tracer that sends spans to an OTLP collector."""
 
     def __init__(self, provider: TracerProvider, tracer: OpenTelemetryTracer) -> None:
-        """Use `connect` instead."""
+        """Create the tracer. Call `connect` instead of this constructor."""
         self._provider = provider
         self._tracer = tracer
 
@@ -137,7 +137,7 @@ def _dotted(attributes: dict[str, Value]) -> dict[str, Value]:
 
 
 def connect(site: TracesSite, *, instance: str, version: str) -> Tracer:
-    """Return a tracer that sends its spans to a collector in the background; `instance` names this process."""
+    """Return a tracer that sends spans to the collector in the background; `instance` is the name of this process in traces."""
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter  # noqa: PLC0415  # see the module
     from opentelemetry.sdk.resources import Resource  # noqa: PLC0415  # see the module
     from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415  # see the module

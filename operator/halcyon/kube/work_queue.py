@@ -1,8 +1,8 @@
-"""The work queue: which key comes next.
+"""Work queue of the keys to reconcile, with priorities, delays and backoff.
 
-A key is in it at most once. One worker at a time processes it, and it is queued again if it was added in the meantime. A new number of
-replicas goes before all work that follows from earlier ones, and a change goes before a resync. A key that failed waits, longer
-each time.
+A key is in the queue at most once, and only one worker at a time processes it. If it is added while it is processed, it is queued again
+afterwards. A change to the replicas has priority over other changes, and these over resyncs. After a failure, a key waits for a backoff
+that grows with each failure.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from halcyon.kube.kinds import Key
 
 
 class Priority(IntEnum):
-    """The priority of a key; smaller goes first."""
+    """Priority of a key; keys with a smaller value are processed first."""
 
     COUNT = 0
-    """A model's desired replicas have changed: `control/autoscaling/scale_writer.py` waits for its status."""
+    """Priority after a change to a model's desired replicas, because `control/autoscaling/scale_writer.py` waits for its status."""
     CHANGE = 1
     RESYNC = 2
 
@@ -30,15 +30,17 @@ class Priority(IntEnum):
 BACKOFF_FIRST_S = 0.2
 BACKOFF_MOST_S = 60.0
 BREATH_S = 1.0
-"""Minimum time until a failed key is retried (its whole backoff if that is shorter), whatever changes meanwhile: otherwise
-objects that come and go would set the rate of the retries."""
+"""Minimum time until a failed key is retried, in seconds, even if it is added in between; its backoff, if this is shorter.
+
+Otherwise objects that change often would cause retries at the rate of their changes.
+"""
 
 
 class WorkQueue:
-    """A queue of keys, deduplicated and delayed, by priority."""
+    """Queue of keys without duplicates, in order of priority, with delays."""
 
     def __init__(self, clock: Clock, *, jitter: Callable[[], float] = random.random) -> None:
-        """`jitter` returns numbers from 0 to 1."""
+        """Create an empty queue. `jitter` returns random numbers from 0 to 1, which vary the backoff."""
         self._clock = clock
         self._jitter = jitter
         self._order = itertools.count()
@@ -67,7 +69,7 @@ class WorkQueue:
         return len(self._working)
 
     def add(self, key: Key, priority: Priority = Priority.CHANGE) -> None:
-        """Queue this key."""
+        """Queue the key now."""
         rest = self._resting.get(key, 0.0) - self._clock.monotonic()
         if rest > 0 and key not in self._working:
             self.add_after(key, rest, priority)
@@ -87,7 +89,7 @@ class WorkQueue:
         self._wake.set()
 
     def add_after(self, key: Key, delay_s: float, priority: Priority = Priority.RESYNC) -> None:
-        """Queue this key after a delay; the earliest of several times counts."""
+        """Queue the key after a delay. If it is delayed already, the earlier time applies."""
         when = self._clock.monotonic() + delay_s
         due = self._due.get(key)
         if due is not None and due[0] <= when:
@@ -97,11 +99,11 @@ class WorkQueue:
         self._wake.set()
 
     def postpone(self, key: Key, delay_s: float) -> None:
-        """Queue a key that could not be processed yet again after a delay, with the priority that it had."""
+        """Queue a key again after a delay, with the priority that it had, because it cannot be processed yet."""
         self.add_after(key, delay_s, self._working.get(key, Priority.RESYNC))
 
     def fail(self, key: Key, at_least_s: float = 0.0) -> float:
-        """Queue a key that failed again after its backoff, and return the backoff in seconds."""
+        """Queue a key again whose processing failed, after its backoff; return the delay in seconds, at least `at_least_s`."""
         count = self._failures[key] = self._failures.get(key, 0) + 1
         backoff: float = min(BACKOFF_FIRST_S * 2.0 ** min(count - 1, 20), BACKOFF_MOST_S)
         delay = max(backoff * (0.5 + self._jitter() / 2), at_least_s)
@@ -110,18 +112,18 @@ class WorkQueue:
         return delay
 
     def succeed(self, key: Key) -> None:
-        """Record that the key was processed without a failure."""
+        """Record that the key was processed successfully, which resets its backoff."""
         self._failures.pop(key, None)
         self._resting.pop(key, None)
 
     def done(self, key: Key) -> None:
-        """Record that the worker has finished with the key."""
+        """Record that the worker has finished with the key; queue it again if it was added in between."""
         self._working.pop(key, None)
         if (priority := self._again.pop(key, None)) is not None:
             self.add(key, priority)
 
     def take(self) -> Key | None:
-        """Return the next key, or None if none is ready; the caller must call `done` afterwards."""
+        """Return the next key; None if none is ready. The caller must call `done` after processing it."""
         self._promote()
         while self._ready:
             priority, order, key = heapq.heappop(self._ready)
@@ -132,7 +134,7 @@ class WorkQueue:
         return None
 
     async def get(self) -> Key:
-        """Wait for the next key and return it; the caller must call `done` afterwards."""
+        """Wait for the next key and return it. The caller must call `done` after processing it."""
         while True:
             self._wake.clear()
             key = self.take()

@@ -1,5 +1,5 @@
-"""The server of `external.metrics.k8s.io`: the HPA's metrics, access control, and the certificates that it serves with.
+"""Server of the API `external.metrics.k8s.io`, which provides metrics to HPAs, with access control and serving certificates.
 
-Out of scope: the source of the values (a `MetricSource` given by the caller), and any call to Kubernetes by the server itself: token
+Out of scope: the source of the values, which is a `MetricSource` of the caller. The server itself sends no requests to Kubernetes: token
 and access reviews are Protocols in `auth`.
 """

@@ -1,6 +1,6 @@
-"""The server of external.metrics.k8s.io in this cluster and, if it is Halcyon, the CA bundle that the API server trusts.
+"""APIService of external.metrics.k8s.io: which server is registered there, and its CA bundle if this server is Halcyon.
 
-The APIService belongs to the chart. The operator writes its `caBundle` and nothing else.
+The Helm chart creates the APIService. The operator writes only its `caBundle`.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class ExternalMetricsApi:
-    """The server of external.metrics.k8s.io, and what this cluster's HPAs can do with it."""
+    """Registered server of external.metrics.k8s.io, and whether HPAs of this cluster support a tolerance."""
 
     ours: bool
     why: str
     tolerance: bool = False
-    """Whether the API server keeps an HPA's `tolerance`: without it an HPA ignores deviations within 10 %."""
+    """Whether the API server stores an HPA's field `tolerance`. Without it, HPAs ignore deviations within 10 %."""
 
 
 UNKNOWN = ExternalMetricsApi(ours=False, why="not determined yet")
@@ -35,7 +35,7 @@ NAMESPACED = ExternalMetricsApi(
 
 
 async def find_server(client: Kube, *, namespace: str, service: str) -> ExternalMetricsApi:
-    """Return the server of the API, described in a sentence."""
+    """Return which server is registered for the API, with a description as text."""
     try:
         registered = await client.get(API_SERVICE, "", NAME)
     except (errors.ApiError, errors.Unreachable) as error:
@@ -50,7 +50,7 @@ async def find_server(client: Kube, *, namespace: str, service: str) -> External
 
 
 async def keeps_tolerance(client: Kube, *, namespace: str) -> bool | None:
-    """Return True if HPAs of this cluster can have a tolerance of 0, None if unknown. A dry run finds out: nothing is written."""
+    """Return True if HPAs of this cluster can have a tolerance of 0; None if unknown. A dry run tests this, so nothing is written."""
     rules = {"tolerance": "0"}
     probe = {
         "apiVersion": HPA.api_version,
@@ -78,7 +78,7 @@ async def keeps_tolerance(client: Kube, *, namespace: str) -> bool | None:
 
 
 async def trust(client: Kube, ca_pem: str) -> None:
-    """Make the API server trust our certificates; write only if it doesn't yet."""
+    """Write the CA bundle to the APIService, so that the API server trusts our certificates, unless it is there already."""
     bundle = base64.b64encode(ca_pem.encode()).decode()
     service = await client.get(API_SERVICE, "", NAME)
     if service is None or (service.get("spec") or {}).get("caBundle") == bundle:

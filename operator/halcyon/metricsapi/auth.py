@@ -1,16 +1,16 @@
-"""Authentication and authorization of the metrics API's callers.
+"""Authentication and authorization of callers of the metrics API.
 
-| the connection has                                             | the user is                                      |
-| --------------------------------------------------------------- | ------------------------------------------------ |
-| a client certificate of the request-header CA, name allowed    | the one in the X-Remote headers: the API server  |
-|                                                                | has authenticated and authorized it already      |
-| anything else, with a bearer token                             | the token's, if it may list the metric           |
-| anything else                                                  | none: 401; X-Remote headers are ignored          |
+| the connection has                                             | the user is                                                     |
+| -------------------------------------------------------------- | --------------------------------------------------------------- |
+| a client certificate from the request-header CA, with an       | the user in the X-Remote headers, whom the API server has       |
+| allowed name                                                   | already authenticated and authorized                            |
+| no such certificate, but a valid bearer token                  | the user of the token, who must have permission to list metrics |
+| neither                                                        | unknown: 401; X-Remote headers are ignored                      |
 
-A caller without the front proxy's certificate is limited to a rate (`rate_limit`), before any review of it. The API server itself is
-not limited: it sends the requests of all autoscalers, and has limits of its own for its callers.
+Callers without the front proxy's certificate are rate limited (`rate_limit`) before their token is reviewed. The API server itself is
+not limited, because it forwards the requests of all HPAs, and limits its own callers.
 
-Source: facts, autoscaling 1.10. Out of scope: the reviews themselves; the caller provides them.
+Source: facts, autoscaling 1.10. Out of scope: the reviews themselves, which the caller provides.
 """
 
 from __future__ import annotations
@@ -34,35 +34,35 @@ from halcyon.metricsapi.certificates import signed
 from halcyon.metricsapi.rate_limit import Limiter
 
 CALLER: Final = web.RequestKey("halcyon caller", str)
-"""Key of the authenticated user's name in a request."""
+"""Key under which an aiohttp request stores the name of the authenticated user."""
 
 
 def caller_of(request: web.Request) -> str:
-    """Return the user's name; empty while unknown."""
+    """Return the name of the request's authenticated user; empty if there is none yet."""
     name: str = request.get(CALLER, "")
     return name
 
 
 class TokenReviewer(Protocol):
-    """Review of a bearer token (TokenReview, the API server's own audiences)."""
+    """Function that reviews a bearer token for the API server's audiences, with a TokenReview."""
 
     async def __call__(self, token: str) -> User | None:
-        """Return the token's user, or None if the token is not valid. Raises if that can't be determined now."""
+        """Return the user of the token; None if the token is not valid. Raise an error if this cannot be determined now."""
 
 
 class AccessReviewer(Protocol):
-    """Review of whether a user may `list` an external metric in a namespace (SubjectAccessReview).
+    """Function that reviews whether a user may `list` an external metric in a namespace, with a SubjectAccessReview.
 
-    The verb is list, because the API server turns a GET without a name into it. The metric is spelled as in the request.
-    Kubernetes clients, including the HPA, use lower case: `resources: [queuedepth], verbs: [list]`.
+    The verb is `list`, because the API server treats a GET without an object name as a list. The metric's name is written as in the
+    request. Kubernetes clients, including the HPA, use lower case: `resources: [queuedepth], verbs: [list]`.
     """
 
     async def __call__(self, user: User, *, namespace: str, metric: str) -> bool:
-        """Return True if it may. Raises if that can't be determined now."""
+        """Return True if the user has the permission. Raise an error if this cannot be determined now."""
 
 
 def metric_reviewer(reviews: Reviews) -> AccessReviewer:
-    """Return the reviewer of external metrics over the cluster's reviews."""
+    """Return an access reviewer for external metrics that uses `reviews`."""
 
     async def review(user: User, *, namespace: str, metric: str) -> bool:
         asked = ResourceAttributes("list", "external.metrics.k8s.io", "v1beta1", metric, namespace)
@@ -72,7 +72,7 @@ def metric_reviewer(reviews: Reviews) -> AccessReviewer:
 
 
 class TooOften(Exception):  # noqa: N818  # an answer (429), not a fault
-    """The caller sends more requests than it may."""
+    """The caller exceeds its rate limit (429)."""
 
     def __init__(self, retry_after_s: float) -> None:
         super().__init__(f"too many requests from this address; retry in {retry_after_s:.1f} s")
@@ -81,21 +81,21 @@ class TooOften(Exception):  # noqa: N818  # an answer (429), not a fault
 
 @dataclass(frozen=True)
 class RequestHeaderConfig:
-    """The front proxy's part of the ConfigMap kube-system/extension-apiserver-authentication."""
+    """Settings of the front proxy from the ConfigMap kube-system/extension-apiserver-authentication."""
 
     client_ca_pem: str
     allowed_names: tuple[str, ...] = ()
-    """Common names that a client certificate may have; empty for any."""
+    """Common names that are allowed in a client certificate; all names are allowed if empty."""
     username_headers: tuple[str, ...] = ("X-Remote-User",)
     group_headers: tuple[str, ...] = ("X-Remote-Group",)
     extra_prefixes: tuple[str, ...] = ("X-Remote-Extra-",)
 
     @classmethod
     def from_config_map(cls, data: Mapping[str, str]) -> RequestHeaderConfig | None:
-        """Read the configuration from the ConfigMap's data; return None if the API server has no front proxy.
+        """Parse the ConfigMap's data; return None if the API server has no front proxy.
 
         Raises:
-            ValueError: the CA is no certificate, or a list is no JSON list of strings.
+            ValueError: the CA is not a certificate, or a list is not a JSON list of strings.
         """
         pem = data.get("requestheader-client-ca-file", "")
         if not pem.strip():
@@ -111,20 +111,20 @@ class RequestHeaderConfig:
 
     @cached_property
     def authorities(self) -> tuple[x509.Certificate, ...]:
-        """The CA's certificates."""
+        """Certificates in the CA bundle."""
         return tuple(x509.load_pem_x509_certificates(self.client_ca_pem.encode()))
 
 
 @dataclass(frozen=True)
 class Caller:
-    """The user of a request, and whether the API server vouches for it."""
+    """User of a request, and whether the API server has authenticated and authorized this user."""
 
     user: User
     vouched: bool
 
 
 class Gate:
-    """Authenticates and authorises requests."""
+    """Authentication and authorization of requests."""
 
     def __init__(
         self,
@@ -140,15 +140,15 @@ class Gate:
         self._verified: tuple[RequestHeaderConfig | None, dict[bytes, x509.Certificate]] = (None, {})
 
     def trust(self, front_proxy: RequestHeaderConfig | None) -> None:
-        """Trust another front proxy from now on, since its CA rotates; None: there is no front proxy."""
+        """Replace the settings of the front proxy, for example after a rotation of its CA; None if there is no front proxy."""
         self._front_proxy = front_proxy
 
     async def caller(self, request: web.Request, now: datetime) -> Caller:
-        """Return the caller.
+        """Return the authenticated caller of the request.
 
         Raises:
-            Unauthenticated: the caller is unknown.
-            TooOften: the caller sent too many requests, and no review was made.
+            Unauthenticated: the caller has no valid credentials.
+            TooOften: the caller exceeds its rate limit; its token was not reviewed.
         """
         proxy = self._front_proxy
         if proxy is not None and self._is_front_proxy(request, proxy, now):
@@ -166,10 +166,10 @@ class Gate:
         raise Unauthenticated("the API server's front-proxy certificate or a valid bearer token is required")
 
     async def may_list(self, caller: Caller, *, namespace: str, metric: str) -> None:
-        """Return if the caller may list the metric.
+        """Raise an error if the caller may not list the metric.
 
         Raises:
-            Forbidden: it may not.
+            Forbidden: the caller does not have the permission.
         """
         if caller.vouched or await self._review_access(caller.user, namespace=namespace, metric=metric):
             return
@@ -179,9 +179,10 @@ class Gate:
         )
 
     def _is_front_proxy(self, request: web.Request, proxy: RequestHeaderConfig, now: datetime) -> bool:
-        """Return True if the connection's certificate is the front proxy's, by the current CA and names.
+        """Return True if the connection's client certificate belongs to the front proxy, according to the current CA and names.
 
-        TLS has verified it, but perhaps before the CA was replaced. An intermediate CA must be in the bundle itself.
+        TLS verified the certificate at the start of the connection, possibly before the CA was replaced, so it is verified again. An
+        intermediate CA must be in the CA bundle itself.
         """
         connection = None if request.transport is None else request.transport.get_extra_info("ssl_object")
         if not isinstance(connection, ssl.SSLObject) or not connection.getpeercert():

@@ -1,12 +1,12 @@
-"""The operator's own certificate authority and serving certificate, as pure functions of the stored state and the time.
+"""Certificate authority and serving certificate of the operator: creation, renewal, and conversion to and from a Secret. Pure.
 
-This module reads and writes no Secret; `Certificates.to_secret` and `from_secret` convert its data. Lifetimes:
+Reading and writing the Secret is out of scope. Lifetimes:
 
-- The CA is valid for 3 years, and its successor is created when a third is left. Its users learn of the successor from the
-  operator, so a longer lifetime would only help the thief of a key. Three years let an operator be away for one.
-- A successor is at first only published, beside the CA in use, and signs after `SPREAD`: readers of the bundle (the API
-  server, the agents) trust it before they see a certificate of it. So a rotation fails no handshake.
-- The serving certificate is valid for 90 days and is renewed when a third is left.
+- The CA is valid for 3 years. A new CA is created when a third of this time is left, so the operator can be down for a year. A longer
+  lifetime would only help an attacker who has stolen the key, because clients receive a new CA from the operator.
+- A new CA is first published in the CA bundle together with the old one, and signs certificates only after `SPREAD`. By then clients of
+  the bundle (the API server, the agents) trust it, so no handshake fails during a rotation.
+- The serving certificate is valid for 90 days, and is renewed when a third of this time is left.
 """
 
 from __future__ import annotations
@@ -25,43 +25,43 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 CA_LIFE = timedelta(days=3 * 365)
 SERVING_LIFE = timedelta(days=90)
 SPREAD = timedelta(days=1)
-"""How long a new CA is published before it signs."""
+"""Time for which a new CA is only published before it signs certificates."""
 SLACK = timedelta(minutes=10)
-"""Certificates are valid from this long before their creation: clocks within a cluster differ."""
+"""Time before their creation from which certificates are valid, because clocks within a cluster differ."""
 
 
 @dataclass(frozen=True)
 class Pair:
-    """A certificate and its private key, both PEM."""
+    """Certificate and private key, both in PEM."""
 
     cert_pem: str
     key_pem: str
 
     def __repr__(self) -> str:
-        """Return a text without the key, which must not get into a log."""
+        """Return a text without the private key, which must not be logged."""
         return f"Pair({load(self.cert_pem).subject.rfc4514_string()})"
 
 
 @dataclass(frozen=True)
 class Certificates:
-    """Contents of the operator's own Secret."""
+    """Contents of the Secret with the operator's certificates."""
 
     serving: Pair
     ca: Pair
-    """The CA that signs."""
+    """CA that signs serving certificates."""
     next_ca: Pair | None = None
-    """The published successor, which doesn't sign yet."""
+    """New CA that is published but does not sign yet; None if there is none."""
     former_cas: tuple[str, ...] = ()
-    """Certificates of CAs that no longer sign, trusted until they expire."""
+    """Certificates of earlier CAs, which stay trusted until they expire."""
 
     @property
     def bundle_pem(self) -> str:
-        """CA bundle that clients must trust: for the APIService's caBundle and for the agents."""
+        """CA bundle for clients, in PEM: for the APIService's `caBundle`, and for the agents."""
         successor = [] if self.next_ca is None else [self.next_ca.cert_pem]
         return "".join([self.ca.cert_pem, *successor, *self.former_cas])
 
     def to_secret(self) -> dict[str, str]:
-        """Return `stringData` of a Secret of type kubernetes.io/tls, with ca.crt and the keys that `from_secret` needs."""
+        """Return the `stringData` of a Secret of type kubernetes.io/tls, with `ca.crt` and the keys that `from_secret` needs."""
         data = {
             "tls.crt": self.serving.cert_pem,
             "tls.key": self.serving.key_pem,
@@ -75,10 +75,10 @@ class Certificates:
 
     @classmethod
     def from_secret(cls, data: Mapping[str, str]) -> Certificates:
-        """Return the certificates in a Secret's data (decoded from base64).
+        """Parse the certificates in a Secret's data, which must be decoded from base64.
 
         Raises:
-            ValueError: a key is missing, or its value is no certificate or doesn't match its private key.
+            ValueError: a key is missing, or a value is not a certificate or does not match its private key.
         """
         for key in ("tls.crt", "tls.key", "ca.crt", "signing-ca.crt", "signing-ca.key"):
             if not data.get(key):
@@ -97,9 +97,9 @@ class Certificates:
 
 
 def make_ca(now: datetime) -> Pair:
-    """Create a new certificate authority, ECDSA on P-256."""
+    """Create a certificate authority with an ECDSA key on P-256."""
     key = ec.generate_private_key(ec.SECP256R1())
-    # The time is in the name: during a rotation two are trusted, and a reader must be able to distinguish them.
+    # The name contains the time, because during a rotation clients trust two CAs and must be able to distinguish them.
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"halcyon-ca-{now:%Y%m%d%H%M%S}")])
     builder = _builder(name, name, key.public_key(), now, now + CA_LIFE)
     builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
@@ -108,10 +108,10 @@ def make_ca(now: datetime) -> Pair:
 
 
 def issue(ca: Pair, names: Iterable[str], now: datetime) -> Pair:
-    """Issue a serving certificate for these DNS names and addresses; it never outlives its CA.
+    """Issue a serving certificate for these DNS names and IP addresses. It expires no later than its CA.
 
     Raises:
-        ValueError: there is no name.
+        ValueError: `names` is empty.
     """
     wanted = list(dict.fromkeys(names))
     if not wanted:
@@ -137,15 +137,15 @@ def needs_rotation(cert_pem: str, now: datetime) -> bool:
 
 
 def renewed(stored: Certificates | None, names: Iterable[str], now: datetime) -> Certificates:
-    """Return what should be stored now; equal to `stored` if nothing needs to change.
+    """Return the certificates to store now; equal to `stored` if none needs to be renewed.
 
     | stored                                            | result                                                  |
     | ------------------------------------------------- | ------------------------------------------------------- |
-    | nothing, or only CAs that have expired            | everything new                                          |
-    | a CA with less than a third left, no successor    | a successor, published                                  |
-    | a successor published for `SPREAD`                | it signs; the old CA stays trusted until it expires     |
-    | a serving certificate with less than a third left | a new one                                               |
-    | one for other names, or of another CA             | a new one                                               |
+    | nothing, or only expired CAs                      | new CA and new serving certificate                      |
+    | CA with less than a third left, no new CA         | new CA, only published                                  |
+    | new CA that has been published for `SPREAD`       | it signs; the old CA stays trusted until it expires     |
+    | serving certificate with less than a third left   | new serving certificate                                 |
+    | serving certificate with other names or other CA  | new serving certificate                                 |
     """
     unique_names = list(dict.fromkeys(names))
     if stored is None or all(load(ca.cert_pem).not_valid_after_utc <= now for ca in (stored.ca, stored.next_ca) if ca):
@@ -173,18 +173,18 @@ def load(cert_pem: str) -> x509.Certificate:
     """Parse a certificate in PEM.
 
     Raises:
-        ValueError: there is none.
+        ValueError: the text is not a certificate.
     """
     return x509.load_pem_x509_certificate(cert_pem.encode())
 
 
 def issued_by(cert_pem: str, ca_pem: str) -> bool:
-    """Return True if this CA's key signed this certificate."""
+    """Return True if the certificate was signed with the CA's key."""
     return signed(load(cert_pem), load(ca_pem))
 
 
 def signed(cert: x509.Certificate, ca: x509.Certificate) -> bool:
-    """Return True if `ca`'s key signed `cert`, and `cert` names it as its issuer."""
+    """Return True if `cert` was signed with the key of `ca`, and names `ca` as its issuer."""
     try:
         cert.verify_directly_issued_by(ca)
     except (ValueError, TypeError, InvalidSignature):

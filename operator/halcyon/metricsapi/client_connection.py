@@ -1,7 +1,7 @@
-"""One accepted connection: its transport, its timeout, and the protocols between the socket and aiohttp.
+"""Accepted connection: its transport, its timeout, and the protocols between the socket and aiohttp.
 
-asyncio's own servers accept a connection and start TLS before their user can refuse it. So `listener` accepts sockets and attaches
-these protocols to them. Out of scope: how long a connection has, and which may stay (`listener`, `connections`).
+A server of asyncio accepts a connection and starts TLS before the application can reject it. Therefore `listener` accepts sockets itself,
+and attaches these protocols to them. Out of scope: the choice of timeouts (`listener`) and connection limits (`connections`).
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from typing_extensions import override
 from halcyon.metricsapi.connections import Connection
 
 REQUEST_TIMEOUT_S = 10.0
-"""Timeout of the TLS handshake and the first request head together, from accept on; and of a request's body."""
+"""Timeout from accepting a connection until its TLS handshake and first request head are complete, and for a request's body, in seconds."""
 TLS_CLOSE_TIMEOUT_S = 2.0
-"""Maximum time for a client to confirm the end of its TLS session."""
+"""Maximum time until a client confirms the end of its TLS session, in seconds."""
 TLS_BUFFER_BYTES = 16 * 1024
-"""Maximum content of a TLS record. asyncio's own buffers take 256 KiB per connection, even if idle."""
+"""Size of a connection's TLS buffer: the maximum content of a TLS record. asyncio's default takes 256 KiB, even for an idle connection."""
 
 
 class Owner(Protocol):
-    """The listener's interface to its connections."""
+    """Interface through which a connection reports its end and its timeout to the listener."""
 
     def ended(self, peer: ClientTransport) -> None:
         """Record that a connection is closed."""
@@ -35,7 +35,7 @@ class Owner(Protocol):
 
 
 class ClientTransport:
-    """The transport of a connection, with its timeout."""
+    """Transport of a connection, with its timeout."""
 
     def __init__(self, owner: Owner, connection: Connection, protocol: web.RequestHandler) -> None:
         self._owner, self.connection, self.protocol = owner, connection, protocol
@@ -44,7 +44,7 @@ class ClientTransport:
         self._closing = False
 
     def opened(self, transport: asyncio.BaseTransport) -> None:
-        """Record that the transport is open: the socket's own, below TLS."""
+        """Record the open transport of the socket, which is below TLS."""
         assert isinstance(transport, asyncio.Transport)  # noqa: S101  # of a socket
         self._transport = transport
         self.end_within(REQUEST_TIMEOUT_S)
@@ -52,7 +52,7 @@ class ClientTransport:
             transport.abort()
 
     def end_within(self, limit_s: float) -> None:
-        """Close it after this time, unless the timeout is removed or replaced before."""
+        """Close the connection after this time, in seconds, unless the timeout is removed or replaced before."""
         self.cancel_timeout()
         if not self.connection.closed:
             self._timer = asyncio.get_running_loop().call_later(limit_s, self._owner.late, self)
@@ -64,24 +64,24 @@ class ClientTransport:
             self._timer = None
 
     def body_complete(self) -> None:
-        """Record that the request is complete. A response that was sent before has a timeout of its own."""
+        """Record that the request is complete, and remove the timeout, unless the response was sent already and has its own timeout."""
         if self.connection.in_request:
             self.cancel_timeout()
 
     def close(self) -> None:
-        """Close at once, without waiting for a client that doesn't read."""
+        """Close the connection at once, even if the client has not read all data."""
         self._closing = True
         if self._transport is not None:
             self._transport.abort()
 
     def lost(self) -> None:
-        """Record that it is closed."""
+        """Record that the connection is closed."""
         self._owner.ended(self)
         self.cancel_timeout()
 
 
 class PlainProtocol(asyncio.Protocol):
-    """aiohttp's protocol, which also reports the connection's start and end to its `ClientTransport`."""
+    """Protocol that passes events to aiohttp's protocol, and reports start and end of the connection to its `ClientTransport`."""
 
     def __init__(self, peer: ClientTransport) -> None:
         self._peer, self._inner = peer, peer.protocol
@@ -114,9 +114,9 @@ class PlainProtocol(asyncio.Protocol):
 
 
 class TlsProtocol(SSLProtocol):
-    """asyncio's TLS below aiohttp's protocol, with a small buffer, which is most of the cost of an idle connection.
+    """asyncio's TLS protocol below aiohttp's protocol, with a small buffer, because the buffer is most of an idle connection's memory.
 
-    `max_size` and the constructor belong to the standard library, but are not documented; test_ports.py measures a connection.
+    `max_size` and the constructor are undocumented parts of the standard library; test_ports.py measures the memory of a connection.
     """
 
     max_size = TLS_BUFFER_BYTES

@@ -1,18 +1,22 @@
-"""Connections of one port: which are accepted, which are replaced, which are kept open after a response. Pure, no sockets.
+"""Connection limits of one port: which connections to accept, to replace, and to keep open after a response. Pure.
 
-| a connection is                        | limits                                                                     |
-| -------------------------------------- | -------------------------------------------------------------------------- |
-| unidentified: no request on it had a   | `unidentified` in all; from half of that on, `per_source` for each source  |
-| known caller                           | address                                                                    |
-| identified, in a request or a stream   | none here: agents' streams are limited per model, pages' streams by seats  |
-| identified and idle                    | `idle` in all, `idle_per_caller` for each caller; one more is not refused  |
-|                                        | but closed after its response                                              |
+| state of the connection                | limits                                                                      |
+| -------------------------------------- | --------------------------------------------------------------------------- |
+| unidentified: no request on it had an  | `unidentified` in total; if more than half are in use, also `per_source`    |
+| authenticated caller yet               | for each source address                                                     |
+| identified, with a request or a stream | none here: streams of agents are limited per model, those of pages by seats |
+| identified and idle                    | `idle` in total and `idle_per_caller` for each caller; above a limit, a     |
+|                                        | connection is closed after its response                                     |
 
-Agents behind one NAT, the API server and an ingress share an address, so an address counts only under pressure, and only until the
-caller is known. A new connection beyond a limit replaces an idle one, if one may be replaced:
+Agents behind one NAT, the API server and an Ingress can share an address. Therefore connections are limited per address only under
+pressure, and only until the caller is authenticated.
 
-- of its own source, if that is at its limit, and only after `MIN_REPLACEABLE_S`: a client that has just connected gets its turn;
-- else of the source with the most, at once if that has at least two more; a source with few always gets in.
+A new connection above a limit replaces an older one without a request, if there is one:
+
+- If the source of the new connection is at its limit, it replaces one of the same source that is older than `MIN_REPLACEABLE_S`, so that
+  clients have time for their first request.
+- Otherwise it replaces one of the source with the most connections, at once if that source has at least two more. Sources with few
+  connections are therefore always accepted.
 
 Out of scope: timeouts and sockets (`listener`).
 """
@@ -25,18 +29,23 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 MIN_REPLACEABLE_S = 3.0
-"""A connection without a request for this long may be replaced. Honest clients send their first request within milliseconds; a
-connection that is kept open for a next request can be re-created."""
+"""Time without a request after which a connection may be replaced, in seconds.
+
+Normal clients send their first request within milliseconds, and can reopen a connection that was kept open for further requests.
+"""
 IPV6_PREFIX = 64
-"""Prefix length of IPv6 addresses that count as one source: one node or pod has many addresses within its network."""
+"""Prefix length of IPv6 networks that count as one source, because a node or pod can have many addresses in its network."""
 
 Limit = Literal["source", "all"]
-"""The limit that a refused connection exceeded."""
+"""Limit that a rejected connection exceeded: that of its source, or that of all connections."""
 
 
 @dataclass(frozen=True)
 class PortLimits:
-    """Maximum connections of a port, besides streams. A TLS connection costs 44 KiB, some 80 KiB during its handshake."""
+    """Maximum numbers of connections of a port, without streams.
+
+    A TLS connection takes 44 KiB, and about 80 KiB during its handshake.
+    """
 
     unidentified: int = 256
     per_source: int = 32
@@ -45,7 +54,7 @@ class PortLimits:
 
     @property
     def pressure(self) -> int:
-        """Number of unidentified connections from which on the number per source is limited."""
+        """Number of unidentified connections above which connections are also limited per source."""
         return self.unidentified // 2
 
 
@@ -54,13 +63,13 @@ DEFAULT_LIMITS: Final = PortLimits()
 
 @dataclass(eq=False)
 class Connection:
-    """One connection."""
+    """State of one connection for the limits."""
 
     source: str
     idle_since: float
-    """Time of its acceptance or its last response."""
+    """Time at which the connection was accepted, or of its last response, in seconds of the caller's clock."""
     caller: str = ""
-    """Caller of the last identified request on it; empty if unidentified."""
+    """Name of the last authenticated caller on this connection; empty if unidentified."""
     in_request: bool = False
     has_streamed: bool = False
     is_counted_idle: bool = False
@@ -69,21 +78,21 @@ class Connection:
 
 @dataclass
 class Connections:
-    """The open connections of one port. `now` is monotonic, in seconds."""
+    """Open connections of one port. In all methods, `now` is the monotonic time, in seconds."""
 
     limits: PortLimits = field(default_factory=PortLimits)
     unidentified: int = 0
     _by_source: dict[str, dict[Connection, None]] = field(default_factory=dict)
-    """Unidentified ones, oldest first."""
+    """Unidentified connections by source, oldest first."""
     _idle: Counter[str] = field(default_factory=Counter)
-    """Identified and idle ones, by caller."""
+    """Number of identified and idle connections, by caller."""
     _idle_total: int = 0
 
     def admit(self, source: str, now: float) -> tuple[Connection, Connection | None] | Limit:
-        """Accept a connection from this source.
+        """Accept or reject a new connection from this source.
 
         Returns:
-            The connection, and the one that must be closed for it; or the limit because of which it is refused.
+            The connection, and another one that the caller must close for it, or None; or the limit, if the connection is rejected.
         """
         own = self._by_source.get(source, {})
         full, crowded = self.unidentified >= self.limits.unidentified, len(own) >= self.limits.per_source
@@ -100,22 +109,22 @@ class Connections:
         return connection, replaced
 
     def begin_request(self, connection: Connection) -> None:
-        """Record that a complete request head has arrived."""
+        """Record that a complete request head has arrived on the connection."""
         connection.in_request = True
         self._uncount_idle(connection)
 
     def identify(self, connection: Connection, caller: str) -> None:
-        """Record the caller of the request."""
+        """Record the authenticated caller of the request on this connection."""
         self._forget_source(connection)
         connection.caller = caller
 
     def begin_stream(self, connection: Connection) -> None:
-        """Record that the response is a stream: its handler has admitted the caller and limits such streams."""
+        """Record that the response is a stream. Its handler has authorized the caller, and limits the number of streams."""
         self._forget_source(connection)
         connection.has_streamed = True
 
     def end_request(self, connection: Connection, now: float) -> bool:
-        """Record that the response is ready; return whether the connection may be kept open for the next request."""
+        """Record that the response is ready; return True if the connection may stay open for another request."""
         connection.in_request, connection.idle_since = False, now
         if connection.closed or connection.has_streamed:
             return False
@@ -129,7 +138,7 @@ class Connections:
         return True
 
     def end(self, connection: Connection) -> None:
-        """Record that it is closed. A second call changes nothing."""
+        """Record that the connection is closed. Further calls have no effect."""
         connection.closed = True
         self._forget_source(connection)
         self._uncount_idle(connection)
@@ -152,7 +161,7 @@ class Connections:
 
 
 def source_of(address: str) -> str:
-    """Return what counts as one source: an IPv4 address, or the network of an IPv6 address."""
+    """Return the source to which the address belongs: the IPv4 address itself, or the network of the IPv6 address."""
     parsed = ipaddress.ip_address(address.partition("%")[0])
     if isinstance(parsed, ipaddress.IPv6Address):
         mapped = parsed.ipv4_mapped
@@ -161,6 +170,6 @@ def source_of(address: str) -> str:
 
 
 def _replaceable(connections: dict[Connection, None], now: float, *, at_once: bool) -> Connection | None:
-    """Return the longest open connection of a source that may be replaced, or None."""
+    """Return the oldest of a source's connections that may be replaced; None if there is none."""
     idle = (one for one in connections if not one.in_request)
     return next((one for one in idle if at_once or now - one.idle_since >= MIN_REPLACEABLE_S), None)

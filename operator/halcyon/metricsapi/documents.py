@@ -1,6 +1,6 @@
-"""Documents of external.metrics.k8s.io/v1beta1 as Kubernetes writes them: discovery, values, errors, quantities.
+"""JSON documents of external.metrics.k8s.io/v1beta1: discovery, metric values, errors and quantities.
 
-Source: facts, autoscaling 1.9. Out of scope: HTTP, and the meaning of a value.
+Source: facts, autoscaling 1.9. Out of scope: HTTP, and the meaning of the values.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ _REASONS = {
 
 
 def groups() -> dict[str, Any]:
-    """Return the document of `/apis`."""
+    """Return the discovery document at `/apis`."""
     return {"kind": "APIGroupList", "apiVersion": "v1", "groups": [_group()]}
 
 
 def group() -> dict[str, Any]:
-    """Return the document of `/apis/external.metrics.k8s.io`."""
+    """Return the discovery document at `/apis/external.metrics.k8s.io`."""
     return {"kind": "APIGroup", "apiVersion": "v1", **_group()}
 
 
@@ -44,7 +44,7 @@ def _group() -> dict[str, Any]:
 
 
 def resources(metrics: Iterable[str]) -> dict[str, Any]:
-    """Return the document of `/apis/external.metrics.k8s.io/v1beta1`, which the API server polls as a health check."""
+    """Return the discovery document at `/apis/external.metrics.k8s.io/v1beta1`, which the API server polls as a health check."""
     return {
         "kind": "APIResourceList",
         "apiVersion": "v1",
@@ -63,7 +63,7 @@ def resources(metrics: Iterable[str]) -> dict[str, Any]:
 
 
 def values(*, metric: str, labels: dict[str, str], milli: int, at: datetime, window_s: int) -> dict[str, Any]:
-    """Return the document of one value, given in thousandths."""
+    """Return an ExternalMetricValueList with one value, which is given in thousandths."""
     return {
         "kind": "ExternalMetricValueList",
         "apiVersion": GROUP_VERSION,
@@ -81,7 +81,7 @@ def values(*, metric: str, labels: dict[str, str], milli: int, at: datetime, win
 
 
 def status(code: int, message: str) -> dict[str, Any]:
-    """Return an error, as every Kubernetes client shows it."""
+    """Return a Status document for an error; Kubernetes clients show its message."""
     return {
         "kind": "Status",
         "apiVersion": "v1",
@@ -94,7 +94,7 @@ def status(code: int, message: str) -> dict[str, Any]:
 
 
 def quantity(milli: int) -> str:
-    """Format thousandths as a canonical quantity: `1500m`, `2`, `12k`.
+    """Format a number of thousandths as a canonical Kubernetes quantity, for example `1500m`, `2` or `12k`.
 
     Raises:
         ValueError: the number is negative.

@@ -1,16 +1,16 @@
-"""The operator's listening ports: IPv4 and IPv6, timeouts, connection limits, and TLS with small buffers.
+"""Listening ports of the operator, on IPv4 and IPv6, with timeouts, connection limits, and TLS with small buffers.
 
-| timeout                        | applies to                                                                          |
-| ------------------------------ | ----------------------------------------------------------------------------------- |
-| `REQUEST_TIMEOUT_S`            | TLS handshake and first request head together, from accept on; and a request's body |
-| `KEEP_ALIVE_TIMEOUT_S`         | the next request head, from the end of a response on                                |
-| `RESPONSE_TIMEOUT_S`           | a client that does not read its response                                            |
-| none                           | a request in its handler: streams of agents and pages have heartbeats               |
+| timeout                | applies to                                                                              |
+| ---------------------- | --------------------------------------------------------------------------------------- |
+| `REQUEST_TIMEOUT_S`    | TLS handshake and first request head together, from accept on; the body of each request |
+| `KEEP_ALIVE_TIMEOUT_S` | the next request head, from the end of a response on                                    |
+| `RESPONSE_TIMEOUT_S`   | a client that does not read its response                                                |
+| none                   | a request in its handler; streams of agents and pages have heartbeats instead           |
 
-aiohttp alone has no connection limit, waits 3,630 s for a request, and sees a connection only after its TLS handshake. So this module
-accepts sockets, and hands aiohttp those that may stay. See docs/decisions/0038-connections.md.
+aiohttp has no connection limit, waits 3,630 s for a request, and receives a connection only after its TLS handshake. Therefore this
+module accepts the sockets itself, and passes only accepted connections to aiohttp. See docs/decisions/0038-connections.md.
 
-Out of scope: which connections may stay (`connections`), what is served (the applications).
+Out of scope: the connection limits themselves (`connections`), and the applications that are served.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ from halcyon.metricsapi.sockets import listen
 from halcyon.monitoring import instruments, operator_metrics
 
 KEEP_ALIVE_TIMEOUT_S = 25.0
-"""More than the HPA's polling interval of 15 s."""
+"""Timeout for the next request on an open connection, in seconds. It is longer than the HPA's polling interval of 15 s."""
 RESPONSE_TIMEOUT_S = 28.0
 LOG_INTERVAL_S = 60.0
 ACCEPT_RETRY_INTERVAL_S = 1.0
 _MAX_ACCEPTS = 64
-"""Accepts before the loop does other work: a flood of refused connections must not stop it."""
+"""Maximum number of connections to accept before other tasks run, so that a flood of rejected connections does not block them."""
 
 log = logging.getLogger(__name__)
 
 
 class ListeningPorts:
-    """Factory of listeners, with the state that they share."""
+    """Factory of listeners, with the metrics that they share."""
 
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
         self._closed = instruments.counter(operator_metrics.CONNECTIONS_CLOSED, registry or CollectorRegistry())
@@ -59,19 +59,19 @@ class ListeningPorts:
         shutdown_s: float = 5.0,
         limits: PortLimits = DEFAULT_LIMITS,
     ) -> Listener:
-        """Serve the application; the caller ends it by `cleanup()`.
+        """Open a port that serves the application; the caller must close it with `cleanup()`.
 
         Args:
-            app: must not be started yet.
+            app: application that has not been started yet.
             name: name of the port in the metric and in logs.
-            host: None for every address of IPv4 and IPv6 that the node has.
-            port: 0 for a free one.
-            tls: None for plain HTTP.
-            shutdown_s: maximum time that `cleanup` waits for responses in progress.
-            limits: connection limits.
+            host: address on which to listen; None for all IPv4 and IPv6 addresses.
+            port: port number; 0 for any free port.
+            tls: TLS context; None for plain HTTP.
+            shutdown_s: maximum time for which `cleanup` waits for responses in progress, in seconds.
+            limits: connection limits of the port.
 
         Raises:
-            OSError: the port is taken.
+            OSError: the port is in use.
         """
         listener = Listener(app, self._closed, name=name, tls=tls, shutdown_s=shutdown_s, limits=limits)
         await listener.start(host, port)
@@ -79,7 +79,7 @@ class ListeningPorts:
 
 
 class Listener:
-    """An open port. Created by `ListeningPorts.open`."""
+    """Open port, created by `ListeningPorts.open`."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class Listener:
         shutdown_s: float,
         limits: PortLimits,
     ) -> None:
-        """Prepare the listener; nothing listens before `start`."""
+        """Create the listener; it does not listen before `start`."""
         self.connections = Connections(limits)
         self._closed, self._name, self._tls = closed, name, tls
         app.middlewares.insert(0, self._middleware)
@@ -107,20 +107,20 @@ class Listener:
         self._accepting: list[asyncio.Task[None]] = []
         self._opening: set[asyncio.Task[None]] = set()
         self._peers: dict[asyncio.BaseProtocol, ClientTransport] = {}
-        """Transports by aiohttp's protocols."""
+        """Transport of each connection, by its aiohttp protocol."""
         self._by_connection: dict[Connection, ClientTransport] = {}
         self._logged: dict[str, float] = {}
 
     @property
     def addresses(self) -> list[Any]:
-        """Addresses that it listens on, as the sockets name them."""
+        """Addresses on which the port listens, as returned by `getsockname`."""
         return [one.getsockname() for one in self._sockets]
 
     async def start(self, host: str | None, port: int) -> None:
-        """Start to listen.
+        """Start listening.
 
         Raises:
-            OSError: the port is taken.
+            OSError: the port is in use.
         """
         await self._runner.setup()
         try:
@@ -131,7 +131,7 @@ class Listener:
         self._accepting = [asyncio.create_task(self._accept(one)) for one in self._sockets]
 
     async def cleanup(self) -> None:
-        """Accept no more connections, let responses in progress finish, and close."""
+        """Stop accepting connections, wait for responses in progress, and close all connections."""
         for task in self._accepting:
             task.cancel()
         await asyncio.gather(*self._accepting, *self._opening, return_exceptions=True)
@@ -151,14 +151,14 @@ class Listener:
                 try:
                     accepted, address = await loop.sock_accept(listening)
                 except ConnectionError:
-                    continue  # the client disconnected before
+                    continue  # the client has already disconnected
                 except OSError as error:  # no file descriptors, no memory: both are temporary
                     log.error("connections can't be accepted", extra={"port": self._name, "error": str(error)})  # noqa: TRY400  # it says it all
                     await asyncio.sleep(ACCEPT_RETRY_INTERVAL_S)
                     break
                 try:
                     self._take(accepted, source_of(address[0]))
-                except Exception:  # whatever one connection does, the port stays open
+                except Exception:  # a failure of one connection must not close the port
                     log.exception("a connection could not be accepted", extra={"port": self._name})
                     accepted.close()
             await asyncio.sleep(0)
@@ -205,7 +205,7 @@ class Listener:
     @web.middleware
     async def _middleware(self, request: web.Request, handler: Any) -> web.StreamResponse:
         peer = self._peers.get(request.protocol)
-        if peer is None:  # closed meanwhile
+        if peer is None:  # the connection has been closed
             return await handler(request)  # type: ignore[no-any-return]
         self.connections.begin_request(peer.connection)
         peer.end_within(REQUEST_TIMEOUT_S)
@@ -232,7 +232,7 @@ class Listener:
             self.connections.begin_stream(peer.connection)
 
     def _count(self, reason: str, source: str) -> None:
-        """Count a connection that was closed because of a limit; log it once a minute."""
+        """Count a connection that was closed because of a limit; log this at most once a minute."""
         self._closed.labels(self._name, reason).inc()
         now, limits = time.monotonic(), self.connections.limits
         if now - self._logged.get(reason, -LOG_INTERVAL_S) >= LOG_INTERVAL_S:

@@ -1,4 +1,4 @@
-"""The rate limit of callers that the API server doesn't vouch for: each request costs the API server one or two reviews."""
+"""Rate limit for callers that the API server has not authenticated, because each of their requests causes one or two reviews."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ from dataclasses import dataclass, field
 
 MAX_RATE_PER_S = 20.0
 MAX_BURST = 100.0
-"""Enough for a dashboard that draws every model of a namespace at once."""
+"""Number of requests that a caller may send at once. It is enough for a dashboard that shows all models of a namespace."""
 MAX_SOURCES = 4096
-"""Callers that are remembered. Beyond that, a new caller replaces the one with the oldest request."""
+"""Maximum number of callers whose rate is recorded. Above it, a new caller replaces the one with the oldest request."""
 
 
 @dataclass
 class Limiter:
-    """Token buckets, one per caller: each request takes one token, and tokens are refilled over time."""
+    """Token buckets, one per caller. Each request takes a token, and tokens are added at a constant rate."""
 
     monotonic: Callable[[], float]
     rate_per_s: float = MAX_RATE_PER_S
     burst: float = MAX_BURST
     max_sources: int = MAX_SOURCES
     _buckets: dict[str, tuple[float, float]] = field(default_factory=dict)
-    """Tokens and when they were counted, by caller; the most recent caller is last."""
+    """Number of tokens and the time of that number, by caller; the most recent caller is last."""
 
     def take(self, caller: str) -> float:
-        """Return 0 if the caller may send a request, else the seconds until it may."""
+        """Take a token, and return 0 if there was one; else return the seconds until the next one."""
         now = self.monotonic()
         tokens, since = self._buckets.pop(caller, (self.burst, now))
         tokens = min(self.burst, tokens + (now - since) * self.rate_per_s)

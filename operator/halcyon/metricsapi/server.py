@@ -1,11 +1,11 @@
-"""external.metrics.k8s.io over HTTP: discovery, one value per request, and a Status for everything else.
+"""HTTP handlers of the API external.metrics.k8s.io: discovery, one metric value per request, and Status documents for errors.
 
-A missing value is a 404 with the reason, never an empty list and never 0. The HPA then shows ScalingActive=False,
-FailedGetExternalMetric, and the reason in its message; it doesn't scale down. 404 and not 503: both reach the HPA with
-their message, but the API server counts our 503s as its own failures, and a model without values is not one.
-If it can't be determined whether there is a value (a review that fails), the response is a 503.
+If a value is missing, the response is a 404 with the reason, never an empty list or 0. The HPA then does not scale down, and has the
+condition ScalingActive=False with reason FailedGetExternalMetric and our message. The API server counts a 503 as a failure of the API,
+and a missing value is not a failure, so the status is 404. If a value or a permission cannot be determined (for example because a review
+fails), the response is a 503.
 
-Out of scope: certificates (`tls`, `certificates`), access control (`auth`), the values (the caller's `MetricSource`).
+Out of scope: certificates (`tls`, `certificates`), access control (`auth`), the values (`MetricSource` of the caller).
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from halcyon.scaling.hpa.metrics import GPU_UTILIZATION, QUEUE_DEPTH, WINDOW_S, 
 from halcyon.scaling.observations import Missing, Value
 
 DESIRED_REPLICAS = "desiredReplicas"
-"""Metric of the policy Planner; the other two belong to Rules."""
+"""Name of the metric for the policy Planner; the other two metrics are for the policy Rules."""
 METRICS = (QUEUE_DEPTH, GPU_UTILIZATION, DESIRED_REPLICAS)
 _BY_RESOURCE = {metric.lower(): metric for metric in METRICS}
-"""Metrics by lower-case name: Kubernetes clients put a resource into the URL in lower case; the HPA requests `queuedepth`."""
+"""Metric by its name in lower case, because Kubernetes clients write resources in URLs in lower case; the HPA requests `queuedepth`."""
 LABEL = f"{OUR_GROUP}/model-deployment"
 PORT = 10250
 _SELECTOR = re.compile(re.escape(LABEL) + "=(?P<name>.+)")
@@ -48,17 +48,17 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class MetricSource(Protocol):
-    """Source of a model's current values. Both methods raise if they can't be determined now."""
+    """Interface to a model's current values. Both methods raise an error if the values cannot be determined now."""
 
     async def reading(self, namespace: str, name: str) -> RulesReading | Missing:
-        """Return the values of the policy Rules, or why there are none at all."""
+        """Return the metric values for the policy Rules, or the reason why they are missing."""
 
     async def desired(self, namespace: str, name: str) -> Value | Missing:
-        """Return the replicas that the policy Planner desires, or why there are none."""
+        """Return the desired replicas of the policy Planner, or the reason why they are missing."""
 
 
 class MetricsApi:
-    """The API's handlers. `monotonic` is the clock of the readings, `utcnow` the one that callers see."""
+    """Handlers of the API. `monotonic` is the clock for the age of values, `utcnow` the clock for timestamps in responses."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class MetricsApi:
         self.requests = instruments.counter(operator_metrics.METRIC_REQUESTS, registry or CollectorRegistry())
 
     def routes(self) -> list[web.RouteDef]:
-        """Return the routes for the operator's TLS site."""
+        """Return the routes of the API, for the operator's TLS port."""
         return [
             web.get("/healthz", self._healthz),
             web.get("/readyz", self._readyz),
@@ -130,7 +130,7 @@ class MetricsApi:
         subject = f"{metric} of ModelDeployment {namespace}/{name}"
         try:
             value = await self._current_value(metric, namespace, name)
-        except Exception:  # noqa: BLE001  # whatever the source raises, the HPA must get an error and no number
+        except Exception:  # noqa: BLE001  # on any error, the HPA must receive an error and not a number
             _log.exception("no reading of %s/%s", namespace, name)
             return _fail(503, f"{subject} could not be read now; retry later")
         if value is None:
@@ -149,7 +149,7 @@ class MetricsApi:
         )
 
     async def _current_value(self, metric: str, namespace: str, name: str) -> Value | Missing | None:
-        """Return the metric's value, why it isn't known, or None if it isn't measured."""
+        """Return the metric's value, the reason why it is missing, or None if this metric is not measured for the model."""
         if metric == DESIRED_REPLICAS:
             return await self._source.desired(namespace, name)
         reading = await self._source.reading(namespace, name)
@@ -158,7 +158,7 @@ class MetricsApi:
         return reading.queue_depth if metric == QUEUE_DEPTH else reading.gpu_utilization
 
     async def _rejection(self, request: web.Request, *, namespace: str = "", metric: str = "") -> web.Response | None:
-        """Return None for a caller that may send this request, else the response for it."""
+        """Return None if the caller may send this request, else the error response."""
         try:
             caller = await self._gate.caller(request, self._utcnow())
             if metric:
@@ -166,7 +166,7 @@ class MetricsApi:
         except Unauthenticated as error:
             response = _fail(401, str(error))
             response.headers["WWW-Authenticate"] = "Bearer"
-            # A client whose certificate's CA was replaced does a new handshake with its next request.
+            # Close the connection, so that a client whose CA was replaced starts its next request with a new TLS handshake.
             response.force_close()
             return response
         except Forbidden as error:
@@ -175,16 +175,16 @@ class MetricsApi:
             response = _fail(429, str(error))
             response.headers["Retry-After"] = str(math.ceil(error.retry_after_s))
             return response
-        except Exception:  # noqa: BLE001  # whatever the reviews raise, it admits no caller
+        except Exception:  # noqa: BLE001  # an error in a review must never admit a caller
             _log.exception("a caller of %s could not be reviewed", request.path)
             return _fail(503, "your permission could not be checked now; retry later")
         return None
 
 
 def build_app(api: MetricsApi, *, more: Iterable[web.AbstractRouteDef] = ()) -> web.Application:
-    """Build the application of the operator's TLS site: the metrics API, and the other routes (`Collector.routes()`)."""
+    """Build the application of the operator's TLS port, with the metrics API and the routes in `more` (`Collector.routes()`)."""
     app = web.Application(client_max_size=64 * 1024)
-    # `/apis/{rest}` is the last of the API's routes; no other route may be below /apis.
+    # The last route of the API is `/apis/{rest}`, so no later route may be below /apis.
     app.add_routes([*api.routes(), *more])
     return app
 
@@ -197,13 +197,16 @@ async def start_site(
     port: int = PORT,
     ports: ListeningPorts | None = None,
 ) -> Listener:
-    """Serve `app` over TLS; the caller ends it by `cleanup()`. No host means every address; port 0 takes a free one."""
+    """Serve `app` over TLS; the caller must close the port with `cleanup()`.
+
+    Without a host, listen on all addresses. Port 0 means any free port.
+    """
     opened = ports or ListeningPorts()
     return await opened.open(app, name="https", host=host, port=port, tls=tls.context)
 
 
 def _selected(selectors: list[str]) -> str | None:
-    """Return the one model that the selectors name, or None."""
+    """Return the name of the model if the label selectors name exactly one, else None."""
     match = _SELECTOR.fullmatch(selectors[0]) if len(selectors) == 1 else None
     return match["name"] if match and _NAME.fullmatch(match["name"]) else None
 

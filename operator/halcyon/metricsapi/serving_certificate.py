@@ -1,4 +1,4 @@
-"""The operator's certificates, kept in its own Secret: the leader creates and renews them, every replica serves them."""
+"""Serving certificate of the operator, stored in a Secret. The leader creates and renews it; all replicas use it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CHECK_INTERVAL_S = 30.0
 
 
 class ServingCertificate:
-    """The certificates stored and served."""
+    """Synchronisation of the certificates in the Secret with those that this replica serves."""
 
     def __init__(
         self,
@@ -32,9 +32,15 @@ class ServingCertificate:
         on_change: Callable[[], None],
         has_front_proxy: bool = True,
     ) -> None:
-        """`names`: DNS names of the certificate. `on_change`: called when the CA bundle has changed.
+        """Create the instance; nothing is read before `refresh`.
 
-        `has_front_proxy`: whether the API server may send requests through its front proxy.
+        Args:
+            client: Kubernetes client.
+            namespace: namespace of the Secret.
+            secret: name of the Secret.
+            names: DNS names for the serving certificate.
+            on_change: called when the CA bundle has changed.
+            has_front_proxy: whether the API server can forward requests to this server.
         """
         self._client = client
         self._namespace, self._secret, self._names = namespace, secret, names
@@ -44,10 +50,10 @@ class ServingCertificate:
         self.front_proxy: RequestHeaderConfig | None = None
 
     async def refresh(self, *, leading: bool) -> None:
-        """Read the stored certificates and serve them; as the leader, renew them first if needed.
+        """Read the certificates from the Secret and serve them; on the leader, renew them first if needed.
 
         Raises:
-            ApiError, Unreachable: the Secret can't be read or written; the certificates in use stay.
+            ApiError, Unreachable: the Secret cannot be read or written; the current certificates stay in use.
         """
         secret = await self._client.get(SECRET, self._namespace, self._secret)
         if secret is None:

@@ -1,4 +1,4 @@
-"""Listening sockets of the node's address families."""
+"""Listening sockets for IPv4 and IPv6, as far as the node supports them."""
 
 from __future__ import annotations
 
@@ -8,17 +8,19 @@ from collections.abc import Iterable
 from typing import Final
 
 MAX_BACKLOG = 1024
-"""Connections that the kernel holds until they are accepted: all agents of a lost replica reconnect at once, and a handshake that
-finds the queue full is retried only a second later."""
+"""Maximum number of connections that the kernel queues until they are accepted.
+
+After a replica is lost, all its agents reconnect at once. If the queue is full, a client retries only after a second.
+"""
 _NO_FAMILY: Final = frozenset({errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL})
-"""Errors of a node without IPv6, or without IPv4."""
+"""Error codes that mean that the node does not support an address family."""
 FAMILIES: Final = ((socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::"))
 
 
 def listen(host: str | None, port: int) -> list[socket.socket]:
-    """Open the sockets: without a host, one for each family that the node has, on the same port.
+    """Open listening sockets; without a host, one for each address family of the node, on the same port.
 
-    Two sockets and not one for both: on that one, clients' IPv4 addresses would look like IPv6 ones.
+    A single socket for both families is not used, because clients' IPv4 addresses would appear as IPv6 addresses on it.
     """
     if host is not None:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -27,10 +29,10 @@ def listen(host: str | None, port: int) -> list[socket.socket]:
 
 
 def listen_on_all(port: int, families: Iterable[tuple[socket.AddressFamily, str]] = FAMILIES) -> list[socket.socket]:
-    """Open a socket for each family and address, and leave out a family that the node does not have.
+    """Open a socket for each address family and address; skip families that the node does not support.
 
     Raises:
-        OSError: the port is taken, or the node has none of them.
+        OSError: the port is in use, or the node supports none of the families.
     """
     sockets: list[socket.socket] = []
     missing: OSError | None = None

@@ -1,11 +1,11 @@
-"""TLS of the operator's site, with certificates that change while connections stay open.
+"""TLS of the operator's port, with certificates that can be replaced while connections are open.
 
-A handshake uses the newest certificate and the newest CA for client certificates; open connections keep theirs. A live
-SSLContext can load a new serving certificate but can't drop a CA. So each change makes a new context, and the listening
-one passes every handshake to the newest.
+A handshake uses the newest serving certificate and the newest CA for client certificates; open connections are not affected. An
+SSLContext in use can load a new serving certificate but cannot remove a CA. Therefore each change creates a new context, and the
+listening context switches every handshake to the newest one.
 
-Clients may send a certificate; only those of the request-header CA are accepted, and none if there is no such CA. `auth`
-checks per request whether the CA is still valid, and whose certificate it is.
+A client certificate is optional, and must be from the request-header CA; if there is no such CA, none is accepted. For each request,
+`auth` checks whether the CA is still valid and which client the certificate belongs to.
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ import ssl
 
 
 class ServingTLS:
-    """The context to listen with; its certificates can be replaced at any time."""
+    """TLS context for listening, whose certificates can be replaced at any time."""
 
     def __init__(self, *, cert_pem: str, key_pem: str, client_ca_pem: str = "") -> None:
-        """Serve this certificate.
+        """Create the context with this certificate.
 
         Raises:
-            ssl.SSLError: certificate, key or CA are invalid, or don't match.
+            ssl.SSLError: the certificate, the key or the CA is invalid, or certificate and key do not match.
         """
         self._cert_pem, self._key_pem, self._client_ca_pem = cert_pem, key_pem, client_ca_pem
         self._newest = self._build_context()
         self.context = self._build_context()
-        """The context to listen with."""
+        """TLS context for the listening sockets."""
         self.context.sni_callback = self._select_context
 
     def serve(self, cert_pem: str, key_pem: str) -> None:
-        """Serve this certificate from the next handshake on; on an error the old one stays.
+        """Use this certificate from the next handshake on.
 
         Raises:
-            ssl.SSLError: they are invalid, or don't match.
+            ssl.SSLError: certificate or key is invalid, or they do not match; the old certificate stays in use.
         """
         before = self._cert_pem, self._key_pem
         self._cert_pem, self._key_pem = cert_pem, key_pem
@@ -44,10 +44,10 @@ class ServingTLS:
             raise
 
     def trust(self, client_ca_pem: str) -> None:
-        """Accept client certificates of this CA (a bundle), and no others, from the next handshake on.
+        """Accept only client certificates from the CAs in this bundle, from the next handshake on.
 
         Raises:
-            ssl.SSLError: it is invalid; the old one stays.
+            ssl.SSLError: the bundle is invalid; the old one stays in use.
         """
         before, self._client_ca_pem = self._client_ca_pem, client_ca_pem
         try:
@@ -63,7 +63,7 @@ class ServingTLS:
     def _build_context(self) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
-        # A resumed session would keep a client certificate valid that the rotation of its CA has revoked.
+        # No session tickets: a resumed session would still accept a client certificate after its CA was removed.
         context.options |= ssl.OP_NO_TICKET | ssl.OP_NO_RENEGOTIATION
         context.num_tickets = 0
         context.verify_mode = ssl.CERT_OPTIONAL
@@ -71,7 +71,7 @@ class ServingTLS:
         context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
         if self._client_ca_pem:
             context.load_verify_locations(cadata=self._client_ca_pem)
-        # load_cert_chain only reads files; this one is in memory, so the key never touches a disk.
+        # load_cert_chain reads only files. This file is in memory, so that the key is never written to a disk.
         file = os.memfd_create("serving", os.MFD_CLOEXEC)
         try:
             os.write(file, (self._cert_pem + "\n" + self._key_pem).encode())

@@ -1,6 +1,6 @@
-"""What can be measured of Halcyon: the one list of metrics, and what is made from it.
+"""Lists of all metrics of Halcyon.
 
-The pages of `/metrics`, docs/reference/metrics.md, the alerts and the dashboards of the chart all come from these lists. A new
-metric is a constant in `operator`, `models` or `agent`. Pure; `instruments` alone knows prometheus_client, which the agent must
-not load.
+The `/metrics` pages, docs/reference/metrics.md, and the alerts and Grafana dashboards of the chart are based on these lists. To add a
+metric, add a constant to `operator_metrics`, `per_model_metrics` or `agent_metrics`. Pure. Only `instruments` imports prometheus_client,
+which the agent must not load.
 """

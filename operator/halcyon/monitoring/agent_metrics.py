@@ -1,4 +1,4 @@
-"""Metrics of a balancer's agent, in the order of its page. `halcyon.balancer.telemetry.metrics_page` fills them."""
+"""Metrics of a balancer's agent, in the order of its `/metrics` page. `halcyon.balancer.telemetry.metrics_page` sets their values."""
 
 from __future__ import annotations
 
@@ -80,9 +80,9 @@ _BY_NAME: Final = {metric.name: metric for metric in METRICS}
 
 
 def named(name: str) -> Metric:
-    """Return the metric with this name, given without the prefix of the agents.
+    """Return the agent metric with this name, given without its common prefix.
 
     Raises:
-        KeyError: there is none.
+        KeyError: there is no metric with this name.
     """
     return _BY_NAME[PREFIX + name]

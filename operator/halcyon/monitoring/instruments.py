@@ -1,4 +1,4 @@
-"""Listed metrics as prometheus_client instruments, for the operator's own page."""
+"""Creation of prometheus_client instruments from the lists of metrics, for the operator's `/metrics` page."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from typing_extensions import override
 from halcyon.monitoring.metric import Metric
 
 Reads = Mapping[Metric, Callable[[], float | None]]
-"""Function that reads the current value of each metric. None: unknown, so that the page has no such family."""
+"""For each metric, a function that returns its current value; None if unknown, and then the page omits the metric."""
 
 
 def counter(metric: Metric, registry: CollectorRegistry) -> Counter:
-    """Create a counter with the series that exist from the start."""
+    """Create a counter. The series in `metric.known` exist from the start, at 0."""
     instrument = Counter(metric.name, metric.meaning, metric.labels, registry=registry)
     for values in metric.known:
         instrument.labels(*values)
@@ -25,25 +25,25 @@ def counter(metric: Metric, registry: CollectorRegistry) -> Counter:
 
 
 def gauge(metric: Metric, registry: CollectorRegistry) -> Gauge:
-    """Create a gauge that is set explicitly."""
+    """Create a gauge whose value the caller sets."""
     return Gauge(metric.name, metric.meaning, metric.labels, registry=registry)
 
 
 def histogram(metric: Metric, registry: CollectorRegistry, *, buckets: Sequence[float]) -> Histogram:
-    """Create a histogram; `buckets` are upper bounds, without the infinite one."""
+    """Create a histogram; `buckets` are the upper bounds without +Inf."""
     return Histogram(metric.name, metric.meaning, metric.labels, registry=registry, buckets=buckets)
 
 
 def histogram_family(metric: Metric) -> HistogramMetricFamily:
-    """Create an empty histogram family for a collector that fills it at each scrape."""
+    """Create an empty histogram family, to which a collector adds samples at each scrape."""
     return HistogramMetricFamily(metric.name, metric.meaning, labels=metric.labels)
 
 
 class Read(Collector):
-    """Gauges and counters without labels whose values are read at each scrape."""
+    """Prometheus collector of gauges and counters without labels, whose values are read at each scrape."""
 
     def __init__(self, reads: Reads, registry: CollectorRegistry) -> None:
-        """Register a collector of `reads`."""
+        """Create a collector of `reads`, and register it."""
         self._reads = reads
         registry.register(self)
 

@@ -1,4 +1,4 @@
-"""Metrics of the operator itself, in the order of the reference page. Those of its models are in `per_model_metrics`."""
+"""Metrics of the operator itself, in the order of the reference page. Out of scope: metrics of models (`per_model_metrics`)."""
 
 from __future__ import annotations
 

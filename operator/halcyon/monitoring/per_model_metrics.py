@@ -1,7 +1,7 @@
-"""Metrics of each ModelDeployment, exported by the leader. Their series end when the model is deleted.
+"""Metrics of each ModelDeployment, which the leader exports. The series of a model end when it is deleted.
 
-Each has the labels of `OF`; the list names any others. An unknown value has no sample.
-`halcyon.control.reporting.model_metrics` fills them.
+Each metric has the labels in `OF`, and any others that its definition names. If a value is unknown, its sample is missing.
+`halcyon.control.reporting.model_metrics` sets the values.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from halcyon.monitoring.metric import Kind, Metric, listed
 
 OF: Final = ("namespace", "model_deployment")
 BY: Final = ", ".join(OF)
-"""The same labels in PromQL."""
+"""Labels in `OF` as a list for PromQL, for example in `sum by (...)`."""
 PREFIX: Final = "halcyon_model_"
 
 
@@ -102,6 +102,8 @@ SIGNAL_MISSING: Final = _of(
 START: Final = _of(
     "start_seconds", "gauge", "Time from the scheduling of the server pod that became ready last until it was ready."
 )
-START_TIME: Final = _of("start_timestamp_seconds", "gauge", "Time at which that pod became ready.")
+START_TIME: Final = _of(
+    "start_timestamp_seconds", "gauge", "Time at which the server pod that became ready last did so."
+)
 
 METRICS: Final = listed(globals())

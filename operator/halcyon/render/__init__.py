@@ -1,4 +1,5 @@
-"""Pure builders: one module per child object, from accepted values to plain dicts.
+"""Builders of the Kubernetes objects of a model, as plain dicts, from the accepted spec. Pure.
 
-No I/O, no clock, no environment. All names are defined in `names`. The controller decides whether an object is written.
+Each module builds one kind of object or a few related ones. `names` defines the names of all objects. Out of scope: writing the objects
+(`halcyon.control`).
 """

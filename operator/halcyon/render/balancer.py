@@ -1,4 +1,4 @@
-"""The balancer of a model: the accepted plan, its Deployment, and the permissions of its agent."""
+"""Objects of a model's balancer: the plan, the Deployment, the Service, and the permissions of the agent."""
 
 from __future__ import annotations
 
@@ -26,19 +26,22 @@ from halcyon.render.server import drain_s
 from halcyon.render.site import Site, Subject
 
 ACCEPTED_KEY = "accepted.json"
-"""Key in the plan's ConfigMap for the last accepted spec, which is served while a newer one is invalid."""
+"""Key in the plan's ConfigMap with the last accepted spec, which stays in effect while a newer spec is invalid."""
 
 PRE_STOP_S = 10
-"""Delay between the deletion of a balancer pod and HAProxy's stop signal. In this time every kube-proxy stops sending to it.
-Clients that keep a connection are asked to reconnect, in the response to their next request."""
+"""Time from the deletion of a balancer pod until HAProxy's stop signal, in seconds.
+
+During this time every kube-proxy stops sending new connections to the pod. Clients with an open connection are asked to reconnect in the
+response to their next request.
+"""
 STOP_MARGIN_S = 10
-"""Time from the end of `traffic.drainTimeout`, which begins with that signal, until the kubelet's SIGKILL."""
+"""Time from the end of `traffic.drainTimeout` until the kubelet's SIGKILL, in seconds. The drain begins with HAProxy's stop signal."""
 
 _RUN = "/run/halcyon"
 
 
 def plan(subject: Subject, spec: Spec, site: Site, slots: tuple[Slot, ...]) -> BalancerPlan:
-    """Build the accepted plan."""
+    """Build the plan for the model's balancers from the accepted spec."""
     most = defaults.most_replicas(spec)
     return BalancerPlan(
         namespace=subject.namespace,
@@ -62,27 +65,30 @@ def plan(subject: Subject, spec: Spec, site: Site, slots: tuple[Slot, ...]) -> B
 
 
 def _capacity(most: int) -> int:
-    # Draining pods of the old revision exist beside their replacements. A power of two, so that small changes of maxReplicas
-    # need no reload.
+    # Twice the maximum, because draining pods of the old revision and their replacements exist at the same time. A power of two, so that
+    # small changes to maxReplicas need no reload.
     return int(2 ** math.ceil(math.log2(2 * most + 4)))
 
 
 def config_map(subject: Subject, accepted: BalancerPlan, accepted_spec: str) -> Object:
-    """Build the ConfigMap that the agents watch."""
+    """Build the ConfigMap with the plan and the accepted spec, which the agents watch."""
     result = child("v1", "ConfigMap", subject, names.balancer(subject.name), names.BALANCER)
     result["data"] = {PLAN_KEY: accepted.to_json(), ACCEPTED_KEY: accepted_spec}
     return result
 
 
 def service_account(subject: Subject) -> Object:
-    """Build the agent's identity, which determines its permissions and the model it may report for."""
+    """Build the agent's ServiceAccount, which determines its permissions and the model for which it may report."""
     result = child("v1", "ServiceAccount", subject, names.balancer(subject.name), names.BALANCER)
     result["automountServiceAccountToken"] = False
     return result
 
 
 def role(subject: Subject) -> Object:
-    """Build the Role: one ConfigMap, and the namespace's EndpointSlices (which can't be named in advance)."""
+    """Build the agent's Role, which permits reading the plan's ConfigMap and all EndpointSlices of the namespace.
+
+    A Role cannot be limited to single EndpointSlices, because their names are not known in advance.
+    """
     result = child("rbac.authorization.k8s.io/v1", "Role", subject, names.balancer(subject.name), names.BALANCER)
     result["rules"] = [
         {
@@ -97,7 +103,7 @@ def role(subject: Subject) -> Object:
 
 
 def role_binding(subject: Subject) -> Object:
-    """Build the binding of the agent to its Role."""
+    """Build the RoleBinding of the agent's ServiceAccount to its Role."""
     name = names.balancer(subject.name)
     result = child("rbac.authorization.k8s.io/v1", "RoleBinding", subject, name, names.BALANCER)
     result["roleRef"] = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name}
@@ -106,7 +112,7 @@ def role_binding(subject: Subject) -> Object:
 
 
 def service(subject: Subject, spec: Spec) -> Object:
-    """Build the Service that clients use; it has the ModelDeployment's name."""
+    """Build the Service for clients, which has the same name as the ModelDeployment and selects the balancers."""
     asked = spec.traffic.service
     result = child("v1", "Service", subject, subject.name, names.BALANCER)
     if asked.annotations:
@@ -126,17 +132,17 @@ def service(subject: Subject, spec: Spec) -> Object:
         ],
     }
     if spec.traffic.stickiness is not None:
-        # Balancers don't share their tables of header values.
+        # Balancers do not share their tables of header values, so each client must stay on one balancer.
         result["spec"]["sessionAffinity"] = "ClientIP"
     if asked.source_ranges:
-        # As networks: the API server may reject a host address with a prefix length.
+        # Convert them to network addresses, because the API server may reject a range with host bits.
         networks = [str(ipaddress.ip_network(text, strict=False)) for text in asked.source_ranges]
         result["spec"]["loadBalancerSourceRanges"] = list(dict.fromkeys(networks))
     return result
 
 
 def disruption_budget(subject: Subject) -> Object:
-    """Build the PodDisruptionBudget, which allows one balancer to be evicted at a time."""
+    """Build the PodDisruptionBudget of the balancers, which allows one eviction at a time."""
     result = child("policy/v1", "PodDisruptionBudget", subject, names.balancer(subject.name), names.BALANCER)
     result["spec"] = {
         "maxUnavailable": 1,
@@ -147,7 +153,7 @@ def disruption_budget(subject: Subject) -> Object:
 
 
 def deployment(subject: Subject, spec: Spec, site: Site) -> Object:
-    """Build the balancer Deployment: HAProxy, and the agent as a sidecar that starts first and ends last."""
+    """Build the Deployment of the balancers, with HAProxy and the agent as a sidecar that starts before HAProxy and stops after it."""
     result = child("apps/v1", "Deployment", subject, names.balancer(subject.name), names.BALANCER)
     selector = names.selector(subject.name, names.BALANCER)
     result["spec"] = {
@@ -161,7 +167,7 @@ def deployment(subject: Subject, spec: Spec, site: Site) -> Object:
                 "serviceAccountName": names.balancer(subject.name),
                 "automountServiceAccountToken": False,
                 "enableServiceLinks": False,
-                # By construction longer than the steps inside it.
+                # The sum of all steps, so the kubelet never kills the pod during one of them.
                 "terminationGracePeriodSeconds": PRE_STOP_S + drain_s(spec) + STOP_MARGIN_S,
                 "securityContext": pod_security(65532),
                 "initContainers": [_agent(subject, spec, site)],
@@ -193,7 +199,7 @@ def _agent(subject: Subject, spec: Spec, site: Site) -> Object:
             f"--plan={names.balancer(subject.name)}",
             f"--run-dir={_RUN}",
             f"--port={names.AGENT_PORT}",
-            # Not in the plan: a pod serves TLS or plain text for its whole life, whatever its agent's version.
+            # These are arguments and not part of the plan, so that a pod never switches between TLS and plain text.
             *([f"--certificate-secret={tls.secret_name}"] if tls else ()),
             *([f"--clients-secret={tls.client_ca}"] if tls and tls.client_ca else ()),
             *([f"--keys-secret={spec.traffic.api_keys.secret_name}"] if spec.traffic.api_keys else ()),
@@ -254,9 +260,9 @@ def _haproxy(site: Site) -> Object:
 
 
 def _secrets(spec: Spec) -> list[Object]:
-    """Return the volumes from which the agent builds HAProxy's files; they are named like the agent's folders.
+    """Return the Secret volumes from which the agent builds HAProxy's files. Their names are those of the agent's folders.
 
-    They are optional: a pod with a missing Secret starts and its agent reports it, while the kubelet would wait forever.
+    The Secrets are optional: if one is missing, the pod starts and its agent reports this. Otherwise the kubelet would wait for it.
     """
     tls, api_keys = spec.traffic.tls, spec.traffic.api_keys
     wanted: list[tuple[str, str, tuple[str, ...]]] = []

@@ -1,7 +1,7 @@
-"""A Gateway's routes to a model: HTTPRoute, GRPCRoute, and their backend Services if there are no balancers.
+"""Routes from a Gateway to a model: HTTPRoute, GRPCRoute, and their backend Services if there are no balancers.
 
-Only inference and read-only calls (readiness, metadata, configuration, statistics) are routed, as by the balancers. The Gateway
-has its own rules for comparing paths.
+Only inference and read-only requests (readiness, metadata, configuration, statistics) are routed, the same as by the balancers. How paths
+are compared depends on the Gateway.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ _READS = [
 _BELOW_MODEL = ("ready", "config", "stats", "infer", "generate", "generate_stream")
 
 Shares = Sequence[tuple[Slot, int]]
-"""Slots with their weights."""
+"""Slots with the weights of their requests."""
 
 
 def slot_service(subject: Subject, spec: Spec, slot: Slot) -> Object:
-    """Build the Service of a slot as a route's backend. It isn't headless: some Gateways can't balance over those."""
+    """Build the Service of a slot that is the backend of a route. It is not headless, because not all Gateways support headless backends."""
     result = services.service(subject, spec)
     labels = names.labels(subject.name, names.SERVER) | {names.SLOT_LABEL: slot}
     result["metadata"] = {**result["metadata"], "name": names.route_service(subject.name, slot), "labels": labels}
@@ -58,7 +58,7 @@ def slot_service(subject: Subject, spec: Spec, slot: Slot) -> Object:
 
 
 def http_route(subject: Subject, spec: Spec, gateway: Gateway, shares: Shares, *, model: str) -> Object:
-    """Build the HTTPRoute."""
+    """Build the HTTPRoute of a model."""
     exact = ["/v2", "/v2/health/live", "/v2/health/ready", f"/v2/models/{model}"]
     exact += [f"/v2/models/{model}/{verb}" for verb in _BELOW_MODEL]
     paths = [{"type": "Exact", "value": path} for path in exact]
@@ -73,8 +73,8 @@ def http_route(subject: Subject, spec: Spec, gateway: Gateway, shares: Shares, *
 
 
 def grpc_route(subject: Subject, spec: Spec, gateway: Gateway, entry: Entry, shares: Shares) -> Object:
-    """Build the GRPCRoute. It has no timeouts: clients set their own."""
-    # Two rules: up to version 1.2 of the Gateway API, a GRPCRoute rule has at most 8 matches.
+    """Build the GRPCRoute of a model. It has no timeouts, because gRPC clients set their own."""
+    # Two rules, because up to version 1.2 of the Gateway API a GRPCRoute rule has at most 8 matches.
     rules = (
         {
             "matches": [{"method": {"type": "Exact", **method}} for method in methods],
@@ -86,7 +86,7 @@ def grpc_route(subject: Subject, spec: Spec, gateway: Gateway, entry: Entry, sha
 
 
 def _longest_ms(spec: Spec) -> int:
-    """Return the maximum duration of a request: in a server, plus in a balancer's queue if there is one."""
+    """Return the maximum duration of a request in milliseconds: in a server, plus in the queue of a balancer if there are balancers."""
     traffic = spec.traffic
     longest_us = duration_us(traffic.response_timeout)
     longest_us += 0 if routing_mode.is_direct(spec) else duration_us(traffic.queue_timeout)
@@ -94,7 +94,7 @@ def _longest_ms(spec: Spec) -> int:
 
 
 def _duration(whole_ms: int) -> str:
-    """Format a duration for the Gateway API: at most five digits before a unit."""
+    """Format a duration for the Gateway API, which allows at most five digits before a unit."""
     seconds, ms = divmod(whole_ms, 1000)
     return f"{seconds}s{ms}ms" if ms else f"{seconds}s"
 

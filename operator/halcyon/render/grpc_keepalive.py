@@ -1,25 +1,24 @@
-"""gRPC connection settings of a Triton that clients reach without a balancer."""
+"""gRPC connection settings of Triton servers to which clients connect without a balancer."""
 
 from __future__ import annotations
 
 MAX_AGE_MS = 60_000
-"""Maximum age of a channel: every channel finds a new pod within this time, however long the drain is."""
+"""Maximum age of a gRPC channel, in milliseconds. Clients reconnect after this time, and find new pods then."""
 _MIN_AGE_MS = 500
 
 
 def triton_args(*, drain_s: int) -> list[str]:
-    """Return the arguments of such a Triton.
+    """Return the Triton arguments that make gRPC clients reconnect after a maximum time, so that they find newer pods.
 
-    gRPC channels are asked to reconnect after a while, so that they find newer pods. There is no deadline for closing them:
-    streams may last as long as they need.
+    Channels are not closed by force after that time, so streams may last longer.
     """
     return [f"--grpc-max-connection-age={connection_age_ms(drain_s)}"]
 
 
 def connection_age_ms(drain_s: int) -> int:
-    """Return the maximum age of a gRPC channel in ms.
+    """Return the maximum age of a gRPC channel, in milliseconds.
 
-    It is shorter than the drain by more than gRPC's 10 % jitter. A stopping pod waits up to the drain until no client is
-    connected, and clients that connect in its first seconds must have been asked to leave by then.
+    It is shorter than the drain by more than gRPC's jitter of 10 %. A stopping pod waits for at most the drain until no client is
+    connected. Clients that connect in the first seconds of the drain must be asked to reconnect before it ends.
     """
     return max(min(drain_s * 1000 * 2 // 3, MAX_AGE_MS), _MIN_AGE_MS)

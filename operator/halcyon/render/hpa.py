@@ -1,4 +1,4 @@
-"""The HorizontalPodAutoscaler of a model, which has the ModelDeployment's name."""
+"""HorizontalPodAutoscaler of a model, which has the same name as the ModelDeployment."""
 
 from __future__ import annotations
 
@@ -14,25 +14,28 @@ _OPEN: Object = {
     "selectPolicy": "Max",
     "policies": [{"type": "Pods", "value": 1000, "periodSeconds": 1}],
 }
-"""HPA behaviour without a pace of its own: the planner has one, and a second in series would only delay it."""
+"""HPA behaviour without limits on the pace of scaling. The planner limits the pace itself, and a second limit would only add delay."""
 _EXACT: Object = {**_OPEN, "tolerance": "0"}
-"""The same with tolerance 0, if the API server supports the field. Otherwise the tolerance keeps 10 replicas where 11 are
-desired. An API server before 1.33 rejects the object."""
+"""HPA behaviour as in `_OPEN` with tolerance 0, for API servers from 1.33 on, which support this field.
+
+With the default tolerance of 10 %, an HPA would keep 10 replicas when 11 are desired.
+"""
 _SHUT: Object = {"selectPolicy": "Disabled"}
 
 
 def hpa(subject: Subject, spec: Spec, *, tolerance: bool) -> Object:
-    """Build an autoscaling/v2 HPA that targets the ModelDeployment, with every metric as an AverageValue.
+    """Build an autoscaling/v2 HPA that targets the ModelDeployment.
 
-    Never `Value`: that multiplies by the existing pods. With the policy Planner, the only metric is the desired replicas, at 1
-    each; with Rules, each target is a metric. `tolerance`: whether this cluster's HPAs support one.
+    With the policy Planner, the only metric is the desired replicas, with a target of 1 per replica. With Rules, each target is a metric.
+    All metrics have the target type `AverageValue`, because `Value` would be multiplied by the number of existing pods.
+    `tolerance` is whether this cluster's HPAs support the field.
     """
     if spec.scaling is None:
         raise ValueError("no HPA can be rendered for a spec without scaling")
     result = child("autoscaling/v2", "HorizontalPodAutoscaler", subject, subject.name, names.SCALING)
     result["spec"] = {
         "scaleTargetRef": {"apiVersion": API_VERSION, "kind": KIND, "name": subject.name},
-        # An HPA never scales to 0 by itself, and pauses while replicas are 0: the operator does both.
+        # An HPA does not scale to 0, and is inactive while replicas are 0. The operator scales to and from 0.
         "minReplicas": max(spec.scaling.min_replicas, 1),
         "maxReplicas": spec.scaling.max_replicas,
     }

@@ -1,4 +1,4 @@
-"""Parts shared by all child objects: metadata and the restricted security context."""
+"""Common parts of the objects of a model: metadata, security context, pull Secrets and placement."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ RESTRICTED: Object = {
     "capabilities": {"drop": ["ALL"]},
     "readOnlyRootFilesystem": True,
 }
-"""Container part of Pod Security "restricted", with a read-only root file system."""
+"""Security context of containers, which complies with the Pod Security Standard "restricted". The root file system is read-only."""
 
 
 def pod_security(uid: int) -> Object:
-    """Return the pod part of Pod Security "restricted"."""
+    """Return the security context of a pod that runs as this user; it complies with the Pod Security Standard "restricted"."""
     return {"runAsNonRoot": True, "runAsUser": uid, "runAsGroup": uid, "seccompProfile": {"type": "RuntimeDefault"}}
 
 
 def pull_secrets(spec: Spec, site: Site) -> Object:
-    """Return the pod's `imagePullSecrets`, the model's own before the site's; empty if there are none."""
+    """Return the pod's field `imagePullSecrets`, with the Secrets of the model before those of the site; empty if there are none."""
     own = (secret.name for secret in spec.runtime.image_pull_secrets or ())
     found = dict.fromkeys((*own, *site.pull_secrets))
     return {"imagePullSecrets": [{"name": name} for name in found]} if found else {}
 
 
 def placed(placement: Placement) -> Object:
-    """Return the pod fields for scheduling and priority; empty if none are set."""
+    """Return the pod's fields for scheduling and priority; empty if none are set."""
     said: Object = {}
     if placement.node_selector:
         said["nodeSelector"] = dict(placement.node_selector)
@@ -49,7 +49,7 @@ def placed(placement: Placement) -> Object:
 def child(
     api_version: str, kind: str, subject: Subject, name: str, component: str, *, labels: Mapping[str, str] | None = None
 ) -> Object:
-    """Build the metadata of a child object."""
+    """Build an object with only apiVersion, kind and metadata, owned by the ModelDeployment."""
     return {
         "apiVersion": api_version,
         "kind": kind,

@@ -1,4 +1,4 @@
-"""The overlay: settings that the ModelDeployment adds to the model's own configuration."""
+"""Builder of the overlay: the settings that a ModelDeployment adds to the model's own config.pbtxt."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from halcyon.api.types import duration_us
 
 
 def model_name(name: str, spec: Spec) -> str:
-    """Return the name of the model in requests and in Triton."""
+    """Return the model's name in requests and in Triton, from the spec or else the name of the ModelDeployment."""
     return spec.model.name or name
 
 
 def build(name: str, spec: Spec) -> model_overlay.Overlay:
-    """Build the overlay of the ModelDeployment `name`."""
+    """Build the overlay of the ModelDeployment with this name and spec."""
     return model_overlay.Overlay(
         model_name=model_name(name, spec),
         max_batch_size=spec.batching.max_batch_size if spec.batching else None,

@@ -1,4 +1,4 @@
-"""Names and labels of all child objects."""
+"""Names, labels and owner references of all objects of a model."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from halcyon.api.types import API_VERSION, GROUP, KIND
 
 Slot = NewType("Slot", str)
 SLOTS = SLOT_A, SLOT_B = Slot("a"), Slot("b")
-"""Slots: one has servers, the other only while a canary needs it."""
+"""Slots of a model. One of them serves; the other has servers only during a canary rollout."""
 
 OWNER_LABEL = f"{GROUP}/model-deployment"
 SLOT_LABEL = f"{GROUP}/slot"
@@ -22,32 +22,32 @@ MANAGER = "halcyon"
 SERVER, BALANCER, SCALING, ROUTE = "server", "balancer", "scaling", "route"
 
 FETCHER = "fetch"
-"""Init container of a server pod that fetches the model."""
+"""Name of the init container in server pods that fetches the model."""
 
 HTTP_PORT, GRPC_PORT, METRICS_PORT = 8000, 8001, 8002
 AGENT_PORT, HAPROXY_METRICS_PORT = 9100, 9101
 
 
 def server(name: str, slot: Slot) -> str:
-    """Return the name of a slot's Deployment and PodDisruptionBudget."""
+    """Return the name of the Deployment and the PodDisruptionBudget of a slot."""
     return f"{name}-{slot}"
 
 
 def slot_service(name: str, slot: Slot) -> str:
     """Return the name of a slot's headless Service.
 
-    It isn't the Deployment's name, because another ModelDeployment, and thus its Service, may have that name.
+    It differs from the Deployment's name, because another ModelDeployment and its Service could have that name.
     """
     return f"{name}-server-{slot}"
 
 
 def headless(name: str) -> str:
-    """Return the name of the headless Service of all servers, for clients that balance by themselves."""
+    """Return the name of the headless Service of all servers, for clients that do their own load balancing."""
     return f"{name}-headless"
 
 
 def route_service(name: str, slot: Slot) -> str:
-    """Return the name of a slot's Service for a Gateway's routes."""
+    """Return the name of a slot's Service that is the backend of Gateway routes."""
     return f"{name}-route-{slot}"
 
 
@@ -57,47 +57,47 @@ def balancer(name: str) -> str:
 
 
 def network_policy(name: str, component: str) -> str:
-    """Return the name of the NetworkPolicy of the servers or of the balancers."""
+    """Return the name of the NetworkPolicy of a component: the servers or the balancers."""
     return f"{name}-{component}"
 
 
 def overlay(name: str, content: str) -> str:
-    """Return the name of the immutable ConfigMap with the additions to the model's configuration."""
+    """Return the name of the immutable ConfigMap with the overlay, which contains a digest of its content."""
     return f"{name}-overlay-{digest(content)}"
 
 
 def snapshot(name: str, content: Any) -> str:  # any JSON value
-    """Return the name of the immutable copy of the ConfigMap that holds the model."""
+    """Return the name of the immutable copy of a model's ConfigMap, which contains a digest of its content."""
     return f"{name}-model-{digest(content)}"
 
 
 def revision(name: str, key: str) -> str:
-    """Return the name of a ControllerRevision."""
+    """Return the name of the ControllerRevision for the revision with this key."""
     return f"{name}-{key}"
 
 
 def digest(value: Any) -> str:  # any JSON value
-    """Return ten hexadecimal digits that identify a JSON value."""
+    """Return the digest of a JSON value, as ten hexadecimal digits."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:10]
 
 
 def labels(name: str, component: str) -> dict[str, str]:
-    """Return the labels of every child."""
+    """Return the labels of an object of the model's component."""
     return {OWNER_LABEL: name, COMPONENT_LABEL: component, MANAGER_LABEL: MANAGER}
 
 
 def selector(name: str, component: str, slot: Slot | None = None) -> dict[str, str]:
-    """Return the labels that select the pods of a component, of one slot or of all."""
+    """Return the labels that select the pods of a component, in one slot or, without a slot, in all."""
     picked = {OWNER_LABEL: name, COMPONENT_LABEL: component}
     return picked if slot is None else {**picked, SLOT_LABEL: slot}
 
 
 def selector_text(name: str) -> str:
-    """Return the selector of all server pods, as the scale subresource shows it."""
+    """Return the label selector of all server pods as text, for the scale subresource."""
     return ",".join(f"{k}={v}" for k, v in selector(name, SERVER).items())
 
 
 def owner(name: str, uid: str) -> dict[str, Any]:
-    """Build the owner reference. The garbage collector removes children, even while the operator is down."""
+    """Build the owner reference to the ModelDeployment, with which Kubernetes deletes the objects, even while the operator is down."""
     return {"apiVersion": API_VERSION, "kind": KIND, "name": name, "uid": uid, "controller": True}

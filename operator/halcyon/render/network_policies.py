@@ -1,12 +1,12 @@
 """NetworkPolicies of a model: one for its servers, one for its balancers.
 
-              from                                          to
-servers       its balancers; the operator; scrapers;        model download sources; what the site allows; nothing else
-              clients, if no balancer is in front
+              allowed ingress                               allowed egress
+servers       its balancers; the operator; scrapers;        download sources of the model; egress rules of the site
+              clients, if there are no balancers
 balancers     clients; scrapers                             its servers, the operator, the API server, DNS
 
-Pod ports are numbers, because some network plugins don't support names. Probes come from the node, which policies don't
-restrict.
+Pod ports are numbers, because not all network plugins support names. Probes need no rule: they come from the node, whose traffic
+NetworkPolicies do not restrict.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _DNS: Object = {"ports": [{"port": _DNS_PORT, "protocol": protocol} for protocol
 
 
 def _anywhere(network: str, version: int) -> Object:
-    """Return all addresses of an IP version, except the cloud's instance metadata service."""
+    """Return a peer for all addresses of an IP version, except the clouds' instance metadata services."""
     blocked = [ip_network(text) for text in (*LINK_LOCAL, *METADATA)]
     return {"ipBlock": {"cidr": network, "except": [str(one) for one in blocked if one.version == version]}}
 
@@ -36,7 +36,7 @@ _ANYWHERE = (_anywhere("0.0.0.0/0", 4), _anywhere("::/0", 6))
 
 
 def download_port(url: str, endpoint: str | None) -> int:
-    """Return the port that a model is downloaded from."""
+    """Return the port of the server from which a model is downloaded."""
     if url.startswith("s3://") and endpoint is None:
         return _HTTPS_PORT
     parts = urlsplit(endpoint or url)
@@ -48,8 +48,12 @@ def servers(
 ) -> Object:
     """Build the NetworkPolicy of the servers.
 
-    `balancers`: whether balancers exist or will exist. `clients`: whether clients are allowed, because the Service leads to the
-    servers. `downloads`: the ports that the servers download their models from.
+    Args:
+        subject: the ModelDeployment.
+        network: peers and rules that the site has configured.
+        balancers: whether the model has or will have balancers.
+        clients: whether clients connect directly to the servers.
+        downloads: ports of the servers from which the model is downloaded.
     """
     mine = {"podSelector": {"matchLabels": names.selector(subject.name, names.BALANCER)}}
     ingress = [_from(network.operator, names.HTTP_PORT, names.METRICS_PORT)]
@@ -66,7 +70,7 @@ def servers(
 
 
 def balancers(subject: Subject, network: SiteNetwork, *, operator_port: int) -> Object:
-    """Build the policy of the balancers; `operator_port` is the one that agents connect to."""
+    """Build the NetworkPolicy of the balancers; `operator_port` is the operator's port to which agents connect."""
     ingress = [_from(network.clients, names.HTTP_PORT, names.GRPC_PORT)]
     if network.scrapers:
         ingress.append(_from(network.scrapers, names.HAPROXY_METRICS_PORT, names.AGENT_PORT))
@@ -89,13 +93,13 @@ def _policy(subject: Subject, component: str, ingress: list[Object], egress: lis
         "ingress": ingress,
     }
     if egress:
-        # The API server drops an empty list, and without any rule no traffic may leave.
+        # Omit an empty list, because the API server would drop it; without rules, all egress is denied.
         result["spec"]["egress"] = egress
     return result
 
 
 def _from(peers: Iterable[dict[str, Any]], *ports: int) -> Object:
-    """Build an ingress rule; without peers it allows any source."""
+    """Build an ingress rule for these peers and ports; without peers, it allows all sources."""
     named = list(peers)
     return ({"from": named} if named else {}) | {"ports": _ports(ports)}
 

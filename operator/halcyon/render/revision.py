@@ -1,7 +1,7 @@
-"""Revisions: an accepted spec and its rendered template, stored as a ControllerRevision.
+"""Revisions of a model: an accepted spec with its rendered pod template, stored as a ControllerRevision.
 
-The name is derived from the user's spec, not from the rendered template. A newer operator thus finds the old record and applies
-it unchanged.
+The name of the ControllerRevision is derived from the user's spec, not from the rendered template. A newer operator therefore finds the
+existing record, and applies its template unchanged.
 """
 
 from __future__ import annotations
@@ -17,58 +17,58 @@ from halcyon.render.metadata import Object, child
 from halcyon.render.site import Site, Subject
 
 KEPT = 10
-"""Number of records kept, newest first."""
+"""Number of ControllerRevisions to keep per model; older ones are deleted."""
 NOTE = f"{GROUP}/rollout"
-"""Annotation of a record with the outcome of the revision. Unlike the record itself it changes."""
+"""Annotation of a ControllerRevision with the outcome of its rollout. It can change, unlike the ControllerRevision's data."""
 SEAL = f"{GROUP}/accepted"
-"""Annotation of the newest record: the digest of the accepted spec, which is stored where users may edit it."""
+"""Annotation of the newest ControllerRevision with the digest of the accepted spec. Users may be able to edit the stored spec itself."""
 _FORMAT = 1
 
 
 @dataclass(frozen=True)
 class Content:
-    """Files of a model in a ConfigMap: the keys that the source names."""
+    """Files of a model in a ConfigMap, limited to the keys that the source names."""
 
     data: Mapping[str, str]
     binary: Mapping[str, str]
-    """Values in base64, as in the API."""
+    """Values of `binaryData` in base64, as in the API, by key."""
 
 
 @dataclass(frozen=True)
 class Revision:
-    """Record with everything needed to build the servers of one revision."""
+    """Revision with all data that is needed to build its servers."""
 
     key: str
     template: Object
     model: str
     overlay: str
-    """Text of the overlay; its ConfigMap is named after it."""
+    """Text of the overlay. The name of its ConfigMap contains a digest of it."""
     snapshot: str | None
-    """Name of the ConfigMap with the model's content."""
+    """Name of the ConfigMap with the copy of the model's files; None if the model is not in a ConfigMap."""
     startup_timeout_s: int
     number: int
     note: str = ""
-    """Text of the annotation `NOTE`; empty if nothing is known."""
+    """Text of the annotation `NOTE`; empty if there is none."""
     base: str = ""
-    """The spec's key, if this revision is a newer rendering of the same spec. Empty if that is `key` itself."""
+    """Key of the spec, if this revision is a newer rendering of a spec that has an older one; else empty, and `key` is the spec's key."""
     version: str = ""
-    """Version of the operator that rendered it; empty if unknown."""
+    """Version of the operator that rendered the template; empty if unknown."""
     site: str = ""
-    """Digest of that version and of the site settings used in servers: see `site_digest`."""
+    """Digest of the operator version and the site settings with which the template was rendered (`site_digest`)."""
 
     seal: str = ""
-    """Digest of the accepted spec that requested this revision; empty if none was written."""
+    """Digest of the accepted spec from the annotation `SEAL`; empty if there is none."""
 
     @property
     def asks(self) -> str:
-        """Return the key of the user's spec: the same for every rendering of it."""
+        """Return the key of the user's spec, which is the same for all renderings of it."""
         return self.base or self.key
 
 
 def key(subject: Subject, spec: Spec, content: Content | None) -> str:
-    """Return what identifies a revision: the parts of the spec that affect a server pod, and the content.
+    """Return the key of a revision: a digest of the model's files and of all parts of the spec that affect server pods.
 
-    Defaults are excluded: a field added by a later version changes no key, so it restarts no pod.
+    Fields with their default value are excluded, so that new fields of a later version change no key and restart no pods.
     """
     asked: dict[str, Any] = {
         "model": _said(spec.model),
@@ -92,7 +92,7 @@ def _said(part: ApiModel) -> dict[str, Any]:
 def render(
     subject: Subject, spec: Spec, site: Site, content: Content | None, *, number: int, as_key: str = ""
 ) -> Revision:
-    """Render the revision of a spec; `as_key` is its key if it isn't the spec's own."""
+    """Render the revision of a spec; `as_key` is its key if it differs from the key of the spec."""
     base = key(subject, spec, content)
     this = as_key or base
     text = model_overlay.build(subject.name, spec).to_json()
@@ -122,9 +122,9 @@ def render(
 
 
 def site_digest(site: Site) -> str:
-    """Return a digest of the operator's version and the site settings in a server's template.
+    """Return a digest of the operator version and of the site settings that affect the pod template of servers.
 
-    If it is equal, a spec renders to the same template.
+    While this digest is the same, a spec always renders to the same template.
     """
     parts: list[Any] = [site.version, site.operator_image, site.server_image, list(site.pull_secrets)]
     models, exempt = site.policy.models, list(site.policy.exempt_namespaces)
@@ -136,7 +136,7 @@ def site_digest(site: Site) -> str:
 
 
 def record(subject: Subject, revision: Revision) -> Object:
-    """Build the ControllerRevision."""
+    """Build the ControllerRevision that stores the revision."""
     result = child("apps/v1", "ControllerRevision", subject, names.revision(subject.name, revision.key), names.SERVER)
     noted = {key: text for key, text in ((NOTE, revision.note), (SEAL, revision.seal)) if text}
     if noted:
@@ -158,7 +158,7 @@ def record(subject: Subject, revision: Revision) -> Object:
 
 
 def read(stored: Mapping[str, Any]) -> Revision | None:
-    """Read the revision in a ControllerRevision; None if its format is another one, or invalid."""
+    """Parse the revision in a ControllerRevision; return None if its format is unknown or invalid."""
     data = stored.get("data") or {}
     if not isinstance(data, Mapping) or data.get("format") != _FORMAT or not _is_whole(data):
         return None
@@ -188,7 +188,7 @@ def _is_whole(data: Mapping[str, Any]) -> bool:
 
 
 def overlay_map(subject: Subject, revision: Revision) -> Object:
-    """Build the immutable ConfigMap that the fetcher reads."""
+    """Build the immutable ConfigMap with the overlay, which the fetcher reads."""
     name = names.overlay(subject.name, revision.overlay)
     result = child("v1", "ConfigMap", subject, name, names.SERVER)
     result["immutable"] = True
@@ -197,7 +197,7 @@ def overlay_map(subject: Subject, revision: Revision) -> Object:
 
 
 def snapshot_map(subject: Subject, name: str, content: Content) -> Object:
-    """Build the immutable copy of the model's ConfigMap, which this revision's pods load even if the original changes."""
+    """Build the immutable copy of the model's ConfigMap. Pods of the revision load it, even if the original has changed since."""
     result = child("v1", "ConfigMap", subject, name, names.SERVER)
     result["immutable"] = True
     if content.data:
@@ -208,5 +208,5 @@ def snapshot_map(subject: Subject, name: str, content: Content) -> Object:
 
 
 def config_maps(revision: Revision, name: str) -> set[str]:
-    """Return the names of the ConfigMaps that a revision needs."""
+    """Return the names of the ConfigMaps that the pods of a revision mount."""
     return {names.overlay(name, revision.overlay)} | ({revision.snapshot} if revision.snapshot else set())

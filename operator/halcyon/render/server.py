@@ -1,6 +1,6 @@
-"""The servers of a slot: pod template, Deployment, headless Service and PodDisruptionBudget.
+"""Objects of a slot's servers: pod template, Deployment, headless Service and PodDisruptionBudget.
 
-The template is rendered once per revision and then kept in its record: a newer operator restarts no pod.
+The pod template is rendered once per revision and stored in its ControllerRevision, so that an operator upgrade restarts no pods.
 """
 
 from __future__ import annotations
@@ -17,10 +17,13 @@ from halcyon.render.names import Slot
 from halcyon.render.site import Site, Subject
 
 PRE_STOP_S = 5
-"""Minimum time from the deletion of a pod until its SIGTERM, in which every balancer notices it and stops sending. If gRPC
-streams continue, the SIGTERM waits for their end, at most `traffic.drainTimeout`."""
+"""Minimum time from the deletion of a pod until its SIGTERM, in seconds.
+
+During this time all balancers detect the deletion and send no more requests. If gRPC streams are open, SIGTERM is delayed until they end,
+by at most `traffic.drainTimeout`.
+"""
 EXIT_MARGIN_S = 10
-"""Time from Triton's own exit timeout until the kubelet's SIGKILL."""
+"""Time from Triton's own exit timeout until the kubelet's SIGKILL, in seconds."""
 
 _GPU = "nvidia.com/gpu"
 _CLOSED = "shared-memory,trace,logging"
@@ -32,37 +35,39 @@ _REPOSITORY, _SOURCE, _OVERLAY, _CREDENTIALS, _HOME = (
     "/halcyon/home",
 )
 _HOME_LIMIT = "20Gi"
-"""Size limit of the home. Libraries download weights to their caches, so it equals the default of `source.sizeLimit`."""
+"""Size limit of the HOME volume. Libraries download weights to caches in it, so it equals the default of `source.sizeLimit`."""
 
 _START = f'test ! -e {_REPOSITORY}/{COMPLETE} || set -- "$@" --disable-auto-complete-config; exec tritonserver "$@"'
-"""Start command. A Python model whose configuration Triton completes is started twice (`fetch.auto_complete`), and only the pod
-knows whether that is needed."""
+"""Shell command that starts Triton, without completion of the model's configuration if the fetcher has marked it as complete.
+
+Triton starts a Python model twice to complete its configuration (`fetch.auto_complete`). Whether this is needed is known only in the pod.
+"""
 
 
 def drain_s(spec: Spec) -> int:
-    """Return the time for requests in flight to end, in whole seconds."""
+    """Return the maximum time for requests in progress to finish (`traffic.drainTimeout`), in whole seconds."""
     return math.ceil(duration_s(spec.traffic.drain_timeout))
 
 
 def startup_s(spec: Spec) -> int:
-    """Return the time for a pod to load the model, in whole seconds."""
+    """Return the maximum time for a pod to load the model (`runtime.startupTimeout`), in whole seconds."""
     return math.ceil(duration_s(spec.runtime.startup_timeout))
 
 
 def pod_template(
     subject: Subject, spec: Spec, site: Site, *, revision: str, model: str, overlay: str, snapshot: str | None
 ) -> Object:
-    """Build the pod template of a revision, without the slot's label.
+    """Build the pod template of a revision, without the label of the slot.
 
-    `overlay` and `snapshot` name the immutable ConfigMaps with the configuration and, for a model in a ConfigMap, with its
-    content.
+    `overlay` is the name of the ConfigMap with the overlay. `snapshot` is the name of the copy of the model's ConfigMap; None if the
+    model has another source.
     """
     runtime = spec.runtime
     placement = runtime.placement
     pod: Object = {
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
-        # By construction longer than the steps inside it.
+        # The sum of all steps, so the kubelet never kills the pod during one of them.
         "terminationGracePeriodSeconds": PRE_STOP_S + drain_s(spec) + drain_s(spec) + EXIT_MARGIN_S,
         "securityContext": pod_security(1000),
         "initContainers": [_fetch(subject, spec.model.source, site)],
@@ -95,7 +100,7 @@ def pod_template(
 def _source_volume(source: Source, snapshot: str | None) -> Object:
     if source.config_map is not None:
         items = [{"key": item.key, "path": item.path} for item in source.config_map.items]
-        # A ConfigMap keeps no file modes, and a model may include executables.
+        # ConfigMaps store no file modes, and a model may contain executables.
         return {"configMap": {"name": snapshot, "items": items, "defaultMode": 0o755}}
     if source.uri is not None:
         return {"emptyDir": {"sizeLimit": source.size_limit or DEFAULT_SIZE_LIMIT}}
@@ -108,7 +113,7 @@ def _source_volume(source: Source, snapshot: str | None) -> Object:
 
 
 def _credentials(source: Source) -> list[Object]:
-    """Return the volume with the download credentials: the kubelet reads the Secret, and only the fetcher mounts it."""
+    """Return the volume with the credentials for the download. Only the container of the fetcher mounts it."""
     if source.credentials is None:
         return []
     return [{"name": "credentials", "secret": {"secretName": source.credentials.secret_name}}]
@@ -128,7 +133,7 @@ def _download(source: Source) -> list[str]:
 
 
 def downloads(template: Object) -> list[tuple[str, str | None]]:
-    """Return the URL and the endpoint of a pod template's model; empty if it isn't downloaded."""
+    """Return URL and endpoint of the model that a pod template downloads; empty if the model is not downloaded."""
     given = dict(
         argument.removeprefix("--").partition("=")[::2]
         for container in template["spec"].get("initContainers", ())
@@ -146,7 +151,7 @@ def _fetch(subject: Subject, source: Source, site: Site) -> Object:
     models, exempt = site.policy.models, subject.namespace in site.policy.exempt_namespaces
     if source.uri is not None:
         args += _download(source)
-        # Sources that the site has listed, and so accepted, are trusted even at private addresses.
+        # Servers that the site policy lists may have private addresses.
         listed = models.urls if source.endpoint is None else models.endpoints
         args += ["--private"] if exempt or listed is not None else []
     allowed = models.backends
@@ -177,7 +182,7 @@ def _triton(subject: Subject, spec: Spec, site: Site, model: str) -> Object:
         "args": [
             f"--model-repository={_REPOSITORY}",
             "--model-control-mode=none",
-            # If the model doesn't load, the server keeps running and can report why.
+            # If loading fails, Triton keeps running, so that the reason can be read from it.
             "--exit-on-error=false",
             f"--exit-timeout-secs={drain_s(spec)}",
             "--metrics-interval-ms=1000",
@@ -189,7 +194,7 @@ def _triton(subject: Subject, spec: Spec, site: Site, model: str) -> Object:
             {"name": "grpc", "containerPort": names.GRPC_PORT},
             {"name": "metrics", "containerPort": names.METRICS_PORT},
         ],
-        # Triton opens its port once the models have loaded or failed.
+        # Triton opens its port after loading the models, whether or not this succeeded.
         "startupProbe": {**loaded, "periodSeconds": 1, "timeoutSeconds": 2, "failureThreshold": startup_s(spec)},
         "readinessProbe": {**loaded, "periodSeconds": 2, "timeoutSeconds": 2, "failureThreshold": 2},
         "livenessProbe": {
@@ -203,7 +208,7 @@ def _triton(subject: Subject, spec: Spec, site: Site, model: str) -> Object:
         "securityContext": RESTRICTED,
         "volumeMounts": [
             {"name": "models", "mountPath": _REPOSITORY},
-            # The repository holds links into the source, so the mount path must be the fetcher's.
+            # The repository contains links into the source, so the mount path must be the same as in the fetcher.
             {"name": "source", "mountPath": _SOURCE, "readOnly": True},
             {"name": "shm", "mountPath": "/dev/shm"},  # noqa: S108  # the kernel's name for shared memory
             {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108  # a volume of the pod's own
@@ -215,10 +220,10 @@ def _triton(subject: Subject, spec: Spec, site: Site, model: str) -> Object:
 
 
 def _closed(subject: Subject) -> list[str]:
-    """Return the arguments that restrict Triton's other APIs: they require a header with an undisclosed value.
+    """Return Triton arguments that restrict its administrative APIs: requests need a header with a secret value.
 
-    A second security boundary: balancers forward none of these calls, but if clients reach servers directly it is the only one.
-    Statistics, configuration and the index of models stay open, because agents read them.
+    Balancers forward no requests to these APIs, so this is a second security boundary. If clients connect directly to servers, it is the
+    only one. Statistics, configuration and the repository index are not restricted, because agents read them.
     """
     key = f"halcyon={names.digest([subject.uid, 'restricted'])}"
     return [f"{option}={_CLOSED}:{key}" for option in ("--http-restricted-api", "--grpc-restricted-protocol")]
@@ -226,20 +231,20 @@ def _closed(subject: Subject) -> list[str]:
 
 def _pre_stop(spec: Spec) -> str:
     if spec.traffic.stickiness is not None:
-        # Requests that belong to this pod arrive until the drain is over, possibly with pauses.
+        # Sticky requests can arrive at this pod until the drain is over, possibly with pauses.
         return f"sleep {PRE_STOP_S + drain_s(spec)}"
-    # After SIGTERM, Triton fails every message on an open stream. A balancer closes its connections when the last stream on
-    # them is idle, and at the end of the drain. So an established connection (01) to the gRPC port is in use.
+    # After SIGTERM, Triton fails every message on an open stream. A balancer closes a connection when its last stream has ended, and at the
+    # end of the drain. So an established connection (state 01) to the gRPC port is still in use.
     in_use = f"grep -qs ':{names.GRPC_PORT:04X} [0-9A-F]*:[0-9A-F]* 01 ' /proc/net/tcp /proc/net/tcp6"
     return f"sleep {PRE_STOP_S}; n=0; while [ $n -lt {drain_s(spec)} ] && {in_use}; do sleep 1; n=$((n+1)); done"
 
 
 def _environment(spec: Spec) -> list[Object]:
-    """Return the variables of the spec, and a writable HOME unless the spec sets another.
+    """Return the environment variables of the spec, and a HOME that is writable unless the spec sets HOME.
 
-    The image's own HOME is on the read-only root. Caches follow HOME by default (XDG, Hugging Face, PyTorch, Numba, Matplotlib,
-    Triton's language, CUDA), so no other variable is set, and those of the image still apply. HOME comes first: later values
-    may refer to `$(HOME)`.
+    The HOME of the image is on the read-only root file system. By default caches are below HOME (XDG, Hugging Face, PyTorch, Numba,
+    Matplotlib, Triton's language, CUDA), so no other variable is set, and those of the image still apply. HOME is the first variable,
+    because later ones may refer to `$(HOME)`.
     """
     said = [entry.to_dict() for entry in spec.runtime.env or ()]
     return said if any(entry["name"] == "HOME" for entry in said) else [{"name": "HOME", "value": _HOME}, *said]
@@ -255,7 +260,7 @@ def _resources(spec: Spec) -> Object:
 
 
 def gpus(template: Object) -> int:
-    """Return the GPUs that one pod of a template requests."""
+    """Return the number of GPUs that a pod of this template requests."""
     containers = (template.get("spec") or {}).get("containers") or ()
     limits = ((container.get("resources") or {}).get("limits") or {} for container in containers)
     # Extended resources have a domain in their names, and only GPUs are requested this way.
@@ -263,7 +268,7 @@ def gpus(template: Object) -> int:
 
 
 def progress_deadline_s(startup_timeout_s: int) -> int:
-    """Return the time from creation for a revision's pod to become ready: the start, and the time before it."""
+    """Return the progress deadline of a Deployment in seconds: the startup timeout, plus a margin for the time before the start."""
     return startup_timeout_s + 60
 
 
@@ -277,7 +282,7 @@ def deployment(
     max_surge: int = 1,
     max_unavailable: int = 0,
 ) -> Object:
-    """Build the Deployment of a slot, from the template of its revision."""
+    """Build the Deployment of a slot from the pod template of its revision."""
     labels = template["metadata"]["labels"] | {names.SLOT_LABEL: slot}
     result = child(
         "apps/v1",
@@ -302,7 +307,7 @@ def deployment(
 
 
 def slot_service(subject: Subject, slot: Slot) -> Object:
-    """Build the headless Service whose EndpointSlices list a slot's pods for the balancers."""
+    """Build the headless Service of a slot. Balancers find the slot's pods in its EndpointSlices."""
     result = child(
         "v1",
         "Service",
@@ -324,7 +329,7 @@ def slot_service(subject: Subject, slot: Slot) -> Object:
 
 
 def disruption_budget(subject: Subject, slot: Slot) -> Object:
-    """Build the PodDisruptionBudget, which allows one pod of a slot to be evicted at a time, and always unready ones."""
+    """Build the PodDisruptionBudget of a slot, which allows one eviction at a time; unready pods may always be evicted."""
     result = child(
         "policy/v1",
         "PodDisruptionBudget",

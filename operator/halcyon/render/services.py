@@ -1,6 +1,6 @@
-"""Services for clients that reach the servers without a balancer.
+"""Services through which clients connect to the servers without a balancer.
 
-Out of scope: connection settings of those servers (`grpc_keepalive`), routes of a Gateway (`gateway_routes`).
+Out of scope: gRPC connection settings of the servers (`grpc_keepalive`), routes of a Gateway (`gateway_routes`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from halcyon.render.site import Subject
 
 
 def service(subject: Subject, spec: Spec) -> Object:
-    """Build the Service with the ModelDeployment's name, which selects the servers themselves."""
+    """Build the Service for clients, which has the same name as the ModelDeployment and selects the servers."""
     result = balancer.service(subject, spec)
     result["metadata"]["labels"] = names.labels(subject.name, names.SERVER)
     result["spec"]["selector"] = names.selector(subject.name, names.SERVER)
@@ -20,9 +20,10 @@ def service(subject: Subject, spec: Spec) -> Object:
 
 
 def headless(subject: Subject, spec: Spec) -> Object:
-    """Build a headless Service: one DNS name with an address per ready server, for gRPC clients that balance by themselves.
+    """Build the headless Service of all servers, for gRPC clients that do their own load balancing.
 
-    It isn't a slot's Service: clients keep its name, while the servers may change slots.
+    Its DNS name resolves to the addresses of all ready servers. The headless Service of a slot is not suitable for clients, because the
+    servers can move to the other slot.
     """
     result = child("v1", "Service", subject, names.headless(subject.name), names.SERVER)
     result["spec"] = {

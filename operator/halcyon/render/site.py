@@ -1,4 +1,4 @@
-"""Settings of the platform team for all ModelDeployments of a cluster."""
+"""Site settings: settings of the platform team for all ModelDeployments of an installation."""
 
 from __future__ import annotations
 
@@ -25,48 +25,48 @@ SERVICE_ANNOTATIONS = (
     "kube-vip.io/",
     "external-dns.alpha.kubernetes.io/",
 )
-"""Prefixes of annotations that a Service may have by default: those read by load balancers and external-dns."""
+"""Default for the annotation prefixes that `traffic.service.annotations` may have: those of cloud load balancers and external-dns."""
 
 ANYWHERE = Placement()
 
 
 @dataclass(frozen=True)
 class Site:
-    """Images, addresses and policies that builders need."""
+    """Site settings that the builders of objects need: images, addresses and policies."""
 
     operator_image: str
     """Image that runs the fetcher in server pods and the agent in balancer pods."""
     balancer_image: str
     server_image: str
-    """Triton image of models that name none."""
+    """Triton image for models whose spec names none."""
     collector: CollectorAddress | None
-    """Address that agents report to; None until the operator has its certificate."""
+    """Address to which agents send reports; None until the operator has its serving certificate."""
     pull_secrets: tuple[str, ...] = ()
-    """Names of Secrets, in the ModelDeployment's own namespace, for pulling these images."""
+    """Names of Secrets for pulling these images, in the namespace of the ModelDeployment."""
     service_annotations: tuple[str, ...] = SERVICE_ANNOTATIONS
-    """Prefixes of the keys that `traffic.service.annotations` may have."""
+    """Prefixes of the annotations that `traffic.service.annotations` may have."""
     version: str = ""
-    """Version of the operator, recorded with the templates it renders."""
+    """Version of the operator, which is stored with each template that it renders."""
 
     policy: SitePolicy = ANYTHING
     """Restrictions on specs."""
     balancers: Placement = ANYWHERE
     """Placement of balancer pods."""
     network: SiteNetwork | None = None
-    """Network settings for NetworkPolicies; None: no NetworkPolicies are created."""
+    """Peers and rules for NetworkPolicies; None if no NetworkPolicies are created."""
     port: int = 10250
-    """TLS port of the operator pods that agents connect to."""
+    """TLS port of the operator pods to which agents connect."""
     own_secret: str = ""
-    """NAMESPACE/NAME of the Secret with the operator's key, which no model may use."""
+    """NAMESPACE/NAME of the Secret with the operator's private key, which no model may use."""
 
     def refused_annotations(self, keys: Iterable[str]) -> list[str]:
-        """Return the keys that this site does not allow."""
+        """Return the annotation keys that the site does not allow."""
         return sorted(key for key in keys if not key.startswith(self.service_annotations))
 
 
 @dataclass(frozen=True)
 class Subject:
-    """The ModelDeployment that children belong to."""
+    """Name, namespace and uid of the ModelDeployment that owns the objects."""
 
     namespace: str
     name: str

@@ -46,23 +46,28 @@ _WORDS = {
 }
 _HEAD = """# Scaling: Halcyon and its peers
 
-Written by `make bench-scaling` from simulated runs. docs/simulator.md describes what is simulated and what is not;
-build/bench/scaling.json has the same numbers for machines. Every figure is a mean over seeds. Peers run at their defaults and on a grid of
-their own knobs, and all of them see the same signals. Halcyon also gets the duration of a start and of a batch, which in a cluster it
-measures on pods that started before the load. `halcyon:start_s=60` in `halcyon simulate` sets another initial start time.
+This page is written by `make bench-scaling` from simulated runs. docs/simulator.md describes what is simulated and what is not.
+build/bench/scaling.json has the same figures in a machine-readable form. Every figure is a mean over seeds. Each peer runs with its default
+settings and on a grid of its own settings, and all policies receive the same signals. Halcyon also receives the duration of a pod's start
+and of a batch, which it measures in a cluster on pods that started before the load. The policy `halcyon:start_s=60` of `halcyon simulate`
+sets a different initial start time.
 
 - **Violations**: requests answered later than the objective, rejected or never answered, in %.
-- **GPU time**: from the moment a pod holds a GPU until its release, over that of a schedule that knows the future.
-- **win**: against the nearest peer, no more violations and less GPU time, or the other way round. It is paired over the seeds, and the 95 %
-  interval of the smaller figure excludes 0. The nearest peer is the point, of all peers and all knobs, that comes closest to being
-  better in both. Points that are further from it than the nearest by 20 %, and with law L2 the peers' defaults, stay
-  on the seeds of the grid, but every point that a verdict depends on has all seeds. **on the front**: no peer's
-  point has both figures as good or better. **level**: one has, by its mean, but not with 95 % confidence. **behind**: one has, with 95 % confidence.
-- `halcyon` is the planner alone. Like every peer, it is behind a balancer that never rejects a request. `halcyon+balancer` is Halcyon as
-  it is **installed**: its own balancer rejects requests on arrival that can't be served by the deadline (here: the objective), and a
-  rejected request counts as a violation. No peer has such a balancer in these runs; each of the two is compared with them.
-- `static`, `rate` and `sketch` are baselines and not peers, because no product uses them (`static` knows the peak in advance). They are
-  listed, on three seeds at most and without a grid.
+- **GPU time**: time from when a pod holds a GPU until its release, divided by the GPU time of a clairvoyant schedule, which knows all
+  arrivals.
+- **win**: Halcyon has no more violations than the nearest peer and less GPU time, or no more GPU time and fewer violations. The comparison
+  is paired over the seeds, and the 95 % confidence interval of the difference in the smaller figure excludes 0. A point is one policy with
+  one setting. The nearest peer is the peer's point that comes closest to being better in both figures. Points that are 20 % further away
+  than the nearest peer run only on the seeds of the grid. With law L2, the same holds for the peers' defaults. Every point that a verdict
+  depends on runs on all seeds. **on the front**: no peer's point is as good as Halcyon or better in both figures. **level**: the mean of a
+  peer's point is as good or better in both figures, but not with 95 % confidence. **behind**: a peer's point is as good or better in both
+  figures, with 95 % confidence.
+- `halcyon` is the planner alone, behind a balancer that never rejects a request, like every peer. `halcyon+balancer` is Halcyon as it is
+  **installed**: Halcyon's own balancer rejects requests on arrival that can't be served by the deadline (here the latency objective), and a
+  rejected request counts as a violation. No peer has a balancer that rejects requests in these runs. Both `halcyon` and `halcyon+balancer`
+  are compared with the peers.
+- `static`, `rate` and `sketch` are baselines and not peers, because no product uses them (`static` knows the peak in advance). The
+  baselines run on at most three seeds, without a grid of settings.
 """
 
 
@@ -171,13 +176,14 @@ def _everywhere(points: Mapping[Cell, Sequence[PolicyPoint]]) -> list[str]:
             [f"`{one.policy}`", f"{one.violations_pct:.2f} %", f"{one.gpu_ratio:.2f}"]
             for one in (*own, *statistics.front(others))
         ]
-        text = f"Law {law}, {len(here)} scenarios and start delays, {len(others)} settings of peers; the listed peers are the front of all of them."
+        text = f"Law {law}, {len(here)} scenarios and start delays, {len(others)} settings of peers; the table lists Halcyon and the settings on the Pareto front of all peers."
         parts += [text, "", *_rows(" policy | violations, mean | GPU time over clairvoyant, geometric mean ", rows)]
     if not parts:
         return []
     text = (
-        "Above, each peer's knobs are chosen for each row with hindsight. In practice, a scaler's knobs are set once, before the load is "
-        "known. So here each setting is evaluated by itself, over all rows (the first seed; S5 and S11 have no grid)."
+        "In the results above, each peer's settings are chosen separately for each row, with hindsight. In "
+        "practice, an autoscaler's settings are chosen once, before the load is known. In this section, each "
+        "setting is therefore evaluated over all rows, with the first seed (S5 and S11 have no grid)."
     )
     return ["## One setting for every load", "", text, "", *parts]
 
@@ -199,8 +205,8 @@ def _behind(points: Mapping[Cell, Sequence[PolicyPoint]]) -> list[str]:
     if not rows:
         return [*title, "Nowhere in these runs: no peer's point has both figures as good or better.", ""]
     text = (
-        "Peers' points whose means are as good or better in both figures; (sure) marks those where this holds with "
-        "95 % confidence over the seeds."
+        "This table lists the peers' points whose means are as good as or better than Halcyon's in both figures. "
+        "(sure) marks the points for which this holds with 95 % confidence over the seeds."
     )
     return [*title, text, "", *_rows(" scenario | law | start, s | Halcyon | better ", rows)]
 
@@ -224,8 +230,10 @@ def _targets(points: Mapping[Cell, Sequence[PolicyPoint]]) -> list[str]:
     if not rows:
         return []
     text = (
-        "The targets were set with a fluid model without batches; discrete events are harder on a pod at full load. No policy without foresight "
-        "can avoid the reactive floor: the requests above the present pods' capacity during one start."
+        "The targets were set with a fluid model without batches, before this simulator existed. For a pod at full load, the discrete-event "
+        "simulation gives worse results than the fluid model. The reactive floor is the share "
+        "of requests that exceed the capacity of the existing pods during one pod start; no policy without "
+        "foresight can avoid it."
     )
     head = " scenario | law | start, s | target | `halcyon+balancer` | `halcyon` | reactive floor "
     return ["## The first targets", "", text, "", *_rows(head, rows)]
@@ -249,8 +257,9 @@ def _lies(points: Mapping[Cell, Sequence[PolicyPoint]], wrong: Mapping[str, int]
         rows.append([f"`{policy}`", str(wrong[policy]), f"{max(late):.2f} %", f"{max(turns):.1f}"])
     laws = " and ".join(f"{n} with law {law}" for law, n in Counter(cell.law for cell in cases).items())
     text = (
-        f"{len(cases)} cases, {laws}: noise, missing, frozen and absent samples on steady, rising and falling loads. A wrong scaling is a decrease "
-        "while nothing is known, or one to replicas that couldn't serve the load of the last minute even with full batches."
+        f"{len(cases)} cases, {laws}: samples are noisy, missing, frozen or absent while the load is steady, rises or falls. A scaling is "
+        "wrong if the replicas decrease while no signal is known, or decrease below what the load of the last "
+        "minute needs even with full batches."
     )
     head = " policy | wrong scalings | max violations | max changes of direction per h "
     return ["## Wrong signals (S9)", "", text, "", *_rows(head, rows)]
@@ -258,7 +267,12 @@ def _lies(points: Mapping[Cell, Sequence[PolicyPoint]], wrong: Mapping[str, int]
 
 def _defaults(points: Mapping[Cell, Sequence[PolicyPoint]]) -> list[str]:
     """Return every policy at its defaults, in a table for each law and start delay."""
-    parts = ["## All policies at their defaults", "", "Violations at GPU time over the clairvoyant schedule.", ""]
+    parts = [
+        "## All policies at their defaults",
+        "",
+        "Each cell shows the violations, and after `at` the GPU time divided by that of the clairvoyant schedule.",
+        "",
+    ]
     for law, start_s in dict.fromkeys((cell.law, cell.start_s) for cell in points):
         here = {cell: listed for cell, listed in points.items() if (cell.law, cell.start_s) == (law, start_s)}
         names = dict.fromkeys(point.policy for listed in here.values() for point in listed if ":" not in point.policy)
@@ -316,14 +330,16 @@ def _constants() -> list[str]:
     if not rows:
         return []
     text = (
-        "Each constant is in the code with its reason. None was fitted to one scenario, but some were chosen by experiment. The "
-        "significance of trends, the share of the headroom, the hysteresis band and the regret were compared in two to five values on S1, S2, S4, "
-        "a day of S5, S6 and S8 together (law L1, one or two seeds). Those of seasons and spikes were compared on generated loads and two "
-        "ServeGen traces. The estimate of a step, the trust in rises, the expected height of a spike and the extension of the idle delay were "
-        "decided on S1 to S3r, S6, S7 and S8 (seeds 1 to 3, mostly law L1; docs/decisions/0022). The rate of a constant load and the "
-        "share of the headroom were decided on constant loads, S9, S4 and S5 (seeds 1 and 2) and the rest of the table (seeds 1 to 3; "
-        "docs/decisions/0027). New seeds and the other scenarios were not "
-        "used for this, and law L2 only for the height of spikes."
+        "This table lists the planner's constants and their reasons, taken from the code. No constant was fitted "
+        "to a single scenario, but some were chosen by experiment. The significance of trends, the share of the "
+        "headroom, the hysteresis band and the regret were each compared in two to five values on S1, S2, S4, a "
+        "day of S5, S6 and S8 together (law L1, one or two seeds). The constants of seasons and spikes were "
+        "compared on generated loads and two ServeGen traces. The estimate of a step, the trust in rises, the "
+        "expected height of a spike and the extension of the idle delay were chosen on S1 to S3r, S6, S7 and S8 "
+        "(seeds 1 to 3, mostly law L1; docs/decisions/0022). The rate of a constant load and the share of the "
+        "headroom were chosen on constant loads, S9, S4 and S5 (seeds 1 and 2), and on the rest of the table "
+        "(seeds 1 to 3; docs/decisions/0027). The remaining seeds and scenarios were not used to choose "
+        "constants, and law L2 was used only for the height of spikes."
     )
     return ["## The planner's constants", "", text, "", *_rows(" constant | value | why ", rows)]
 

@@ -74,7 +74,7 @@ def test_an_external_hpa_is_named_and_keeps_the_replicas(
     message = space.wait_condition("AutoscalerConflict", "True", "ExternalAutoscaler", limit_s=40)
     assert message == (
         "HorizontalPodAutoscaler theirs scales Deployment m-a, which Halcyon manages for this "
-        "ModelDeployment; Halcyon has stopped scaling the model. Delete it, or set its target to "
+        "ModelDeployment; Halcyon has stopped scaling the model. Delete the HPA, or set its target to "
         "ModelDeployment m"
     )
     until(lambda: count(space), lambda found: found == counts, what="its count is in force", limit_s=40)

@@ -134,7 +134,7 @@ async def test_a_load_is_planned_for_and_explained_in_status_and_event(operator:
         raised = await reached(
             lambda: [e for e in space.events() if e["reason"] == "ScaledUp"], bool, what="an event tells of it"
         )
-        assert raised[0]["note"].startswith("from 1 to ")
+        assert raised[0]["note"].startswith("desired replicas changed from 1 to ")
     at_its_end = count(space)
     message = await asyncio.to_thread(space.wait_condition, "ScalingActive", "False", "MetricsMissing", limit_s=30)
     assert "The replicas stay as they are" in message

@@ -86,7 +86,7 @@ def test_the_reason_for_fixed_replicas_is_in_the_condition(space: Space, halcyon
     assert halcyon("scale", "m", "2", "--reason", "two nodes only")[0] == 0
     until(
         lambda: space.condition("ScalingActive")[2],
-        lambda said: said == "fixed at spec.replicas = 2 (two nodes only)",
+        lambda said: said == "the replicas are fixed at spec.replicas = 2 (two nodes only)",
         what="the condition has the reason",
     )
 

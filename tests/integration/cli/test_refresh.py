@@ -43,11 +43,16 @@ def refresh(cluster: Cluster, namespace: str, capsys: pytest.CaptureFixture[str]
 
 def upgrade(operator: Operator) -> None:
     """Have a newer version lead in its place."""
-    led = len(operator.said("working"))
+    led = len(operator.said("started as the leader"))
     operator.stop()
     operator.images = NEWER
     operator.start()
-    until(lambda: len(operator.said("working")), lambda n: n > led, what="the newer version works", limit_s=30)
+    until(
+        lambda: len(operator.said("started as the leader")),
+        lambda n: n > led,
+        what="the newer version works",
+        limit_s=30,
+    )
 
 
 def servers(space: Space, name: str = "m") -> dict[str, str]:

@@ -100,7 +100,7 @@ def test_a_leader_paused_past_its_lease_writes_no_more_and_ends(pair: tuple[Oper
     leader.signal(signal.SIGCONT)
     assert leader.wait(10 * PATIENCE) == 1
     assert "LeaseLost" not in leader.tail()
-    assert leader.said("the operator ends")[0]["error"].startswith("lease ")
+    assert leader.said("the operator exits with an error")[0]["error"].startswith("lease ")
     always(space.versions, lambda now: now == before, what="nothing is written", for_s=1)
     assert not standby.complaints(), standby.complaints()
 

@@ -234,9 +234,9 @@ def test_the_page_says_which_targets_hold_and_which_do_not() -> None:
         content, "rest", Found(figures={"rss_mib": 93.25, "agent_idle_cores": None}), short=True, seconds=1
     )
     text = page.text(content)
-    assert "| HAProxy exits, 2,000 pods replaced | 0 | 0 | yes |" in text
-    assert "| balancer pod, resident, MiB | 93.25 | <= 80 | **no**, in a short run |" in text
-    assert "| agent, idle, cores | - | < 0.01 | - |" in text
+    assert "| exits of HAProxy workers while 2,000 pods are replaced | 0 | 0 | yes |" in text
+    assert "| resident memory of a balancer pod, MiB | 93.25 | <= 80 | **no**, in a short run |" in text
+    assert "| CPU use of an idle agent, cores | - | < 0.01 | - |" in text
     assert "A short run" in text.partition("## A balancer pod")[2]
     assert "replacements: 2000" in text
 

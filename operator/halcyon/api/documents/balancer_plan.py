@@ -1,9 +1,9 @@
-"""The accepted plan: the controller's settings for a model's balancers, stored in ConfigMap `NAME-balancer`.
+"""Balancer plan: the settings from the accepted spec for a model's balancers, stored in the ConfigMap `NAME-balancer`.
 
-The agent does not read the ModelDeployment: neither its spec, so an invalid spec cannot reach it, nor the operator's
-version. Standard library only: the agent's memory is a budget.
+Agents read only the plan, not the ModelDeployment, so an invalid spec cannot affect them. The module uses only the standard library,
+because the agent's memory is limited.
 
-A field that a later version adds has a default, which is the behaviour of agents without the field (`codec`).
+Fields that were added in later versions have a default, which is the behaviour of agents without the field (`codec`).
 """
 
 from __future__ import annotations
@@ -14,95 +14,95 @@ from halcyon.api.documents import codec
 from halcyon.api.documents.codec import NOT_A_DOCUMENT, UnknownVersionError, made
 
 PLAN_KEY = "plan.json"
-"""Key of the ConfigMap's data that holds the plan."""
+"""Key in the ConfigMap that contains the plan."""
 PLAN_VERSION = 2
 
 HAPROXY_MEMORY_MIB = 512
-"""Memory limit of the HAProxy container. It determines how much clients may hold of it at once."""
+"""Memory limit of the HAProxy container, in MiB. It determines the limits on connections and requests of clients."""
 
 CERTIFICATE_FOLDER = "certificate"
-"""Folder in a balancer pod, below /var/run/secrets, with the Secret of `traffic.tls`. It is not part of the plan."""
+"""Folder with the Secret of `traffic.tls.secretName`, below /var/run/secrets in a balancer pod."""
 CLIENTS_FOLDER = "clients"
-"""Folder with the certificate authorities of clients, in the same place."""
+"""Folder with the Secret of `traffic.tls.clientCA`, below /var/run/secrets in a balancer pod."""
 KEYS_FOLDER = "keys"
-"""Folder with the Secret of `traffic.apiKeys`, in the same place."""
+"""Folder with the Secret of `traffic.apiKeys`, below /var/run/secrets in a balancer pod."""
 
 
 class PlanError(ValueError):
-    """The document is not a plan that this version understands."""
+    """The document is not a plan, or has a version that is not supported."""
 
 
 @dataclass(frozen=True)
 class Slot:
-    """One set of servers: a Deployment of Triton pods behind a headless Service."""
+    """Slot: a Deployment of Triton pods behind a headless Service."""
 
     name: str
-    """`a` or `b`."""
+    """Name of the slot, `a` or `b`."""
     service: str
-    """Headless Service whose EndpointSlices list the pods."""
+    """Name of the headless Service whose EndpointSlices list the slot's pods."""
     weight: int
-    """Share of the requests, 0 to 256 (HAProxy's unit)."""
+    """Relative share of the requests, from 0 to 256, as in HAProxy."""
     capacity: int
-    """Maximum number of pods (maxReplicas and surge): the number of HAProxy servers that are reserved."""
+    """Number of HAProxy servers for the slot, which limits its number of pods (maxReplicas and surge)."""
 
 
 @dataclass(frozen=True)
 class CollectorAddress:
-    """Address that reports are sent to: every operator replica behind this name."""
+    """Address of the collector, to which agents send reports."""
 
     host: str
-    """DNS name with one address per operator replica."""
+    """DNS name that resolves to the addresses of all operator replicas."""
     port: int
     server_name: str
-    """Name that the certificate must contain."""
+    """DNS name that the operator's serving certificate must contain."""
     ca_pem: str
-    """CA that signed the certificate, in PEM."""
+    """CA bundle for the operator's serving certificate, in PEM."""
 
 
 @dataclass(frozen=True)
 class BalancerPlan:
-    """All settings of a model's balancers."""
+    """Settings of a model's balancers."""
 
     namespace: str
     name: str
     """Name of the ModelDeployment."""
     model: str
-    """Name of the model in Triton. Only its routes are open."""
+    """Name of the model in Triton. Requests for other models are rejected."""
     slots: tuple[Slot, ...]
     max_connections: int
-    """Maximum number of requests in flight from one balancer process to one server, per protocol."""
+    """Maximum number of requests in progress from one balancer process to one server, for each protocol."""
     queue_limit: int
-    """Maximum number of requests that wait in one balancer process, both protocols together."""
+    """Maximum number of requests that wait in one balancer process, HTTP and gRPC together."""
     queue_timeout_ms: int
-    """Maximum time that a request waits for a server."""
+    """Maximum time that a request waits for a server, in milliseconds."""
     response_timeout_ms: int
-    """Maximum time that a server has to respond."""
+    """Maximum time until a server responds, in milliseconds."""
     drain_ms: int
-    """Time that a stopping server has to finish its requests."""
+    """Maximum time for a stopping server to finish its requests, in milliseconds."""
     collector: CollectorAddress | None = None
-    """None if nothing collects reports: the balancer works alone."""
+    """Address to which the agent sends reports; None if it sends none."""
     source_share: int = 100
     """Percentage of `queue_limit` that the requests of one source address may use; 100 means no limit per address."""
     sequences: bool = False
-    """Whether the model keeps state between requests, so that no request may be computed twice."""
+    """Whether the model keeps state between requests, so that requests must not be retried."""
     sticky_header: str = ""
-    """Header whose value binds requests to one pod, even while it drains; empty if no header does."""
+    """Name of the header for sticky routing: requests with the same value go to the same pod. Empty if routing is not sticky."""
     max_request_bytes: int = 0
-    """Maximum size of a request; 0 means no limit in the balancer."""
+    """Maximum size of a request, in bytes; 0 means that the balancer sets no limit."""
     access_log: str = "None"
-    """Requests that are logged: None, Errors or All."""
+    """Requests to log: `None`, `Errors` or `All`."""
 
     def to_json(self) -> str:
-        """Return the plan on one line with sorted keys, so that equal plans are equal text.
+        """Return the plan as one line of JSON with sorted keys, so that equal plans result in equal text.
 
-        Later fields are left out if they have the value that earlier agents assume.
+        Omit later fields with their default value, which is the behaviour of earlier agents.
         """
         unset = frozenset(name for name in _LATER if getattr(self, name) == getattr(BalancerPlan, name))
         return codec.encoded(self, PLAN_VERSION, leave_out=unset, sort_keys=True)
 
     @classmethod
     def from_json(cls, text: str) -> BalancerPlan:
-        """Return the plan in `text`.
+        """Parse a plan.
 
         Raises:
             PlanError: the text is not a plan, or has another version.
@@ -121,4 +121,4 @@ class BalancerPlan:
 
 
 _LATER = ("source_share", "sequences", "sticky_header", "max_request_bytes", "access_log")
-"""Fields that were added after the first version."""
+"""Names of the fields that were added after the first version."""

@@ -1,8 +1,8 @@
-"""JSON of the documents that agents and operator exchange: a version, the fields of a dataclass, and rules for other versions.
+"""JSON encoding of the documents that agents and operator exchange: the fields of a dataclass, and a version number.
 
-Agents and operator are not replaced at the same moment. A field that a later version adds has a default, and a field that this
-version does not know is ignored. A document of another version is refused. Types of values are not checked here: the reader of a
-document knows what a wrong value means. Standard library only: the agent's memory is a budget
+Agents and operator are not upgraded at the same moment. Therefore fields that were added later have a default, and unknown fields are
+ignored. Documents with another version number are rejected. The types of values are not checked here; the code that reads a document
+does this. The module uses only the standard library, because the agent's memory is limited
 (docs/decisions/0042-documents-between-parts.md).
 """
 
@@ -14,11 +14,11 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 NOT_A_DOCUMENT = (KeyError, TypeError, AttributeError, RecursionError, UnicodeDecodeError, json.JSONDecodeError)
-"""What reading a text raises that is no such document."""
+"""Exceptions that are raised for a text which is not a valid document."""
 
 
 class UnknownVersionError(ValueError):
-    """The document has a version that this process can't read."""
+    """The document has a version number that is not supported."""
 
     def __init__(self, version: object) -> None:
         super().__init__(f"version {version}")
@@ -26,17 +26,17 @@ class UnknownVersionError(ValueError):
 
 
 def encoded(document: object, version: int, *, leave_out: frozenset[str] = frozenset(), sort_keys: bool = False) -> str:
-    """Return a document on one line: its dataclass's fields, but for some of them, and its version."""
+    """Return the document as one line of JSON, with its version and with the fields of its dataclass except `leave_out`."""
     raw = {name: value for name, value in vars(document).items() if name not in leave_out}
     return json.dumps({"version": version, **raw}, default=vars, sort_keys=sort_keys, separators=(",", ":"))
 
 
 def fields_of(text: str | bytes, version: int) -> dict[str, Any]:
-    """Return the fields of a document.
+    """Return the fields of a JSON document.
 
     Raises:
-        UnknownVersionError: it has another version.
-        Exception: one of `NOT_A_DOCUMENT`.
+        UnknownVersionError: the document has another version.
+        Exception: the text is not a document; one of `NOT_A_DOCUMENT`.
     """
     raw: dict[str, Any] = json.loads(text)
     found = raw.pop("version")
@@ -46,6 +46,6 @@ def fields_of(text: str | bytes, version: int) -> dict[str, Any]:
 
 
 def made(kind: type[T], raw: dict[str, Any]) -> T:
-    """Return an instance built from the fields that this version knows."""
+    """Return an instance of the dataclass `kind` with the values in `raw`, ignoring unknown fields."""
     known = kind.__dataclass_fields__  # type: ignore[attr-defined]  # only dataclasses are given
     return kind(**{name: value for name, value in raw.items() if name in known})

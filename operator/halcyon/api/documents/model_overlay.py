@@ -1,7 +1,7 @@
-"""The overlay: the additions of a ModelDeployment to its model's config.pbtxt, and the document that carries them into a pod.
+"""Overlay: the settings of a ModelDeployment that are merged into the model's config.pbtxt.
 
-The operator writes it and the fetcher merges it; `halcyon.fetch.merge` defines the merge. Standard library only: the
-fetcher is on the path of every cold start.
+The operator writes the overlay to a ConfigMap, and the fetcher in the pod merges it (`halcyon.fetch.merge`). The module uses only the
+standard library, because the fetcher delays every cold start.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, TypeVar
 
 OVERLAY_KEY = "overlay.json"
-"""Key of the ConfigMap's data that holds the overlay."""
+"""Key in the ConfigMap that contains the overlay."""
 OVERLAY_VERSION = 1
 
 DATA_TYPES = frozenset(
     ("BOOL", "UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64", "FP16", "BF16", "FP32", "FP64", "STRING")
 )  # fmt: skip
-"""Triton's data types, without their prefix `TYPE_`."""
+"""Names of Triton's data types, without the prefix `TYPE_`."""
 
 _MODEL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
 _BACKEND = re.compile(r"[a-z][a-z0-9_]{0,62}")
@@ -29,59 +29,59 @@ _T = TypeVar("_T")
 
 
 class OverlayError(ValueError):
-    """The document is not an overlay that this version understands."""
+    """The document is not an overlay, or has a version or a field that is not supported."""
 
 
 @dataclass(frozen=True)
 class DynamicBatching:
-    """Dynamic batching is on. Fields that are not set keep the values of the model's own configuration."""
+    """Settings that enable dynamic batching. If one is not set, the model's own value stays."""
 
     max_queue_delay_us: int | None = None
     """Maximum time that a batch may wait to fill, in microseconds."""
     preferred_batch_sizes: tuple[int, ...] = ()
-    """Batch sizes in rows; empty if not set."""
+    """Preferred batch sizes, in rows; empty if not set."""
     preserve_ordering: bool | None = None
 
 
 @dataclass(frozen=True)
 class VersionPolicy:
-    """The versions that are served: exactly one of the three fields is set."""
+    """Model versions to serve. Exactly one of the fields is set."""
 
     latest: int | None = None
-    """Number of versions, counted from the highest down."""
+    """Number of the highest versions to serve."""
     specific: tuple[int, ...] = ()
-    """Version numbers."""
+    """Numbers of the versions to serve."""
     all: bool = False
 
 
 @dataclass(frozen=True)
 class OverlayInput:
-    """One input tensor of the warm-up requests."""
+    """Input tensor of the warm-up requests."""
 
     name: str
     data_type: str
-    """One of DATA_TYPES."""
+    """Data type, one of `DATA_TYPES`."""
     dims: tuple[int, ...]
-    """Shape of one row, without the batch dimension. -1 (a variable dimension) is warmed up as 1."""
+    """Shape without the batch dimension. -1 means a variable dimension, for which the warm-up uses 1."""
 
 
 @dataclass(frozen=True)
 class OverlayWarmup:
-    """Requests that Triton runs before the model is ready. They replace the model's own warm-up."""
+    """Warm-up requests, which Triton executes before the model is ready. They replace those in the model's own configuration."""
 
     batch_sizes: tuple[int, ...] = ()
-    """Batch sizes in rows; empty: 1 and the effective maximum batch size."""
+    """Batch sizes, in rows; empty for 1 and the maximum batch size."""
     iterations: int = 2
-    """Number of times that each batch size runs."""
+    """Number of requests for each batch size."""
     data: Literal["zero", "random"] = "zero"
-    """Content of the tensors."""
+    """Content of the input tensors."""
     inputs: tuple[OverlayInput, ...] = ()
-    """Input tensors; empty: those of the model's own configuration."""
+    """Input tensors; empty for those in the model's own configuration."""
 
 
 @dataclass(frozen=True)
 class Overlay:
-    """Values written over the model's own configuration; None and empty mean "not set"."""
+    """Settings that replace those in the model's own configuration. None or empty means that a setting is not replaced."""
 
     model_name: str
     """Name of the model in Triton, and of its folder in the repository."""
@@ -89,7 +89,7 @@ class Overlay:
     """Maximum number of rows in one batch."""
     dynamic_batching: DynamicBatching | None = None
     instances: int | None = None
-    """Model instances per GPU (per pod on CPU)."""
+    """Number of model instances per GPU, or per pod on CPU."""
     version_policy: VersionPolicy | None = None
     backend: str | None = None
     parameters: Mapping[str, str] = field(default_factory=dict)
@@ -97,20 +97,20 @@ class Overlay:
 
     @property
     def says_nothing(self) -> bool:
-        """Whether the overlay holds nothing but the model's name."""
+        """Whether the overlay sets only the model's name."""
         return replace(self, parameters=dict(self.parameters)) == Overlay(self.model_name)
 
     def to_json(self) -> str:
-        """Return the overlay on one line with sorted keys and without spaces, so that equal overlays are equal text."""
+        """Return the overlay as one line of JSON with sorted keys and without spaces, so that equal overlays result in equal text."""
         plain = asdict(replace(self, parameters=dict(self.parameters)))
         return json.dumps({"version": OVERLAY_VERSION, **plain}, sort_keys=True, separators=(",", ":"))
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Overlay:
-        """Return the overlay in `text`.
+        """Parse an overlay.
 
         Raises:
-            OverlayError: the text is not an overlay, has another version, or has a field of a wrong type or value.
+            OverlayError: the text is not an overlay, has another version, or has an unknown field or an invalid value.
         """
         try:
             raw = json.loads(text)
@@ -135,12 +135,12 @@ class Overlay:
 
 
 _Check = Callable[[Any, str], _T]
-"""Takes a JSON value and its path; returns the field's value or raises OverlayError."""
+"""Function that converts a JSON value to a field's value, or raises OverlayError; the second argument is the path for messages."""
 _REQUIRED: Any = object()
 
 
 class _Fields:
-    """A JSON object whose fields are taken out one by one; null counts as absent."""
+    """JSON object from which fields are removed one by one, to detect unknown fields. A field with null counts as missing."""
 
     def __init__(self, raw: object, where: str) -> None:
         if not isinstance(raw, dict):

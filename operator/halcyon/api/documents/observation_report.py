@@ -1,10 +1,10 @@
-"""The report: what one agent observed of its balancer and of the model's pods, as it is sent to every operator replica.
+"""Agent report: measurements of one balancer and of the model's pods, which the agent sends to all operator replicas.
 
-Counters are cumulative since the start of their process and may restart at zero; the reader takes differences. None
-means "not known", which is never zero. Standard library only: the agent's memory is a budget.
+Counters are cumulative since the start of their process, and restart at 0 with it; the operator computes differences. None means
+"unknown", never 0. The module uses only the standard library, because the agent's memory is limited.
 
-A field that a later version adds has a default, so that reports of older agents can be read. A field that this version
-does not know is ignored, so that an operator that was rolled back can still read reports (`codec`).
+Fields that were added later have a default, so that reports from older agents can be parsed. Unknown fields are ignored, so that an older
+operator can parse reports from newer agents (`codec`).
 """
 
 from __future__ import annotations
@@ -19,79 +19,84 @@ from halcyon.api.documents.codec import NOT_A_DOCUMENT, UnknownVersionError, mad
 REPORT_VERSION = 1
 
 PodState = Literal["starting", "ready", "draining", "maintenance", "unreachable"]
-"""starting: not ready in its EndpointSlice. ready: receives requests. draining: terminating. maintenance: taken out by
-the agent because its backend is dead. unreachable: ready in its EndpointSlice, but it could not be read."""
+"""State of a pod for the balancer.
+
+starting: not ready in its EndpointSlice. ready: receives requests. draining: terminating. maintenance: taken out by the agent, because its
+backend is dead. unreachable: ready in its EndpointSlice, but does not respond to the agent.
+"""
 
 AUDIENCE = "halcyon-collector"
-"""Audience of the token that an agent presents."""
+"""Audience of the ServiceAccount token with which agents authenticate."""
 STREAM_PATH = "/collector/v1/stream"
-"""WebSocket on every operator replica; one text message per report, `Authorization: Bearer TOKEN` on the upgrade."""
+"""Path of the WebSocket for reports on every operator replica.
+
+Each report is a text message. The upgrade request has the header `Authorization: Bearer TOKEN`.
+"""
 
 
 class ReportError(ValueError):
-    """The document is not a report that this version understands."""
+    """The document is not a report, or has a version that is not supported."""
 
 
 Batches = tuple[tuple[int, int, int], ...]
-"""Counters by batch size: (rows in the batch, batches computed, total microseconds of their computing), sizes ascending."""
+"""Batch statistics: for each batch size, ascending, the rows per batch, the number of batches, and their total time in microseconds."""
 MAX_SIZES = 64
-"""Maximum number of batch sizes that are reported for one pod. If there are more, those that ran most often are reported."""
+"""Maximum number of batch sizes in the report of a pod. If there are more, those that ran most often are reported."""
 
 
 @dataclass(frozen=True)
 class BatchStats:
-    """Triton's statistics of the model's batches, over all its ready versions."""
+    """Triton's batch statistics of the model in one pod, summed over all ready versions."""
 
     at: float
-    """Time at which they were read, seconds since the epoch."""
+    """Time at which the statistics were read, in seconds since the epoch."""
     sizes: Batches
-    """The time is that of input, inference and output together."""
+    """Counters by batch size. The time of a batch includes input, inference and output."""
 
 
 @dataclass(frozen=True)
 class SlotLatency:
-    """Response times of one slot's servers, including their own queue."""
+    """Histogram of the response times of one slot's servers, including their own queue."""
 
     slot: str
     bounds_ms: tuple[int, ...]
-    """Upper bounds of the buckets, ascending."""
+    """Upper bounds of the buckets in milliseconds, in ascending order."""
     counts: tuple[int, ...]
-    """Counters: responses per bucket, and last those above all bounds, so one more than there are bounds."""
+    """Counter of the responses in each bucket; the last one, without an upper bound, is additional."""
 
 
 @dataclass(frozen=True)
 class ReportedHistogram:
-    """Histogram of response times."""
+    """Histogram of response times, as clients see them."""
 
     bounds_ms: tuple[int, ...]
-    """Upper bounds of the buckets, ascending."""
+    """Upper bounds of the buckets in milliseconds, in ascending order."""
     counts: tuple[int, ...]
-    """Counters: responses per bucket, and last those above all bounds, so one more than there are bounds."""
+    """Counter of the responses in each bucket; the last one, without an upper bound, is additional."""
 
 
 @dataclass(frozen=True)
 class BalancerSample:
-    """Sample of one HAProxy process, both protocols together."""
+    """Sample of one HAProxy process, for HTTP and gRPC together."""
 
     queued: int
-    """Requests that wait in it now, including those held."""
+    """Number of requests that wait in HAProxy now, including held requests."""
     inflight: int
-    """Requests from it that servers are computing now."""
+    """Number of requests from this HAProxy that servers process now."""
     requests: int
-    """Counter: inference requests that reached it, including rejected ones."""
+    """Counter of inference requests received, including rejected ones."""
     rejected: int
-    """Counter: requests that it rejected (queue full, no response expected in time, no server in time, waited too long)."""
+    """Counter of rejected requests (queue full, no response expected in time, no server in time, waited too long)."""
     errors: int
-    """Counter: responses lost on the way (connection to a server failed or broke)."""
+    """Counter of requests that failed because the connection to a server failed or broke."""
     held: int = 0
-    """Requests that wait in it now because no server is up."""
+    """Number of requests that wait now because no server is up."""
     problem: str = ""
-    """Reason, in a sentence, why it does not do everything that its plan requires; empty if it does."""
+    """Reason why the balancer does not do everything that its plan requires; empty if it does."""
     latency: tuple[SlotLatency, ...] = ()
-    """Reported while there are two slots, which is while two revisions are compared."""
+    """Response times by slot; empty unless there are two slots, which is while two revisions are compared."""
     clients: ReportedHistogram | None = None
-    """Time from a request's arrival until its response starts: held, queued and computed. None: an older agent, which
-    does not report it."""
+    """Histogram of the time from a request's arrival until its response starts. None if an older agent does not report it."""
 
 
 @dataclass(frozen=True)
@@ -101,36 +106,36 @@ class PodSample:
     name: str
     state: PodState
     at: float
-    """Time at which its metrics were read, seconds since the epoch."""
+    """Time at which the pod's metrics were read, in seconds since the epoch."""
     pending: int | None = None
-    """Requests in Triton's queue now (`nv_inference_pending_request_count`)."""
+    """Number of requests in Triton's queue now (`nv_inference_pending_request_count`)."""
     succeeded: int | None = None
-    """Counter: requests answered."""
+    """Counter of successful requests."""
     failed: int | None = None
-    """Counter: requests failed for any reason."""
+    """Counter of requests that failed for any reason."""
     backend_failed: int | None = None
-    """Counter: requests failed in the backend (`reason="BACKEND"`)."""
+    """Counter of requests that failed in the backend (`reason="BACKEND"`)."""
     rows: int | None = None
-    """Counter: rows computed (`nv_inference_count`)."""
+    """Counter of computed rows (`nv_inference_count`)."""
     executions: int | None = None
-    """Counter: batches computed (`nv_inference_exec_count`)."""
+    """Counter of computed batches (`nv_inference_exec_count`)."""
     queue_us: int | None = None
-    """Counter: microseconds that requests waited in Triton."""
+    """Counter of the time that requests waited in Triton's queue, in microseconds."""
     compute_us: int | None = None
-    """Counter: microseconds of computing, summed over requests."""
+    """Counter of the computing time of requests, in microseconds."""
     gpu: float | None = None
-    """GPU utilisation, 0 to 1, mean of the pod's GPUs; None if Triton reports none."""
+    """GPU utilisation from 0 to 1, mean over the pod's GPUs; None if Triton does not report it."""
     load_error: str | None = None
-    """Triton's error message if the model is not loaded."""
+    """Triton's error message if the model could not be loaded; else None."""
     versions: tuple[str, ...] = ()
     """Model versions that are ready."""
     batches: BatchStats | None = None
-    """Read less often than the rest. If there are many pods, it is reported for some of them only."""
+    """Batch statistics, which are read less often than the other values. With many pods, a report includes those of some pods only."""
 
 
 @dataclass(frozen=True)
 class AgentReport:
-    """The observations of one agent at one time."""
+    """Report of one agent about its balancer and the model's pods."""
 
     namespace: str
     name: str
@@ -138,21 +143,23 @@ class AgentReport:
     agent: str
     """Name of the balancer pod."""
     at: float
-    """Seconds since the epoch, by the agent's clock."""
+    """Time of the measurements, in seconds since the epoch, from the agent's clock."""
     balancer: BalancerSample | None
-    """None if HAProxy does not respond."""
+    """Sample of HAProxy; None if HAProxy does not respond."""
     pods: tuple[PodSample, ...] = ()
     sent: float | None = None
-    """Time at which it was sent, by the same clock; it may have waited for its turn, or for a connection. None: an
-    older agent, which does not report it."""
+    """Time at which the report was sent, from the agent's clock. None if an older agent does not report it.
+
+    It can be later than `at`, because a report may wait for the minimum interval or for a connection.
+    """
 
     def to_json(self) -> str:
-        """Return the report on one line."""
+        """Return the report as one line of JSON."""
         return codec.encoded(self, REPORT_VERSION)
 
     @classmethod
     def from_json(cls, text: str | bytes) -> AgentReport:
-        """Return the report in `text`.
+        """Parse a report.
 
         Raises:
             ReportError: the text is not a report, or has another version.
@@ -174,7 +181,7 @@ def _balancer(raw: dict[str, Any]) -> BalancerSample:
     clients = raw.get("clients")
     if clients is not None:
         bounds_ms = _row(clients["bounds_ms"])
-        # Every report of every agent has the same bounds.
+        # Share one tuple of bounds between reports, because all reports normally have the same bounds.
         clients = ReportedHistogram(
             _shared(bounds_ms) if isinstance(bounds_ms, tuple) else bounds_ms, _row(clients["counts"])
         )

@@ -1,11 +1,9 @@
-"""The notice: a message about one pod from the operator to a model's agents, on the streams that bring their reports.
+"""Pod notice: a message from the operator to a model's agents about a change to one pod, sent on the streams of their reports.
 
-The agents' EndpointSlices carry the same information and are authoritative. But the controller that writes them waits a
-second if a slice has just changed, which is the case in every scale-down of several pods. Standard library only: the
-agent's memory is a budget.
+EndpointSlices contain the same information and are authoritative, but can be late: their controller waits for a second if a slice has just
+changed, as in every scale-down of several pods. The module uses only the standard library, because the agent's memory is limited.
 
-Agents and operator are not replaced at the same moment: an agent that does not know notices leaves them unread, and
-fields that this version does not know are ignored.
+Agents and operator are not upgraded at the same moment. Agents without support for notices ignore them, and unknown fields are ignored.
 """
 
 from __future__ import annotations
@@ -16,35 +14,35 @@ from dataclasses import asdict, dataclass
 from typing import Final, Literal, cast, get_args
 
 PodChange = Literal["ready", "unready", "leaving"]
-"""ready, unready: the pod's Ready condition has changed. leaving: the pod is being terminated, which cannot be undone."""
+"""Change to a pod. ready, unready: its Ready condition has changed. leaving: it is being terminated, which cannot be undone."""
 
 MAX_BYTES: Final = 2048
 
 
 class NoticeError(ValueError):
-    """The text is not a notice that this version understands."""
+    """The text is not a valid notice."""
 
 
 @dataclass(frozen=True)
 class Notice:
-    """A change of one pod."""
+    """Notice about a change to one pod."""
 
     pod: str
     slot: str
     address: str
-    """IP address of the pod; empty if it has none, which is only allowed for one that is leaving."""
+    """IP address of the pod. It may be empty only if the change is `leaving`."""
     change: PodChange
 
     def to_json(self) -> str:
-        """Return the notice on one line."""
+        """Return the notice as one line of JSON."""
         return json.dumps(asdict(self), separators=(",", ":"))
 
     @classmethod
     def from_json(cls, text: str) -> Notice:
-        """Return the notice that `to_json` wrote.
+        """Parse a notice.
 
         Raises:
-            NoticeError: the text is not a notice; the error names the field, the value and a good example.
+            NoticeError: the text is not a valid notice; the message names the field, its value and a valid example.
         """
         try:
             found = json.loads(text[: MAX_BYTES + 1])

@@ -1,7 +1,9 @@
-"""Marker files from the fetcher to the server's container, beside the model in the repository that both mount."""
+"""Marker files that the fetcher writes to the model repository for the container of the server, which mounts it, too."""
 
 from typing import Final
 
 COMPLETE: Final = ".halcyon-complete"
-"""File in the repository's top folder: the model's configuration is complete, so Triton need not complete it. Triton
-considers only folders there, and no model can have this name."""
+"""Name of the file in the repository's top folder which marks the model's configuration as complete, so Triton need not complete it.
+
+Triton ignores files in the top folder, and no model can have this name.
+"""

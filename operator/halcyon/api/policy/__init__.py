@@ -1,1 +1,1 @@
-"""The site policy: its typed values, each rule in CEL and in Python, and the admission policies built from them."""
+"""Site policy: limits of the platform team on ModelDeployments, as typed values, with each rule in CEL and in Python."""

@@ -1,6 +1,6 @@
-"""Addresses of the metadata services of clouds, which no address that a tenant names may lead to.
+"""Addresses of the clouds' instance metadata services, to which no download of a tenant may connect.
 
-Constants only: the fetcher loads them.
+The module contains only constants, because the fetcher loads it.
 """
 
 from __future__ import annotations
@@ -13,5 +13,8 @@ METADATA = (
     "fd00:ec2::254",  # AWS
     "fd20:ce::254",  # Google
 )
-"""Metadata addresses that are not link-local. AWS' was read in its documentation; the others are those that are
-commonly listed. If private networks are closed, all of them are closed anyway, except Azure's."""
+"""Addresses of metadata services that are not link-local.
+
+The address of AWS is from its documentation; the others are commonly listed. Except for Azure's, all of them are in private networks, to
+which downloads may connect only if the site policy allows it.
+"""

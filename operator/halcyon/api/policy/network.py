@@ -1,7 +1,7 @@
-"""The peers that may reach the pods of models, and those that these pods may reach: only the platform team knows its network.
+"""Network peers with which the pods of models may communicate, as configured by the platform team for NetworkPolicies.
 
-The form of a peer and of a rule is that of Kubernetes (NetworkPolicyPeer, NetworkPolicyEgressRule of
-networking.k8s.io/v1); the API server checks it. The chart's values `networkPolicies.models` have this shape.
+Peers and rules have the form of NetworkPolicyPeer and NetworkPolicyEgressRule in networking.k8s.io/v1, which the API server validates. The
+chart's values `networkPolicies.models` have the same structure.
 """
 
 from __future__ import annotations
@@ -13,28 +13,28 @@ from pydantic import Field
 from halcyon.api.spec.fields import Documented
 
 Peer = dict[str, Any]
-"""A NetworkPolicyPeer."""
+"""NetworkPolicyPeer of networking.k8s.io/v1."""
 EgressRule = dict[str, Any]
-"""A NetworkPolicyEgressRule."""
+"""NetworkPolicyEgressRule of networking.k8s.io/v1."""
 
 _Some = Field(max_length=64)
 
 
 class SiteNetwork(Documented):
-    """The network peers of models' pods."""
+    """Network peers of the pods of models."""
 
     operator: Annotated[tuple[Peer, ...], Field(min_length=1, max_length=64)]
-    """Peers that match operator pods: agents send reports to them, and they read servers."""
+    """Peers that match the operator pods. Agents send reports to the operator, and the operator reads metrics and state of servers."""
     clients: Annotated[tuple[Peer, ...], _Some] = ()
-    """Peers that may send requests to models; empty: any."""
+    """Peers that may send requests to models; empty for any peer."""
     scrapers: Annotated[tuple[Peer, ...], _Some] = ()
-    """Peers that may read metrics of balancers and servers; empty: none."""
+    """Peers that may read metrics of balancers and servers; empty for none."""
     egress: Annotated[tuple[EgressRule, ...], _Some] = ()
-    """Connections that servers may open; empty: none."""
+    """Additional connections that servers may open; empty for none."""
     sources: Annotated[tuple[Peer, ...], _Some] = ()
-    """Peers that servers may download models from, at the port in their `source.uri`; empty: any, except the metadata
+    """Peers from which servers may download models, at the port in `source.uri`; empty for any peer, except the metadata
     services of clouds."""
     api_server_ports: Annotated[
         tuple[Annotated[int, Field(ge=1, le=65535)], ...], Field(min_length=1, max_length=8)
     ] = (443, 6443)
-    """Ports of the API server, behind its Service; agents watch it."""
+    """Ports of the API server behind its Service, to which agents connect."""

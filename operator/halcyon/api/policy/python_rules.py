@@ -1,6 +1,6 @@
-"""The rules of the site policy in Python: each function returns what exceeds a limit, as texts.
+"""Rules of the site policy in Python. Each function returns the values in a spec that a limit does not allow, as texts.
 
-`rules` has the same in CEL beside each of them.
+`rules` contains the same rules in CEL.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from halcyon.api.spec.model import SOURCE_KINDS
 
 @dataclass(frozen=True)
 class PolicySubject:
-    """A spec, its namespace, and the policy that applies."""
+    """Spec to check, with its namespace and the site policy."""
 
     spec: Spec
     namespace: str
@@ -24,23 +24,23 @@ class PolicySubject:
 
     @property
     def image(self) -> str:
-        """Triton image that the spec names; empty if it names none and the site's image is used."""
+        """Triton image in the spec; empty if the spec names none, so that the site's default image is used."""
         return self.spec.runtime.image or ""
 
     @property
     def model_image(self) -> str:
-        """Image of the model; empty if the model's source is not an image."""
+        """Image that contains the model; empty if the model's source is not an image."""
         source = self.spec.model.source.image
         return source.reference if source else ""
 
 
 def replicas(spec: Spec) -> int:
-    """Return the maximum replicas that a spec leads to."""
+    """Return the maximum number of replicas with this spec."""
     return spec.scaling.max_replicas if spec.scaling else spec.replicas
 
 
 def full_name(image: str) -> str:
-    """Return an image's name with its registry, as the container runtime completes it."""
+    """Return the full name of an image, with the registry that container runtimes add if it is missing."""
     if not re.match(r"(localhost|[^/]*[.:][^/]*)/", image):
         return ("docker.io/" if "/" in image else "docker.io/library/") + image
     return re.sub(r"^docker\.io/([^/]+)$", r"docker.io/library/\1", image)
@@ -48,17 +48,17 @@ def full_name(image: str) -> str:
 
 def _covers(registry: str, name: str) -> bool:
     whole = name == registry or name.startswith((f"{registry}:", f"{registry}@"))
-    # `registry.example.com` isn't `registry.example.com:5000`.
+    # `registry.example.com` must not match `registry.example.com:5000`.
     return name.startswith(f"{registry}/") or ("/" in registry and whole)
 
 
 def foreign(asked: PolicySubject, limit: tuple[str, ...]) -> list[str]:
-    """Return the server's image if it comes from another registry."""
+    """Return the server's image if it is not from an allowed registry."""
     return _elsewhere(asked.image, limit)
 
 
 def foreign_model(asked: PolicySubject, limit: tuple[str, ...]) -> list[str]:
-    """Return the model's image if it comes from another registry."""
+    """Return the model's image if it is not from an allowed registry."""
     return _elsewhere(asked.model_image, limit)
 
 
@@ -68,7 +68,7 @@ def _elsewhere(image: str, limit: tuple[str, ...]) -> list[str]:
 
 
 def loose(asked: PolicySubject, limit: str) -> list[str]:
-    """Return the images whose name may refer to another image later."""
+    """Return the images whose references are not pinned as the limit requires (`Tag` or `Digest`)."""
 
     def tagged(image: str) -> bool:
         return re.search(r":[A-Za-z0-9_][A-Za-z0-9_.-]*$", image) is not None and not image.endswith(":latest")
@@ -78,7 +78,7 @@ def loose(asked: PolicySubject, limit: str) -> list[str]:
 
 
 def triton_version(image: str, policy: SitePolicy) -> str:
-    """Return the Triton release of an image; empty if it is unknown."""
+    """Return the Triton version of an image, from its tag or the policy's digests; empty if it is unknown."""
     name, by_digest, digest = image.partition("@")
     if by_digest:
         return policy.triton.digests.get(digest, "")
@@ -87,13 +87,13 @@ def triton_version(image: str, policy: SitePolicy) -> str:
 
 
 def old(asked: PolicySubject, limit: str) -> list[str]:
-    """Return the image if its Triton is older than the limit, or of an unknown release."""
-    # An unknown version is the empty text, which sorts before every other.
+    """Return the server's image if its Triton version is below the limit, or unknown."""
+    # An unknown version is an empty text, which sorts before all versions.
     return [] if not asked.image or triton_version(asked.image, asked.policy) >= limit else [asked.image]
 
 
 def secrets(asked: PolicySubject, limit: tuple[str, ...]) -> list[str]:
-    """Return the names of Secrets that the site does not allow."""
+    """Return the names of Secrets in the spec that are not allowed."""
     return [
         name
         for name in secret_names(asked.spec)
@@ -133,7 +133,7 @@ def tolerations(asked: PolicySubject, limit: tuple[str, ...]) -> list[str]:
 
 
 def more(count: int, limit: int) -> list[str]:
-    """Return the number if it is above the limit."""
+    """Return the number as text if it is above the limit."""
     return [str(count)] if count > limit else []
 
 
@@ -168,7 +168,7 @@ def _named(entries: Iterable[str], namespace: str) -> Iterator[str]:
 
 
 def hostnames(asked: PolicySubject, limit: tuple[str, ...]) -> list[str]:
-    """Return the hostnames that are not allowed; `*` stands for an entry without hostnames."""
+    """Return the hostnames that are not allowed; `*` stands for a route without hostnames."""
     gateway = asked.spec.traffic.gateway
     ways = [] if gateway is None else [gateway.http, *([gateway.grpc] if gateway.grpc else [])]
     names = [name for way in ways for name in way.hostnames or ("*",)]

@@ -1,9 +1,8 @@
-"""The limits of the site policy, each written once in CEL for the API server and once in Python for the reconcile.
+"""Rules of the site policy, each written in CEL for the API server, and in Python for the check during a reconcile.
 
-A rule returns the values in a spec that exceed its limit, as texts; if it returns none, the spec complies. A
-differential test compares the two forms. In CEL, `LIMIT` stands for the limit, and the names in SHARED for expressions
-that several rules need. Out of scope: sums over several objects, which only the operator can see
-(`halcyon.control.reconcile.gpu_reservations`).
+A rule returns the values in a spec that its limit does not allow, as texts; if there are none, the spec complies. A differential test
+compares both forms. In CEL, `LIMIT` stands for the limit, and the names in `SHARED` are variables for common expressions. Out of scope:
+limits on sums over several objects, which only the operator can check (`halcyon.control.reconcile.gpu_reservations`).
 """
 
 from __future__ import annotations
@@ -22,24 +21,24 @@ from halcyon.api.types import ApiModel
 
 @dataclass(frozen=True)
 class PolicyRule:
-    """One limit."""
+    """Rule that checks one limit."""
 
     value: str
     """Path of the limit in the policy, as in the chart's values."""
     cel: str
-    """Values that exceed the limit, as a list of texts."""
+    """CEL expression for the list of values that the limit does not allow."""
     find: Callable[[PolicySubject, Any], list[str]]
-    """The same in Python, given the limit."""
+    """Python function that returns the same list, given the subject and the limit."""
     message: str
-    """Template: `{found}` is what exceeds the limit, `{limit}` what the site allows."""
+    """Template of the message, in which `{found}` stands for these values, and `{limit}` for the limit."""
     action: Literal["Deny", "Warn"] = "Deny"
 
     def limit(self, policy: SitePolicy) -> Any:  # the limit's own type
-        """Return the limit; None if the site has none."""
+        """Return the limit in the policy; None if there is none."""
         return at(policy, self.value)
 
     def say(self, asked: PolicySubject) -> str:
-        """Return what is wrong, in a sentence; empty if nothing is."""
+        """Return the message if the spec violates the rule; empty if it complies."""
         limit = self.limit(asked.policy)
         if limit is None or asked.namespace in asked.policy.exempt_namespaces:
             return ""
@@ -48,7 +47,7 @@ class PolicyRule:
 
 
 def at(policy: SitePolicy, path: str) -> Any:  # the value's own type
-    """Return the value at a path in camelCase."""
+    """Return the value at a path of camelCase names in the policy."""
     found: Any = policy
     for alias in path.split("."):
         fields = type(found).model_fields if isinstance(found, ApiModel) else {}
@@ -57,22 +56,22 @@ def at(policy: SitePolicy, path: str) -> Any:  # the value's own type
 
 
 def shown(limit: Any) -> str:
-    """Return a limit as messages show it."""
+    """Return the limit as text for messages."""
     return (", ".join(limit) or "none") if isinstance(limit, tuple) else str(limit)
 
 
 def refusals(asked: PolicySubject) -> list[str]:
-    """Return a sentence for each limit that the spec exceeds."""
+    """Return a message for each rule that the spec violates."""
     return [said for rule in RULES if rule.action == "Deny" and (said := rule.say(asked))]
 
 
 def warnings(asked: PolicySubject) -> list[str]:
-    """Return a sentence for each exceeded limit that the site only warns about."""
+    """Return a message for each violated rule of which the policy only warns."""
     return [said for rule in RULES if rule.action == "Warn" and (said := rule.say(asked))]
 
 
 def most_replicas(asked: PolicySubject) -> int | None:
-    """Return the maximum replicas that the policy allows this spec, whatever the spec sets; None if there is no limit."""
+    """Return the maximum replicas that the policy allows for this model; None if there is no limit."""
     limits, gpus = asked.policy.limits, asked.spec.runtime.gpus
     if asked.namespace in asked.policy.exempt_namespaces:
         return None
@@ -83,7 +82,7 @@ def most_replicas(asked: PolicySubject) -> int | None:
 
 
 def _full_name(image: str) -> str:
-    """Return `full_name` of Python as CEL."""
+    """Return a CEL expression for `python_rules.full_name` of the image."""
     return (
         f"{image}.matches('^(localhost|[^/]*[.:][^/]*)/') "
         f"? ({image}.matches('^docker[.]io/[^/]+$') ? 'docker.io/library/' + {image}.substring(10) : {image}) "
@@ -144,8 +143,10 @@ SHARED: Final = (
         ),
     ),
 )
-"""Variables of the admission policy, in an order in which each may refer to earlier ones. `tritonDigests` is from the
-policy itself."""
+"""Variables of the admission policy with their CEL expressions; each may refer to earlier ones.
+
+`tritonDigests` comes from the site policy.
+"""
 
 
 _OLD_CEL = "variables.image == '' || (variables.tritonVersion != '' && variables.tritonVersion >= LIMIT) ? [] : [variables.image]"
@@ -299,4 +300,4 @@ RULES: Final = (
         "ones in http.hostnames and grpc.hostnames",
     ),
 )
-"""Every limit that one object can exceed, in the order in which violations are reported."""
+"""Rules for limits on a single object, in the order in which violations are reported."""

@@ -1,7 +1,7 @@
-"""What a site allows its tenants: the single typed source of the admission policy and of the check at reconcile time.
+"""Values of the site policy: limits of the platform team on ModelDeployments.
 
-A limit that is None is no limit; an empty list allows nothing. `rules` defines what each limit applies to, and
-`admission_policies` how the API server enforces it. The chart's values `sitePolicy` have exactly this shape.
+None means that there is no limit; an empty list allows no value. The admission policy and the check during a reconcile use the same
+values. `rules` defines which fields each limit applies to. The chart's values `sitePolicy` have the same structure.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from halcyon.api.spec.fields import Documented
 from halcyon.api.types import HOST, DnsName
 
 NAMESPACE = "{namespace}"
-"""Placeholder for the ModelDeployment's own namespace in names of hosts, Gateways and buckets."""
+"""Placeholder for the namespace of the ModelDeployment in the names of hosts, Gateways and buckets."""
 
 _LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _DNS_NAME = rf"{_LABEL}(\.{_LABEL})*"
@@ -31,14 +31,14 @@ Registry = Annotated[
         rf"(localhost(:[0-9]{{1,5}})?|{_DNS_NAME}:[0-9]{{1,5}}|{_LABEL}(\.{_LABEL})+)(/[a-z0-9]([a-z0-9._-]*[a-z0-9])?)*"
     ),
 ]
-"""A registry, or a path in it. The host has a dot or a port, as in every reference that does not mean docker.io."""
+"""Registry, or path in a registry. The host must have a dot or a port; image references without one mean docker.io."""
 Version = Annotated[str, _text("[0-9]{2}[.](0[1-9]|1[0-2])", 5)]
-"""A release of Triton's container, year and month. Releases sort as texts."""
+"""Version of the Triton container: year and month, for example `26.07`. Versions can be compared as texts."""
 Digest = Annotated[str, _text("sha256:[a-f0-9]{64}", 71)]
 Pair = Annotated[str, _text(rf"({_DNS_NAME}/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?(=[-A-Za-z0-9_.]*)?", 381)]
-"""A key with any value, or a key and its value."""
+"""Key of a label or taint, for any value, or `KEY=VALUE` for one value."""
 SecretName = Annotated[str, _text(r"[a-z0-9][-a-z0-9.]*\*?")]
-"""A name, or a prefix of names."""
+"""Name of a Secret, or a prefix of names followed by `*`."""
 Backend = Annotated[str, _text("[a-z][a-z0-9_]{0,62}", 63)]
 GatewayName = Annotated[str, _text(rf"({_LABEL}|\{{namespace\}})/{_DNS_NAME}", 317)]
 Namespace = Annotated[str, _text(_LABEL, 63)]
@@ -49,98 +49,98 @@ UrlPattern = Annotated[
         1024,
     ),
 ]
-"""A bucket or a host, or a path in it."""
+"""URL of a bucket or a host, or of a path in it."""
 Endpoint = Annotated[str, _text(rf"https?://{HOST}", 262)]
 HostPattern = Annotated[str, _text(rf"(\*\.)?{_PART}(\.{_PART})*")]
 _Some = Field(max_length=64)
 
 
 class Images(Documented):
-    """Triton images that a model may name.
+    """Limits on the Triton images that a spec may name.
 
-    If a model names none, the site's own image is used, which these limits do not apply to.
+    They do not apply to the site's default image, which is used if a spec names none.
     """
 
     registries: Annotated[tuple[Registry, ...], _Some] | None = None
-    """Allowed registries, or paths in them: `nvcr.io/nvidia` allows every image below it."""
+    """Allowed registries, or paths in them. For example, `nvcr.io/nvidia` allows all images below it."""
     pinned: Literal["Tag", "Digest"] | None = None
-    """Required form of references. `Digest`: by digest only. `Tag`: by a tag other than latest, or by digest. It
-    applies to models in images, too."""
+    """Required form of image references. `Digest`: a digest. `Tag`: a tag other than latest, or a digest. It also
+    applies to images that contain models."""
 
 
 class Triton(Documented):
-    """Versions of Triton's container that a model may name."""
+    """Limits on the versions of the Triton image that a spec may name."""
 
     refuse_below: Version | None = None
     """Oldest version that is accepted. An image whose version is unknown is rejected like an older one."""
     warn_below: Version | None = None
     """Oldest version that is accepted without a warning."""
     digests: Annotated[dict[Digest, Version], Field(max_length=256)] = Field(default_factory=dict)
-    """Versions of images that are named by digest. A tag beside a digest is not evidence of the version."""
+    """Triton version of each image digest, for specs that name an image by digest. A tag next to a digest is ignored."""
 
 
 class Models(Documented):
-    """Kinds of models, and what they may read."""
+    """Limits on the sources, backends and Secrets of models."""
 
     sources: Annotated[tuple[Literal["configMap", "persistentVolumeClaim", "image", "uri"], ...], _Some] | None = None
-    """Allowed kinds of source."""
+    """Allowed kinds of `model.source`."""
     urls: Annotated[tuple[UrlPattern, ...], _Some] | None = None
-    """Allowed prefixes of a source's `uri.url`: `s3://models`, a bucket; `s3://models/{namespace}`, a folder of it;
-    `https://models.example.com`, a host."""
+    """Allowed prefixes of `source.uri`, for example `s3://models` (a bucket), `s3://models/{namespace}` (a folder in
+    it) or `https://models.example.com` (a host)."""
     endpoints: Annotated[tuple[Endpoint, ...], _Some] | None = None
-    """S3 stores that a source may name besides AWS: `https://minio.storage.svc:9000`. Empty: only AWS."""
+    """Allowed values of `source.endpoint`, for example `https://minio.storage.svc:9000`; empty allows only AWS S3."""
     images: Annotated[tuple[Registry, ...], _Some] | None = None
-    """Registries, or paths in them, that models in images may come from: `registry.example.com/models`.
-    `images.registries` is for servers."""
+    """Allowed registries, or paths in them, for images that contain models, for example `registry.example.com/models`.
+    For images of servers, see `images.registries`."""
     backends: Annotated[tuple[Backend, ...], _Some] | None = None
-    """Allowed Triton backends. With a list, every model's configuration must name one of them, and a model's folder may
-    hold no backend of its own. Without `python` in it, models bring no code of that kind."""
+    """Allowed Triton backends. If it is set, the configuration of each model must name one of them, and a model's folder must
+    not contain a backend. Without `python` in the list, models cannot bring code for the Python backend."""
     secrets: Annotated[tuple[SecretName, ...], _Some] | None = None
     """Secrets that a spec may name, for example `models-*`."""
 
 
 class PodLimits(Documented):
-    """Placement of server pods."""
+    """Limits on the placement of server pods."""
 
     priority_classes: Annotated[tuple[DnsName, ...], _Some] | None = None
     """Allowed priority classes."""
     runtime_classes: Annotated[tuple[DnsName, ...], _Some] | None = None
     """Allowed runtime classes."""
     node_selectors: Annotated[tuple[Pair, ...], _Some] | None = None
-    """Node labels allowed in a node selector: `pool=models`, or `pool` for any value."""
+    """Allowed node labels in a node selector, for example `pool=models`, or `pool` for any value."""
     tolerations: Annotated[tuple[Pair, ...], _Some] | None = None
-    """Taints that may be tolerated: `dedicated=models`, or `dedicated` for any value."""
+    """Taints that may be tolerated, for example `dedicated=models`, or `dedicated` for any value."""
 
 
 class Limits(Documented):
-    """Maximum size of a model, and of all models in a namespace."""
+    """Limits on the replicas and GPUs of a model, and on the GPUs of a namespace."""
 
     replicas: Annotated[int, Field(ge=1, le=1000)] | None = None
     """Maximum replicas of a model."""
     gpus_per_model: Annotated[int, Field(ge=0, le=16000)] | None = None
     """Maximum GPUs of a model, over all its replicas."""
     gpus_per_namespace: Annotated[int, Field(ge=0, le=1000000)] | None = None
-    """Maximum GPUs of a namespace's models, each counted at its maximum replicas. Enforced only at reconcile time:
-    first come, first served."""
+    """Maximum GPUs of all models in a namespace, each counted at its maximum replicas. It is enforced by the operator during
+    a reconcile, not at admission: specs are accepted in the order in which they arrive."""
 
 
 class TrafficLimits(Documented):
-    """Ways in which clients may reach models."""
+    """Limits on the ways in which clients can connect to models."""
 
     service_types: Annotated[tuple[Literal["ClusterIP", "NodePort", "LoadBalancer"], ...], _Some] | None = None
-    """Allowed types of Service."""
+    """Allowed values of `traffic.service.type`."""
     gateways: Annotated[tuple[GatewayName, ...], _Some] | None = None
-    """Allowed Gateways, as NAMESPACE/NAME; `{namespace}` is the ModelDeployment's own."""
+    """Allowed Gateways, as NAMESPACE/NAME. `{namespace}` stands for the namespace of the ModelDeployment."""
     hostnames: Annotated[tuple[HostPattern, ...], _Some] | None = None
-    """Allowed hostnames: `digits.example.com`, or `*.{namespace}.example.com` for all below. With a list, routes must
-    name theirs."""
+    """Allowed hostnames of routes, for example `digits.example.com`, or `*.{namespace}.example.com` for all hosts below it. If
+    it is set, each route must name its hostnames."""
 
 
 class SitePolicy(Documented):
-    """Limits of a site; by default everything that the resource supports is allowed."""
+    """Site policy. By default, everything that a ModelDeployment supports is allowed."""
 
     exempt_namespaces: Annotated[tuple[Namespace, ...], _Some] = ()
-    """Namespaces that the policy does not apply to: the platform team's own."""
+    """Namespaces to which the policy does not apply, for example those of the platform team."""
     images: Images = Images()
     """Limits on Triton images."""
     triton: Triton = Triton()
@@ -159,7 +159,7 @@ class SitePolicy(Documented):
         """Return the policy in a JSON document.
 
         Raises:
-            ValueError: it names every field that is wrong, and its value.
+            ValueError: fields are invalid; the message names all of them with their values.
         """
         try:
             return cls.model_validate_json(text, strict=True)
@@ -170,4 +170,4 @@ class SitePolicy(Documented):
 
 
 ANYTHING: Final = SitePolicy()
-"""Policy of a site that has none."""
+"""Policy without limits, for a site that has set none."""

@@ -1,1 +1,1 @@
-"""What is generated from the models: the CustomResourceDefinition and the reference pages."""
+"""Schema of the ModelDeployment, for the CustomResourceDefinition, the reference pages and type checks."""

@@ -1,10 +1,10 @@
-"""Checks whether the fields of an object have the types of this version's schema, and removes those that have not. Pure.
+"""Removal of fields that do not have the type which this version's schema requires. Pure.
 
-The API server validates objects against the schema at the time of writing. An object written under another version's
-schema, or past admission, may have a string where an object belongs. Code that iterates over many objects reads the
-result of `fitted`, so that no malformed object stops it.
+The API server validates an object only when it is written. An object that was written with the schema of another version, or without
+validation, may have, for example, a string instead of an object. Code that processes many objects uses the result of `fitted`, so that a
+malformed object does not make it fail.
 
-Out of scope: bounds, patterns and rules (`parse`), which do not break readers.
+Out of scope: bounds, patterns and rules (`parse`), because violations of these do not make code fail.
 """
 
 from __future__ import annotations
@@ -30,27 +30,27 @@ _EXPECTED: dict[_Kind, str] = {
 }
 _TYPES: dict[_Kind, type] = {"object": dict, "array": list, "string": str, "integer": int, "boolean": bool}
 _MAX_SHOWN = 80
-"""Maximum number of characters of a value in a message."""
+"""Maximum number of characters of a value that a message shows."""
 _NOTHING = object()
 
 
 @dataclass(frozen=True)
 class _Form:
-    """Types that a place of an object may hold."""
+    """Required form of a value in an object."""
 
     kind: _Kind
     fields: Mapping[str, _Form] = field(default_factory=dict)
     each: _Form | None = None
-    """Form of a list's items, or of a map's values."""
+    """Form of the items of a list, or of the values of a map."""
     required: tuple[str, ...] = ()
-    """Fields without which an item of a list is left out."""
+    """Required fields of a list's item; an item without one of them is removed."""
 
 
 def fitted(resource: Object) -> tuple[Object, tuple[str, ...]]:
-    """Return the ModelDeployment with only those fields that have their type, and a sentence for each field that was left out.
+    """Return the ModelDeployment without the fields of a wrong type, and a message for each removed field.
 
-    It is the same object if nothing had to be left out. A null counts as an absent field, as in the API server. An item
-    of a list is left out as a whole if a required field of it is missing.
+    If no field has to be removed, the same object is returned. A field with null counts as missing, as in the API server. An item of a list
+    is removed as a whole if one of its required fields is missing.
     """
     errors: list[str] = []
     found = _object(resource, _resource(), "", errors)
@@ -58,7 +58,7 @@ def fitted(resource: Object) -> tuple[Object, tuple[str, ...]]:
 
 
 def _value(value: Any, form: _Form, path: str, errors: list[str]) -> Any:  # any JSON value
-    """Return the value, or the part of it that fits; `_NOTHING` if no part does."""
+    """Return the value without the parts of a wrong type; `_NOTHING` if the value itself has a wrong type."""
     if value is None:
         return _NOTHING
     if not isinstance(value, _TYPES[form.kind]) or (form.kind == "integer" and isinstance(value, bool)):
@@ -120,18 +120,18 @@ def _form(asked: JsonSchema, *, is_item: bool = False) -> _Form:
     kind: _Kind = asked["type"]
     below = {name: _form(one) for name, one in asked.get("properties", {}).items()}
     each = asked.get("items") or asked.get("additionalProperties")
-    # Elsewhere a required field may be newer than the object, and readers do not rely on it.
+    # Only items of lists have required fields here. Other required fields may be newer than the object, so code must not rely on them.
     required = tuple(asked.get("required", ())) if is_item else ()
     return _Form(kind, below, _form(each, is_item="items" in asked) if each else None, required)
 
 
 def _metadata() -> _Form:
-    """Return the form of the metadata fields that are read. The API server enforces these types whatever the schema says."""
+    """Return the form of the metadata fields that the operator reads. The API server always enforces their types."""
     text, number, texts = _Form("string"), _Form("integer"), _Form("object", each=_Form("string"))
     owner = _Form(
         "object", dict.fromkeys(("apiVersion", "kind", "name", "uid"), text) | {"controller": _Form("boolean")}
     )
-    # Of the fields that a manager has set, only this one is read.
+    # Of the fields in managedFields, only spec.replicas is read.
     spec = _Form("object", {"f:replicas": _Form("object")})
     entry = _Form("object", {"manager": text, "time": text, "fieldsV1": _Form("object", {"f:spec": spec})})
     names = ("namespace", "name", "uid", "resourceVersion", "creationTimestamp", "deletionTimestamp")

@@ -1,9 +1,8 @@
-"""The structural schema of a model, as the API server takes it.
+"""Conversion of a pydantic model to a structural schema, as required in a CustomResourceDefinition.
 
-pydantic's JSON schema is rewritten into a structural schema: references inlined, optional fields absent instead of
-nullable, list kinds and CEL rules added. Types that a structural schema cannot express (a union, an unbounded list) are
-an error here rather than a surprise in the API server. Source of the rules: Kubernetes documentation, "Extend the
-Kubernetes API with CustomResourceDefinitions".
+The JSON schema of pydantic is converted: references are inlined, optional fields are not nullable, and list types and CEL rules are added.
+Types that a structural schema cannot express (a union, an unbounded list) raise an error, so that the API server does not have to reject
+them. Source of the rules: Kubernetes documentation, "Extend the Kubernetes API with CustomResourceDefinitions".
 """
 
 from __future__ import annotations
@@ -21,21 +20,21 @@ JsonSchema = dict[str, Any]
 
 
 class SchemaError(TypeError):
-    """A model cannot be expressed as a structural schema."""
+    """The pydantic model cannot be expressed as a structural schema."""
 
 
 def schema(model: type[BaseModel]) -> JsonSchema:
-    """Return the structural schema of a model."""
+    """Return the structural schema of a pydantic model."""
     properties: dict[str, JsonSchema] = {}
     required: list[str] = []
-    # The runtime-resolved annotations: pydantic strips Annotated's markers from FieldInfo.annotation but keeps them in
-    # FieldInfo.metadata, except under a union with None.
+    # Resolve the annotations again: pydantic removes the markers in Annotated from FieldInfo.annotation and keeps them in
+    # FieldInfo.metadata, but not those inside a union with None.
     hints = typing.get_type_hints(model, include_extras=True)
     for name, info in model.model_fields.items():
         alias = info.alias or name
         field = _of_type(hints[name], where=f"{model.__name__}.{alias}")
         if info.description:
-            field.pop("description", None)  # that of its type, which several fields may share
+            field.pop("description", None)  # the description of the type, which several fields may share
             field = {"description": " ".join(info.description.split()), **field}
         if info.is_required():
             required.append(alias)
@@ -54,7 +53,7 @@ def schema(model: type[BaseModel]) -> JsonSchema:
 
 
 def _default(info: FieldInfo) -> Any:  # any JSON value
-    # An object's default is complete: the API server evaluates the rules on it before it fills in the defaults below it.
+    # Return the complete default of an object, because the API server evaluates the rules on it before it adds the defaults below it.
     return info.default.to_dict() if isinstance(info.default, ApiModel) else info.default
 
 
@@ -70,7 +69,7 @@ def _validation(rule: Rule) -> JsonSchema:
 
 
 def _key_rule(key: JsonSchema) -> JsonSchema:
-    # A structural schema has no propertyNames, so a rule checks the keys of a map.
+    # A structural schema cannot have propertyNames, so a CEL rule checks the keys of a map.
     pattern, longest = key["pattern"], key["maxLength"]
     good = f"k.matches({cel_string(pattern)}) && k.size() <= {longest}"
     limit = f"every key must match {pattern} and have at most {longest} characters"

@@ -1,1 +1,1 @@
-"""The agent as a process: its loops, probes and settings."""
+"""The process `halcyon agent`: its loops, probes and settings."""

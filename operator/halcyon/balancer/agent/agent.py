@@ -1,7 +1,10 @@
-"""The agent: it watches, applies, samples and reports, each in a loop of its own; the loops share a few plain fields.
+"""The agent of one balancer pod.
 
-If a loop fails, the process ends and the kubelet starts a new one. HAProxy keeps serving meanwhile, and the new agent adopts
-the state it finds.
+Separate loops watch the plan and the EndpointSlices, configure HAProxy, sample the server pods, and send reports to the operator.
+The loops share a few plain fields.
+
+If a loop fails, the process exits and the kubelet restarts the container. HAProxy continues to serve during the restart, and the
+new agent adopts the running state of HAProxy.
 """
 
 from __future__ import annotations
@@ -42,25 +45,31 @@ if TYPE_CHECKING:
     from halcyon.balancer.telemetry.sampler import ScrapedPod
 
 PASS_INTERVAL_S = 2.0
-"""Maximum time between two passes of the controller; each sample of the pods triggers one too."""
+"""Maximum time between two passes of the controller, in seconds. Each sample of the server pods triggers a pass, too."""
 MIN_PASS_INTERVAL_S = 0.05
-"""Minimum time between two passes triggered by endpoints or a plan: a single change takes effect at once, a burst together."""
+"""Minimum time between two passes that a change to the endpoints or the plan triggers, in seconds.
+
+A single change takes effect at once; the changes of a burst take effect together.
+"""
 HELD_POLL_INTERVAL_S = 0.15
-"""Interval at which HAProxy is polled for held requests while no server is in use, so that they are reported at once."""
+"""Interval at which the agent polls HAProxy for held requests while no server is in use, in seconds."""
 MIN_URGENT_INTERVAL_S = 1.0
-"""Minimum time between two urgent reports."""
+"""Minimum time between two urgent reports to the operator, in seconds."""
 SAMPLE_INTERVAL_S = 1.0
 SUSPECT_SAMPLE_INTERVAL_S = 0.5
 _RESPONSE_TIMEOUT_S = 5.0
 FORBIDDEN_TIMEOUT_S = 10.0
-"""If the plan or the endpoints are missing and forbidden for this long, the agent exits; the pod status has the reason."""
+"""Time until the agent exits if the API server forbids it to read the plan or the EndpointSlices and it has no copy, in seconds.
+
+The pod status then shows the reason.
+"""
 
 
 class Agent:
     """The agent process of one HAProxy."""
 
     def __init__(self, settings: AgentSettings, access: ApiServerAccess) -> None:
-        """Prepare the agent; nothing runs before `run`."""
+        """Create the agent without starting it."""
         run_dir = settings.run_dir
         self._settings = settings
         self._access = access
@@ -86,10 +95,10 @@ class Agent:
         self._denials: dict[str, str] = {}
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Work until `stop` is set.
+        """Run all loops until `stop` is set.
 
         Raises:
-            KubeError: at startup, the API server forbids the agent's reads.
+            KubeError: the API server forbids the agent at startup to read the plan or the EndpointSlices.
         """
         server = await probes.serve(self, host=self._settings.host, port=self._settings.port)
         self._read_copy()
@@ -114,22 +123,26 @@ class Agent:
             server.close()
 
     async def haproxy_is_gone(self) -> None:
-        """Return when HAProxy no longer responds."""
+        """Wait until HAProxy no longer responds."""
         with contextlib.suppress(HaproxyError):
             while True:
                 await self._runtime.read()
                 await asyncio.sleep(0.1)
 
-    # Called by the probes.
+    # The methods of `probes.Health`, for the HTTP server of the probes.
 
     def healthy(self) -> str | None:
-        """Return None once there is a configuration and HAProxy may start, else the reason."""
+        """Return None if HAProxy's configuration has been written, so that HAProxy may start; else the reason why not."""
         return (
             None if self._controller.written else "; ".join(["the plan has not been read yet", *self._denials.values()])
         )
 
     def ready(self) -> str | None:
-        """Return None if ready: HAProxy responds and runs a plan, and endpoints came from the API server or a previous agent."""
+        """Return None if the balancer is ready, else the reason why not.
+
+        It is ready if HAProxy responds, HAProxy runs an accepted plan, and the endpoints are known from the API server or from a
+        previous agent.
+        """
         if self._is_leaving():
             return "draining"
         if self._controller.is_shut:
@@ -142,16 +155,16 @@ class Agent:
 
     @property
     def _endpoints(self) -> tuple[Endpoint, ...] | None:
-        """All pods of the slots; None while unknown."""
+        """Server pods of all slots; None while unknown."""
         return self._noticed.amend(self._listed, time.monotonic())
 
     @property
     def _problems(self) -> str:
-        """Problems of this balancer, in sentences; empty if there are none."""
+        """Problems of this balancer as text, for the report; empty if there are none."""
         return "; ".join(filter(None, [self._controller.problem, *self._denials.values()]))
 
     def metrics(self) -> str:
-        """Return the page of `metrics_page`; HAProxy has its own exporter."""
+        """Return the agent's metrics page (`metrics_page`). HAProxy exports its own metrics."""
         return metrics_page.page(
             metrics_page.PageInput(
                 reading=self._controller.reading,
@@ -169,11 +182,13 @@ class Agent:
         )
 
     async def drain(self, delay_s: float) -> None:
-        """Become unready and ask clients to disconnect; return when the caller may stop HAProxy.
+        """Become unready, make HAProxy ask clients to disconnect, and return when the caller may stop HAProxy.
 
-        That is after `delay_s`. While requests are held for the first server, it is extended by at most the plan's drain time: a
-        stopped HAProxy doesn't learn of new servers. If HAProxy isn't stopped then, everything is undone after `stop_within_s`. An
-        agent that dies meanwhile loses the deadline: its successor knows of no stop, and asks no client to disconnect.
+        The method returns after `delay_s`. If requests are held until a first server is ready, it waits longer, by at most the plan's
+        drain time, because a stopping HAProxy does not receive new servers.
+
+        If HAProxy has not stopped `stop_within_s` after that, the agent becomes ready again. If the agent itself restarts during a
+        drain, the drain is lost: the new agent is ready and asks no client to disconnect.
         """
         longest_s = delay_s + (self._plan.drain_ms / 1000 if self._plan else 0.0)
         until = time.monotonic() + longest_s
@@ -210,7 +225,7 @@ class Agent:
         ).run()
 
     def _denial_callback(self, resource: str) -> Callable[[str], None]:
-        """Return a callback that records the API server's reason why `resource` can't be read; an empty text clears it."""
+        """Return a callback that records why the API server denied access to `resource`; an empty text clears the record."""
 
         def on_denied(text: str) -> None:
             self._denials.pop(resource, None)
@@ -221,7 +236,10 @@ class Agent:
         return on_denied
 
     async def _check_permissions(self) -> None:
-        """Fail if nothing can be read at startup; an agent that has a plan and endpoints keeps working."""
+        """Raise an error if the agent still may not read the plan or the endpoints after `FORBIDDEN_TIMEOUT_S`.
+
+        An agent that has both, for example from a previous run, keeps running.
+        """
         clock = asyncio.get_running_loop().time
         known_at = clock()
         while True:
@@ -233,7 +251,7 @@ class Agent:
             await asyncio.sleep(1)
 
     def _read_copy(self) -> None:
-        # A container that restarts while the API server is unavailable still finds its plan.
+        # With this copy, a container that restarts while the API server is unavailable still has its plan.
         if self._plan_copy.exists():
             self._accept_plan(self._plan_copy.read_text(), keep=False)
 
@@ -254,7 +272,7 @@ class Agent:
         self._wake.set()
 
     async def _follow_plan(self, session: aiohttp.ClientSession) -> None:
-        """Restart the tasks that depend on the plan whenever a change of it affects them."""
+        """Restart each task that depends on the plan whenever a changed plan affects it."""
         tasks: list[asyncio.Future[None]] = []
         current: tuple[object, ...] = ()
         try:
@@ -326,7 +344,10 @@ class Agent:
                 await self._wake.wait()
 
     async def _wait_polling_held(self) -> None:
-        """Return when the next pass is due; report requests that find no server at once. Each poll costs HAProxy microseconds."""
+        """Wait until the next pass is due, and request an urgent report if HAProxy holds new requests.
+
+        Each poll costs HAProxy a few microseconds.
+        """
         clock = asyncio.get_running_loop().time
         until = clock() + PASS_INTERVAL_S
         while clock() < until and not self._wake.is_set():
@@ -337,7 +358,7 @@ class Agent:
                 return
             if self._controller.reading is None:
                 return
-            # A lower count: another process, and all requests that it counts are new.
+            # The counter of another HAProxy process starts at 0, so all requests in it are new.
             is_new, self._held_total = held_total != self._held_total and held_total > 0, held_total
             if is_new and clock() - self._reported_at >= MIN_URGENT_INTERVAL_S:
                 self._reported_at = clock()
@@ -348,7 +369,7 @@ class Agent:
         client = TritonClient(session, plan.model, self._settings.ports.server_http, self._settings.metrics_port)
         pod_sampler = sampler.PodSampler(client, time.time)
         clock = asyncio.get_running_loop().time
-        # Counters of another plan's pods are not compared with; pods that were taken out stay out.
+        # The pods of a changed plan are not compared with older counters. Pods that were taken out stay out.
         self._dead = DeadBackends(self._dead.pods)
         next_s = clock()
         while True:
@@ -361,7 +382,7 @@ class Agent:
                     "the backend of a pod fails every request; the pod gets no more requests",
                     pod=ejection.dead,
                 )
-            # A report describes one moment: HAProxy is read right after the pods.
+            # Read HAProxy right after the pods, so that the report describes one moment.
             await self._controller.run_pass(self._endpoints, out=self._dead.pods)
             await self._feedback.update(self._controller.reading, servers=self._controller.in_use, now=clock())
             self._publish(urgent=False)
@@ -373,12 +394,12 @@ class Agent:
             await asyncio.sleep(next_s - clock())
 
     def _is_surge(self, now: float) -> bool:
-        """Return True if arrivals grew by more than chance explains; HAProxy is read again soon to confirm it."""
+        """Return True if arrivals grew by more than chance explains. The caller then samples again soon, to confirm the growth."""
         reading = self._controller.reading
         return reading is not None and self._surge.add(reading.requests, process=reading.process, now=now)
 
     def _publish(self, *, urgent: bool) -> None:
-        # Before the endpoints are known, a report would claim that there are no pods.
+        # Until the endpoints are known, a report would state that there are no pods.
         if self._stream is None or self._plan is None or self._endpoints is None:
             return
         reading = self._controller.reading

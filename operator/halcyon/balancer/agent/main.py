@@ -1,4 +1,4 @@
-"""`halcyon agent`: the agent's command line, signals and exit."""
+"""Entry point of `halcyon agent`: command line, signals and exit status."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 _TERMINATION_LOG = Path("/dev/termination-log")
 EXIT_TIMEOUT_S = 2.0
-"""Maximum time from SIGTERM to exit. A native sidecar receives SIGTERM after HAProxy has ended."""
+"""Maximum time from SIGTERM to exit, in seconds. As a native sidecar, the agent receives SIGTERM after HAProxy has exited."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the agent's options."""
+    """Add the agent's options to the parser."""
     parser.add_argument("--namespace", required=True, help="namespace of the ModelDeployment")
     parser.add_argument("--plan", required=True, metavar="NAME", help="ConfigMap that holds the accepted plan")
     parser.add_argument(
@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def settings(arguments: argparse.Namespace) -> AgentSettings:
-    """Return the settings in the parsed arguments; the pod's name comes from the environment."""
+    """Return the settings from the parsed arguments; the pod's name comes from the environment."""
     from halcyon.balancer.agent.settings import AgentSettings  # noqa: PLC0415 - `halcyon --help` needs no network code
     from halcyon.balancer.secrets.mounted_secrets import SecretNames  # noqa: PLC0415 - same
 
@@ -69,7 +69,7 @@ def run_agent(chosen: AgentSettings) -> int:
     except KubeError as error:
         log("error", "the agent can't start", error=str(error))
         return 1
-    # Everything loaded by now stays: no collection needs to walk it again.
+    # All objects that exist now live as long as the process, so the garbage collector can skip them.
     gc.collect()
     gc.freeze()
     try:
@@ -77,7 +77,7 @@ def run_agent(chosen: AgentSettings) -> int:
     except KubeError as error:
         log("error", "the agent can't continue", error=str(error))
         if _TERMINATION_LOG.exists():
-            # For the pod's status, where the operator reads it.
+            # The kubelet copies this message into the pod's status, from which the operator reads it.
             _TERMINATION_LOG.write_text(str(error))
         return 1
     return 0

@@ -1,6 +1,6 @@
-"""The agent's small HTTP server: probes, drain and its metrics. GET and HEAD only, one request per connection.
+"""HTTP server of the agent, for the kubelet's probes, the drain hook and the agent's metrics.
 
-aiohttp's server isn't used: it would add 3 MiB to the process for four one-line responses.
+It accepts GET and HEAD, one request per connection. aiohttp's server would add 3 MiB to the process, for four short responses.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ _MAX_BYTES = 8192
 
 
 class Health(Protocol):
-    """Source of the probes' results."""
+    """Interface to the agent, which the HTTP server calls for each path."""
 
     def healthy(self) -> str | None:
-        """Return None if healthy, else the reason."""
+        """Return None if healthy, else the reason why not."""
 
     def ready(self) -> str | None:
-        """Return None if ready, else the reason."""
+        """Return None if ready, else the reason why not."""
 
     def metrics(self) -> str:
-        """Return the metrics page."""
+        """Return the agent's metrics in the Prometheus text format."""
 
     async def drain(self, delay_s: float) -> None:
-        """Stop being ready; return after `delay_s`."""
+        """Become unready, and return when HAProxy may stop: after `delay_s`, or later if requests are still held."""
 
 
 async def serve(health: Health, *, host: str | None, port: int) -> asyncio.Server:
-    """Start the server; the caller closes it.
+    """Start the HTTP server; the caller must close it.
 
     Raises:
-        OSError: the port is taken.
+        OSError: the port is in use.
     """
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -50,7 +50,7 @@ async def serve(health: Health, *, host: str | None, port: int) -> asyncio.Serve
             writer.write(f"HTTP/1.1 {status}\r\n{headers}\r\n\r\n".encode() + sent)
             await writer.drain()
         except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            pass  # the client went away, or sent no request
+            pass  # the client disconnected, or sent no complete request
         finally:
             writer.close()
 

@@ -1,4 +1,4 @@
-"""The agent's settings, from its command line and its pod."""
+"""Settings of the agent, from its command line and its environment."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ class AgentSettings:
 
     namespace: str
     plan: str
-    """Name of the plan's ConfigMap."""
+    """Name of the ConfigMap that holds the plan."""
     pod: str
-    """Name of this pod."""
+    """Name of the agent's pod."""
     run_dir: Path = Path("/run/halcyon")
     port: int = 9100
     ports: Ports = field(default_factory=Ports)
     metrics_port: int = 8002
     """Triton's metrics port."""
     secrets: Path = Path("/var/run/secrets")
-    """Folder that contains `kubernetes.io/serviceaccount/`, `halcyon/token` and the folders in `front`."""
+    """Folder that contains `kubernetes.io/serviceaccount/`, `halcyon/token` and a folder for each Secret in `front`."""
     host: str | None = None
-    """Address that the probes listen on; None for all."""
+    """Address on which the HTTP server of the probes listens; None for all addresses."""
     stop_within_s: float = 30.0
-    """If HAProxy isn't stopped within this time after a drain, it isn't going to be."""
+    """Time after a drain in which HAProxy must stop, in seconds; if it has not, the agent becomes ready again."""
     front: SecretNames | None = None
-    """Secrets of the client-facing ports; None if there are none."""
+    """Secrets for the client-facing ports (TLS, API keys); None if there are none."""
 
     @property
     def config(self) -> Path:
@@ -44,20 +44,20 @@ class AgentSettings:
 
 
 def listen(settings: AgentSettings) -> Listen:
-    """Return the listen addresses to use before the first certificate is loaded."""
+    """Return HAProxy's listen addresses before the first certificate is loaded."""
     tls = TlsFiles() if settings.front and settings.front.certificate else None
     return Listen(settings.ports, _has_ipv6(), str(settings.run_dir / "haproxy.sock"), tls)
 
 
 def files(settings: AgentSettings) -> MountedSecrets | None:
-    """Return the mounted Secrets of `front`; None if there are none."""
+    """Return the mounted Secrets that `front` names; None if it names none."""
     if settings.front is None:
         return None
     return MountedSecrets(settings.front, mounted=settings.secrets, config=settings.config)
 
 
 def _has_ipv6() -> bool:
-    """Return True if HAProxy can listen on IPv6 here."""
+    """Return True if the pod's network supports IPv6, so that HAProxy can listen on it."""
     try:
         with socket.socket(socket.AF_INET6, socket.SOCK_STREAM) as probe:
             probe.bind(("::", 0))

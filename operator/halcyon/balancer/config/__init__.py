@@ -1,1 +1,1 @@
-"""haproxy.cfg, the configuration that HAProxy runs, made from the accepted plan. Pure."""
+"""Rendering of haproxy.cfg, the configuration of HAProxy, from the accepted plan. Pure."""

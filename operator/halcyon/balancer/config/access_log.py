@@ -1,10 +1,11 @@
-"""The access log: one line of JSON on HAProxy's standard output for each client request, as rules of haproxy.cfg. Pure.
+"""Rules of haproxy.cfg for the access log: one line of JSON on HAProxy's standard output for each client request. Pure.
 
-Numbers and names made by HAProxy are logged unchanged. Of what a client sent, only the path is logged, and the request id if it has
-only harmless characters. The path is escaped as JSON in ASCII; bytes that are not UTF-8 are left out.
+Values that HAProxy generates are logged unchanged. From the client's request, only two values are logged: the path, and the request
+id if it has only harmless characters. The path is escaped as JSON in ASCII, without bytes that are not UTF-8.
 
-A pod may answer behind a hop (`queueing`, `grpc_streams`), which the client's front end takes for the server. So a slot's back end
-passes the pod, the time and the retries on in a response header, which is removed before the client sees it.
+Some requests pass through HAProxy twice (`queueing`, `grpc_streams`). The client-facing front end then does not see which pod
+responded. A slot's back end therefore passes on the pod, the service time and the retries in a response header. The front end removes
+this header before the client receives the response.
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ if TYPE_CHECKING:
 
 OFF: Final = "None"
 _LOG_LEVELS = {"All": "", "Errors": " err"}
-"""End of the `log` line by `traffic.accessLog`."""
+"""Ending of the `log` line in haproxy.cfg, for each value of `traffic.accessLog`."""
 _ID = "x-request-id"
 _HOP_HEADER = "halcyon-way"
-# An escaped byte of the path is six characters; all else is less than a thousand. What is longer would be cut off.
+# An escaped byte of the path takes up to 6 characters, and the rest of a line less than 1000. HAProxy truncates longer lines.
 _MAX_PATH_BYTES = 1024
 _MAX_LINE_BYTES = 8192
 _FIELDS: Final = {
@@ -45,14 +46,17 @@ _FIELDS: Final = {
     "retries": "%[var(txn.log_retries,null)]",
     "termination": '"%ts"',
 }
-"""Fields of a line. A variable that is not set is null: a request that no pod answered has no pod."""
+"""Fields of a log line, each with its HAProxy expression. A variable that is not set is logged as null.
+
+For example, `pod` is null if no pod responded.
+"""
 
 
 def arrival_rules(out: Writer, plan: BalancerPlan, protocol: Protocol) -> None:
-    """Add the first rules of a client-facing front end: every request gets an id, whatever becomes of it.
+    """Add the first rules of a client-facing front end, which also give each request an id, even if it is rejected later.
 
     Raises:
-        ConfigError: this agent doesn't know the plan's access log.
+        ConfigError: this agent version does not support the plan's value of `access_log`.
     """
     if plan.access_log == OFF:
         return
@@ -60,10 +64,10 @@ def arrival_rules(out: Writer, plan: BalancerPlan, protocol: Protocol) -> None:
         raise ConfigError(f"access_log is {plan.access_log!r}; this agent supports {', '.join([OFF, *_LOG_LEVELS])}")
     out.add("log stdout len $most format raw local0" + _LOG_LEVELS[plan.access_log], most=_MAX_LINE_BYTES)
     out.add(f"log-format '{_line(_FIELDS)}'", protocol=protocol)
-    # An invalid HTTP request has no variables, not even their defaults.
+    # For an invalid HTTP request no variable is set, not even to its default.
     known = {name: value if "var(" not in value else "null" for name, value in _FIELDS.items()}
     out.add(f"error-log-format '{_line(known)}'", protocol=protocol)
-    # Connections without a request, such as port checks.
+    # Do not log connections without a request, for example TCP health checks.
     out.add("option dontlognull")
     harmless = f"{{ req.fhdr({_ID}) -m reg ^[A-Za-z0-9._~+/=:-]{{1,128}}$ }}"
     out.add(f"http-request set-var(txn.id) req.fhdr({_ID}) if {harmless}")
@@ -82,14 +86,14 @@ def arrival_rules(out: Writer, plan: BalancerPlan, protocol: Protocol) -> None:
     out.add(f"""http-response set-var-fmt(txn.log_pod) '"%[var(txn.way),field(1,;)]"' {way}""")
     for number, name in enumerate(("service", "retries"), 2):
         out.add(f"http-response set-var(txn.log_{name}) var(txn.way),field({number},;),add(0) {way}")
-    # HAProxy's own queue timer leaves out the time a request was held.
+    # HAProxy's own queue timer does not include the time for which a request was held.
     out.add(f"http-response set-var(txn.log_queue) date(0,ms),sub(txn.log_at),sub(txn.log_service) {way}")
     out.add(f"http-response set-var(txn.log_queue) int(0) {way} {{ var(txn.log_queue) -m int lt 0 }}")
     out.add("http-after-response set-var(txn.log_retries) txn.conn_retries if !{ var(txn.log_retries) -m found }")
     if protocol == "grpc":
         out.add("http-after-response set-var(txn.log_grpc) res.fhdr(grpc-status),add(0)")
     if plan.access_log == "Errors":
-        # HAProxy knows of retries, aborts and truncated responses only at the end. Error statuses are known now.
+        # HAProxy detects retries, aborts and truncated responses only at the end of a request; error statuses are known here.
         out.add("option log-separate-errors")
         out.add("http-after-response set-log-level err if { status ge 400 }")
         if protocol == "grpc":
@@ -101,7 +105,7 @@ def _line(fields: Mapping[str, str]) -> str:
 
 
 def client_rule(out: Writer, plan: BalancerPlan, variable: str) -> None:
-    """Add a client-facing front end's rule that logs the client's name from this variable; it has only harmless characters."""
+    """Add the rule that logs the client's name from `variable`; the name must have only harmless characters."""
     if plan.access_log != OFF:
         out.add(
             f"""http-request set-var-fmt(txn.log_client) '"%[var({variable})]"' if {{ var({variable}) -m found }}"""
@@ -109,7 +113,7 @@ def client_rule(out: Writer, plan: BalancerPlan, variable: str) -> None:
 
 
 def hop_header_rule(out: Writer, plan: BalancerPlan) -> None:
-    """Add the rule of a slot's back end that passes on the pod, the time and the retries."""
+    """Add the rule of a slot's back end that sets the header with the pod, the service time and the retries."""
     if plan.access_log != OFF:
         way = "%[bc_dst];%[res.timer.hdr];%[txn.conn_retries]"
         out.add(f"http-response set-header {_HOP_HEADER} '{way}'")

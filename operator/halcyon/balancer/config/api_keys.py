@@ -1,7 +1,7 @@
-"""API keys: the rules of haproxy.cfg that admit clients, and the file of keys that these rules use. Pure.
+"""Authentication of clients with API keys: the rules of haproxy.cfg, and the file of key digests that they use. Pure.
 
-HAProxy has only SHA-256 digests of the keys. So no configuration, log or core dump reveals a key, and the time of a comparison doesn't
-show how much of a guess is right. A key is random, not a password that a person chose, so a plain digest is as good as a slow one.
+HAProxy has only SHA-256 digests of the keys. Therefore no configuration, log or core dump reveals a key, and the time that a
+comparison takes does not show how much of a guess is right. Keys are random, unlike passwords, so no slow hash is needed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,10 @@ _NO_KEY = (401, 16, "an API key is required: send Authorization: Bearer KEY, or 
 
 
 def authentication_rules(out: Writer, plan: BalancerPlan, listen: Listen, protocol: Protocol) -> None:
-    """Add the rules of a client-facing front end, before any that reveal something about the model. Pods receive no key."""
+    """Add the rules of a client-facing front end that reject clients without a valid key.
+
+    They come before all rules whose responses reveal anything about the model, and they remove the key before a pod gets the request.
+    """
     if listen.keys is None:
         return
     known = "sha2(256),hex,map_str($file)"
@@ -43,10 +46,12 @@ def authentication_rules(out: Writer, plan: BalancerPlan, listen: Listen, protoc
 
 
 def digests(keys: Mapping[str, bytes]) -> tuple[str, list[str]]:
-    """Return the file, with a digest and a client's name in each line, and what is wrong with the keys that are left out.
+    """Return the text of the digest file, and a message for each invalid key.
+
+    Each line of the file has a digest and the client's name. Invalid keys are not in the file.
 
     Args:
-        keys: key by client name, as in the Secret.
+        keys: API key by client name, as in the Secret.
     """
     lines, problems = [], []
     for name, content in sorted(keys.items()):

@@ -1,13 +1,13 @@
-"""The limit on the size of a request, as rules of haproxy.cfg. Pure.
+"""Rules of haproxy.cfg that limit the size of a request. Pure.
 
-    the size is known from                         | above the limit
+    the size is known from                         | response above the limit
     Content-Length                                 | 413, gRPC 8; before it counts as a request
     gRPC: the length in front of a message         | gRPC 8
-    HTTP without Content-Length: the bytes so far  | 413; from `retries.MAX_BYTES` on 411, since the rest could only be counted on its
-                                                   | way to a server
+    HTTP without Content-Length: bytes received    | 413; 411 from `retries.MAX_BYTES` on, because a longer body could only be measured
+                                                   | while it is sent to a server
 
-The last two take a body's first `MAX_BYTES`, or all of it: HAProxy waits for that much before it chooses a server. It does not wait
-for a stream, which has no end to be counted to.
+For the last two rows HAProxy waits for the first `MAX_BYTES` of the body, or for all of a shorter one, before it chooses a server.
+It does not wait for streams, because their size is unlimited.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from halcyon.balancer.config.writer import Writer
 
 _PREFIX = 5
-"""Bytes in front of a gRPC message: whether it is compressed, and its length."""
+"""Length of the prefix of a gRPC message, in bytes: a compression flag (1) and the message length (4)."""
 _TOO_LARGE = (413, 8, "the request is larger than $most bytes, the limit for model $model")
 _NO_LENGTH = (411, 8, "a body of $bytes bytes or more requires Content-Length")
 
 
 def length_rules(out: Writer, plan: BalancerPlan, protocol: Protocol) -> None:
-    """Add a client-facing front end's rules before anything is counted."""
+    """Add the rules of a client-facing front end that check Content-Length; they come before requests are counted."""
     most = plan.max_request_bytes
     if not most:
         return
@@ -40,11 +40,14 @@ def length_rules(out: Writer, plan: BalancerPlan, protocol: Protocol) -> None:
 
 
 def byte_rules(out: Writer, plan: BalancerPlan, protocol: Protocol) -> None:
-    """Add a client-facing front end's rules behind those that wait for the first part of a body; they use its acl `infers`."""
+    """Add the rules of a client-facing front end that check the received bytes.
+
+    They come after the rules that wait for the first part of the body, and use the ACL `infers`.
+    """
     most = plan.max_request_bytes
     if not most:
         return
-    # No earlier rule waits for requests of a stateful model, or for requests that aren't inference.
+    # Earlier rules wait only for the bodies of inference requests, and not if the model is stateful.
     condition = (f"if !{IS_STREAM}" if protocol == "grpc" else "") if plan.sequences else "if !infers"
     out.add(
         f"http-request wait-for-body time $ms at-least $bytes {condition}".rstrip(), ms=BODY_TIMEOUT_MS, bytes=MAX_BYTES
@@ -57,8 +60,8 @@ def byte_rules(out: Writer, plan: BalancerPlan, protocol: Protocol) -> None:
             out, protocol, reason, without_length, most=most, model=plan.model, counted=counted, bytes=MAX_BYTES
         )
         return
-    # The last four bytes in front of a message are its length. For most requests, only the first condition is evaluated.
+    # The last four bytes of the prefix are the message length. For most requests, only the first condition is evaluated.
     announced = "{ req.body_size gt $counted } { req.body,bytes(1,4),be2dec(,4),add(0) gt $most } !" + IS_STREAM
-    # This variable keeps it from being counted as rejected, which would request another replica.
+    # With this variable set, the request is not counted as rejected. Rejected requests would make the operator add a replica.
     out.add(f"http-request set-var(txn.answered) bool(true) if {announced}", most=most, counted=counted)
     error_responses.reject(out, protocol, _TOO_LARGE, "{ var(txn.answered) -m found }", most=most, model=plan.model)

@@ -1,7 +1,7 @@
-"""HAProxy's own responses to requests that no server answered, in the format of each protocol, as lines of haproxy.cfg. Pure.
+"""Lines of haproxy.cfg for HAProxy's own error responses, for HTTP and for gRPC. Pure.
 
-A gRPC client that receives an HTTP status other than 200 loses the message, so gRPC gets `grpc-status` and `grpc-message` in a response
-without a body; 14 is UNAVAILABLE, 8 RESOURCE_EXHAUSTED, 4 DEADLINE_EXCEEDED.
+If the HTTP status is not 200, gRPC clients discard the error message. Errors for gRPC are therefore sent with status 200, without a
+body, and with the headers `grpc-status` and `grpc-message`. The codes are 4 DEADLINE_EXCEEDED, 8 RESOURCE_EXHAUSTED, 14 UNAVAILABLE.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ _ERRORS = (
 def reject_retryable(
     out: Writer, plan: BalancerPlan, protocol: Protocol, reason: OverloadReason, condition: str, *, own: int = 0
 ) -> None:
-    """Add a rule that rejects a request if `condition` is true, and sends when to retry.
+    """Add a rule that rejects a request if `condition` is true, with the time after which the client may retry.
 
-    The condition is a constant; `$waiting` in it stands for the limit on all queued requests, `$own` for that of one source.
+    The condition must be a constant. In it, `$waiting` stands for the limit on all queued requests, `$own` for the limit of one source.
     """
     status, code, message = _OVERLOAD_RESPONSES[reason]
     if protocol == "http":
@@ -65,9 +65,10 @@ def reject_retryable(
 
 
 def reject(out: Writer, protocol: Protocol, reason: tuple[int, int, str], condition: str, **values: int | str) -> None:
-    """Add a rule that responds with this HTTP or gRPC status and this message if `condition` is true; a retry would be useless.
+    """Add a rule that rejects a request if `condition` is true, and signals the client not to retry.
 
-    Message and condition are constants; `$name` in them stands for one of `values`.
+    `reason` is the HTTP status, the gRPC status and the message. Message and condition must be constants; `$name` in them stands for
+    one of `values`.
     """
     status, code, message = reason
     if protocol == "http":
@@ -79,7 +80,7 @@ def reject(out: Writer, protocol: Protocol, reason: tuple[int, int, str], condit
 
 
 def errors(out: Writer, protocol: Protocol) -> None:
-    """Add a section's responses for requests that were lost on the way. For gRPC, a later rule changes the status to 200."""
+    """Add a section's responses to requests that HAProxy could not complete. For gRPC, a later rule changes the status to 200."""
     for status, code, message in _ERRORS:
         if protocol == "http":
             retry = " hdr Retry-After 1" if status == 503 else ""

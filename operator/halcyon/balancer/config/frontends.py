@@ -1,4 +1,4 @@
-"""HAProxy's ports and the protocols required there, as lines of haproxy.cfg. Pure."""
+"""`bind` lines of haproxy.cfg: HAProxy's ports, with the protocol and the TLS settings of each. Pure."""
 
 from __future__ import annotations
 
@@ -10,22 +10,23 @@ if TYPE_CHECKING:
     from halcyon.balancer.config.writer import Writer
 
 _PROTOCOL_OPTIONS: dict[Protocol, tuple[str, str]] = {"http": ("", " alpn http/1.1"), "grpc": (" proto h2", " alpn h2")}
-"""Options of a plain port, and the additional ones of a TLS port."""
+"""`bind` options by protocol: those of a port without TLS, and those of a port with TLS."""
 
 
 def bind(out: Writer, listen: Listen, port: int, options: str, **values: str) -> None:
-    """Add a port on every address of the pod; `$name` in the options stands for one of `values`."""
+    """Add a `bind` line for the port on all addresses of the pod; `$name` in `options` stands for one of `values`."""
     out.add(("bind :::$port v4v6" if listen.dual_stack else "bind :$port") + options, port=port, **values)
 
 
 def bind_clients(out: Writer, listen: Listen, protocol: Protocol) -> None:
-    """Add the client-facing port of a protocol."""
+    """Add the `bind` line of a protocol's client-facing port."""
     port = listen.ports.http if protocol == "http" else listen.ports.grpc
     plain, encrypted = _PROTOCOL_OPTIONS[protocol]
     if listen.tls is None:
         bind(out, listen, port, plain)
     elif not listen.tls.certificate:
-        # Without a certificate no client can connect; plain text is never the fallback. (A front end needs some address.)
+        # Without a certificate no client can connect: HAProxy never falls back to plain text. A front end must have an address, so it
+        # gets a unix socket that nothing uses.
         out.add(f"bind unix@$file mode 600{plain}", file=listen.beside(f"shut-{protocol}.sock"))
     else:
         options = f" ssl crt $file ssl-min-ver TLSv1.2{encrypted}"
@@ -37,8 +38,8 @@ def bind_clients(out: Writer, listen: Listen, protocol: Protocol) -> None:
 
 
 def prologue(out: Writer, listen: Listen) -> None:
-    """Add lines to `global`."""
+    """Add the TLS settings to the section `global`."""
     if listen.tls is not None:
-        # HAProxy's default, 20,000 resumable sessions, takes 4 MiB and more.
+        # HAProxy's default of 20,000 cached TLS sessions takes at least 4 MiB.
         out.add("tune.ssl.cachesize 2000")
         out.add("ssl-default-bind-ciphers ECDHE+AESGCM:ECDHE+CHACHA20")

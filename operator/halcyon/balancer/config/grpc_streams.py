@@ -1,13 +1,13 @@
-"""The path of streams (`ModelStreamInfer`) from a front end to a slot's back end, as sections of haproxy.cfg. Pure.
+"""Sections of haproxy.cfg through which gRPC streams (`ModelStreamInfer`) pass from a front end to a slot's back end. Pure.
 
     front end `grpc` --> streams --> streams_end --> front end `streams_in` --> back end of a slot
         HTTP/2            HTTP/1.1    bytes           HTTP/1.1                   HTTP/2
 
-A stream belongs to one server from its first message on, and has no end of its own. When that server's drain is over, or the server is
-gone, the response is cut. HTTP/2 can only reset it then, which gRPC clients read as CANCELLED. In HTTP/1.1 an end can be written:
-`streams.lua`, at `streams_end`, ends such a response with status 14, UNAVAILABLE.
+A stream stays on one server from its first message on, for an unlimited time. It is cut if its server disappears or does not finish
+within the drain time. In HTTP/2, HAProxy could only reset the stream, which gRPC clients report as CANCELLED. In HTTP/1.1, the response
+can be completed: `streams.lua`, in section `streams_end`, ends it with gRPC status 14, UNAVAILABLE.
 
-All hops are sockets of this very process. Each stream has its own connections through them, and no other request takes this path.
+All hops are unix sockets of the same HAProxy process. Each stream has its own connections, and no other requests pass through them.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ FRONTEND: Final = "streams_in"
 
 
 def prologue(out: Writer, *, lua: str) -> None:
-    """Add lines to `global`."""
+    """Add the line to the section `global` that loads `streams.lua` from the path `lua`."""
     out.add("lua-load $file", file=lua)
 
 
 def sections(out: Writer, *, path: str, end_path: str, longest_ms: int) -> None:
-    """Add all sections but the last front end, and the first lines of that.
+    """Add the sections up to front end `streams_in`, and the first lines of `streams_in`; the caller adds the rest.
 
     Args:
         out: receives the sections.
-        path: socket to the part that ends responses.
-        end_path: socket from there to the last front end.
-        longest_ms: maximum silence; the slots' back ends have a shorter one, which must come first.
+        path: unix socket of `streams_end`.
+        end_path: unix socket of `streams_in`.
+        longest_ms: timeout of the hops, in milliseconds; longer than that of the slots' back ends, which must apply first.
     """
     out.section(f"backend {BACKEND}")
     error_responses.errors(out, "grpc")
     out.add("retries 0")
     out.add("timeout server $ms", ms=longest_ms)
-    # Each connection ends with its stream, so none delays a process that is to end.
+    # Each connection ends with its stream, so no idle connection delays the end of the process.
     out.add("server end unix@$file pool-max-conn 0 maxconn $most", file=path, most=MAX_STREAMS)
     out.section("frontend streams_end")
     out.add("mode tcp")

@@ -1,11 +1,11 @@
-"""haproxy.cfg, rendered from the accepted plan. Pure.
+"""Rendering of haproxy.cfg from the accepted plan. Pure.
 
-The file has what HAProxy does by itself: routes, limits, timeouts, retries, health checks, counters. What changes while it runs
-(addresses and states of servers) is set through the runtime socket. The file only repeats the last known state of it, so that a
-restarted or reloaded HAProxy serves at once.
+The file configures routes, limits, timeouts, retries, health checks and counters. Addresses and states of servers change while
+HAProxy runs, so the agent sets them through the runtime socket. The file has only their last known values, so that HAProxy serves
+at once after a restart or a reload.
 
-A request's path from its arrival to a server's queue is in `queueing`, with `retries` and `grpc_streams`. HAProxy's own responses
-are in `error_responses`. Every line is written by `writer.Writer`.
+The rules for a request's path from its arrival to a server's queue are in `queueing`, `retries` and `grpc_streams`. HAProxy's own
+error responses are in `error_responses`. `writer.Writer` writes every line.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ if TYPE_CHECKING:
     from halcyon.balancer.config.model import Listen, Ports
 
 LUA = {name: Path(__file__).with_name(name).read_text() for name in ("hold.lua", "streams.lua")}
-"""Text by name of the files that HAProxy loads beside its configuration, from `Listen.beside`."""
+"""Text of each Lua file that haproxy.cfg loads, by file name; the files are in the folder of the runtime socket."""
 
 STOPPING: Final = "proc.stopping"
-"""1 if the process will soon be stopped: each HTTP/1.1 response then asks its client to open another connection."""
+"""HAProxy variable that is 1 if the process will soon stop; each HTTP/1.1 response then closes its connection."""
 
 UNUSED_ADDRESS = "127.0.0.1"
 UNUSED_PORT = 1
 
-# A queued stream does not read its body. If its window were larger than the buffer, the data that the client sends for it
-# would block all other requests of the same gRPC channel.
+# HAProxy does not read the body of a queued stream. If the HTTP/2 window were larger than the buffer, data that the client sends for
+# this stream would block all other requests of the same gRPC channel.
 _WINDOW_BYTES = 30000
 
 
@@ -54,9 +54,9 @@ def render(plan: BalancerPlan, *, listen: Listen, placed: Mapping[ServerKey, str
     """Return the text of haproxy.cfg.
 
     Args:
-        plan: the controller's plan.
-        listen: ports and socket.
-        placed: address of each server that takes requests now; the others are disabled.
+        plan: the accepted plan.
+        listen: listen addresses and files of HAProxy.
+        placed: address of each server that takes requests now. All other servers are disabled.
 
     Raises:
         ConfigError: a value of the plan is not allowed in the file; the text names it and a good example.
@@ -70,13 +70,16 @@ def render(plan: BalancerPlan, *, listen: Listen, placed: Mapping[ServerKey, str
     body = _body(plan, listen, {})
     out = Writer()
     out.section("global")
-    # `show info` returns it, so that the agent knows which configuration a process runs.
+    # `show info` returns the description, which identifies the configuration that a process runs.
     out.add("description $digest", digest=_digest(body))
     return out.text() + (_body(plan, listen, placed) if placed else body)
 
 
 def digest(plan: BalancerPlan, *, listen: Listen) -> str:
-    """Return the digest that `show info` has as the description of a HAProxy with this plan, whatever its servers are."""
+    """Return the digest of the configuration for this plan, which `show info` returns as the description.
+
+    It does not depend on the addresses and states of the servers.
+    """
     return _digest(_body(plan, listen, {}))
 
 
@@ -107,12 +110,12 @@ def _body(plan: BalancerPlan, listen: Listen, placed: Mapping[ServerKey, str]) -
 
 
 def _global(out: Writer, plan: BalancerPlan, listen: Listen) -> None:
-    # One thread: it carries 40,000 requests a second, its queue bound is exact, and each thread costs memory.
+    # One thread handles 40,000 requests per second. With more, the queue limit would not be exact, and each thread costs memory.
     out.add("nbthread 1")
     client_limits.prologue(out, memory_budget.haproxy_limits(plan, tls=listen.tls is not None))
     out.add("stats socket $file mode 600 level admin expose-fd listeners", file=listen.socket_path)
     out.add("stats timeout 10s")
-    # After a reload, the old worker finishes its requests. (In a pod that ends it has less time: the kubelet's grace period.)
+    # After a reload, the old worker finishes its requests. (If the pod stops, it has less time: the termination grace period.)
     out.add("hard-stop-after $ms", ms=max(plan.drain_ms, queueing.longest_ms(plan)))
     out.add(f"set-var {STOPPING} int(0)")
     out.add("tune.bufsize $bytes", bytes=memory_budget.BUFFER_BYTES)
@@ -127,23 +130,24 @@ def _global(out: Writer, plan: BalancerPlan, listen: Listen) -> None:
 def _defaults(out: Writer, plan: BalancerPlan) -> None:
     out.section("defaults")
     out.add("mode http")
-    # Once, on another server: a request that kills its server must not kill them all.
+    # Retry once only, on another server: a request that crashes a server must not crash all of them.
     out.add("retries 1")
     out.add("option redispatch 1")
     out.add("retry-on conn-failure empty-response")
-    # Without it a request that its client cancelled stays in the queue, and its stream counts against the channel's limit.
+    # Without `abortonclose`, a cancelled request stays in the queue, and its stream counts against the limit of its gRPC channel.
     out.add("option abortonclose")
-    # A stopping process asks each client to disconnect in its next response. Closing an idle connection would race with the client's
-    # next request. (So no `close-spread-time`: it closes idle HTTP/1 connections despite this option.)
+    # A stopping process asks each client in its next response to disconnect. Closing an idle connection instead could lose a request
+    # that the client is just sending. (Do not add `close-spread-time`: it closes idle HTTP/1 connections despite this option.)
     out.add("option idle-close-on-response")
     out.add("http-reuse always")
     out.add("timeout connect 1s")
     out.add("timeout queue $ms", ms=plan.queue_timeout_ms)
     out.add("timeout server $ms", ms=plan.response_timeout_ms)
-    # Applies only to a client in the middle of sending, also while held or queued; http-keep-alive applies to idle channels.
+    # Applies only while a client is sending a request, even if that request is held or queued. For idle channels, http-keep-alive
+    # applies.
     out.add("timeout client $ms", ms=max(plan.queue_timeout_ms + plan.response_timeout_ms + 30000, 60000))
     out.add("timeout http-request 30s")
-    # For gRPC channels, too. HAProxy has no shorter timeout for when connections run short; `client_limits` does what is possible.
+    # Applies to gRPC channels, too. HAProxy cannot shorten this timeout when few connections are left; `client_limits` limits their use.
     out.add("timeout http-keep-alive 5m")
 
 
@@ -154,7 +158,7 @@ def _frontend_http(out: Writer, plan: BalancerPlan, listen: Listen, room: Haprox
     access_log.arrival_rules(out, plan, "http")
     client_limits.counting_rules(out, queueing.COUNTERS)
     api_keys.authentication_rules(out, plan, listen, "http")
-    # Exact comparison with the undecoded path: any other spelling is not found.
+    # The undecoded path must match exactly; any other spelling gets a 404.
     out.add("acl reads path -m str /v2 /v2/health/live /v2/health/ready")
     of_the_model = "/v2/models/$model /v2/models/$model/ready /v2/models/$model/config /v2/models/$model/stats"
     out.add(f"acl reads path -m str {of_the_model}", model=plan.model)
@@ -174,10 +178,10 @@ def _frontend_http(out: Writer, plan: BalancerPlan, listen: Listen, room: Haprox
     out.add("http-request return status 405 content-type application/json " + _USE_POST + " if infers !{ method POST }")
     # Triton rejects HEAD with 405. HAProxy sends no body to a client that sent HEAD, whatever method the server receives.
     out.add("http-request set-method GET if !infers")
-    # The servers receive the path that was compared, without query or host, and without an offer of another protocol.
+    # Servers receive exactly the path that was compared, without query and host, and without the header Upgrade.
     out.add("http-request set-uri %[path]")
     out.add("http-request del-header upgrade")
-    # For errors and held requests, too. gRPC clients get a GOAWAY when the process stops.
+    # This also applies to errors and held requests. gRPC clients get a GOAWAY when the process stops.
     last = f"{{ var({STOPPING}) -m int gt 0 }} or {client_limits.few_connections_left(room)}"
     out.add(f"http-after-response set-header connection close if {last}")
     stickiness.statistics_rule(out, "!infers { path -m end /stats }")
@@ -191,7 +195,7 @@ _NOT_OPEN = f"""string '{{"error":"not found: {_SERVES}"}}'"""
 _USE_GET = """hdr Allow "GET, HEAD" string '{"error":"method not allowed; use GET"}'"""
 _USE_POST = """hdr Allow POST string '{"error":"method not allowed; use POST"}'"""
 _GRPC = "/inference.GRPCInferenceService/"
-# ModelStatistics without a model means all models of the pod, which has only this one.
+# ModelStatistics without a model name returns all models of the pod, which serves only one.
 _GRPC_READS = (
     *("ServerLive", "ServerReady", "ServerMetadata"),
     *("ModelReady", "ModelMetadata", "ModelConfig", "ModelStatistics"),
@@ -206,13 +210,13 @@ def _frontend_grpc(out: Writer, plan: BalancerPlan, listen: Listen, room: Haprox
     client_limits.counting_rules(out, queueing.COUNTERS)
     api_keys.authentication_rules(out, plan, listen, "grpc")
     out.add("http-request return status 405 hdr Allow POST unless { method POST }")
-    # With the query: no gRPC method has one, so none needs to be removed.
+    # Compare path and query: gRPC methods have no query, so requests with a query do not match.
     out.add("acl reads pathq -m str " + " ".join(_GRPC + method for method in _GRPC_READS))
     out.add("acl reads pathq -m str /grpc.health.v1.Health/Check")
     latency_buckets.inference_rules(out, f"if {{ pathq -m str {_GRPC}ModelInfer {_GRPC}ModelStreamInfer }}")
     unimplemented = f'hdr grpc-status 12 hdr grpc-message "{_SERVES}"'
     out.add(f"http-request return status 200 {unimplemented} unless infers or reads")
-    # Its HTTP/1.1 hop must not see a host in front of the path.
+    # Remove the host in front of the path of a stream, for its HTTP/1.1 hop.
     out.add(f"http-request set-uri %[path] if {grpc_streams.IS_STREAM}")
     stickiness.statistics_rule(out, "!infers { path -m end /ModelStatistics }")
     queueing.arrival_rules(out, plan, "grpc")
@@ -238,8 +242,8 @@ def _backends(out: Writer, plan: BalancerPlan, slot: Slot, ports: Ports, placed:
     out.add("option httpchk")
     out.add("http-check send meth GET uri /v2/models/$model/ready", model=plan.model)
     out.add("http-check expect status 200")
-    # Two refused connections in a row take the server out until its next good check, or leastconn would send it everything.
-    # Two, because the only server must not be lost to one failure that a second attempt repairs.
+    # Two refused connections in a row take a server out until its next successful health check; otherwise leastconn would send all
+    # requests to it. Two and not one, so that a single failure does not take out the only server.
     out.add(
         "default-server maxconn $most check inter 1s fall 3 rise 1 observe layer4 error-limit 2 on-error mark-down",
         most=plan.max_connections,

@@ -1,14 +1,15 @@
-"""Latency of responses: counted by rules of haproxy.cfg, read from its stick table. Pure.
+"""Latency histograms of responses: rules of haproxy.cfg count them in a stick table, from which the agent reads them. Pure.
 
-A rule costs one comparison, and nothing is kept per request. So each bound counts the responses that took at least that long, and
-the rules end at the first bound that a response meets: one within a millisecond costs a single comparison. Prometheus counts the
-other way round; `Latency.buckets` converts.
+Each counter counts the responses that took at least as long as its bound. The rules stop at the first bound that a response did not
+reach, so a response within a millisecond costs one comparison. Prometheus counts responses below each bound instead;
+`Latency.buckets` converts the counts.
 
-    of a slot   from handing the request to a server until the response headers, by `BOUNDS_MS`
-    of clients  from the arrival of the request until then, by `SHOWN_MS`: includes time held, queued, and receiving the body
+    latency     measured from                          until                 bounds       includes
+    of slots    sending the request to a server        the response headers  `BOUNDS_MS`  Triton's own queue
+    of clients  the arrival of the request             the response headers  `SHOWN_MS`   also time held, queued, and receiving the body
 
-The first includes Triton's own queue and not the wait in the balancer. So it does not depend on the balancer's load, and comparing
-two slots compares two revisions. That is why its bounds are fine: a quarter apart from 8 ms to 1 s, and less than half above.
+The latency of a slot does not include the wait in the balancer. It is therefore independent of the balancer's load, and comparing two
+slots compares two revisions. For this comparison its bounds are close: 25 % apart from 8 ms to 1 s, and less than 50 % apart above.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from halcyon.balancer.config.writer import Writer
 
 SHOWN_MS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 30000)
-"""Bounds that Prometheus gets, for both."""
+"""Bounds of both histograms in the agent's metrics, in milliseconds."""
 BOUNDS_MS = (
     *(1, 2, 3, 5, 8),
     *(10, 13, 16, 20, 25, 32, 40, 50, 63, 80),
@@ -33,39 +34,39 @@ BOUNDS_MS = (
 SLOTS = ("a", "b")
 _INFERS = "txn.infers"
 _CLIENTS = 6
-"""First counter of clients; those before it belong to `queueing.COUNTERS`."""
+"""Number of the first counter for the latency of clients; `queueing.COUNTERS` describes the counters before it."""
 _FIRST = _CLIENTS + 2 + len(SHOWN_MS)
 _PER_SLOT = 2 + len(BOUNDS_MS)
 COUNTERS = _FIRST + len(SLOTS) * _PER_SLOT
-"""Number of counters in a row; HAProxy allows at most 100."""
+"""Number of counters in the stick table's row; HAProxy allows at most 100."""
 
 
 @dataclass(frozen=True)
 class Latency:
-    """Responses since HAProxy started. 32-bit counters."""
+    """Latency histogram of the responses since HAProxy started, in 32-bit counters."""
 
     bounds_ms: tuple[int, ...]
     answered: int
-    """Responses of servers, including their own failures. A stream counts as of its first response."""
+    """Number of responses from servers, including error responses. A stream is counted at its first response."""
     total_ms: int
-    """Total time that they took."""
+    """Total time of these responses, in milliseconds."""
     slower: tuple[int, ...]
-    """Responses that took at least as long as each bound."""
+    """Number of responses that took at least as long as the bound, for each bound in ascending order."""
 
     @property
     def buckets(self) -> tuple[tuple[float, int], ...]:
-        """(seconds, responses that took less) for each bound in `SHOWN_MS`, ascending, as in Prometheus."""
+        """Pairs of a bound in seconds and the number of responses below it, for the bounds in `SHOWN_MS`, as in Prometheus."""
         return tuple((b / 1000, n) for b, n in zip(self.bounds_ms, self._below, strict=True) if b in SHOWN_MS)
 
     @property
     def counts(self) -> tuple[int, ...]:
-        """Responses between successive bounds, and last those above all: one more than there are bounds."""
+        """Number of responses in each interval between two bounds; the first interval starts at 0, the last one has no upper bound."""
         below = (0, *self._below, max((self.answered, *self._below)))
         return tuple(high - low for low, high in pairwise(below))
 
     @property
     def _below(self) -> tuple[int, ...]:
-        # A row's counters are read one after the other, while responses arrive.
+        # The counters are read one after the other while responses arrive, so they can disagree slightly.
         least = 0
         below = []
         for slower in self.slower:
@@ -75,30 +76,36 @@ class Latency:
 
 
 def response_rules(out: Writer, slot: str) -> None:
-    """Add the last `http-response` rules of a slot's back end, for inference requests; no rule behind them is evaluated."""
+    """Add the rules that count a slot's latency of inference; they must be the last `http-response` rules of its back end."""
     out.add(f"http-response allow if !{{ var({_INFERS}) -m found }}")
-    # A streaming response counts when its first message arrives: the queue advances then.
+    # A streaming response is counted when its first message arrives, because the queue advances then.
     _count(out, "res.timer.hdr", _first(slot), BOUNDS_MS)
 
 
 def inference_rules(out: Writer, condition: str = "") -> None:
-    """Add rules of a front end that mark a request as inference if it meets the condition, or always; they define the acl `inference_rules`."""
-    # Many rules use it: reading a variable costs a quarter of a comparison of the path.
+    """Add rules of a front end that mark a request as inference, and define the ACL `infers`.
+
+    Without a condition, all requests are marked.
+    """
+    # Many rules use this ACL, and reading a variable costs 25 % of a comparison of the path.
     out.add(f"http-request set-var({_INFERS}) bool(true) {condition}".rstrip())
     out.add(f"acl infers var({_INFERS}) -m found")
 
 
 def arrival_rules(out: Writer) -> None:
-    """Add the first rule of a client-facing front end for inference requests."""
+    """Add the rule of a client-facing front end that stores the arrival time of an inference request."""
     out.add("http-request set-var(txn.came_at) date(0,ms) if infers")
 
 
 def client_response_rules(out: Writer) -> None:
-    """Add the last `http-response` rules of a client-facing front end, for responses of servers, also behind a hop."""
+    """Add the rules that count the latency as clients see it; they must be the last `http-response` rules of a client-facing front end.
+
+    They count responses from servers, including requests that passed through a hop.
+    """
     out.add("http-response allow if !{ var(txn.came_at) -m found }")
-    # HAProxy's own timers leave out the time a request was held.
+    # HAProxy's own timers do not include the time for which a request was held.
     out.add("http-response set-var(txn.took_ms) date(0,ms),sub(txn.came_at)")
-    # The clock was set back meanwhile.
+    # The time is negative if the clock was set back in between.
     out.add("http-response set-var(txn.took_ms) int(0) if { var(txn.took_ms) -m int lt 0 }")
     _count(out, "var(txn.took_ms)", _CLIENTS, SHOWN_MS)
 
@@ -113,17 +120,17 @@ def _count(out: Writer, took_ms: str, first: int, bounds_ms: tuple[int, ...]) ->
 
 
 def read(counters: Mapping[int, int]) -> dict[str, Latency]:
-    """Return the latency of each slot from a row's counters by number; missing ones are 0."""
+    """Return the latency by slot. `counters` has the stick table's counters by number; missing ones are 0."""
     return {slot: _latency(counters, _first(slot), BOUNDS_MS) for slot in SLOTS}
 
 
 def read_clients(counters: Mapping[int, int]) -> Latency:
-    """Return the latency of clients from a row's counters by number; missing ones are 0."""
+    """Return the latency as clients see it. `counters` has the stick table's counters by number; missing ones are 0."""
     return _latency(counters, _CLIENTS, SHOWN_MS)
 
 
 def _first(slot: str) -> int:
-    # The plan's slots are these two; whatever it contains, HAProxy must be able to read the file.
+    # A plan has only the slots in `SLOTS`. If it has another name, the file must still be valid for HAProxy.
     return _FIRST + (SLOTS.index(slot) if slot in SLOTS else 0) * _PER_SLOT
 
 

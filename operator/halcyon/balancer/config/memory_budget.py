@@ -1,15 +1,18 @@
-"""The limits on HAProxy's connections, requests and buffers that keep its memory below its container's limit. Pure.
+"""Limits on HAProxy's connections, requests and buffers that keep its memory below the container's limit. Pure.
 
-    2 x (PROCESS + lines x LINE) + connections x (CONNECTION + TLS) + requests x REQUEST + buffers x (BUFFER + REQUEST)
+    2 x (PROCESS + servers x SERVER) + connections x (CONNECTION + TLS) + requests x REQUEST + buffers x (BUFFER + REQUEST)
       + MARGIN  <=  HAPROXY_MEMORY_MIB
 
-The process counts twice, because after a reload the old one stays until its last request has ended. A request counts once more with
-each buffer, because HTTP/2 decodes the headers of a request into a buffer before any rule can reject it. A request behind a hop
-(a stream, or a held one) is two requests. A line is one server of HAProxy.
+In this formula:
+- The process counts twice, because after a reload the old process runs until its last request has ended.
+- `servers` is the number of servers in haproxy.cfg.
+- Each buffer includes one more request, because HTTP/2 decodes request headers into a buffer before any rule can reject the request.
+- A stream or a held HTTP/1.1 request counts as two requests, because it passes through HAProxy twice.
 
-Rules (`client_limits`) limit connections and requests. HAProxy itself limits the buffers (`tune.buffers.limit`), and reads nothing new
-while none is free, so requests that it has already go on. That is the last resort. A connection in the middle of a head has one buffer,
-a waiting request has two. The limit is above what one source can hold that way (`HaproxyLimits.lone_source`).
+The rules of `client_limits` limit connections and requests. As a last resort, HAProxy itself limits the buffers (`tune.buffers.limit`):
+while none is free, it reads no new data and completes the requests that it already has. A connection on which a request head is
+incomplete uses one buffer, a waiting request two. The limit exceeds the number of buffers that a single source can use in these ways
+(`HaproxyLimits.lone_source`).
 """
 
 from __future__ import annotations
@@ -22,58 +25,62 @@ from halcyon.api.documents.balancer_plan import HAPROXY_MEMORY_MIB
 if TYPE_CHECKING:
     from halcyon.api.documents.balancer_plan import BalancerPlan
 
-# A request that may be retried is copied once, with its whole buffer, which takes a few microseconds. Smaller buffers make that cheaper
-# and large requests (an image tensor has 600 KB) much more expensive, and a waiting one would block its gRPC channel sooner.
+# HAProxy copies the whole buffer of a request that may be retried, which takes a few microseconds. Smaller buffers would make this copy
+# cheaper, but large requests (an image tensor has 600 KB) much more expensive. A waiting request would also block its gRPC channel
+# sooner.
 BUFFER_BYTES: Final = 32768
 STREAMS_PER_CHANNEL: Final = 256
-"""Maximum concurrent requests of one gRPC channel; more wait in the client."""
+"""Maximum number of concurrent requests on one gRPC channel; further requests wait in the client."""
 MAX_REQUESTS: Final = 3072
-"""Maximum concurrent requests: incoming, waiting or being answered; those behind a hop count twice."""
+"""Maximum number of concurrent requests in HAProxy in any state. A request that passes through HAProxy twice counts as two."""
 MAX_STREAMS: Final = 1024
-"""Maximum concurrent `ModelStreamInfer`; more are queued, as for a busy server."""
+"""Maximum number of concurrent gRPC streams (`ModelStreamInfer`); further streams are queued."""
 MAX_METRICS_CONNECTIONS: Final = 100
-"""Maximum connections to HAProxy's own exporter."""
+"""Maximum number of connections to HAProxy's own Prometheus exporter."""
 
-# KiB: docs/decisions/0039-room-for-other-clients.md has the measurements.
+# All in KiB; docs/decisions/0039-room-for-other-clients.md has the measurements.
 _PROCESS = 24 * 1024
 _SERVER = 10
 _HTTP, _GRPC = 6, 12
 _TLS = 39
 _REQUEST = 6
 _MARGIN = 32 * 1024
-"""Memory that the allocator keeps, and the kernel for received data that nothing has read."""
+"""Memory that the allocator does not return, and kernel memory for received data that HAProxy has not read, in KiB."""
 
 
 @dataclass(frozen=True)
 class HaproxyLimits:
-    """Limits of one HAProxy."""
+    """Limits on connections and buffers of one HAProxy process."""
 
     http: int
-    """Connections of HTTP/1.1 clients."""
+    """Maximum number of connections from HTTP/1.1 clients."""
     grpc: int
-    """Connections of gRPC clients."""
+    """Maximum number of connections from gRPC clients."""
     buffers: int
-    """Buffers of the process."""
+    """Maximum number of buffers."""
 
     @property
     def connections(self) -> int:
-        """Connections of the process: more than all front ends together can have, so that none takes another's share."""
-        # A stream takes two through the process itself. Held requests share theirs.
+        """Maximum number of connections of the process: more than all front ends can use together, so that each can reach its limit."""
+        # A stream uses two connections from the process to itself. Held requests share connections of this kind.
         return self.http + self.grpc + MAX_METRICS_CONNECTIONS + 2 * MAX_STREAMS + MAX_REQUESTS // 16
 
     @property
     def lone_source(self) -> int:
-        """Buffers of one source with three quarters of everything: each connection in the middle of a head, each request waiting."""
+        """Maximum number of buffers that a single source can use, with three quarters of all connections and requests.
+
+        In this worst case each of its connections has an incomplete request head, and each of its requests waits.
+        """
         return (self.http + self.grpc + 2 * MAX_REQUESTS) * 3 // 4
 
 
 def haproxy_limits(plan: BalancerPlan, *, tls: bool, limit_mib: int = HAPROXY_MEMORY_MIB) -> HaproxyLimits:
-    """Return the limits that fit the memory limit.
+    """Return the limits with which HAProxy stays below its memory limit.
 
     Args:
-        plan: has the number of servers.
-        tls: clients use TLS, so a connection takes several times the memory, and fewer than half as many are allowed.
-        limit_mib: memory of HAProxy's container.
+        plan: the balancer's plan, which determines the number of servers.
+        tls: whether clients use TLS. A TLS connection takes several times the memory, so fewer than half as many are allowed.
+        limit_mib: memory limit of HAProxy's container, in MiB.
     """
     http, grpc = (1800, 700) if tls else (4000, 1000)
     tls_kib = _TLS if tls else 0

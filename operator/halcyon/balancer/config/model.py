@@ -1,7 +1,4 @@
-"""Inputs of a configuration: ports, listeners, certificates, keys of servers. Values without behaviour of their own.
-
-Every module of `config` may use them, and so may modules that access the running HAProxy.
-"""
+"""Types shared by the rendering of haproxy.cfg and by modules that access the running HAProxy: ports, TLS files, server keys."""
 
 from __future__ import annotations
 
@@ -16,17 +13,17 @@ _FILE = re.compile(r"[a-z][a-z0-9.-]{0,63}")
 
 @dataclass(frozen=True)
 class TlsFiles:
-    """Certificate files beside the runtime socket."""
+    """Names of the certificate files in the folder of the runtime socket."""
 
     certificate: str = ""
-    """Chain and key; empty if there is none yet, and then no client can connect."""
+    """File with the server's certificate chain and key. Empty if there is none yet; no client can connect then."""
     clients: str = ""
-    """Client CAs; empty if clients need no certificate."""
+    """File with the CAs of client certificates; empty if clients need no certificate."""
 
 
 @dataclass(frozen=True)
 class Ports:
-    """Ports of HAProxy and of Triton."""
+    """Port numbers of HAProxy and of Triton."""
 
     http: int = 8000
     grpc: int = 8001
@@ -41,19 +38,19 @@ class Listen:
 
     ports: Ports = Ports()
     dual_stack: bool = False
-    """Listen on IPv6 too. Must be false if the node has no IPv6: HAProxy would not start."""
+    """Whether HAProxy also listens on IPv6. Must be false if the node has no IPv6, because HAProxy would not start."""
     socket_path: str = "/run/halcyon/haproxy.sock"
-    """Runtime socket, as HAProxy sees it. HAProxy's other files are beside it."""
+    """Path of the runtime socket in HAProxy's container. HAProxy's other files are in the same folder."""
     tls: TlsFiles | None = None
-    """None if clients use plain text."""
+    """TLS files; None if clients use plain text."""
     keys: str | None = None
-    """File with the API keys, beside the socket; None if clients need none."""
+    """Name of the file with the API key digests, in the folder of the runtime socket; None if clients need no key."""
 
     def beside(self, name: str) -> str:
-        """Return the path of a file or socket beside the runtime socket, as HAProxy sees it.
+        """Return the path of a file or socket in the folder of the runtime socket, in HAProxy's container.
 
         Raises:
-            ConfigError: the name is not one of ours.
+            ConfigError: the name does not match the allowed pattern.
         """
         if not _FILE.fullmatch(name):
             raise ConfigError(f"a file is named {name!r}; it must match {_FILE.pattern}, for example hold.lua")
@@ -62,7 +59,7 @@ class Listen:
 
 @dataclass(frozen=True, order=True)
 class ServerKey:
-    """Key of one server, in both protocols: `s3` of `http_a` and `grpc_a` is slot `a`, number 3."""
+    """Key of one HAProxy server in both protocols. For example, slot `a` and number 3 stand for `s3` in `http_a` and in `grpc_a`."""
 
     slot: str
     number: int

@@ -1,20 +1,21 @@
-"""The path of an inference request from its arrival to a server's queue, as rules of haproxy.cfg. Pure.
+"""Rules of haproxy.cfg for an inference request from its arrival until it is in a server's queue. Pure.
 
     state at arrival                      | result
     too many requests in progress         | 429, gRPC 8 (`client_limits`)
     no server is up                       | the request is held (`hold.lua`)
     queueLimit requests are queued        | 429, gRPC 8
     it would be late at the current rate  | 429, gRPC 8
-    else                                  | a slot's back end, where it is queued for at most queueTimeout
+    otherwise                             | it goes to a slot's back end, where it is queued for at most queueTimeout
 
-HAProxy detects that an HTTP/1.1 client has gone only once its request is on its way to a server. It detects the reset of an HTTP/2
-stream at any time. So an HTTP/1.1 request is held behind a hop: back end `wait_http` leads through a unix socket to front end
-`wait_http` of the same process, as HTTP/2. The hop detects that the client has gone, and resets its stream. gRPC needs no hop.
+HAProxy detects the disconnect of an HTTP/1.1 client only after its request has been sent towards a server. It detects the reset of an
+HTTP/2 stream at any time. Therefore an HTTP/1.1 request is held behind a hop: back end `wait_http` sends it as HTTP/2 through a unix
+socket to front end `wait_http` of the same process. If the client disconnects, the hop resets the HTTP/2 stream. gRPC needs no hop.
 
-When another process replaces this one (a reload), this one no longer learns of new servers. It passes the requests that it holds on
-to its successor, which listens on the same sockets.
+After a reload, the old process does not receive new servers any more. It passes its held requests on to the new process, which listens
+on the same sockets.
 
-The rate is `proc.rate`, responses in 1000 s, which the agent measures and sets; 0 means unknown, and then it rejects no request.
+The current rate is the variable `proc.rate`, in responses per 1000 s, which the agent measures and sets. If it is 0, the rate is
+unknown, and no request is rejected because of it.
 """
 
 from __future__ import annotations
@@ -37,15 +38,18 @@ if TYPE_CHECKING:
     from halcyon.balancer.config.writer import Writer
 
 COUNTERS = "counters"
-"""Stick table with one row (key 1) of 32-bit counters: gpc0 inference requests, gpc1 rejected ones, gpc2 ones lost on the way,
-gpc3 ones with a second attempt; from gpc6 on the counters of `latency_buckets`. Its conn_cur is the number of current requests of
-any kind, with those behind a hop counted twice."""
+"""Name of the stick table with one row (key 1) of 32-bit counters.
+
+gpc0: inference requests. gpc1: rejected requests. gpc2: requests that failed between HAProxy and the server. gpc3: requests with a
+second attempt. gpc6 and above: the counters of `latency_buckets`. conn_cur: requests of any kind in progress; a request that passes
+through HAProxy twice counts as two.
+"""
 RATE = "proc.rate"
-"""Responses in 1000 s; 0 if unknown."""
+"""HAProxy variable with the measured rate of all servers, in responses per 1000 s; 0 if unknown."""
 SOURCES = "sources"
-"""Stick table by source address: requests in progress that could not go to a server at once."""
+"""Name of the stick table that counts, by source address, the requests in progress that had to wait for a server."""
 SERVICE = "proc.service"
-"""Milliseconds that a server takes for one request, its own queue included."""
+"""HAProxy variable with the mean time that a server takes for one request, including its own queue, in milliseconds."""
 
 _TIME_LEFT_HEADER = "halcyon-left-ms"
 _UNITS = (
@@ -56,26 +60,29 @@ _UNITS = (
     ("u", "div(1000)"),
     ("n", "div(1000000)"),
 )
-"""Units of `grpc-timeout`, with the conversion to milliseconds."""
+"""HAProxy converters from each unit of the header `grpc-timeout` to milliseconds."""
 _NOT_BY_SERVER = "!{ var(txn.answered) -m found }"
 _BY_SERVER = 2
-"""Value of `txn.answered` for a server's response; 1 is a response of HAProxy's own that must not count as rejected."""
+"""Value of `txn.answered` for a response from a server. The value 1 marks a response by HAProxy itself that must not count as rejected."""
 
 
 def longest_ms(plan: BalancerPlan) -> int:
-    """Return the maximum time of a request in a process: held, then queued, then in a server, each for its time; plus a margin."""
+    """Return the maximum time of a request in an HAProxy process, in milliseconds.
+
+    It is the sum of the maximum times held, queued and in a server, plus a margin.
+    """
     return 2 * plan.queue_timeout_ms + plan.response_timeout_ms + 5000
 
 
 def prologue(out: Writer, plan: BalancerPlan, *, lua: str) -> None:
-    """Add lines to `global`."""
+    """Add the initial values of the variables, and the loading of `hold.lua`, to the section `global`."""
     out.add("set-var $rate int(0)".replace("$rate", RATE))
     out.add("set-var $service int(0)".replace("$service", SERVICE))
     out.add("lua-load $file $limit $slots", file=lua, limit=plan.queue_limit, slots=len(_weighted_slots(plan)))
 
 
 def tables(out: Writer, plan: BalancerPlan) -> None:
-    """Add the sections of the counters."""
+    """Add the stick tables of the counters."""
     out.section("backend $table", table=COUNTERS)
     out.add("stick-table type integer size 16 store gpc($counters),conn_cur", counters=latency_buckets.COUNTERS)
     if _is_shared(plan):
@@ -85,7 +92,10 @@ def tables(out: Writer, plan: BalancerPlan) -> None:
 
 
 def arrival_rules(out: Writer, plan: BalancerPlan, protocol: Protocol) -> None:
-    """Add the rules of a client-facing front end, behind its own ones; they use its acl `infers`."""
+    """Add the rules that count, reject, hold or route a request in a client-facing front end.
+
+    They come after the other rules of the front end, and use its ACL `infers`.
+    """
     body_limits.length_rules(out, plan, protocol)
     out.add("http-request sc-inc-gpc(0,0) if infers")
     latency_buckets.arrival_rules(out)
@@ -96,7 +106,7 @@ def arrival_rules(out: Writer, plan: BalancerPlan, protocol: Protocol) -> None:
     for slot in _weighted_slots(plan):
         out.add(f"acl up nbsrv({protocol}_$slot) gt 0", slot=slot.name)
     _queue_length_rules(out, plan)
-    # Most requests find a server at once: they evaluate no later rule of this front end.
+    # Most requests can go to a server at once, and evaluate no further rule of this front end.
     out.add("http-request allow if !infers")
     out.add("http-request allow if up { var(txn.waiting) -m int eq 0 }")
     out.add("http-request set-var(txn.waits) bool(true)")
@@ -120,8 +130,9 @@ def arrival_rules(out: Writer, plan: BalancerPlan, protocol: Protocol) -> None:
     error_responses.reject_retryable(
         out, plan, protocol, "too many wait", "waits up { var(txn.waiting) -m int ge $waiting }"
     )
-    # The requests ahead of it in the queue, and the time in a server, must fit in four fifths: rate and time are means, and a response
-    # that is just too late has cost as much as one in time. If none are queued, a server has free capacity: it may go.
+    # The queued requests ahead of this one and its own time in a server must fit into 80 % of the time left. The margin of 20 % is
+    # needed because rate and time are means, and a response that is just too late costs as much as one in time. If no requests are
+    # queued, a server has free capacity, and this request is not rejected.
     out.add(
         f"http-request set-var(txn.room) var(txn.left_ms),mul(4),div(5),sub(txn.service_ms),mul({RATE}),div(1000000) "
         f"if waits up {{ var({RATE}) -m int gt 0 }}"
@@ -137,7 +148,10 @@ def arrival_rules(out: Writer, plan: BalancerPlan, protocol: Protocol) -> None:
 
 
 def held_request_sections(out: Writer, plan: BalancerPlan, protocol: Protocol, *, path: str) -> None:
-    """Add the sections where requests are held for the first server: the entry, the waiting room, and the path to a successor."""
+    """Add the sections in which requests are held until a first server is up.
+
+    They are the entry from the client-facing front end, the front end that holds requests, and the path to a new process.
+    """
     if protocol == "http":
         _hop(out, plan, protocol, name="wait", path=path)
     out.section(f"frontend wait_{protocol}")
@@ -148,19 +162,19 @@ def held_request_sections(out: Writer, plan: BalancerPlan, protocol: Protocol, *
     out.add(f"http-request set-var(txn.left_ms) req.fhdr({_TIME_LEFT_HEADER}),add(0)")
     out.add(f"http-request del-header {_TIME_LEFT_HEADER}")
     _queue_length_rules(out, plan)
-    # Only inference comes here, with the part of the body that its client has sent.
+    # Only inference requests are held, each with the part of the body that its client has sent.
     latency_buckets.inference_rules(out)
     out.add("acl counted always_true")
     retries.rules(out, plan, protocol)
     _hold(out, plan, protocol, "")
     _choose(out, plan, protocol)
     _count_answers(out, protocol)
-    # Never the connections of `wait`: they lead to this very process.
+    # Do not use the connections of `wait`, because they lead to this same process.
     _hop(out, plan, protocol, name="next", path=path)
 
 
 def stream_rules(out: Writer, plan: BalancerPlan) -> None:
-    """Add the rules of the front end from which streams go to servers. They were counted on arrival; their outcome is counted here."""
+    """Add the rules of the front end that sends streams to servers. Streams are counted on arrival, and their outcome is counted here."""
     out.add("http-request track-sc0 int(1) table $table", table=COUNTERS)
     latency_buckets.inference_rules(out)
     out.add("acl counted always_true")
@@ -179,12 +193,12 @@ def _is_shared(plan: BalancerPlan) -> bool:
 
 def _hop(out: Writer, plan: BalancerPlan, protocol: Protocol, *, name: Literal["wait", "next"], path: str) -> None:
     out.section(f"backend {name}_{protocol}")
-    # The waiting room takes its time to respond; only a missing one is an error.
+    # The front end that holds requests responds only after a long time; only a failed connection to it is an error.
     out.add("retries 0")
     error_responses.errors(out, protocol)
     out.add("timeout server $ms", ms=longest_ms(plan))
     out.add(f"http-request set-header {_TIME_LEFT_HEADER} %[var(txn.left_ms)]")
-    # An idle connection of a process to itself would keep it from ending after a reload.
+    # Keep no idle connections: one from the process to itself would delay its exit after a reload.
     out.add("server room unix@$file proto h2 pool-max-conn 0", file=path)
 
 
@@ -212,7 +226,7 @@ def _choose(out: Writer, plan: BalancerPlan, protocol: Protocol) -> None:
 
 
 def _to_slots(out: Writer, plan: BalancerPlan, protocol: Protocol) -> None:
-    """Add the choice of a slot by weight; a slot without a server leaves its share to the others."""
+    """Add the rules that choose a slot by weight. A slot without an available server passes its share to the other one."""
     stickiness.known_value_rules(out, plan, protocol)
     *others, last = _weighted_slots(plan)
     left = sum(slot.weight for slot in plan.slots)
@@ -238,10 +252,10 @@ def _to_slots(out: Writer, plan: BalancerPlan, protocol: Protocol) -> None:
 def _count_answers(out: Writer, protocol: Protocol) -> None:
     out.add(f"http-response set-var(txn.answered) int({_BY_SERVER})")
     out.add("http-after-response sc-inc-gpc(3,0) if { txn.conn_retries gt 0 } counted")
-    # The rest is for HAProxy's own responses; a server's response costs one comparison.
+    # The rules below are for HAProxy's own responses; a server's response evaluates only this one.
     out.add(f"http-after-response allow if {{ var(txn.answered) -m int eq {_BY_SERVER} }}")
-    # What wasn't counted on arrival is no demand. A 503 with a server's id is a failed connection; without one, the request never left
-    # the queue.
+    # Requests that were not counted on arrival are not counted here. A 503 with a server's id is a failed connection; a 503 without one
+    # is a request that never left the queue.
     out.add(f"http-after-response sc-inc-gpc(1,0) if {{ status 429 }} {_NOT_BY_SERVER} counted")
     if protocol == "grpc":
         refusal = "{ status 200 } { res.hdr(grpc-status) -m str 8 14 }"

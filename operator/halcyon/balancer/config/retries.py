@@ -1,17 +1,17 @@
-"""Rules of haproxy.cfg that choose which requests are retried on another server. Pure.
+"""Rules of haproxy.cfg that select the requests that may be retried on another server. Pure.
 
     what failed                                    | retried
-    the connection: nothing has reached a server   | always, once
-    the response: the connection ended before it   | once, if the whole request is in the buffer: its body is known to end, within
-                                                   | `MAX_BYTES`; not a stream, not if the model keeps state between requests
-                                                   | (`sequences`), not while the retry budget forbids it
-    the response, after its headers                | never: the client has received a part
+    the connection to the server                   | always, once
+    the response, before its headers               | once, if all of these are true: HAProxy has the complete request in its buffer
+                                                   | (at most `MAX_BYTES`); it is not a stream; the model keeps no state between
+                                                   | requests (`sequences`); the retry budget allows it
+    the response, after its headers                | never: the client has already received a part
 
-So a request may be computed twice. An inference changes nothing but the server's own counters, so that is a cost and not an error.
-Sequences are the exception, and their id is in the body, which HAProxy can't read.
+A retried request may be computed twice. That costs time but does no harm, because inference changes only the server's own counters.
+The exception are sequences, whose id is in the body, which HAProxy cannot read.
 
-HAProxy keeps a copy of a request only if it has all of it before it sends the first byte, so it waits for bodies. A body larger than
-`MAX_BYTES` is sent as it arrives.
+HAProxy can copy a request only if it has received all of it before it sends the first byte, so it waits for the body. A body larger
+than `MAX_BYTES` is sent as it arrives.
 """
 
 from __future__ import annotations
@@ -26,15 +26,18 @@ if TYPE_CHECKING:
     from halcyon.balancer.config.writer import Writer
 
 ONCE: Final = "proc.once"
-"""1 while no request may be retried after its response failed."""
+"""HAProxy variable that is 1 while requests are not retried after a failed response."""
 MAX_BYTES = 24576
-"""Less than a stream's window and than a buffer with its headers, so that the wait for this much always ends."""
+"""Maximum size of a body for which HAProxy waits before it chooses a server.
+
+It is less than the HTTP/2 window of a stream, and fits into a buffer together with the headers, so the wait always ends.
+"""
 BODY_TIMEOUT_MS = 30000
-"""Maximum time of that wait."""
+"""Maximum time that HAProxy waits for a body, in milliseconds."""
 
 
 def rules(out: Writer, plan: BalancerPlan, protocol: Protocol) -> None:
-    """Add the rules of a front end from which requests go to servers; they use its acl `infers`."""
+    """Add the retry rules of a front end that sends requests to servers; they use its ACL `infers`."""
     if plan.sequences:
         out.add("http-request disable-l7-retry")
         return

@@ -1,17 +1,19 @@
-"""Sticky routing: requests with the same value in a header (of a sequence, say) go to the pod that got the first of them. Pure.
+"""Rules of haproxy.cfg for sticky routing: all requests with the same value in a header go to the same pod. Pure.
 
-    the header's value is          | its pod
-    missing                        | the next one
-    known here, its pod serves     | that one, also while it drains
-    else                           | by a hash of the value, among those that take requests
+    the header's value                    | the request goes to
+    missing                               | the next pod
+    in the stick table, its pod serves    | that pod, even while it drains
+    otherwise                             | a pod that takes requests, chosen by a hash of the value
 
-The hash is the same in each balancer, whatever servers the pods have there. So two balancers agree on every value, except those that
-the other one hasn't seen and that began before pods came or went. The table ends with the process: after a reload the hash decides.
+The hash depends on the pods' addresses only, so all balancers choose the same pod for a value. They can differ only for a value that
+one balancer has in its table and another does not, if pods were added or removed since. The table is lost when the process ends, so
+after a reload the hash decides.
 
-A slot whose table has the value comes first; else the hash chooses the slot too, so a canary's share is one of values.
+If the table of a slot has the value, the request goes to that slot. Otherwise the hash also chooses the slot, so a canary receives
+its share of the values, not of the requests.
 
-Statistics are the counters of one pod, and clients subtract two readings of them (perf_analyzer fails if nothing was counted in
-between). So all statistics come from the pod that answered the first such request, as long as it serves: per balancer, and per slot.
+Requests for statistics are sticky, too. Clients compute the difference of two readings, which must come from the same pod
+(perf_analyzer fails if nothing was counted in between). Each balancer sends them to one pod per slot for as long as this pod serves.
 """
 
 from __future__ import annotations
@@ -24,44 +26,45 @@ if TYPE_CHECKING:
     from halcyon.balancer.config.writer import Writer
 
 _VALUE = "req.fhdr($header),xxh32"
-"""A 32-bit hash in place of a text of any length: two values with the same hash share a pod, and nothing else."""
+"""HAProxy expression for a 32-bit hash of the header's value. Two values with the same hash only share a pod."""
 _STATISTICS = "txn.statistics"
-"""Variable that is set if the request asks for statistics."""
+"""HAProxy variable that is set if the request reads statistics."""
 
 
 def tables(out: Writer, plan: BalancerPlan) -> None:
-    """Add the tables: one per slot, for both protocols, whose servers have the same names."""
+    """Add one stick table per slot; both protocols use it, because their servers have the same names."""
     for slot in plan.slots:
         out.section("backend statistics_$slot", slot=slot.name)
         out.add("stick-table type integer size 1")
     for slot in plan.slots if plan.sticky_header else ():
         out.section("backend sticky_$slot", slot=slot.name)
-        # A value that is not seen for this long is forgotten, and the oldest one if there are more.
+        # An entry expires after 30 minutes without a request. If the table is full, the oldest entry is removed.
         out.add("stick-table type integer size 50k expire 30m")
 
 
 def balance(out: Writer, plan: BalancerPlan, slot: Slot) -> None:
-    """Add how a slot's back end chooses a server."""
-    # Before the header's rule: the first rule that matches the request decides.
+    """Add the lines of a slot's back end that choose a server."""
+    # This rule must come before the rule for the header, because the first matching rule decides.
     out.add(f"stick on int(1) table statistics_$slot if {{ var({_STATISTICS}) -m found }}", slot=slot.name)
     if not plan.sticky_header:
         out.add("balance leastconn")
         return
     out.add("balance hash req.fhdr($header)", header=plan.sticky_header)
     out.add("hash-type consistent")
-    # Two balancers have the same pod on different servers. And a pod has 16 points on the hash ring for each unit of weight: of 300
-    # values on three pods, the fullest had up to 1.6 times as many as the emptiest with one unit, and up to 1.25 times with these.
+    # Hash by address, because a pod can be a different server in each balancer. Each unit of weight is 16 points on the hash ring. With
+    # 300 values on three pods, the fullest pod had up to 1.6 times as many values as the emptiest with weight 1, and up to 1.25 times
+    # with weight 16.
     out.add("default-server hash-key addr weight 16")
     out.add(f"stick on {_VALUE} table sticky_$slot", header=plan.sticky_header, slot=slot.name)
 
 
 def statistics_rule(out: Writer, condition: str) -> None:
-    """Add the rule of a client-facing front end that marks a request for statistics if `condition` is true."""
+    """Add the rule of a client-facing front end that marks requests which read statistics: those for which `condition` is true."""
     out.add(f"http-request set-var({_STATISTICS}) bool(true) if {condition}")
 
 
 def known_value_rules(out: Writer, plan: BalancerPlan, protocol: Protocol) -> None:
-    """Add the rules of a front end from which requests go to slots, before those that choose one by its weight."""
+    """Add the rules of a front end that send requests with a known value to their slot; they come before the choice by weight."""
     if not plan.sticky_header or len(plan.slots) < 2:
         return
     for slot in plan.slots:
@@ -75,7 +78,10 @@ def known_value_rules(out: Writer, plan: BalancerPlan, protocol: Protocol) -> No
 
 
 def share_conditions(plan: BalancerPlan) -> tuple[str, ...]:
-    """Return conditions in `$left`, `$weight` and `$header`, any of which gives a slot its share: `weight` of `left`."""
+    """Return HAProxy conditions that are true for a slot's share of the requests: `$weight` of `$left`.
+
+    The slot is chosen if any of them is true. `$left`, `$weight` and `$header` in them are placeholders.
+    """
     drawn = "{ rand($left) lt $weight }"
     if not plan.sticky_header:
         return (drawn,)

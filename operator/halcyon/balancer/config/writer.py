@@ -1,7 +1,7 @@
-"""The writer of haproxy.cfg's lines, from constants and checked values only. Pure.
+"""Writer of the lines of haproxy.cfg, from constant templates and validated values. Pure.
 
-A template is a constant of this package. `$name` in it stands for a value: a number, a name, an address or a path, each checked.
-There is no way to add free text, so nothing that a user chose can become syntax.
+Templates are constants of this package. `$name` in a template stands for a number, a name, an address or a path, which is validated.
+Free text cannot be added, so no value from a user can become HAProxy syntax.
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ class ConfigError(ValueError):
 
 
 class Writer:
-    """Collector of lines; `$name` in a template stands for a checked value."""
+    """Collector of configuration lines; `$name` in a template stands for a validated value."""
 
     def __init__(self) -> None:
-        """Start without lines."""
+        """Create an empty configuration."""
         self._lines: list[str] = []
 
     def section(self, template: str, **values: int | str) -> None:
-        """Start a section.
+        """Start a section, with this template as its first line.
 
         Raises:
-            ConfigError: a value is not allowed there; the text names it and a good example. The same holds for `add`.
+            ConfigError: a value is not allowed; the message names the value and a valid example. `add` raises it, too.
         """
         self._lines += ["", self._fill(template, values)]
 
     def add(self, template: str, **values: int | str) -> None:
-        """Add one line to the section."""
+        """Add one line to the current section."""
         self._lines.append("  " + self._fill(template, values))
 
     def text(self) -> str:
-        """Return all lines so far."""
+        """Return the configuration so far."""
         return "\n".join(self._lines).lstrip("\n") + "\n"
 
     @staticmethod

@@ -1,1 +1,1 @@
-"""Pods behind the model's Services: EndpointSlices from a small watch, and the operator's notices, which arrive earlier."""
+"""Discovery of the model's server pods, from a watch of EndpointSlices and from the operator's notices, which arrive earlier."""

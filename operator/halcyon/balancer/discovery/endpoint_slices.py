@@ -1,4 +1,4 @@
-"""Pods in the EndpointSlices of the slots' headless Services. Pure."""
+"""Conversion of the EndpointSlices of the slots' headless Services into the model's pods. Pure."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ def of_slice(document: Mapping[str, Any], *, slots: Mapping[str, str]) -> tuple[
     """Return the pods of one EndpointSlice.
 
     Args:
-        document: `discovery.k8s.io/v1` EndpointSlice.
-        slots: slot by name of its Service.
+        document: EndpointSlice object of `discovery.k8s.io/v1`.
+        slots: name of the slot by name of its Service.
 
     Returns:
-        Nothing if the slice belongs to another Service. Endpoints that are not pods, or whose address is no IP, are left out.
+        The pods; empty if the slice belongs to another Service. Endpoints that are not pods or have no IP address are skipped.
     """
     slot = slots.get((document.get("metadata", {}).get("labels") or {}).get(SERVICE_LABEL, ""))
     if slot is None or document.get("addressType") not in {"IPv4", "IPv6"}:
@@ -46,17 +46,17 @@ def _endpoint(slot: str, raw: Mapping[str, Any]) -> Endpoint | None:
         slot=slot,
         pod=target["name"],
         address=addresses[0],
-        # The API defines an unset condition as true.
+        # An unset condition means true, as the API defines it.
         serving=serving is not False,
         terminating=conditions.get("terminating") is True,
     )
 
 
 def merge(slices: Iterable[Iterable[Endpoint]]) -> tuple[Endpoint, ...]:
-    """Return all pods, each once, in a stable order.
+    """Return the pods of all slices, each pod once, in a stable order.
 
-    A pod is briefly in two slices when the controller moves it, and in one of each address family on dual-stack clusters.
-    The IPv4 address is kept. If the slices disagree, the pod is out of service.
+    A pod can be in two slices: for a short time while the EndpointSlice controller moves it, and always in dual-stack clusters, which
+    have one slice per address family. Its IPv4 address is used. If the slices disagree, the pod counts as not serving.
     """
     merged: dict[tuple[str, str], Endpoint] = {}
     for endpoint in (e for group in slices for e in group):

@@ -1,7 +1,8 @@
-"""A minimal Kubernetes API client for what the agent watches: one ConfigMap and some EndpointSlices.
+"""Minimal Kubernetes API client with which the agent watches a ConfigMap and the EndpointSlices.
 
-It replaces the kubernetes package, whose import alone takes 55 MiB, more than the agent's limit of 48 MiB. It does list and watch
-with aiohttp and the pod's own token (which rotates, so it is read for each request). Out of scope: the meaning of the objects.
+It replaces the kubernetes package, whose import alone takes 55 MiB, more than the agent's memory limit of 48 MiB. It lists and watches
+with aiohttp and the token of the pod's ServiceAccount, which rotates and is therefore read for each request. Out of scope: the meaning
+of the objects.
 
     list -> snapshot -> watch from its resourceVersion -> changed snapshot -> ...
       410, an ERROR event, or an unreadable line:          list again
@@ -30,9 +31,9 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 
 WATCH_TIMEOUT_S = 290
-"""Watch timeout that is requested from the API server."""
+"""Duration of a watch that is requested from the API server (`timeoutSeconds`)."""
 SILENCE_TIMEOUT_S = 100.0
-"""Bookmarks come about once a minute; a stream that is silent for longer is dead."""
+"""Time without a received byte after which a watch counts as dead, in seconds. Bookmarks arrive about once a minute."""
 REQUEST_TIMEOUT_S = 10.0
 _MIN_PAUSE_S = 0.5
 _MAX_PAUSE_S = 15.0
@@ -42,20 +43,20 @@ _MAX_ERROR_BYTES = 1000
 
 
 class KubeError(OSError):
-    """The API server is unavailable or refuses; the text names the request and the response."""
+    """The API server is unavailable or rejects a request; the message names the request and the response."""
 
 
 class AccessDenied(KubeError):  # noqa: N818 - what it is, as in the condition
-    """The API server reports a missing permission; the text is its message, unchanged."""
+    """The API server denied a request for lack of a permission; the message is the API server's, unchanged."""
 
 
 class _Gone(Exception):  # noqa: N818 - a turn of the loop, no error
-    """The resourceVersion is too old: list again."""
+    """The resourceVersion is too old, so the watch must list again."""
 
 
 @dataclass(frozen=True)
 class ApiServerAccess:
-    """Address of the API server, and the credentials for it."""
+    """Address of the API server, with the credentials to access it."""
 
     base_url: str
     token_path: Path | None = None
@@ -63,10 +64,10 @@ class ApiServerAccess:
 
     @classmethod
     def in_cluster(cls, secrets: Path) -> ApiServerAccess:
-        """Return the access of a pod: `secrets` holds `token` and `ca.crt`.
+        """Return the access of a pod, with the `token` and the `ca.crt` in the folder `secrets`.
 
         Raises:
-            KubeError: outside a pod.
+            KubeError: the process does not run in a pod.
         """
         try:
             host, port = os.environ["KUBERNETES_SERVICE_HOST"], os.environ["KUBERNETES_SERVICE_PORT"]
@@ -76,20 +77,20 @@ class ApiServerAccess:
         return cls(f"https://{host}:{port}", secrets / "token", secrets / "ca.crt")
 
     def headers(self) -> dict[str, str]:
-        """Return the current credentials."""
+        """Return the HTTP headers with the current token."""
         if self.token_path is None:
             return {}
         return {"Authorization": f"Bearer {self.token_path.read_text().strip()}"}
 
     def tls(self) -> ssl.SSLContext | bool:
-        """Return a TLS context that trusts only this CA."""
+        """Return a TLS context that trusts only the CA in `ca_path`."""
         if self.ca_path is None:
             return True
         return ssl.create_default_context(cafile=str(self.ca_path))
 
 
 class Watch(Generic[_T]):
-    """Watch of one collection. It keeps the result of `project` for each object, not the objects."""
+    """Watch of one collection. For each object it keeps only the result of `project`, to save memory."""
 
     def __init__(
         self,
@@ -104,18 +105,18 @@ class Watch(Generic[_T]):
         silence_s: float = SILENCE_TIMEOUT_S,
         first_pause_s: float = _MIN_PAUSE_S,
     ) -> None:
-        """Prepare the watch; nothing runs before `run`.
+        """Create the watch without starting it.
 
         Args:
-            session: the caller's; it limits connections.
-            access: address of the API server.
-            path: of the collection, for example `/api/v1/namespaces/default/configmaps`.
-            params: selectors.
-            project: what to keep of one object. Objects that it can't read are skipped.
-            on_change: called with everything that is kept, by name, after the list and after each change.
+            session: HTTP session; the caller closes it.
+            access: address and credentials of the API server.
+            path: URL path of the collection, for example `/api/v1/namespaces/default/configmaps`.
+            params: query parameters, for example label selectors.
+            project: converts an object to the value to keep. If it raises an error, the object is skipped.
+            on_change: called with all kept values by object name, after the list and after each change.
             on_denied: called with the API server's message if a permission is missing, and with an empty text once it is granted.
-            silence_s: a stream without a byte for this many seconds counts as dead.
-            first_pause_s: pause after the first failure; each further one doubles it.
+            silence_s: time without a received byte after which the watch counts as dead, in seconds.
+            first_pause_s: pause after the first failure, in seconds; each further failure doubles it.
         """
         self._session = session
         self._access = access
@@ -133,7 +134,7 @@ class Watch(Generic[_T]):
         self._tls: tuple[float, ssl.SSLContext | bool] | None = None
 
     async def run(self) -> None:
-        """Watch until cancelled."""
+        """List and watch until cancelled."""
         version: str | None = None
         pause_s = 0.0
         while True:
@@ -142,14 +143,14 @@ class Watch(Generic[_T]):
                     version = await self._list()
                 began = asyncio.get_running_loop().time()
                 version, has_events = await self._watch(version)
-                # A watch that ends at once each time must not become a busy loop.
+                # If each watch ends at once, the pauses must grow, so that this does not become a busy loop.
                 steady = has_events or asyncio.get_running_loop().time() - began > _MIN_STEADY_S
                 pause_s = 0.0 if steady else self._next_pause_s(pause_s)
             except _Gone:
                 version = None
                 pause_s = self._next_pause_s(pause_s)
             except AccessDenied as error:
-                # Without the permission to watch, list again and again: late is better than never.
+                # Without the permission to watch, list repeatedly: changes then arrive late, but they arrive.
                 version = None
                 pause_s = self._next_pause_s(pause_s)
                 self._log_failure("the API server denied access; the last known state stays in use", error)
@@ -160,7 +161,7 @@ class Watch(Generic[_T]):
                 await asyncio.sleep(random.uniform(pause_s / 2, pause_s))  # noqa: S311 - spreads load, keeps no secret
 
     def _log_failure(self, message: str, error: Exception) -> None:
-        """Log a failure once per outage: an agent logs little."""
+        """Log a failure, but only once per outage."""
         if not self._is_logged:
             log("warning", message, path=self._path, error=str(error))
             self._is_logged = True
@@ -216,7 +217,7 @@ class Watch(Generic[_T]):
         except TimeoutError:
             log("info", "a watch received nothing for too long; it is reopened", path=self._path)
         except aiohttp.ClientPayloadError:
-            pass  # the server closed it in the middle: resume the watch
+            pass  # the API server closed the connection within an event; the caller resumes the watch
         return version, has_events
 
     def _event(self, event: Mapping[str, Any]) -> str:
@@ -236,7 +237,7 @@ class Watch(Generic[_T]):
         return str(meta["resourceVersion"])
 
     def _read(self, item: Mapping[str, Any]) -> dict[str, _T]:
-        """Return what is kept of the object, by its name; nothing if it can't be read, which is logged once."""
+        """Return the object's name with the value to keep; empty if `project` fails, which is logged once."""
         name = item["metadata"]["name"]
         try:
             kept = self._project(item)
@@ -264,7 +265,7 @@ class Watch(Generic[_T]):
         )
 
     def _context(self) -> ssl.SSLContext | bool:
-        # The CA file changes about once in ten years, and a context takes 10 ms: re-create it only if the file changed.
+        # Creating a context takes 10 ms, and the CA file changes about once in ten years. So create one only if the file changed.
         changed = self._access.ca_path.stat().st_mtime if self._access.ca_path else 0.0
         if self._tls is None or self._tls[0] != changed:
             self._tls = (changed, self._access.tls())
@@ -288,7 +289,7 @@ class Watch(Generic[_T]):
 
 
 def _message(body: str) -> str:
-    """Return the message of a Status, else the text as it is."""
+    """Return the message if the body is a Status object, else the body unchanged."""
     try:
         return str(json.loads(body)["message"])
     except (ValueError, KeyError, TypeError):

@@ -1,11 +1,11 @@
-"""EndpointSlices, amended by the operator's newer notices about pods. Pure.
+"""Endpoints from EndpointSlices, updated with the operator's newer notices about pods. Pure.
 
     notice     | until the slices agree, at most `MAX_HELD_S`, the pod counts as    | then
     ready      | serving, even if missing or not serving in the slices          | as in the slices
     unready    | not serving                                                    | as in the slices
-    leaving    | terminating, for as long as the slices list it                 |
+    leaving    | terminating, for as long as the slices list it                 | (no limit)
 
-The slices correct a notice that is false or never comes; of two notices about one pod the later one counts.
+If a notice is wrong or lost, the slices correct it. If there are two notices about one pod, the later one applies.
 """
 
 from __future__ import annotations
@@ -21,7 +21,10 @@ if TYPE_CHECKING:
     from halcyon.api.documents.pod_notice import Notice
 
 MAX_HELD_S: Final = 10.0
-"""Longer than the EndpointSlice controller takes: 1 s if a slice has just changed, and 2 s the next time."""
+"""Maximum time for which a notice overrides the slices, in seconds.
+
+It is longer than the EndpointSlice controller takes: 1 s if a slice has just changed, and 2 s the next time.
+"""
 
 
 @dataclass(frozen=True)
@@ -31,21 +34,21 @@ class _ReceivedNotice:
 
 
 class NoticedEndpoints:
-    """Endpoints of one model, with the notices about its pods."""
+    """Notices about the pods of one model, which are applied to its endpoints."""
 
     def __init__(self) -> None:
-        """Start without notices."""
+        """Create an instance without notices."""
         self._notices: dict[str, _ReceivedNotice] = {}
 
     def add(self, notice: Notice, now: float) -> None:
-        """Add a notice; `now` is monotonic, in seconds."""
+        """Add a notice. `now` is the monotonic time, in seconds."""
         before = self._notices.get(notice.pod)
-        # A late notice from another stream must not bring back a leaving pod.
+        # A late notice from another operator replica must not bring back a pod that is leaving.
         if before is None or before.notice.change != "leaving":
             self._notices[notice.pod] = _ReceivedNotice(notice, now)
 
     def amend(self, endpoints: tuple[Endpoint, ...] | None, now: float) -> tuple[Endpoint, ...] | None:
-        """Return the slices' endpoints with the notices applied, or None while the slices are unknown."""
+        """Return the endpoints of the slices with the notices applied; None while the slices are unknown."""
         if endpoints is None or not self._notices:
             return endpoints
         listed = {endpoint.pod: endpoint for endpoint in endpoints}
@@ -71,7 +74,7 @@ class NoticedEndpoints:
 
 
 def _still_applies(received: _ReceivedNotice, listed: Endpoint | None, *, held: bool) -> bool:
-    """Return True if the notice still adds something to the slices."""
+    """Return True if the slices do not agree with the notice yet, so that it still applies."""
     if received.notice.change == "leaving":
         return held if listed is None else not listed.terminating
     if listed is None:

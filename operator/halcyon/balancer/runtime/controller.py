@@ -1,7 +1,7 @@
-"""The controller that keeps HAProxy at the plan and the endpoints.
+"""Controller that reconciles the running HAProxy with the plan and the endpoints.
 
-One pass reads HAProxy's state, decides with `server_assignment`, and writes the differences. It assumes nothing between passes: a
-HAProxy restart, a failed reload and an agent restart are just differences that the next pass finds.
+A pass reads HAProxy's state, computes the desired state with `server_assignment`, and writes the differences. It relies on no state
+from earlier passes. After an HAProxy restart, a failed reload or an agent restart, the next pass therefore restores the desired state.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from halcyon.balancer.secrets.mounted_secrets import MountedSecrets
 
 RETRY_INTERVAL_S = 30.0
-"""Delay before a configuration that HAProxy refused is tried again."""
+"""Delay before a configuration that HAProxy rejected is tried again, in seconds."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class _DesiredConfig:
 
 
 class HaproxyController:
-    """Controller of one HAProxy."""
+    """Controller of the HAProxy in the agent's pod."""
 
     def __init__(
         self,
@@ -53,14 +53,14 @@ class HaproxyController:
         files: MountedSecrets | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Prepare the controller; nothing is read or written before the first pass.
+        """Create the controller. It reads and writes nothing before the first pass.
 
         Args:
-            runtime: HAProxy's sockets.
+            runtime: client of HAProxy's Runtime API.
             config_path: path of haproxy.cfg.
-            listen: ports and socket.
-            files: mounted Secrets, checked in each pass; None if there are none.
-            clock: monotonic, in seconds.
+            listen: listen addresses and files of HAProxy.
+            files: mounted Secrets, which each pass checks for changes; None if there are none.
+            clock: returns the monotonic time, in seconds.
         """
         self._runtime = runtime
         self._config_path = config_path
@@ -76,22 +76,22 @@ class HaproxyController:
         self._written = ""
         self._pass_lock = asyncio.Lock()
         self.variables = Variables(runtime)
-        """Variables that HAProxy's rules read; each pass writes the changed ones."""
+        """Process variables that HAProxy's rules read. Each pass writes those that changed."""
         self._answered_at = float("-inf")
         self.reading: HaproxyStats | None = None
-        """Statistics of the last pass; None if HAProxy did not respond."""
+        """HAProxy's statistics at the last pass; None if HAProxy did not respond."""
         self.unplaced: tuple[Endpoint, ...] = ()
-        """Ready pods without a server."""
+        """Ready pods to which no HAProxy server could be assigned."""
         self.reloads = 0
 
     @property
     def written(self) -> bool:
-        """Whether there is a configuration, so that HAProxy may start."""
+        """Whether haproxy.cfg has been written, so that HAProxy may start."""
         return bool(self._written) or self._config_path.exists()
 
     @property
     def in_use(self) -> int:
-        """Number of servers that take requests."""
+        """Number of HAProxy servers that take requests."""
         return sum(server.state == "ready" for server in self._servers or ())
 
     def answered_within(self, limit_s: float) -> bool:
@@ -102,31 +102,31 @@ class HaproxyController:
         """Use this plan from the next pass on.
 
         Raises:
-            ConfigError: the plan can't be rendered as a configuration. The previous one stays.
+            ConfigError: the plan cannot be rendered as haproxy.cfg. The previous plan stays in force.
         """
         self._desired = _DesiredConfig(plan, self._listen, haproxy_cfg.digest(plan, listen=self._listen))
 
     @property
     def is_shut(self) -> bool:
-        """Whether HAProxy runs without a certificate yet, so that no client can connect."""
+        """Whether HAProxy runs without its TLS certificate, so that no client can connect yet."""
         return self._serving is not None and self._serving.listen.tls == TlsFiles()
 
     @property
     def problem(self) -> str:
-        """Why HAProxy doesn't do everything that is configured; empty if it does."""
+        """Why the running HAProxy differs from the desired configuration; empty if it does not."""
         return (self._files.problems if self._files is not None else "") or self._rejection
 
     @property
     def expires(self) -> Mapping[str, float]:
-        """Expiry of the certificate in use by Secret key, in seconds since the epoch; empty without certificates."""
+        """Expiry time of each certificate in use, by key of its Secret, in seconds since the epoch; empty without certificates."""
         return self._files.expires if self._files is not None else {}
 
     async def run_pass(self, endpoints: tuple[Endpoint, ...] | None, *, out: AbstractSet[str] = frozenset()) -> None:
-        """Run one pass towards the desired state.
+        """Run one pass.
 
         Args:
-            endpoints: every pod; None while unknown, and then no server is added or removed.
-            out: pods that must take no request.
+            endpoints: all server pods. None while unknown: no server is then added or removed.
+            out: names of pods that must take no requests.
         """
         async with self._pass_lock:
             self._refresh_files()
@@ -168,9 +168,10 @@ class HaproxyController:
                 self.accept(self._desired.plan)
 
     def _with_surplus(self, desired: _DesiredConfig, reading: HaproxyStats) -> _DesiredConfig | None:
-        """Return the desired configuration with HAProxy's surplus servers if that is what HAProxy runs, else None.
+        """Return the configuration that HAProxy runs if it differs from `desired` only by surplus servers, else None.
 
-        Servers left over by a smaller capacity wait for the next reload: a reload just for them would come while their pods leave.
+        Surplus servers remain after the plan's capacity was reduced. They stay until the next reload for another reason, because a
+        reload only to remove them would occur while their pods are stopping.
         """
         known = self._surplus
         if known is None or known[0] is not desired or known[1] != reading.config:
@@ -186,7 +187,7 @@ class HaproxyController:
         self._write(desired, servers)
         try:
             await self._runtime.reload()
-            # From here on, the runtime socket belongs to the new worker.
+            # From here on, the new worker serves the runtime socket.
             reading = await self._runtime.read()
         except HaproxyError as error:
             # If the master doesn't respond yet, the next pass tries again.
@@ -210,7 +211,8 @@ class HaproxyController:
         out: AbstractSet[str],
         desired: _DesiredConfig,
     ) -> None:
-        # Whose configuration the file may hold: the running one, or the one to start. None if a previous agent left it.
+        # The configuration whose server states may be in the file: the running one if HAProxy runs, else the one to start. None if a
+        # previous agent wrote the running one.
         owner = self._serving if reading else desired
         servers = self._servers or ()
         if endpoints is None:
@@ -230,7 +232,7 @@ class HaproxyController:
             names = [endpoint.pod for endpoint in placement.unplaced]
             log("warning", "no free HAProxy server for ready pods; the plan's capacity is too small", pods=names)
         self._servers, self.unplaced = placement.servers, placement.unplaced
-        # The file first: if HAProxy restarts in between, it starts with the newer state.
+        # Write the file before the commands: if HAProxy restarts in between, it starts with the newer state.
         if owner:
             self._write(owner, placement.servers)
         if placement.commands:
@@ -253,7 +255,7 @@ class HaproxyController:
 
 
 def _replace(path: Path, text: str) -> None:
-    # The file is never half written.
+    # Rename the finished file, so that HAProxy never reads an incomplete one.
     aside = path.with_suffix(".new")
     aside.write_text(text)
     aside.replace(path)

@@ -1,7 +1,7 @@
-"""Process variables that the agent sets in a running HAProxy, and that rules of haproxy.cfg read.
+"""Process variables of HAProxy, which the agent sets and the rules of haproxy.cfg read.
 
-A new HAProxy process has none of them, whether after a crash or a reload. A new agent doesn't know which values the previous one has
-set. In both cases everything is written once.
+A new HAProxy process, after a crash or a reload, has none of the values. A new agent cannot tell which values the previous agent set.
+In both cases all values are written once.
 """
 
 from __future__ import annotations
@@ -21,21 +21,24 @@ if TYPE_CHECKING:
 
 
 class Variables:
-    """Variables of one HAProxy."""
+    """Desired values of the variables, and the last values that were written to HAProxy."""
 
     def __init__(self, runtime: RuntimeSocket) -> None:
-        """Write nothing before `write`; all values are 0 until `set` sets others."""
+        """Start with all desired values at 0, without writing them."""
         self._runtime = runtime
         self._desired = dict.fromkeys((RATE, SERVICE, STOPPING, ONCE), 0)
         self._written: dict[str, int] = {}
         self._process: int | None = None
 
     def set(self, values: Mapping[str, int]) -> None:
-        """Set the values that the next `write` writes to HAProxy."""
+        """Set the desired values; the next `write` writes them to HAProxy."""
         self._desired |= values
 
     async def write(self, process: int) -> None:
-        """Write the values that this process doesn't have yet. A failure is logged, and the next call tries again."""
+        """Write the values that the HAProxy process with this id does not have yet.
+
+        If that fails, log it; the next call tries again.
+        """
         if process != self._process:
             self._process, self._written = process, {}
         changed = {name: value for name, value in self._desired.items() if self._written.get(name) != value}

@@ -1,7 +1,7 @@
-"""Feedback from HAProxy's counters to its rules, once a second.
+"""Feedback from HAProxy's counters to variables that its rules use, once per second.
 
-It covers the pace of the servers (`service_rate`), by which HAProxy rejects requests that would be late, and whether requests may be
-retried (`retry_budget`).
+It sets the servers' rate (`service_rate`), with which HAProxy rejects requests that would be late. It also sets whether requests may
+be retried (`retry_budget`).
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ class RateFeedback:
     """Feedback loop of one HAProxy."""
 
     def __init__(self, variables: Variables) -> None:
-        """Start with no measurement."""
+        """Start without measurements."""
         self._variables = variables
         self._meter = ServiceRateMeter()
         self._budget = RetryBudget()
         self._forbids_retries = False
 
     async def update(self, reading: HaproxyStats | None, *, servers: int, now: float) -> None:
-        """Measure, and write changed values to HAProxy. Once a second is enough.
+        """Update the measurements, and write changed values to HAProxy. Call it once per second.
 
         Args:
-            reading: HAProxy's current statistics; None if it does not respond.
-            servers: number of servers in use now.
-            now: monotonic, in seconds.
+            reading: HAProxy's current statistics; None if HAProxy does not respond.
+            servers: number of servers that take requests now.
+            now: monotonic time, in seconds.
         """
         if reading is None:
             return

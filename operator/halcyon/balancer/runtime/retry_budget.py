@@ -1,4 +1,4 @@
-"""The limit on retried requests: a share of all requests of the last seconds. Pure."""
+"""Limit on retries: a maximum share of all requests within the last seconds. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 MAX_SHARE = 0.1
 """Maximum share of all requests that may be retried."""
 MIN_RETRIES = 10
-"""Retries that are always allowed in `WINDOW_S`: a tenth of very few requests means nothing."""
+"""Number of retries that are always allowed within `WINDOW_S`, because a share of very few requests is not meaningful."""
 WINDOW_S = 10.0
 
 
@@ -24,13 +24,13 @@ class _Counts:
 
 
 class RetryBudget:
-    """Budget of one HAProxy's retries.
+    """Retry budget of one HAProxy.
 
-    It counts both the retries made and those that it prevented, so it stays closed for as long as servers fail.
+    It counts retries that were made and retries that it prevented. Therefore it allows no retries for as long as servers keep failing.
     """
 
     def __init__(self) -> None:
-        """Start with no sample, and retries allowed."""
+        """Start without samples; retries are allowed."""
         self._samples: deque[_Counts] = deque()
         self._process: int | None = None
 
@@ -38,12 +38,12 @@ class RetryBudget:
         """Add a sample, and return True if requests may be retried now.
 
         Args:
-            reading: HAProxy's counters. A new process starts from scratch.
-            now: monotonic, in seconds.
+            reading: HAProxy's counters. If they come from a new process, earlier samples are discarded.
+            now: monotonic time, in seconds.
         """
         counts = _Counts(now, reading.requests, reading.retried + reading.errors)
         last = self._samples[-1] if self._samples else None
-        # The counters have 32 bits.
+        # A counter that decreases has wrapped around, because it has 32 bits.
         if reading.process != self._process or (
             last and (counts.requests < last.requests or counts.failed < last.failed)
         ):

@@ -1,7 +1,7 @@
-"""HAProxy's Runtime API over its unix sockets: its state, and the few changes that are safe while it runs.
+"""Client of HAProxy's Runtime API over unix sockets. It reads HAProxy's state, and makes the few changes that are safe at run time.
 
-`add server` and `del server` are missing on purpose: they have crashed HAProxy versions from 2.6 to 3.2 (haproxy issues
-2378, 2298, 2323, 3177). Out of scope: decisions.
+The commands `add server` and `del server` are not used, because they have crashed HAProxy versions from 2.6 to 3.2 (haproxy issues
+2378, 2298, 2323, 3177). Out of scope: decisions about servers.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ _VERBS = {"ready": "state ready", "drain": "state drain", "maint": "state maint"
 
 
 class HaproxyError(OSError):
-    """HAProxy did not respond, or its response is invalid."""
+    """HAProxy did not respond, or its response cannot be parsed."""
 
 
 class RejectedError(HaproxyError):
-    """HAProxy responded with an error."""
+    """HAProxy rejected a command."""
 
 
 @dataclass(frozen=True)
@@ -50,50 +50,50 @@ class HaproxyStats:
     at: float
     """Time of the response, in seconds since the epoch."""
     process: int
-    """Process id. A different one means that all state and counters were lost."""
+    """Process id. If it changes, HAProxy has lost all state and counters."""
     config: str
-    """Digest of the running configuration, as made by `haproxy_cfg.digest`."""
+    """Digest of the running configuration, as computed by `haproxy_cfg.digest`."""
     servers: Mapping[ServerKey, ServerState] = field(default_factory=dict)
     queued: int = 0
-    """Requests queued until a server has free capacity, both protocols."""
+    """Number of requests that are queued because all servers are at their limit, HTTP and gRPC together."""
     held: int = 0
-    """Requests held for the first server, both protocols."""
+    """Number of requests that are held until a first server is up, HTTP and gRPC together."""
     inflight: int = 0
-    """Requests in progress on servers."""
+    """Number of requests in progress on servers."""
     requests: int = 0
     rejected: int = 0
     errors: int = 0
     answered: int = 0
-    """Responses of servers, including their own failures. A stream counts as of its first response."""
+    """Number of responses from servers, including error responses. A stream is counted at its first response."""
     service_ms: int = 0
-    """Total time that servers took for those, until the response headers."""
+    """Total time from sending each of these requests to a server until the response headers, in milliseconds."""
     latency: Mapping[str, Latency] = field(default_factory=dict)
-    """The same by slot, as latency histograms."""
+    """Latency histogram of the servers' responses, by slot."""
     clients: Latency | None = None
-    """Latency of those as clients see it, from the arrival of the request."""
+    """Latency histogram of the servers' responses as clients see it, from the arrival of the request."""
     held_total: int = 0
-    """All requests that were ever held for the first server."""
+    """Number of requests that this process has held since it started."""
     retried: int = 0
-    """Requests that were retried, or that needed more than one connection attempt."""
+    """Number of requests that were retried, or that needed more than one connection attempt."""
     broken: int = 0
-    """Streams cut because their server went away, or because they outlasted its drain."""
+    """Number of streams that were cut because their server disappeared, or because they did not end within its drain time."""
 
 
 @dataclass(frozen=True)
 class HeldRequests:
-    """Requests that found no server."""
+    """Numbers of requests that HAProxy holds or held because no server was up."""
 
     held: int
-    """Requests held now."""
+    """Number of requests held now."""
     total: int
-    """Counter of all held requests of this process."""
+    """Number of requests that this HAProxy process has held since it started."""
 
 
 def parse(answers: Sequence[str], *, at: float) -> HaproxyStats:
-    """Parse the answers to `show info`, `show servers state`, `show stat`, `show table`, `show held` and `show broken`.
+    """Parse the responses to `show info`, `show servers state`, `show stat`, `show table`, `show held` and `show broken`.
 
     Raises:
-        HaproxyError: an answer doesn't have HAProxy 3.0's format.
+        HaproxyError: a response does not have the format of HAProxy 3.0.
     """
     try:
         info, state, stat, table, held_text, streams = answers
@@ -126,10 +126,10 @@ def parse(answers: Sequence[str], *, at: float) -> HaproxyStats:
 
 
 def parse_held(answer: str) -> HeldRequests:
-    """Parse the answer to `show held`.
+    """Parse the response to `show held`.
 
     Raises:
-        HaproxyError: the answer is not in the expected format.
+        HaproxyError: the response does not have the expected format.
     """
     match = _HELD.search(answer)
     if not match:
@@ -178,7 +178,7 @@ def _lines(text: str, sessions: Mapping[tuple[str, ServerKey], int]) -> dict[Ser
 
 
 def _admin(bits: int) -> AdminState:
-    # Only what was forced on this very server: state inherited from a tracked server follows by itself.
+    # Only state that was set on this server itself counts. State inherited from the tracked server changes with that server.
     if bits & _FORCED_MAINT:
         return "maint"
     return "drain" if bits & _FORCED_DRAIN else "ready"
@@ -189,7 +189,7 @@ _CONNECT_RETRY_INTERVAL_S = 0.02
 
 @dataclass(frozen=True)
 class RuntimeSocket:
-    """Client of one HAProxy. Each call is one connection, so a HAProxy restart needs no recovery."""
+    """Client of one HAProxy. Each call opens a new connection, so the client keeps working after an HAProxy restart."""
 
     path: str
     master_path: str
@@ -204,13 +204,13 @@ class RuntimeSocket:
             HaproxyError: HAProxy does not respond.
         """
         sent_at = time.time()
-        # Answers end with an empty line, and no answer contains one.
+        # Each response ends with an empty line, and none contains another.
         answers = (await self._request(self.path, _SHOW, self.timeout_s)).strip("\n").split("\n\n")
-        # The answers were made somewhere in between, and on a busy machine either side may have waited.
+        # HAProxy created the responses between the two times; on a busy machine, both processes may have been delayed.
         return parse([answer.lstrip("\n") for answer in answers], at=(sent_at + time.time()) / 2)
 
     async def held_requests(self) -> HeldRequests:
-        """Return the held requests: a small part of `read`, for frequent polling.
+        """Return the numbers of held requests. This is a small part of `read`, for frequent polling.
 
         Raises:
             HaproxyError: HAProxy does not respond.
@@ -218,10 +218,10 @@ class RuntimeSocket:
         return parse_held(await self._request(self.path, "show held", self.timeout_s))
 
     async def set(self, variables: Mapping[str, int]) -> None:
-        """Set process variables.
+        """Set process variables to integers, by name.
 
         Raises:
-            HaproxyError: HAProxy does not respond, or has no such variable.
+            HaproxyError: HAProxy does not respond, or a variable does not exist.
         """
         commands = ";".join(["experimental-mode on", *(f"set var {name} int({to})" for name, to in variables.items())])
         response = await self._request(self.path, commands, self.timeout_s)
@@ -229,17 +229,17 @@ class RuntimeSocket:
             raise RejectedError(f"HAProxy rejected {commands!r}: {response.strip()}")
 
     async def apply(self, commands: Iterable[Command]) -> None:
-        """Run `commands` in their order.
+        """Run the commands in order.
 
         Raises:
-            HaproxyError: HAProxy does not respond, or refuses one; those before it have taken effect.
+            HaproxyError: HAProxy does not respond, or rejects a command; the commands before it have taken effect.
         """
         lines = [line for command in commands for line in self._command_lines(command)]
         for start in range(0, len(lines), 64):
             chunk = lines[start : start + 64]
             answer = await self._request(self.path, ";".join(chunk), self.timeout_s)
             for response in filter(None, (part.strip() for part in answer.split("\n"))):
-                # Success is silent, except that a changed address is confirmed.
+                # A successful command has an empty response, except that HAProxy confirms a change of address.
                 if (
                     "changed from" not in response
                     and "no need to change" not in response
@@ -248,13 +248,14 @@ class RuntimeSocket:
                     raise RejectedError(f"HAProxy rejected one of {chunk}: {response}")
 
     async def reload(self) -> None:
-        """Start a new worker with the configuration in the file; the old worker finishes its requests.
+        """Make HAProxy start a new worker with the configuration file; the old worker finishes its requests.
 
-        The master re-executes itself after a start and after a reload, and refuses connections meanwhile; this method waits for it.
+        HAProxy's master process re-executes itself after a start and after a reload, and refuses connections during that time. This
+        method waits until the master accepts connections.
 
         Raises:
             RejectedError: the new worker did not start; the old one keeps running.
-            HaproxyError: the master does not respond.
+            HaproxyError: the master process does not respond.
         """
         answer = await self._request(self.master_path, "reload", self.reload_timeout_s, refused_for_s=self.timeout_s)
         if not answer.startswith("Success=1"):
@@ -268,7 +269,7 @@ class RuntimeSocket:
         if command.verb == "address":
             port = {"http": self.ports.server_http, "grpc": self.ports.server_grpc}
             return [f"set server {server} addr {command.address} port {port[protocol]}" for server, protocol in servers]
-        # To enable, the tracking server comes first: it follows the tracked one, and both come into use at the same moment.
+        # Enable the tracking server first. It becomes usable only with the tracked one, so both start to take requests together.
         order = reversed(servers) if command.verb == "ready" else servers
         return [f"set server {server} {_VERBS[command.verb]}" for server, _ in order]
 
@@ -287,7 +288,7 @@ class RuntimeSocket:
 
 
 async def _connect(path: str, refused_for_s: float) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """Connect; retry a refused connection for up to `refused_for_s`."""
+    """Connect to the unix socket; if the connection is refused, retry for up to `refused_for_s` seconds."""
     loop = asyncio.get_running_loop()
     until = loop.time() + refused_for_s
     while True:

@@ -1,14 +1,15 @@
-"""The assignment of pods to HAProxy's servers. Pure: state, endpoints and sessions in, state and commands out.
+"""Assignment of pods to HAProxy servers. Pure.
 
     server    | its pod is                         | HAProxy's admin state | leaves this state
-    free      | none                               | maint                 | when a ready pod needs a server; oldest free one first
+    free      | none                               | maint                 | when a ready pod needs a server; longest free one first
     ready     | serving                            | ready                 | when the pod stops serving, or the agent takes it out
     draining  | terminating, gone, not ready, dead | drain                 | when no session is left, or the drain time is over;
               |                                    |                       | back to ready if the same pod serves again
-    closing   | the same, its drain time is over   | drain, sessions cut   | when no session is left
+    closing   | as above, its drain time is over   | drain, sessions cut   | when no session is left
 
-Only `maint` closes idle connections to the pod, and only those idle at that moment. So it comes after the last session, and no
-connection delays Triton's exit. A server goes to another pod only through `free`, so never while sessions of the previous pod last.
+Only the change to `maint` closes idle connections to the pod, and only those that are idle at that moment. A server is therefore set to
+`maint` after its last session, so that no connection delays the exit of Triton. A server is assigned to another pod only after it was
+`free`, so sessions of two pods never mix.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 AssignmentState = Literal["free", "ready", "draining", "closing"]
 AdminState = Literal["ready", "drain", "maint", "mixed"]
-"""mixed: the two protocols disagree, as happens for a moment between two commands."""
+"""Administrative state of an HAProxy server. `mixed`: its HTTP and gRPC servers differ, which is normal between two commands."""
 
 ADMIN_STATES: dict[AssignmentState, Literal["ready", "drain", "maint"]] = {
     "free": "maint",
@@ -36,13 +37,16 @@ ADMIN_STATES: dict[AssignmentState, Literal["ready", "drain", "maint"]] = {
 
 @dataclass(frozen=True)
 class Endpoint:
-    """One pod of a slot, as its EndpointSlice lists it."""
+    """Pod of a slot, as listed in its EndpointSlice."""
 
     slot: str
     pod: str
     address: str
     serving: bool
-    """Whether the kubelet finds it ready. (`ready` of a slice means nothing if unready addresses are published.)"""
+    """Condition `serving` of the endpoint: whether the pod passes its readiness probe.
+
+    The condition `ready` cannot be used, because it is always true if the Service publishes unready addresses.
+    """
     terminating: bool
 
 
@@ -53,9 +57,9 @@ class AssignedServer:
     key: ServerKey
     state: AssignmentState = "free"
     address: str = ""
-    """Address of the pod; empty if free."""
+    """IP address of the pod; empty if the server is free."""
     since: float = 0.0
-    """When this state began, in seconds of the caller's clock."""
+    """Time at which this state began, in seconds of the caller's clock."""
 
 
 @dataclass(frozen=True)
@@ -65,31 +69,31 @@ class ServerState:
     address: str
     admin: AdminState
     sessions: int
-    """Requests in flight, both protocols."""
+    """Number of requests in progress, HTTP and gRPC together."""
 
 
 @dataclass(frozen=True)
 class Command:
-    """One change of a server, in both protocols."""
+    """Change to one server, for both protocols."""
 
     key: ServerKey
     verb: Literal["address", "ready", "drain", "maint", "cut"]
-    """address: set it. ready, drain, maint: set the state. cut: end its sessions."""
+    """`address`: set the server's address. `ready`, `drain`, `maint`: set its state. `cut`: end its sessions."""
     address: str = ""
 
 
 @dataclass(frozen=True)
 class Assignment:
-    """The result of one step."""
+    """Result of `place`: the new assignment, and the commands that apply it."""
 
     servers: tuple[AssignedServer, ...]
     commands: tuple[Command, ...]
     unplaced: tuple[Endpoint, ...]
-    """Ready pods without a free server: the plan's capacity is too small."""
+    """Ready pods for which no server was free, because the plan's capacity is too small."""
 
 
 def adopt(observed: Mapping[ServerKey, ServerState], *, now: float) -> tuple[AssignedServer, ...]:
-    """Return the servers of a HAProxy that ran before this agent; those in use keep their pods."""
+    """Return the assignment in an HAProxy that ran before this agent started; servers in use keep their pods."""
     states: dict[AdminState, AssignmentState] = {
         "ready": "ready",
         "drain": "draining",
@@ -108,10 +112,10 @@ def adopt(observed: Mapping[ServerKey, ServerState], *, now: float) -> tuple[Ass
 
 
 def resize(servers: Iterable[AssignedServer], capacities: Mapping[str, int]) -> tuple[AssignedServer, ...]:
-    """Return the servers of a new configuration, for the process that a reload starts.
+    """Return the assignment for the process that a reload starts, with the new number of servers per slot.
 
-    That process has no session yet, so servers that were draining are free. A pod beyond the new capacity loses its server; the
-    next step assigns it another.
+    That process has no sessions yet, so servers that were draining become free. A pod whose server is beyond the new capacity loses it;
+    the next call of `place` assigns another one.
     """
     ready = {server.key: server for server in servers if server.state == "ready"}
     keys = (ServerKey(slot, number) for slot, most in sorted(capacities.items()) for number in range(1, most + 1))
@@ -128,20 +132,20 @@ def place(
     keep: bool = False,
     out: AbstractSet[str] = frozenset(),
 ) -> Assignment:
-    """Run one step towards the endpoints.
+    """Compute the assignment for the current endpoints, and the commands that apply it.
 
     Args:
         servers: current assignment, with every server of the configuration.
-        endpoints: every pod of the slots.
-        observed: the same servers as HAProxy has them. A server missing here gets no command.
-        now: monotonic, in seconds.
-        drain_s: maximum time that sessions may last after their pod left.
-        keep: a server drains for all that time, also without a session: clients bound to its pod may return.
-        out: pods (by name) that must take no request though they serve.
+        endpoints: all pods of the slots.
+        observed: state of the servers in HAProxy. A server that is missing here gets no command.
+        now: monotonic time, in seconds.
+        drain_s: maximum duration of a drain, in seconds; sessions that last longer are cut.
+        keep: whether a server drains for this whole duration, even without sessions, because sticky clients may return to its pod.
+        out: names of pods that must take no requests although they are serving.
 
     Returns:
-        The assignment, the commands that bring HAProxy there, and pods without a server. Once the commands have taken effect, a
-        second call returns no command.
+        The new assignment, the commands, and the pods without a server. Once the commands have taken effect, another call returns no
+        commands.
     """
     serving = {
         (e.slot, e.address): e for e in endpoints if e.serving and not e.terminating and e.pod not in out and e.address
@@ -179,13 +183,13 @@ def _step(
     if server.state == "free":
         return server
     is_serving = (server.key.slot, server.address) in serving
-    # Sessions count only for this very address: after a restart of HAProxy the server may have another one.
+    # Count sessions only if the server has the pod's address. After a restart of HAProxy it may have another one.
     sessions = seen.sessions if seen is not None and seen.address == server.address else 0
     if server.state == "ready":
         return server if is_serving else replace(server, state="draining", since=now)
     if server.state == "draining" and is_serving:
         return replace(server, state="ready", since=now)
-    # A session can start between the reading and the drain, so one reading after the drain is needed.
+    # A session can start between the last reading and the drain, so wait for a reading after the drain.
     settled = seen is not None and (seen.address != server.address or seen.admin != "ready")
     is_due = now - server.since >= drain_s
     if not sessions and settled and (is_due or not keep or server.state == "closing"):

@@ -1,12 +1,13 @@
-"""The servers' throughput while they have all the work they can take. Pure: HAProxy's counters in, a rate or "unknown" out.
+"""Measurement of the servers' throughput at full load, from HAProxy's counters. Pure.
 
-    requests are queued in both of two successive samples | the responses in between measure
-    yes                                                   | the capacity of the servers
-    no                                                    | demand: nothing about the servers
+    requests are queued in two successive samples | the responses in between measure
+    yes                                           | the capacity of the servers
+    no                                            | the demand, which says nothing about the capacity
 
-Responses given while other requests are queued measure the servers' pace, whatever the model, its batches and its hardware. The pace
-is kept per server, so that it stays valid as servers come and go, and forgotten `MAX_AGE_S` after the last such time. An old pace
-would reject requests that could be answered now, and a new one is measured as soon as requests are queued again.
+While requests are queued, the number of responses measures the capacity, independent of the model, its batches and its hardware. The
+rate is stored per server, so that it stays valid when the number of servers changes. It expires `MAX_AGE_S` after the last sample with
+queued requests, because an outdated rate would reject requests that could be served now. A new rate is measured as soon as requests are
+queued again.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ if TYPE_CHECKING:
     from halcyon.balancer.runtime.runtime_api import HaproxyStats
 
 WINDOW_S = 3.0
-"""Time with queued requests that a pace is measured over; longer if there were too few responses."""
+"""Time with queued requests over which a rate is measured, in seconds. It is extended if there are too few responses."""
 MAX_WINDOW_S = 30.0
 MIN_REQUESTS = 20
-"""Number of responses needed to measure a pace; after `MAX_WINDOW_S`, `MIN_ANSWERS` are enough."""
+"""Number of responses needed to measure a rate; after `MAX_WINDOW_S`, `MIN_ANSWERS` are sufficient."""
 MIN_ANSWERS = 5
-"""Fewer responses than this in `MAX_WINDOW_S` give no rate."""
+"""Minimum number of responses within `MAX_WINDOW_S`; with fewer, the rate is unknown."""
 MAX_AGE_S = 10.0
 
 
@@ -33,14 +34,14 @@ class ServiceRate:
     """Throughput of the servers while requests are queued."""
 
     rate_rps: float
-    """Responses per second of all servers in use together."""
+    """Responses per second, in total over all servers in use."""
     service_s: float
-    """Mean time of one response in a server, its own queue included, in seconds."""
+    """Mean time that a server takes for one response, including its own queue, in seconds."""
 
 
 @dataclass(frozen=True)
 class _QueuedInterval:
-    """Interval between two successive samples that both found requests queued."""
+    """Interval between two successive samples in which requests were queued."""
 
     until: float
     lasted_s: float
@@ -50,20 +51,20 @@ class _QueuedInterval:
 
 
 class ServiceRateMeter:
-    """Meter of one HAProxy's service rate; it keeps the samples it needs."""
+    """Meter of the service rate behind one HAProxy. It stores the samples that it needs."""
 
     def __init__(self) -> None:
-        """Start with no sample."""
+        """Create a meter without samples."""
         self._last: tuple[float, HaproxyStats] | None = None
         self._intervals: deque[_QueuedInterval] = deque()
 
     def add(self, reading: HaproxyStats, *, servers: int, now: float) -> ServiceRate | None:
-        """Add a sample, and return the pace, or None if unknown.
+        """Add a sample, and return the service rate; None if unknown.
 
         Args:
-            reading: HAProxy's current statistics. The first of another process only starts the measurement.
-            servers: number of servers in use now.
-            now: monotonic, in seconds.
+            reading: HAProxy's current statistics. The first sample from a new HAProxy process only starts the measurement.
+            servers: number of servers that take requests now.
+            now: monotonic time, in seconds.
         """
         last, self._last = self._last, (now, reading)
         if last is not None and last[1].process != reading.process:

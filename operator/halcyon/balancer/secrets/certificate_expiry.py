@@ -1,7 +1,7 @@
-"""The validity period of certificates, and the warnings about it. Pure.
+"""Validity period of certificates, with warnings before they expire. Pure.
 
-The standard library reads it only for certificate authorities, and the agent's imports stay few, because its memory is limited. So the
-two times are read from their place in the DER (RFC 5280, section 4.1):
+The standard library reads this period only from CA certificates, and the agent avoids large imports because its memory is limited.
+Therefore this module reads the two times from their position in the DER encoding (RFC 5280, section 4.1):
 
     Certificate  ::= SEQUENCE { tbsCertificate, ... }
     tbsCertificate ::= SEQUENCE { [0] version OPTIONAL, serialNumber, signature, issuer, validity SEQUENCE { notBefore, notAfter }, ... }
@@ -21,9 +21,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 MAX_WARNING_S = 14 * 86400.0
-"""A certificate is reported this long before it expires,"""
+"""Maximum time before expiry at which a certificate is reported, in seconds."""
 WARNING_SHARE = 0.2
-"""or this share of its lifetime if that is less: one that is valid for a day is renewed in its last hours."""
+"""Share of the lifetime before expiry at which a certificate is reported, if this is shorter than `MAX_WARNING_S`.
+
+A certificate that is valid for only one day is normally renewed in its last hours.
+"""
 _CERTIFICATE = re.compile(r"-----BEGIN CERTIFICATE-----\n.+?-----END CERTIFICATE-----\n", re.DOTALL)
 _SEQUENCE, _VERSION, _UTC_TIME, _GENERALIZED_TIME = 0x30, 0xA0, 0x17, 0x18
 _DAY_S = 86400.0
@@ -37,11 +40,11 @@ class Validity:
     ends: float
 
     def is_over(self, now: float) -> bool:
-        """Return True if it has expired, so that clients reject it."""
+        """Return True if the certificate has expired."""
         return now > self.ends
 
     def describe(self, now: float) -> str:
-        """Return what is wrong with it or soon will be; empty if nothing is."""
+        """Return a message if the certificate is not valid now or expires soon; else an empty text."""
         if now < self.begins:
             return f"is not valid before {rfc3339(self.begins)}"
         left_s = self.ends - now
@@ -53,16 +56,16 @@ class Validity:
 
 
 def of_pem(text: str) -> tuple[Validity, ...]:
-    """Return the validity of each certificate in the text, in order.
+    """Return the validity period of each certificate in the PEM text, in order.
 
     Raises:
-        ValueError: one of them is no certificate.
+        ValueError: one of the blocks is not a certificate.
     """
     return tuple(_of_der(ssl.PEM_cert_to_DER_cert(found[0])) for found in _CERTIFICATE.finditer(text))
 
 
 def describe(key: str, certificates: Iterable[Validity], now: float) -> str:
-    """Return what is wrong with the certificates under a Secret's key or soon will be; empty if nothing is."""
+    """Return a message about the certificates in `key` of a Secret that are not valid now or expire soon; else an empty text."""
     every = tuple(certificates)
     problems = []
     for number, certificate in enumerate(every, 1):
@@ -76,7 +79,7 @@ def _of_der(der: bytes) -> Validity:
     try:
         fields = _parts(_inside(_inside(der)))
         tag, _ = first = next(fields)
-        # After the optional version come serial number, algorithm and issuer.
+        # Skip the optional version, the serial number, the algorithm and the issuer.
         for _ in range(3 + (tag == _VERSION)):
             first = next(fields)
         begins, ends = (_time(*part) for part in _parts(first[1]))
@@ -93,7 +96,7 @@ def _inside(der: bytes) -> bytes:
 
 
 def _parts(der: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield (tag, content) of each of the consecutive elements."""
+    """Yield the tag and the content of each DER element in a sequence."""
     at = 0
     while at < len(der):
         tag, length = der[at], der[at + 1]
@@ -111,7 +114,7 @@ def _parts(der: bytes) -> Iterator[tuple[int, bytes]]:
 def _time(tag: int, content: bytes) -> float:
     text = content.decode("ascii")
     if tag == _UTC_TIME:
-        # Two-digit years from 50 on belong to the last century.
+        # Two-digit years from 50 to 99 mean 1950 to 1999.
         text = ("19" if text[:2] >= "50" else "20") + text
     elif tag != _GENERALIZED_TIME:
         raise ValueError(f"found tag {tag:#x}, expected a time")

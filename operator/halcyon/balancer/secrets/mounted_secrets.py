@@ -1,16 +1,16 @@
-"""HAProxy's files made from mounted Secrets: the certificate, the CAs of clients and the API keys. They follow the Secrets.
+"""Files for HAProxy from mounted Secrets: the server certificate, the CAs of client certificates, and the API keys.
 
-    the Secrets as mounted            | files before | what clients get
-    valid                             | -            | their content, after one reload
-    TLS, invalid (missing, mismatch)  | good ones    | the last good one; the problem is reported
-    TLS, invalid                      | none         | no connection: HAProxy listens where no client can connect; never plain text
-    TLS, expired                      | good ones    | the same: the last good one, as long as that is valid
-    TLS, expired                      | none         | the expired one, which clients reject; the problem is reported
-    API keys, missing or invalid      | -            | the valid ones, perhaps none: a removed key stops working
+    mounted Secret                    | files so far | effect
+    valid                             | any          | the new content is in use after one reload
+    TLS, invalid (missing, mismatch)  | valid        | the last valid certificate stays in use; the problem is reported
+    TLS, invalid                      | none         | no client can connect: HAProxy opens no client port; never plain text
+    TLS, expired                      | valid        | the last valid certificate stays in use for as long as it is valid
+    TLS, expired                      | none         | the expired certificate is used, and clients reject it; this is reported
+    API keys, missing or invalid      | any          | only the valid keys work, possibly none; a removed key stops working
 
-A file is named by a digest of its content, and never changed. So the running configuration, the one before it and a HAProxy that
-restarts each find exactly the certificate that they name. A new agent finds the last good one by its file. A certificate in use that
-will soon expire is reported in time (`certificate_expiry`).
+The name of a file contains a digest of its content, and files never change. The configuration that HAProxy runs, the previous one and a
+restarted HAProxy therefore always find the certificate that they name. A new agent finds the last valid certificate by its file. A
+certificate in use that expires soon is reported (`certificate_expiry`).
 """
 
 from __future__ import annotations
@@ -39,34 +39,34 @@ _BLOCK = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----\n[A-Za-z0-9+/=\n]+-----END \1
 
 
 class SecretError(ValueError):
-    """A Secret can't be served."""
+    """A Secret's content is invalid."""
 
 
 @dataclass(frozen=True)
 class SecretNames:
-    """Names of the Secrets that this pod mounts."""
+    """Names of the Secrets that the balancer pod mounts."""
 
     certificate: str = ""
-    """Empty if clients use plain text."""
+    """Secret with the server certificate; empty if clients use plain text."""
     clients: str = ""
-    """Empty if clients need no certificate."""
+    """Secret with the CAs of client certificates; empty if clients need no certificate."""
     keys: str = ""
-    """Empty if clients need no API key."""
+    """Secret with the API keys; empty if clients need no key."""
 
 
 class MountedSecrets:
-    """HAProxy's files from the Secrets of one pod."""
+    """HAProxy's files from the Secrets that the pod mounts."""
 
     def __init__(
         self, secrets: SecretNames, *, mounted: Path, config: Path, wall: Callable[[], float] = time.time
     ) -> None:
-        """Adopt the files that a previous agent left; the Secrets are read by `refresh`.
+        """Adopt the files that a previous agent left. Only `refresh` reads the Secrets.
 
         Args:
-            secrets: their names, for messages.
-            mounted: parent of the Secrets' folders.
-            config: path of haproxy.cfg; the files are beside it.
-            wall: seconds since the epoch, by which certificates expire.
+            secrets: names of the Secrets, for messages.
+            mounted: folder that contains a folder for each Secret.
+            config: path of haproxy.cfg; the files are written to the same folder.
+            wall: returns the time in seconds since the epoch, for the expiry of certificates.
         """
         self._mounted, self._config, self._run_dir = mounted, config, config.parent
         kinds = (
@@ -85,33 +85,33 @@ class MountedSecrets:
 
     @property
     def tls(self) -> TlsFiles | None:
-        """TLS files for HAProxy from now on; None if clients use plain text."""
+        """TLS files that HAProxy must use; None if clients use plain text."""
         if CERTIFICATE_FOLDER not in self._served:
             return None
         certificate, clients = self._served[CERTIFICATE_FOLDER], self._served.get(CLIENTS_FOLDER)
-        # Without the clients' CAs it would accept any client.
+        # Without the CAs of client certificates, HAProxy would accept any client, so it gets no certificate either.
         return TlsFiles() if not certificate or clients == "" else TlsFiles(certificate, clients or "")
 
     @property
     def keys(self) -> str | None:
-        """File with the API keys; None if clients need none."""
+        """Name of the file with the API key digests; None if clients need no key."""
         return self._served.get(KEYS_FOLDER)
 
     @property
     def problems(self) -> str:
-        """What is wrong with the Secrets or soon will be; empty if nothing is."""
+        """Problems of the Secrets as text, including certificates that expire soon; empty if there are none."""
         return "; ".join([*self._problems.values(), *self._expiring.values()])
 
     @property
     def expires(self) -> Mapping[str, float]:
-        """Expiry by Secret key of the first certificate in use to expire, in seconds since the epoch."""
+        """Earliest expiry time of the certificates in use, by key of the Secret, in seconds since the epoch."""
         keys = {kind.folder: kind.certificates for kind in self._kinds}
         return {
             keys[folder]: min(one.ends for one in served) for folder, served in self._certificates.items() if served
         }
 
     def refresh(self) -> None:
-        """Read the Secrets, and apply their changes."""
+        """Read the mounted Secrets, and write new files if they changed."""
         for kind in self._kinds:
             self._refresh_kind(kind)
             self._check_expiry(kind)
@@ -137,10 +137,10 @@ class MountedSecrets:
             log("info", "wrote HAProxy's file of a Secret", secret=kind.secret, file=self._served[kind.folder])
 
     def _reject_expired(self, kind: _Kind, text: str) -> None:
-        """Refuse to replace a valid certificate by an expired one.
+        """Raise an error if an expired certificate would replace a valid one.
 
         Raises:
-            SecretError: the new certificate has expired.
+            SecretError: the new certificate has expired, and the current one is valid.
         """
         if not kind.certificates:
             return
@@ -159,12 +159,12 @@ class MountedSecrets:
             self._expiring.pop(kind.folder, None)
 
     def _read_certificates(self, kind: _Kind) -> tuple[Validity, ...]:
-        """Return the validity of the certificates that a previous agent left."""
+        """Return the validity periods of the certificates in the file that a previous agent left."""
         name = self._served[kind.folder]
         return _validities(_read(self._run_dir / name).decode("ascii", errors="replace")) if name else ()
 
     def _changed_contents(self, kind: _Kind) -> Mapping[str, bytes] | None:
-        """Return the content of the mounted Secret by key; None if unchanged."""
+        """Return the content of the mounted Secret by key; None if it has not changed."""
         folder = self._mounted / kind.folder
         link = _link(folder)
         if link and self._links.get(kind.folder) == link:
@@ -173,7 +173,7 @@ class MountedSecrets:
         names = kind.keys or (path.name for path in (at.iterdir() if at.is_dir() else ()))
         contents = {name: _read(at / name) for name in names if not name.startswith("..")}
         if _link(folder) != link:
-            # It changed while it was read: half of it could be a key that does not belong to its certificate.
+            # The Secret changed while it was read, so certificate and key may not belong together.
             return None
         self._links[kind.folder] = link
         if self._seen.get(kind.folder) == contents:
@@ -184,7 +184,8 @@ class MountedSecrets:
     def _store(self, kind: _Kind, text: str) -> str:
         name = f"{kind.folder}-{hashlib.sha256(text.encode()).hexdigest()[:16]}.{kind.ending}"
         _write(self._run_dir / (name + ".new"), text).replace(self._run_dir / name)
-        # The file that the configuration names stays, until the next configuration is loaded and if that one is refused.
+        # Keep the file that the running configuration names: HAProxy needs it until the next configuration is loaded, or if it rejects
+        # that one.
         for old in self._run_dir.glob(f"{kind.folder}-*.{kind.ending}"):
             if old.name not in {name, self._in_use(kind)}:
                 old.unlink()
@@ -201,16 +202,19 @@ class _Kind:
     folder: str
     secret: str
     keys: tuple[str, ...]
-    """Keys that are used; all if empty."""
+    """Keys of the Secret that are used; all keys if empty."""
     make: Callable[[Mapping[str, bytes], Path], tuple[str, str]]
-    """Makes the file's text, and names problems that don't prevent it."""
+    """Function that returns the text of the file, and a message about problems that do not make the Secret invalid."""
     ending: str = "pem"
     certificates: str = ""
-    """Key of the Secret with certificates; empty if there are none."""
+    """Key of the Secret that contains certificates; empty if there is none."""
 
 
 def _validities(text: str) -> tuple[Validity, ...]:
-    """Return the validity of a file's certificates; empty if unknown. OpenSSL may accept what this module can't read."""
+    """Return the validity periods of the certificates in the text; empty if they cannot be parsed.
+
+    OpenSSL may accept certificates that `certificate_expiry` cannot parse.
+    """
     try:
         return certificate_expiry.of_pem(text)
     except ValueError as error:
@@ -219,22 +223,22 @@ def _validities(text: str) -> tuple[Validity, ...]:
 
 
 def _is_usable(kind: _Kind, certificates: tuple[Validity, ...], now: float) -> bool:
-    """Return True if clients can be served: by the server certificate, which comes first, or with any of the CAs."""
+    """Return True if the certificates are valid now: the server certificate, which is the first one, or any of the CAs."""
     deciding = certificates[:1] if kind.folder == CERTIFICATE_FOLDER else certificates
     return any(not one.is_over(now) for one in deciding)
 
 
 def _pair(contents: Mapping[str, bytes], run_dir: Path) -> tuple[str, str]:
-    """Return chain and key in one text.
+    """Return the certificate chain and the key as one text.
 
     Raises:
-        SecretError: they are not a certificate and its key.
+        SecretError: tls.crt and tls.key are not a certificate and its key.
     """
     chain, key = (_blocks(name, contents[name]) for name in ("tls.crt", "tls.key"))
-    # OpenSSL loads the pair only from a file.
+    # OpenSSL can load certificate and key only from a file.
     aside = _write(run_dir / "certificate.try", chain + key)
     try:
-        # An encrypted key gets a wrong password, so that OpenSSL doesn't prompt for one.
+        # Pass a wrong password, so that OpenSSL does not prompt for one if the key is encrypted.
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(aside, password=lambda: "-")
     except (ssl.SSLError, OSError, ValueError) as error:
         raise SecretError(f"tls.crt and tls.key are not a certificate and its key: {_words(error)}") from error
@@ -263,7 +267,11 @@ def _authorities(contents: Mapping[str, bytes], _: Path) -> tuple[str, str]:
 
 
 def _blocks(key: str, content: bytes) -> str:
-    """Return the PEM blocks, without any text between them."""
+    """Return the PEM blocks in the content, without other text.
+
+    Raises:
+        SecretError: the key is missing, or its content is not PEM.
+    """
     if not content:
         raise SecretError(f"key {key} is missing; kubectl describe secret lists the keys")
     text = content.decode("ascii", errors="replace").replace("\r\n", "\n").rstrip("\n") + "\n"
@@ -278,7 +286,7 @@ def _words(error: Exception) -> str:
 
 
 def _link(folder: Path) -> str:
-    """Return the current data folder: the kubelet replaces a whole Secret by switching one link."""
+    """Return the target of the link to the Secret's data folder. The kubelet switches this link to replace all keys at once."""
     try:
         return str((folder / "..data").readlink())
     except OSError:
@@ -293,7 +301,7 @@ def _read(path: Path) -> bytes:
 
 
 def _write(path: Path, text: str) -> Path:
-    """Write a file that only this user can read from the moment it exists."""
+    """Write a file with permissions for this user only, set when it is created; return its path."""
     path.unlink(missing_ok=True)
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
         file.write(text)

@@ -1,7 +1,7 @@
-"""Detection of a surge: arrivals since the last sample that exceed what chance explains, and so justify an early second sample.
+"""Detection of a surge: more arrivals since the last sample than chance explains. A surge triggers an early second sample. Pure.
 
-Operator replicas count growth only after a later reading has confirmed it, so that a single bad value has no effect. With one sample
-per second, a step is confirmed a second after it was seen; with an early second sample, after `CONFIRM_INTERVAL_S`. Pure.
+The operator counts growth only if a second sample confirms it, so that a single wrong value has no effect. At one sample per second,
+the confirmation would take a second; with the early sample it takes `CONFIRM_INTERVAL_S`.
 """
 
 from __future__ import annotations
@@ -9,24 +9,30 @@ from __future__ import annotations
 import math
 
 CONFIRM_INTERVAL_S = 0.2
-"""Time between the sample that saw a surge and the one that confirms it."""
+"""Time from the sample that detected a surge to the early sample that confirms it, in seconds."""
 MIN_ARRIVALS = 5
-"""Fewer requests in one sample are no surge."""
+"""Minimum number of requests between two samples that can be a surge."""
 _SIGMAS = 3.5
-"""Standard errors above the mean, as the planner requires for a short window (`scaling.planner.forecast.arrival_rate`)."""
+"""Number of standard errors above the mean at which arrivals are a surge.
+
+The planner requires the same for a short window (`scaling.planner.forecast.arrival_rate`).
+"""
 _MEAN_S = 3.0
-"""Time constant of the mean."""
+"""Time constant of the exponential mean of the arrival rate, in seconds."""
 _MAX_IN_A_ROW = 3
-"""A step takes two samples: the one in which it began, and the first full one."""
+"""Maximum number of successive early samples. A step needs two: one for the sample in which it began, and one for the first full one."""
 _MIN_REST_S = 5.0
-"""Pause after that many in a row: the load bursts all the time or keeps rising, and one early sample per pause shows as much."""
+"""Pause after this maximum, in seconds.
+
+By then the load fluctuates or rises continuously, and one early sample per pause is sufficient.
+"""
 
 
 class ArrivalSurge:
     """Surge detector of one HAProxy."""
 
     def __init__(self) -> None:
-        """Start with nothing counted."""
+        """Create a detector without samples."""
         self._process: object = None
         self._at = 0.0
         self._requests = 0
@@ -35,13 +41,13 @@ class ArrivalSurge:
         self._confirmed_at = -math.inf
 
     def add(self, requests: int, *, process: object, now: float) -> bool:
-        """Add a sample, and return True if it should be confirmed by another.
+        """Add a sample, and return True if an early second sample should confirm a surge.
 
         Args:
             requests: HAProxy's counter of incoming requests, including rejected ones.
-            process: which HAProxy counts. Another one counts from zero and has no known rate: a load that it already has is a surge
-                too.
-            now: monotonic, in seconds; later than at the previous sample.
+            process: identity of the HAProxy process. The counter of a new process starts at 0 and its rate is unknown, so any load on
+                it counts as a surge.
+            now: monotonic time, in seconds; later than at the previous sample.
         """
         if process != self._process:
             self._process, self._at, self._requests, self._rate, self._row = process, now, requests, 0.0, 0

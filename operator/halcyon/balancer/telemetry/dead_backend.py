@@ -1,17 +1,18 @@
-"""Detection of a pod whose backend is dead, so that it can be taken out. Pure.
+"""Detection of pods whose Triton backend is dead, so that they can be taken out of the balancer. Pure.
 
-Triton does not restart a Python stub that died: every request then fails after a second, while readiness stays 200 (measured on
-2.51). The sign of it is `nv_inference_request_failure{reason="BACKEND"}` rising without any success.
-A model that answers bad input with an error counts in the same way. So at most one pod is taken out per interval, and never
-the last.
+Triton does not restart the Python stub process of a model if it dies. Every request then fails after a second, while readiness stays
+200 (measured on 2.51). In this state `nv_inference_request_failure{reason="BACKEND"}` rises, and no request succeeds.
 
-    failures since the last sample | successes | pods that serve | since the last one | pod to take out
-    none                           | any       | any             | any                | none
-    some                           | some      | any             | any                | none; sample again soon
-    some                           | none      | 1               | any                | none: it is the last one
-    some                           | none      | 2 or more       | < interval         | none: wait
-    some                           | none      | 2 or more       | >= interval        | the pod with the most failures
-    unknown, or counters restarted             | any             | any                | none
+A healthy model that returns errors for invalid input looks the same. Therefore at most one pod is taken out per interval, and never the
+last one.
+
+    failures since the last sample | successes | pods that serve | since the last removal | pod to take out
+    none                           | any       | any             | any                    | none
+    some                           | some      | any             | any                    | none; sample again soon
+    some                           | none      | 1               | any                    | none: it is the last one
+    some                           | none      | 2 or more       | < interval             | none: wait
+    some                           | none      | 2 or more       | >= interval            | the pod with the most failures
+    unknown, or counters restarted             | any             | any                    | none
 """
 
 from __future__ import annotations
@@ -27,12 +28,12 @@ if TYPE_CHECKING:
     from halcyon.balancer.telemetry.sampler import ScrapedPod
 
 EJECTION_INTERVAL_S = 30.0
-"""Minimum time between two pods that are taken out."""
+"""Minimum time between two removals of a pod, in seconds."""
 
 
 @dataclass(frozen=True)
 class Outcomes:
-    """Counters of one pod's process."""
+    """Counters of successful and failed requests of one Triton process."""
 
     succeeded: int | None
     backend_failed: int | None
@@ -40,33 +41,33 @@ class Outcomes:
 
 @dataclass(frozen=True)
 class Ejection:
-    """Result of one sample."""
+    """Result of comparing two samples."""
 
     dead: str | None
-    """The pod to take out now."""
+    """Name of the pod to take out now; None if there is none."""
     suspects: frozenset[str]
-    """Pods with failures since the last sample: sample again soon."""
+    """Names of pods with failures since the last sample, which should be sampled again soon."""
 
 
 class DeadBackends:
-    """The pods of one model that were taken out, and the counters of the last sample.
+    """Pods of one model that were taken out, and the counters of the last sample.
 
-    The agent takes such pods out of its balancer. Without a balancer a reconcile evicts them.
+    The agent sends no more requests to these pods. If a model has no balancer, the operator evicts them instead.
     """
 
     def __init__(self, pods: frozenset[str] = frozenset()) -> None:
         self.pods = pods
-        """Pods that were taken out and still exist."""
+        """Names of pods that were taken out and still exist."""
         self._outcomes: dict[str, Outcomes] = {}
         self._last_s: float | None = None
 
     def look(self, endpoints: Iterable[Endpoint], seen: Mapping[str, ScrapedPod], now: float) -> Ejection:
-        """Judge a new sample of the pods; a pod that is found dead is one of `pods` from now on.
+        """Compare a new sample of the pods with the last one; add a pod with a dead backend to `pods`.
 
         Args:
             endpoints: all pods.
-            seen: what was read of them.
-            now: monotonic, in seconds.
+            seen: sample by pod name.
+            now: monotonic time, in seconds.
         """
         listed = tuple(endpoints)
         after = {
@@ -80,7 +81,7 @@ class DeadBackends:
         if verdict.dead is not None:
             self.pods |= {verdict.dead}
             self._last_s = now
-        # A pod that didn't respond this time is compared with its previous response.
+        # For a pod that did not respond, keep the counters of its previous response for the next comparison.
         self._outcomes = {pod: one for pod, one in {**self._outcomes, **after}.items() if pod in seen}
         return verdict
 
@@ -94,15 +95,15 @@ def judge(
     now: float,
     interval_s: float = EJECTION_INTERVAL_S,
 ) -> Ejection:
-    """Compare two samples of the same pods.
+    """Compare two samples, and return the pod to take out.
 
     Args:
         before: counters at the last sample, by pod.
-        after: counters now.
-        serving: pods that take requests now (pods in maintenance don't).
-        last_s: when a pod was last taken out; None for never.
-        now: seconds of the same clock.
-        interval_s: minimum time between two pods that are taken out.
+        after: counters now, by pod.
+        serving: names of pods that take requests now; pods in maintenance do not.
+        last_s: time at which a pod was last taken out, in seconds; None if there was none.
+        now: current time, in seconds of the same clock.
+        interval_s: minimum time between two removals, in seconds.
     """
     failures: dict[str, int] = {}
     without_success: set[str] = set()

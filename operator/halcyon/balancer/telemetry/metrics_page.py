@@ -1,8 +1,8 @@
-"""The agent's metrics page, in Prometheus' text format. Pure.
+"""Page with the agent's metrics in the Prometheus text format. Pure.
 
-`halcyon.monitoring.agent_metrics` lists the metrics; docs/reference/agent-metrics.md is checked against it. An unknown value has no
-sample: a counter that drops to 0 for a moment would seem to rise again. Labels are slots (two), states (five), and the pods that the
-EndpointSlices list now.
+`halcyon.monitoring.agent_metrics` lists the metrics, and docs/reference/agent-metrics.md is checked against that list. If a value is
+unknown, its sample is missing: with a 0 instead, a counter would appear to rise from 0 again. The number of series is limited: labels
+are the two slots, five pod states, and the pods in the current EndpointSlices.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 @dataclass(frozen=True)
 class PageInput:
-    """State of the agent at one moment."""
+    """State of the agent from which the page is created."""
 
     reading: HaproxyStats | None
-    """None if HAProxy does not respond."""
+    """HAProxy's statistics; None if HAProxy does not respond."""
     endpoints: tuple[Endpoint, ...] | None
     samples: Mapping[str, ScrapedPod]
     maintenance: AbstractSet[str]
@@ -42,22 +42,22 @@ class PageInput:
     plan_errors: int
     has_problem: bool
     expires: Mapping[str, float]
-    """Expiry of the certificate in use by Secret key, in seconds since the epoch."""
+    """Expiry time of each certificate in use, by key of its Secret, in seconds since the epoch."""
     streams: int
     process: Mapping[str, float]
-    """Value by name of a `process_` metric."""
+    """Value of each `process_` metric, by metric name."""
 
 
 def page(view: PageInput) -> str:
-    """Return the page, with families in the order of `METRICS`."""
+    """Return the text of the page, with the metric families in the order of `METRICS`."""
     samples = _samples(view)
     return "".join(family(metric, samples.get(metric.name, ())) for metric in METRICS)
 
 
 def process() -> dict[str, float]:
-    """Read this process's figures from /proc."""
+    """Return CPU time, memory and file descriptors of this process from /proc, by metric name."""
     with open("/proc/self/stat") as file:  # noqa: PTH123 - a small page, read in one call
-        # The name may hold spaces and brackets; the rest after the last one doesn't.
+        # The process name, in brackets, may contain spaces and brackets, so parse only the text after the last bracket.
         stat = file.read().rpartition(")")[2].split()
     with open("/proc/stat") as file:  # noqa: PTH123 - same
         booted = next(float(line.split()[1]) for line in file if line.startswith("btime "))
@@ -71,7 +71,7 @@ def process() -> dict[str, float]:
 
 
 def _samples(view: PageInput) -> dict[str, list[Sample]]:
-    """Return the samples by family: labels, name suffix, value."""
+    """Return the samples by metric family; a sample has labels, a name suffix and a value."""
     reading = view.reading
     plain: dict[str, float] = {
         "endpoints": len(view.endpoints or ()),
@@ -132,5 +132,5 @@ def _inflight(reading: HaproxyStats, endpoints: Iterable[Endpoint]) -> Iterator[
         if server.admin != "maint"
     }
     for endpoint in endpoints:
-        # A pod without a server gets no request from this balancer.
+        # A pod without an HAProxy server gets no requests from this balancer.
         yield (("pod", endpoint.pod), ("slot", endpoint.slot)), "", at.get((endpoint.slot, endpoint.address), 0)

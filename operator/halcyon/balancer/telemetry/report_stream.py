@@ -1,10 +1,12 @@
-"""Streams of reports to every operator replica, one WebSocket each. Only the newest counts: reports neither queue up nor repeat.
+"""Streams of reports from the agent to all operator replicas, over one WebSocket per replica.
+
+A stream always sends the newest report; reports are not queued, and an unsent one is replaced.
 
 no change              a report every 4.5 s
-a change               at most one report a second
-urgent                 at once, together with the unsent one before it
-replica unavailable    reconnects after 0.1 to 1 s, and looks for a successor; the other streams are not affected
-incoming text          a notice about a pod, which is passed on
+a change               at most one report per second
+urgent report          sent at once, together with the unsent report before it
+replica unavailable    reconnect after 0.1 to 1 s, and resolve the name again for a new replica; other streams are not affected
+incoming message       a notice about a pod, which is passed to the caller
 """
 
 from __future__ import annotations
@@ -32,10 +34,13 @@ if TYPE_CHECKING:
     from halcyon.api.documents.observation_report import AgentReport
 
 RESOLVE_INTERVAL_S = 2.0
-"""Interval of name lookups while all streams are open."""
+"""Interval of DNS lookups while all streams are open, in seconds."""
 SEARCH_INTERVAL_S, SEARCH_TIMEOUT_S = 0.5, 10.0
-"""Interval of lookups after a stream was lost, and for how long: a replica's successor may have another address. All agents query
-the name server four times as often then, so this is limited; an address that is not there by then is found at the usual interval."""
+"""Interval of DNS lookups after a stream was lost, and the time for which this interval applies, in seconds.
+
+A new replica may have another address. The time is limited because all agents query DNS four times as often during it. A replica whose
+address appears later is found at the normal interval.
+"""
 MAX_REPLICAS = 8
 _CONNECT_TIMEOUT_S = 5.0
 _HEARTBEAT_INTERVAL_S = 10.0
@@ -43,27 +48,27 @@ _HEARTBEAT_INTERVAL_S = 10.0
 
 @dataclass(frozen=True)
 class SendInterval:
-    """How often a stream sends, in seconds."""
+    """Intervals at which a stream sends reports, and its pauses before it reconnects, in seconds."""
 
     min_s: float = 0.9
-    """Less than the second between two samples: a late one would otherwise delay all after it."""
+    """Minimum time between two reports. It is less than the sampling interval of 1 s, so that a late sample does not delay the next ones."""
     max_s: float = 4.5
-    """Operator replicas expect a report every 5 s; half a second is for delays on the way."""
+    """Maximum time between two reports. Operator replicas expect one every 5 s; the difference allows for delays."""
     min_pause_s: float = 0.1
-    """Rough span over which agents are spread that all lose a replica at the same moment."""
+    """Pause before the first attempt to reconnect. It is randomised, so that not all agents of a lost replica reconnect at once."""
     max_pause_s: float = 1.0
-    """A replica that is back has all its agents within this time."""
+    """Maximum pause before an attempt to reconnect. All agents reconnect to a restarted replica within this time."""
 
 
 class _Mailbox:
-    """The newest report, and whether it is urgent."""
+    """Unsent reports of one stream: the newest one, and whether it is urgent."""
 
     def __init__(self) -> None:
         self.report: AgentReport | None = None
         self.is_sent = False
         self.is_urgent = False
         self.before_urgent: AgentReport | None = None
-        """The unsent report before an urgent one: growth is the difference between the two."""
+        """Unsent report before an urgent one. Both are sent, because the operator computes growth as their difference."""
         self.changed = asyncio.Event()
 
     def put(self, report: AgentReport, *, urgent: bool) -> None:
@@ -74,14 +79,14 @@ class _Mailbox:
         self.changed.set()
 
     def take(self) -> list[AgentReport]:
-        """Return the reports to send now, oldest first."""
+        """Remove and return the reports to send now, oldest first."""
         taken = [report for report in (self.before_urgent, self.report) if report is not None]
         self.before_urgent, self.is_urgent, self.is_sent = None, False, True
         return taken
 
 
 class ReportStream:
-    """Streams to all operator replicas behind one name."""
+    """Streams to all operator replicas behind one DNS name."""
 
     def __init__(
         self,
@@ -92,14 +97,14 @@ class ReportStream:
         on_notice: Callable[[Notice], None] = lambda _: None,
         resolve: Callable[[str, int], Awaitable[list[str]]] | None = None,
     ) -> None:
-        """Prepare the streams; nothing is opened before `run`.
+        """Create the streams without opening them.
 
         Args:
-            collector: name, port and CA of the operator.
-            token_path: file of the bearer token; it rotates, so it is read for each connection.
-            intervals: how often to send, and pauses between connection attempts.
-            on_notice: called with each notice, whichever replica sent it.
-            resolve: resolves name and port to addresses. Default: DNS.
+            collector: DNS name, port and CA certificate of the operator's collector.
+            token_path: file with the bearer token. It is read for each connection, because the token rotates.
+            intervals: intervals between reports, and pauses before reconnecting.
+            on_notice: called with each notice from any replica.
+            resolve: returns the addresses of a name and port. Default: DNS.
         """
         self._collector = collector
         self._token_path = token_path
@@ -111,18 +116,18 @@ class ReportStream:
         self._last: AgentReport | None = None
         self._lost = asyncio.Event()
         self._lost_at = float("-inf")
-        """When the last open stream ended, by the loop's clock."""
+        """Time at which an open stream last ended, from the event loop's clock."""
         self.connected = 0
         """Number of open streams."""
 
     def publish(self, report: AgentReport, *, urgent: bool = False) -> None:
-        """Publish this report as the current one. Never blocks, never fails."""
+        """Send this report on all streams as soon as their intervals allow. The call never blocks and never fails."""
         self._last = report
         for box in self._mailboxes.values():
             box.put(report, urgent=urgent)
 
     async def run(self) -> None:
-        """Follow the name and keep one connection per address until cancelled."""
+        """Resolve the name repeatedly, and keep one connection to each address, until cancelled."""
         tls = ssl.create_default_context(cadata=self._collector.ca_pem)
         connector = aiohttp.TCPConnector(limit=MAX_REPLICAS)
         async with aiohttp.ClientSession(connector=connector) as session:
@@ -136,7 +141,10 @@ class ReportStream:
                 await asyncio.gather(*self._tasks.values(), return_exceptions=True)
 
     async def _wait(self) -> None:
-        """Wait until the next lookup: soon if a stream was lost, and at a random moment for each agent."""
+        """Wait until the next DNS lookup.
+
+        The wait is short after a stream was lost, and randomised, so that agents do not all query DNS at once.
+        """
         self._lost.clear()
         clock = asyncio.get_running_loop().time
         if clock() - self._lost_at < SEARCH_TIMEOUT_S:
@@ -196,7 +204,8 @@ class ReportStream:
             if opened_at is not None:
                 self._lost_at = clock()
                 self._lost.set()
-                # A stream that closes as soon as it opens was refused; a refused agent must not retry ten times a second.
+                # A stream that closes right after it opened was rejected by the replica. Keep the longer pause then, so that the
+                # agent does not reconnect ten times per second.
                 if self._lost_at - opened_at >= self._intervals.max_pause_s:
                     pause_s = self._intervals.min_pause_s
             await asyncio.sleep(random.uniform(pause_s / 2, pause_s))  # noqa: S311 - spreads load, keeps no secret
@@ -206,7 +215,7 @@ class ReportStream:
         self.connected += 1
         sender = asyncio.create_task(self._send(ws, box))
         try:
-            # Reading also answers pings and detects the end.
+            # Reading also responds to pings and detects the end of the connection.
             async for message in ws:
                 self._receive(message)
         finally:
@@ -239,7 +248,7 @@ class ReportStream:
                 is_new = report is not None and (sent is None or without_times(report) != without_times(sent))
                 due_s = 0.0 if box.is_urgent else (self._intervals.min_s if is_new else self._intervals.max_s) - waited
                 if report is not None and due_s <= 0:
-                    # An urgent report doesn't move the schedule: the next sample's report is sent when it would have been.
+                    # An urgent report does not change the schedule of the regular ones.
                     sent_at = sent_at if box.is_urgent else clock()
                     for sent in box.take():
                         await ws.send_str(replace(sent, sent=time.time()).to_json())

@@ -1,4 +1,4 @@
-"""The sampler of pods, and the reports made of its samples. It interprets nothing beyond naming a pod's state."""
+"""Sampling of the server pods' metrics, and the reports that contain the samples. Out of scope: decisions based on them."""
 
 from __future__ import annotations
 
@@ -26,12 +26,15 @@ if TYPE_CHECKING:
     from halcyon.balancer.telemetry.triton_client import TritonClient
 
 MAX_CONCURRENT_READS = 16
-"""Maximum number of pods that are read at the same time."""
+"""Maximum number of pods that are sampled at the same time."""
 BATCHES_INTERVAL_S = 5.0
-"""Minimum time between two reads of a pod's batch statistics: the time a batch takes changes over minutes, not seconds."""
+"""Minimum time between two reads of a pod's batch statistics, in seconds. Batch times change within minutes, not seconds."""
 MAX_WITH_BATCHES = 32
-"""Maximum number of pods whose batch statistics are in one report, the most recently read first. At 64 sizes of 20 bytes they
-take 40 KiB of it. All pods of a model report the same about a batch, so beyond this number they take turns."""
+"""Maximum number of pods whose batch statistics are in one report; the most recently read ones are included.
+
+At 64 batch sizes of 20 bytes per pod they take 40 KiB of the report. The statistics of all pods of a model are similar, so if there are
+more pods, reports include them in turn.
+"""
 
 
 @dataclass(frozen=True)
@@ -39,29 +42,32 @@ class ScrapedPod:
     """Sample of one pod."""
 
     at: float
-    """Seconds since the epoch."""
+    """Time of the sample, in seconds since the epoch."""
     metrics: Metrics | None = None
-    """None if the pod did not respond."""
+    """Metrics of the pod; None if the pod did not respond."""
     index: Index | None = None
     batches: BatchStats | None = None
-    """The newest known, which may be older than the rest."""
+    """Newest known batch statistics, which may be older than the metrics."""
 
 
 class PodSampler:
-    """Sampler of all pods. It keeps the versions of ready pods, so that their index is read once, and their batch statistics."""
+    """Sampler of all server pods of the model.
+
+    It keeps the model versions of ready pods, so that it reads the repository index of each pod once, and their batch statistics.
+    """
 
     def __init__(self, client: TritonClient, clock: Callable[[], float]) -> None:
-        """Prepare the sampler; nothing is read yet.
+        """Create a sampler without samples.
 
         Args:
-            client: reads one pod.
-            clock: seconds since the epoch.
+            client: client that reads a pod.
+            clock: returns the time in seconds since the epoch.
         """
         self._client = client
         self._clock = clock
         self._known: dict[str, Index] = {}
         self._requested_at: dict[str, float] = {}
-        """Last request of each pod's batch statistics."""
+        """Time of the last request for each pod's batch statistics, by pod name, in seconds since the epoch."""
         self._batches: dict[str, BatchStats] = {}
         self._concurrency = asyncio.Semaphore(MAX_CONCURRENT_READS)
 
@@ -81,18 +87,18 @@ class PodSampler:
         }
 
     def _due(self, pods: Iterable[Endpoint]) -> set[str]:
-        """Return the ready pods whose batch statistics are read in this sample, those read longest ago."""
+        """Return the names of the ready pods whose batch statistics to read now: those that were read longest ago."""
         now = self._clock()
         serving = [pod.pod for pod in pods if pod.serving and not pod.terminating]
         self._requested_at = {pod: at for pod, at in self._requested_at.items() if pod in set(serving)}
-        # If the clock was set back, a pod is read now, not never.
+        # If the clock was set back, the age is negative; read the pod then, too.
         due = [pod for pod in serving if not 0 <= now - self._requested_at.get(pod, float("-inf")) < BATCHES_INTERVAL_S]
         due = sorted(due, key=lambda pod: self._requested_at.get(pod, float("-inf")))[:MAX_WITH_BATCHES]
         self._requested_at.update(dict.fromkeys(due, now))
         return set(due)
 
     def _reported_batches(self, pods: Iterable[Endpoint]) -> dict[str, BatchStats]:
-        """Return the batch statistics of the report, by pod."""
+        """Return the batch statistics to include in the report, by pod name."""
         self._batches = {pod.pod: self._batches[pod.pod] for pod in pods if pod.pod in self._batches}
         newest = sorted(self._batches, key=lambda pod: self._batches[pod].at, reverse=True)[:MAX_WITH_BATCHES]
         return {pod: self._batches[pod] for pod in newest}
@@ -102,7 +108,7 @@ class PodSampler:
             at = self._clock()
             index = self._known.get(endpoint.pod) if endpoint.serving else None
             if with_batches:
-                # In parallel, so that detecting a pod that hangs takes no longer.
+                # Read both in parallel, so that a pod that hangs costs only one timeout.
                 metrics, _ = await asyncio.gather(self._read_metrics(endpoint), self._read_batches(endpoint))
             else:
                 metrics = await self._read_metrics(endpoint)
@@ -124,7 +130,7 @@ class PodSampler:
         try:
             sizes = await self._client.batches(endpoint.address, pod=endpoint.pod)
         except TritonError:
-            return  # The previous statistics stay; their age shows it.
+            return  # Keep the previous statistics; their time shows how old they are.
         self._batches[endpoint.pod] = BatchStats(at, sizes)
 
 
@@ -140,7 +146,7 @@ def report(
     maintenance: AbstractSet[str],
     problem: str = "",
 ) -> AgentReport:
-    """Build the report of one moment. Pods without a sample are included with unknown values."""
+    """Build a report from HAProxy's statistics and the samples. Pods without a sample are included with unknown values."""
     balancer = None
     if reading is not None:
         balancer = BalancerSample(
@@ -161,7 +167,10 @@ def report(
 
 
 def _latency(reading: HaproxyStats) -> tuple[SlotLatency, ...]:
-    """Return the latency of both slots; empty if there is only one, as most of the time: there is nothing to compare then."""
+    """Return the latency histograms of both slots.
+
+    Return an empty tuple if only one slot is in use, because the histograms are needed only to compare two revisions.
+    """
     slots = {key.slot for key in reading.servers}
     if len(slots) < 2:
         return ()
@@ -198,20 +207,20 @@ def _pod(endpoint: Endpoint, seen: ScrapedPod | None, at: float, maintenance: Ab
 
 
 def state(endpoint: Endpoint, seen: ScrapedPod | None, maintenance: AbstractSet[str]) -> PodState:
-    """Return the name of a pod's state; `seen` is its last sample, None before the first."""
+    """Return the state of a pod. `seen` is its last sample; None before the first one."""
     if endpoint.terminating:
         return "draining"
     if endpoint.pod in maintenance:
         return "maintenance"
     if not endpoint.serving:
         return "starting"
-    # Not sampled yet is not the same as no response.
+    # A pod that has not been sampled yet is not unreachable.
     return "unreachable" if seen is not None and seen.metrics is None else "ready"
 
 
 def without_times(report: AgentReport) -> AgentReport:
-    """Return the report with every time set to 0 and without batches, to detect changes.
+    """Return a copy of the report with all times set to 0 and without batch statistics, to detect changes between reports.
 
-    No batch runs without changing the other counters, and which pods' batches a report includes is not a change.
+    Batch statistics are not needed for that: each batch also changes other counters.
     """
     return replace(report, at=0.0, pods=tuple(replace(pod, at=0.0, batches=None) for pod in report.pods))

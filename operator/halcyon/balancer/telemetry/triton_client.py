@@ -1,6 +1,6 @@
-"""Client of one Triton pod over HTTP: counters in the Prometheus text format, repository index, batch statistics.
+"""HTTP client of Triton, for its metrics, its repository index and its batch statistics.
 
-It reads only the names that a report needs. A name that is missing on the page is None, never zero.
+It parses only the metrics that a report needs. A metric that is missing on the page is None, never 0.
 """
 
 from __future__ import annotations
@@ -38,38 +38,38 @@ _OF_MODEL = frozenset({_PENDING, _SUCCESS, _FAILURE, _ROWS, _EXECUTIONS, _QUEUE_
 
 
 class TritonError(OSError):
-    """The pod did not respond, or its response isn't Triton's."""
+    """The pod did not respond, or its response does not have Triton's format."""
 
 
 @dataclass(frozen=True)
 class Metrics:
-    """Metrics of one pod; sums over the model's versions."""
+    """Metrics of one pod. Counters are summed over all versions of the model."""
 
     pending: int | None = None
     succeeded: int | None = None
     failed: int | None = None
-    """All failures, whatever the reason."""
+    """Number of failed requests, for any reason."""
     backend_failed: int | None = None
     rows: int | None = None
     executions: int | None = None
     queue_us: int | None = None
     compute_us: int | None = None
     gpu: float | None = None
-    """From 0 to 1, mean over the pod's GPUs."""
+    """GPU utilisation from 0 to 1, mean over the pod's GPUs."""
 
 
 @dataclass(frozen=True)
 class Index:
-    """One model in the repository index."""
+    """Entry of one model in Triton's repository index."""
 
     versions: tuple[str, ...] = ()
-    """Ready versions, ascending."""
+    """Versions that are ready, in ascending order."""
     load_error: str | None = None
-    """Triton's reasons for the versions that could not be loaded."""
+    """Triton's reasons why versions could not be loaded; None if all were loaded."""
 
 
 def parse_metrics(text: str, model: str) -> Metrics:
-    """Parse the metrics of `model` from a page in the Prometheus text format (0.0.4). Unreadable lines are skipped."""
+    """Parse the metrics of `model` from a page in the Prometheus text format (0.0.4). Skip invalid lines."""
     sums: dict[str, float] = {}
     gpus: dict[str, float] = {}
     for line in text.splitlines():
@@ -85,7 +85,7 @@ def parse_metrics(text: str, model: str) -> Metrics:
             sums[name] = sums.get(name, 0.0) + value
             if name == _FAILURE and labels.get("reason") == "BACKEND":
                 sums["backend"] = sums.get("backend", 0.0) + value
-    # A page with failures, but none of the backend, comes from a Triton without backend failures.
+    # If the page has failures but none with reason BACKEND, there were no backend failures.
     if _FAILURE in sums:
         sums.setdefault("backend", 0.0)
     whole = {name: int(value) for name, value in sums.items()}
@@ -124,7 +124,7 @@ def _sample(line: str) -> tuple[str, dict[str, str], float] | None:
         value = float(rest.split()[0])
     except (ValueError, IndexError):
         return None
-    # An infinite or undefined number can't be added or compared: unknown.
+    # Infinity and NaN cannot be summed or compared, so they count as unknown.
     return (name, labels, value) if math.isfinite(value) and value >= 0 else None
 
 
@@ -132,7 +132,7 @@ def parse_index(document: Any, model: str, *, pod: str) -> Index:
     """Parse the entry of `model` in the repository index of `pod`.
 
     Raises:
-        TritonError: the document is no index.
+        TritonError: the document is not a repository index.
     """
     if not isinstance(document, list):
         raise TritonError("the repository index is not a list")
@@ -142,7 +142,7 @@ def parse_index(document: Any, model: str, *, pod: str) -> Index:
         if not isinstance(entry, dict) or entry.get("name") != model:
             continue
         if not entry.get("state"):
-            # Triton's port opens after all models are loaded, so this model isn't waiting to be loaded.
+            # Triton opens its port only after all models have been loaded, so a model without a state is not waiting to be loaded.
             errors.append(
                 "Triton's index lists the model without a state: Triton rejected its configuration; "
                 f"see the log of container triton in pod {pod}"
@@ -160,10 +160,10 @@ def parse_index(document: Any, model: str, *, pod: str) -> Index:
 def parse_batches(document: Any, model: str, *, pod: str) -> Batches:
     """Parse the batch statistics of `model` from the response of `pod`, summed over all versions; empty if no batch has run.
 
-    If there are more than `MAX_SIZES` sizes, keep those that ran most often, smaller ones first.
+    If there are more than `MAX_SIZES` batch sizes, keep those that ran most often; of equally frequent ones, keep the smaller.
 
     Raises:
-        TritonError: the document holds no statistics.
+        TritonError: the document does not contain statistics.
     """
     sums: dict[int, list[int]] = {}
     try:
@@ -186,7 +186,7 @@ def parse_batches(document: Any, model: str, *, pod: str) -> Batches:
 
 @dataclass(frozen=True)
 class TritonClient:
-    """Client of Triton pods. The session is the caller's: it limits connections and keeps them open."""
+    """Client of Triton pods. The caller owns the HTTP session, which limits connections and keeps them open."""
 
     session: aiohttp.ClientSession
     model: str
@@ -194,11 +194,11 @@ class TritonClient:
     metrics_port: int = 8002
 
     async def metrics(self, address: str, *, last: bool = False) -> Metrics:
-        """Return the pod's counters.
+        """Return the pod's metrics.
 
         Args:
-            address: IP of the pod.
-            last: close the connection afterwards: an open one can delay the exit of a stopping Triton.
+            address: IP address of the pod.
+            last: whether to close the connection afterwards. An open connection can delay the exit of a stopping Triton.
 
         Raises:
             TritonError: the pod does not respond in time.
@@ -208,7 +208,7 @@ class TritonClient:
         return parse_metrics(body.decode(errors="replace"), self.model)
 
     async def index(self, address: str, *, pod: str) -> Index:
-        """Return the model's versions in the index of the pod at this IP; `pod` is its name, for messages.
+        """Return the model's entry in the repository index of the pod at this IP address; `pod` is its name, for messages.
 
         Raises:
             TritonError: the pod does not respond in time.
@@ -221,7 +221,9 @@ class TritonClient:
             raise TritonError(f"{url}: {error}") from error
 
     async def batches(self, address: str, *, pod: str) -> Batches:
-        """Return the batch statistics of the pod at this IP; `pod` is its name, for messages. Larger than the metrics: poll less often.
+        """Return the batch statistics of the pod at this IP address; `pod` is its name, for messages.
+
+        The response is larger than the metrics page, so poll it less often.
 
         Raises:
             TritonError: the pod does not respond in time.
@@ -248,8 +250,11 @@ class TritonClient:
 
 
 _CLOSE: Mapping[str, str] = {"Connection": "close"}
-"""Header for the inference ports: an exiting Triton waits for every open connection there, idle ones too, for all of its
-exit timeout. Measured: 30 s instead of 4 s for an idle pod."""
+"""Header for requests to Triton's inference ports.
+
+On exit, Triton waits up to its exit timeout for all open connections to these ports, even idle ones. Measured with an idle pod: 30 s
+instead of 4 s.
+"""
 
 
 def _url(address: str, port: int, path: str) -> str:

@@ -1,1 +1,1 @@
-"""Acceptance of specs: checks beyond the schema, the site policy, and the last accepted spec with the digest that protects it."""
+"""Acceptance of specs: checks beyond the schema, the site policy, and storage of the last accepted spec with a digest."""

@@ -1,7 +1,8 @@
 """The digest that protects the accepted spec against edits. Pure.
 
-The accepted spec is stored in a ConfigMap, which tenants may edit. Without the digest, a tenant could make the current spec invalid
-and put any text into force through the ConfigMap. So the digest is stored on the newest ControllerRevision, which tenants may not edit.
+The accepted spec is stored in a ConfigMap, which tenants may edit. Without a digest, a tenant could make the current spec
+invalid and write any spec to the ConfigMap, which would then be in force. The digest is an annotation of the newest
+ControllerRevision, which tenants may not edit.
 """
 
 from __future__ import annotations
@@ -16,26 +17,26 @@ from halcyon.kube.client import Object
 from halcyon.render import balancer
 from halcyon.render.revision import Revision
 
-# Users may edit the text: it may be nested too deeply to be read, and no text at all if it was written under another schema.
+# Users may edit the text, so it may be nested too deeply to parse. Under another schema it may not even be a string.
 NOT_ACCEPTED = (SpecError, KeyError, ValueError, TypeError, AttributeError, RecursionError)
-"""Exceptions raised while reading a text that is no spec."""
+"""Exceptions that parsing raises if a stored text isn't a valid spec."""
 
 
 def text(spec: Spec) -> str:
-    """Return the text of a spec for its ConfigMap. It leaves out the replicas, which change by themselves."""
+    """Return a spec as JSON for the ConfigMap. spec.replicas is always 1 there, because autoscaling changes it."""
     return json.dumps(spec.model_copy(update={"replicas": 1}).to_dict(), sort_keys=True, separators=(",", ":"))
 
 
 def of(accepted: str) -> str:
-    """Return the digest of an accepted spec, to be stored on the ControllerRevision of the revision that it requests."""
+    """Return the digest of the text of an accepted spec, for the ControllerRevision of the revision that the spec requests."""
     return hashlib.sha256(accepted.encode()).hexdigest()
 
 
 def text_of(config_map: Object, revisions: Iterable[Revision]) -> str | None:
-    """Return the text of the accepted spec in a ConfigMap; None if there is none, or its digest doesn't match.
+    """Return the text of the accepted spec in a ConfigMap; None if there is none, or if its digest doesn't match.
 
-    A ControllerRevision without a digest is from an earlier version of the operator and proves nothing either way: the text is taken
-    as it is. Without any ControllerRevision nothing was accepted.
+    An earlier operator version wrote ControllerRevisions without a digest. If the newest has none, the text can't be checked and
+    is returned as it is. Without any ControllerRevision no spec was accepted, and the result is None.
     """
     newest = max(revisions, key=lambda r: r.number, default=None)
     accepted = _accepted(config_map)
@@ -45,7 +46,7 @@ def text_of(config_map: Object, revisions: Iterable[Revision]) -> str | None:
 
 
 def read(name: str, config_map: Object, revisions: Iterable[Revision]) -> Spec | None:
-    """Return the accepted spec, parsed; None also if this version can't read it."""
+    """Return the parsed accepted spec; None if `text_of` returns none, or if this operator version can't parse the text."""
     accepted = text_of(config_map, revisions)
     try:
         return None if accepted is None else parse(name, json.loads(accepted))
@@ -54,9 +55,9 @@ def read(name: str, config_map: Object, revisions: Iterable[Revision]) -> Spec |
 
 
 def was_edited(config_map: Object, revisions: Iterable[Revision], in_force: Spec | None) -> bool:
-    """Return whether the accepted spec was overwritten by another writer.
+    """Return whether the accepted spec in the ConfigMap was overwritten by another writer.
 
-    The text that was in force before the newest revision is no edit: it just wasn't replaced yet.
+    If the text is that of the spec in force, it wasn't edited: it is only older than the newest ControllerRevision.
     """
     newest = max(revisions, key=lambda r: r.number, default=None)
     if newest is None or text_of(config_map, (newest,)) is not None:

@@ -1,17 +1,17 @@
-"""The spec in force of every ModelDeployment, read from the balancer's ConfigMap so that both operator replicas can read it.
+"""The specs in force of all ModelDeployments, read from their balancers' ConfigMaps.
 
-The leader writes it there once it has accepted it; the standby reads it from its cache. No component downstream of the controller reads
-the raw spec. Tenants may write to that ConfigMap too, so its text counts only if it matches the digest on the newest ControllerRevision
-(`accepted_spec_digest`).
+The leader writes a spec to the ConfigMap after accepting it; both operator replicas read it from their caches. Other components
+never read the spec of the ModelDeployment itself. Tenants may edit the ConfigMap too, so its text is used only if it matches the
+digest on the newest ControllerRevision (`accepted_spec_digest`).
 
-the ConfigMap                        its digest matches      in force
-there, and this model's own          yes                     the text
-there, and this model's own          no                      the last text that matched, if this process has seen one
-deleted, or taken from this model    -                       the same
-any, and the model itself is gone    -                       nothing
+ConfigMap                                      digest matches   spec in force
+exists, owned by the model                     yes              the text in the ConfigMap
+exists, owned by the model                     no               the last text that matched, if this process has seen one
+deleted, or no longer owned by the model       -                the last text that matched, if this process has seen one
+any, but the ModelDeployment was deleted       -                none
 
-With nothing in force there is no opinion: replicas stay as they are. A ControllerRevision is written before the text that it protects,
-so a new spec is in force once both are in the cache.
+Without a spec in force no decision is made, and the replicas stay as they are. A ControllerRevision is written before the text
+that it protects, so a new spec is in force once both are in the cache.
 """
 
 from __future__ import annotations
@@ -37,38 +37,38 @@ _SUFFIX = names.balancer("")
 
 @dataclass(slots=True)
 class _InForce:
-    """The last text that matched its digest."""
+    """The last text of a model's ConfigMap that matched its digest."""
 
     text: str
     spec: Spec | None = None
     parsed: bool = False
-    """Whether `text` was parsed. It is parsed on the first use: most texts change again before they are used."""
+    """Whether `text` was parsed. That happens on first use, because many texts change again before they are used."""
 
 
 class SpecsInForce(Protocol):
     """The specs in force, by model."""
 
     def get(self, key: Key, /) -> Spec | None:
-        """Return the spec in force, None if none is known."""
+        """Return the spec in force; None if none is known."""
 
 
 class AcceptedSpecs:
-    """The specs in force. A digest is checked once per change of its input, and each text is parsed once."""
+    """The specs in force. A digest is checked only after its ConfigMap or ControllerRevision has changed; a text is parsed once."""
 
     def __init__(self, caches: ClusterState) -> None:
-        """`caches` holds the ConfigMaps, the ControllerRevisions, and the ModelDeployments."""
+        """Subscribe to changes of the ConfigMaps, the ControllerRevisions and the ModelDeployments in `caches`."""
         self._resources = caches.resources
         self._maps = caches.children[kinds.CONFIG_MAP]
         self._records = caches.children[kinds.CONTROLLER_REVISION]
         self._in_force: dict[Key, _InForce] = {}
         self._stale = set(caches.resources.all_keys())
-        """Models with a change since they were last checked."""
+        """Models whose ConfigMap or ControllerRevision has changed since their digest was last checked."""
         self._resources.listeners.append(self._resource_changed)
         self._maps.listeners.append(self._map_changed)
         self._records.listeners.append(self._record_changed)
 
     def get(self, key: Key) -> Spec | None:
-        """Return the spec in force, None if none is known. Its replicas are not meaningful."""
+        """Return the spec in force; None if none is known. Its field `replicas` is always 1."""
         if key in self._stale:
             self._look(key, self._maps.get(Key(key.namespace, names.balancer(key.name))))
         held = self._in_force.get(key)
@@ -78,12 +78,12 @@ class AcceptedSpecs:
             held.parsed = True
             try:
                 held.spec = parse(key.name, json.loads(held.text))
-            except NOT_ACCEPTED:  # accepted by a version that knows more than this one
+            except NOT_ACCEPTED:  # accepted by an operator version with fields that this one doesn't have
                 held.spec = None
         return held.spec
 
     def _look(self, key: Key, config_map: Object | None) -> None:
-        """Take over the text of a ConfigMap if it is the accepted spec."""
+        """Put the text of a ConfigMap into force if its digest matches."""
         self._stale.discard(key)
         resource = self._resources.get(key)
         if resource is None:
@@ -102,7 +102,7 @@ class AcceptedSpecs:
             return
         model = Key(key.namespace, key.name.removesuffix(_SUFFIX))
         if model in self._stale and before is not None:
-            # The text before wasn't used since it was accepted. It is in force all the same, whatever overwrites it.
+            # The previous text hasn't been checked yet. If it was accepted, it stays in force, whatever has overwritten it.
             self._look(model, before)
         self._look(model, after)
 
@@ -115,7 +115,7 @@ class AcceptedSpecs:
     def _resource_changed(self, key: Key, before: Object | None, after: Object | None) -> None:
         if before is not None and after is not None and before["metadata"]["uid"] == after["metadata"]["uid"]:
             return
-        # For another ModelDeployment of the same name nothing was accepted yet.
+        # A new ModelDeployment of the same name has no accepted spec yet.
         self._in_force.pop(key, None)
         if after is None:
             self._stale.discard(key)
@@ -124,7 +124,7 @@ class AcceptedSpecs:
 
 
 def with_scaling(caches: ClusterState, specs: SpecsInForce) -> Iterable[tuple[Key, Spec]]:
-    """Yield every model with scaling, and its spec in force."""
+    """Yield the key and the spec in force of every model whose spec has `scaling`."""
     for key in caches.resources.all_keys():
         spec = specs.get(key)
         if spec is not None and spec.scaling is not None:

@@ -1,7 +1,8 @@
-"""The site's policy at reconcile time: the rules that the API server enforces too, and those that it can't check. Pure.
+"""Checks of the site's policy in a reconcile. Pure.
 
-A spec that is refused here was stored before the limit existed, or without the admission policy. It is not accepted, and the last
-accepted spec keeps serving. It can't grow beyond the policy, but keeps the replicas that it has.
+They include the rules that an admission policy enforces in the API server, and rules that it can't check. A spec that breaks one
+of the former was stored before the limit existed, or without the admission policy. The spec is not accepted, and the last accepted
+spec stays in force. The model keeps its replicas but can't grow beyond the policy.
 """
 
 from __future__ import annotations
@@ -14,12 +15,12 @@ from halcyon.control.state.scope import Scope
 
 
 def refused(view: Scope, spec: Spec) -> list[str]:
-    """Return a sentence for each limit that this spec exceeds."""
+    """Return a sentence for each limit of the site policy that this spec exceeds."""
     return [*_own_secret(view, spec), *refusals(_asked(view, spec)), *_too_many_gpus(view, spec)]
 
 
 def advice(view: Scope, spec: Spec) -> list[str]:
-    """Return a sentence for each exceeded limit that the site only warns about."""
+    """Return a sentence for each limit that this spec exceeds and that the site only warns about."""
     return warnings(_asked(view, spec))
 
 
@@ -37,7 +38,7 @@ def _asked(view: Scope, spec: Spec) -> PolicySubject:
 
 
 def _own_secret(view: Scope, spec: Spec) -> list[str]:
-    """Refuse the Secret with the operator's own key, for models in the operator's namespace."""
+    """Return a sentence if the spec refers to the Secret with the operator's own key, in the operator's namespace; else nothing."""
     namespace, _, name = view.site.own_secret.partition("/")
     if namespace != view.key.namespace or name not in secret_names(spec):
         return []
@@ -51,7 +52,7 @@ def _gpus_of_namespace(view: Scope) -> int | None:
 
 def _too_many_gpus(view: Scope, spec: Spec) -> list[str]:
     limit, wanted = _gpus_of_namespace(view), spec.runtime.gpus * replicas(spec)
-    # GPUs that it already has are not taken away, even if the limit was lowered.
+    # A model keeps the GPUs that it already has, even if the limit was lowered.
     if limit is None or ResourceLimit(limit, view.gpus.elsewhere).allows(wanted, held=view.gpus.held):
         return []
     said = (

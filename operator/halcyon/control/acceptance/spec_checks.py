@@ -1,4 +1,4 @@
-"""Checks of a spec beyond the schema: those that need a calendar or the site's settings. Pure."""
+"""Checks of a spec that the schema can't express, because they need a calendar or the site's settings. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from halcyon.scaling.schedules import problems
 
 
 def objections(spec: Spec, site: Site) -> list[str]:
-    """Return a sentence for each error; none if the spec can be accepted."""
+    """Return a sentence for each error in the spec; an empty list if there is none."""
     return [f"spec.scaling.schedules: {problem.describe()}" for problem in problems(schedules(spec))] + [
         (
             f"spec.traffic.service.annotations has {key}, which this site does not allow; {_allowed(site)} "

@@ -1,4 +1,4 @@
-"""The autoscaler: from observations to a decision for each model, and its write to `/scale`.
+"""The autoscaler: decides the replicas of each model from the agents' reports, and writes them to `/scale`.
 
-The arithmetic is in `halcyon.scaling`. This package holds its inputs, its memory, its limits and its writes.
+The algorithms are in `halcyon.scaling`. This package collects their inputs, stores their memory, and limits and writes results.
 """

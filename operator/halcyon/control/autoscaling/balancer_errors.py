@@ -1,6 +1,6 @@
-"""Errors that balancers report, kept with the observation store, by model and balancer pod.
+"""Errors that balancers report about themselves, by model and balancer pod, stored with the agents' other reports.
 
-A balancer that has been silent for `MAX_AGE_S` no longer counts, as in the observation store.
+An error is dropped if its balancer's agent hasn't reported for `MAX_AGE_S`, as are other reports in the observation store.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class BalancerErrorStore(ObservationStore):
         self._errors: dict[Key, dict[str, tuple[str, float]]] = {}
 
     def receive(self, record: AgentReport, now: float) -> bool:
-        """Take a report as the base class does, and the error in it."""
+        """Store a report as the base class does, and the error in it; return whether the report was accepted."""
         taken = super().receive(record, now)
         if taken:
             self._take_error(Key(record.namespace, record.name), record, now)
@@ -38,14 +38,14 @@ class BalancerErrorStore(ObservationStore):
         return tuple(f"pod {pod}: {text}" for pod, (text, at) in sorted(errors.items()) if now - at <= MAX_AGE_S)
 
     def planned(self, key: Key, plan: object) -> None:
-        """Do nothing: reports don't depend on plans."""
+        """Ignore a new plan, because reports don't depend on plans."""
 
     def deleted(self, key: Key) -> None:
         """Drop a deleted model."""
         self.forget(*key)
 
     def forget(self, namespace: str, name: str) -> None:
-        """Drop a model as the base class does, and its errors."""
+        """Drop a model's reports as the base class does, and its errors."""
         super().forget(namespace, name)
         self._errors.pop(Key(namespace, name), None)
 

@@ -1,15 +1,15 @@
-"""One model's decision, made by its policy, and the memory kept from one decision to the next.
+"""Scaling decision for one model by its policy, with the memory that each decision passes on to the next.
 
-    policy     actuator   batches seen   decided by
-    Planner    any        yes            the planner
-    Planner    any        no             the HPA's rules: the capacity of one replica is not known yet
-    Rules      Direct     -              the HPA's rules
-    Rules      HPA        -              the HPA itself, outside this module
+    policy     actuator   batches observed   decided by
+    Planner    any        yes                the planner
+    Planner    any        no                 the HPA's rules, because the capacity of a replica isn't known yet
+    Rules      Direct     -                  the HPA's rules
+    Rules      HPA        -                  the HPA itself, outside this module
 
-A planner that knows less than a day of its model's past requests it from the site's Prometheus, if there is one. It decides
-without waiting for the answer.
+If the planner has less than a day of a model's history, the history is requested from the site's Prometheus, if there is one.
+Decisions don't wait for the response.
 
-Out of scope: when to decide and what follows (`loop`), the algorithms (`scaling.planner`, `scaling.hpa`).
+Out of scope: when a decision is made and what follows (`loop`), and the algorithms (`scaling.planner`, `scaling.hpa`).
 """
 
 from __future__ import annotations
@@ -44,21 +44,21 @@ from halcyon.signals.clock import WallClock
 log = logging.getLogger(__name__)
 
 SCRAPE = "scrape"
-"""Source of signals that the operator has scraped from the servers itself, if there are no agents."""
+"""Name of the source of signals that the operator scrapes from the servers, for models without agents."""
 
 
 @dataclass(frozen=True)
 class _Ruled:
-    """The last decision by the HPA's rules, which are evaluated at the HPA's pace."""
+    """The last decision by the HPA's rules, which stays valid for the sync interval of an HPA."""
 
     at: float
-    """Monotonic, in seconds."""
+    """Monotonic time of the decision, in seconds."""
     verdict: Decision
     written: HpaMemory
     unwritten: HpaMemory
 
     def is_good(self, now: float, current: int) -> bool:
-        """Return whether it is still valid: recent, made with all signals, and replicas weren't written by another writer."""
+        """Return whether the decision is still valid: recent, made with all signals, and no other writer has changed the replicas."""
         if now - self.at >= algorithm.SYNC_INTERVAL_S or self.verdict.unknown:
             return False
         return current in {self.verdict.current, self.verdict.desired}
@@ -66,7 +66,7 @@ class _Ruled:
 
 @dataclass(frozen=True, slots=True)
 class _Aimed:
-    """The objectives of a model, and their inputs."""
+    """The objectives of a model, with the inputs that they were computed from."""
 
     spec: Spec
     opened: InForce | None
@@ -77,42 +77,42 @@ class _Aimed:
 
 @dataclass(slots=True)
 class _Model:
-    """Memory of one model."""
+    """State of one model that is kept between decisions."""
 
     memory: PlannerMemory | None = None
-    """The planner's memory; None if the model isn't planned for."""
+    """The planner's memory; None if the planner doesn't decide for the model."""
     rows: float = 1.0
-    """Mean rows of a request, as last read."""
+    """Mean number of rows per request in the last reading."""
     aimed: _Aimed | None = None
     opened: tuple[Spec, InForce] | None = None
-    """Its schedules in force, as last evaluated."""
+    """The schedules in force at the last decision, with the spec that they are from."""
     ruled: _Ruled | None = None
 
 
 @dataclass
 class Decider:
-    """Decisions of all models, and the memory they need."""
+    """Maker of the decisions for all models, with the memory that they need."""
 
     signals: ModelSignals
     histories: HistoryBackfill | None = None
-    """Import of past arrivals; None if the site has no Prometheus."""
+    """Import of past arrivals from Prometheus; None if the site has none."""
 
     _saved: dict[Key, Saved] = field(default_factory=dict)
-    """Memories saved by an earlier process, of models that this process has not planned for yet."""
+    """Memories saved by an earlier process, for models that this process has not planned for yet."""
     _models: dict[Key, _Model] = field(default_factory=dict)
     _epoch: WallClock = field(init=False)
-    """Clock of the times in the planner's memories."""
+    """Clock to which the times in the planner's memories refer."""
 
     def __post_init__(self) -> None:
-        """Take over the clock of the signals."""
+        """Use the same clock for memories as for signals."""
         self._epoch = self.signals.epoch
 
     def restore(self, saved: Mapping[Key, Saved]) -> None:
-        """Take over memories that an earlier process has saved, for models that this process has not planned for yet."""
+        """Use memories that an earlier process has saved, for models that this process has not planned for yet."""
         self._saved = dict(saved)
 
     def decide(self, key: Key, spec: Spec, actuator: Actuator, now: float) -> Decision:
-        """Decide for a model that has `scaling`; `now` is monotonic."""
+        """Return a new decision for a model whose spec has `scaling`; `now` is monotonic, in seconds."""
         model = self._models.get(key)
         if model is None:
             model = self._models[key] = _Model()
@@ -131,23 +131,26 @@ class Decider:
         return self._left_to_the_hpa(key, spec, now)
 
     def not_written(self, key: Key) -> None:
-        """Make the rules forget their last decision, because it could not be written."""
+        """Discard the last decision by the HPA's rules, because the replicas could not be written."""
         model = self._models.get(key)
         if model is not None and model.ruled is not None:
             model.ruled = replace(model.ruled, at=-math.inf, written=model.ruled.unwritten)
 
     def memory(self, key: Key) -> PlannerMemory | None:
-        """Return the planner's memory; None if the model isn't planned for."""
+        """Return the planner's memory of a model; None if the planner doesn't decide for it."""
         model = self._models.get(key)
         return None if model is None else model.memory
 
     def history(self, key: Key) -> History | None:
-        """Return the model's past as the planner knows it; None if the model isn't planned for."""
+        """Return the history of a model in the planner's memory; None if the planner doesn't decide for the model."""
         memory = self.memory(key)
         return None if memory is None else memory.history
 
     def known(self, key: Key, spec: Spec) -> Known | None:
-        """Return what the planner has learnt; None if the model isn't planned for, or a replica's capacity isn't known yet."""
+        """Return what the planner has learnt about a model, for what-if calculations.
+
+        None if the planner doesn't decide for the model, or if the capacity of a replica isn't known yet.
+        """
         model = self._models.get(key)
         if model is None or (memory := model.memory) is None or model.aimed is None:
             return None
@@ -158,7 +161,7 @@ class Decider:
         return Known(aims, replica, memory.arrivals.spread.value, memory.headroom.value)
 
     def learn(self, key: Key, history: History) -> None:
-        """Replace the past that the planner knows of a model; everything else that it has learnt stays."""
+        """Replace the history in the planner's memory of a model; the rest of the memory stays."""
         model = self._models[key]
         if model.memory is not None:
             model.memory = model.memory.with_changes(history=history)
@@ -178,7 +181,7 @@ class Decider:
         if sensed is None:
             current = self.signals.caches.replicas(key)
             why = "no balancer's agent has reported yet"
-            said = f"{decisions.counted(current)}: {why}; the count stays"
+            said = f"{decisions.counted(current)}: {why}; the replicas stay as they are"
             return Decision(at, "Planner", current, current, said, ("unknown",), unknown=why, has_reports=False)
         gathered, read = sensed.gathered, sensed.gathered.reading
         aims = _aims(model, spec, _open(model, spec, at), read.batches)
@@ -188,7 +191,7 @@ class Decider:
         if planned.memory.capacity.line is None and read.replicas > 0 and _is_learning(planned):
             made = self._by_rules(key, model, spec, now, bounds(aims))
             if made.desired is not None:
-                # The planner continues from the rules' decision, so that the hand-over doesn't change replicas.
+                # Let the planner continue from the rules' decision, so that the change from rules to planner keeps the replicas.
                 hold = replace(planned.memory.hold, needs=((at, made.desired),), held=made.desired)
                 model.memory = planned.memory.with_changes(hold=hold)
             return replace(made, next_decision_at=planned.next_decision_at)
@@ -197,7 +200,7 @@ class Decider:
         planned = bounded(planned, aims, lambda others: plan(at, others, read, before))
         made = decisions.of_plan(planned, at=at, signals=(rate, *sensed.signals))
         if made.unknown and gathered.unknown:
-            # The planner only knows that data is missing; which agent was silent is known here.
+            # The planner's reason is only that data is missing; the reading has the agents that didn't report.
             why = "; ".join(gathered.unknown)
             made = replace(
                 made,
@@ -207,7 +210,7 @@ class Decider:
         return made
 
     def _restored(self, key: Key) -> PlannerMemory:
-        """Return the memory that an earlier process has saved of this very model, else an empty one."""
+        """Return the memory that an earlier process has saved for this ModelDeployment (same uid), else an empty one."""
         saved, memory = self._saved.pop(key, None), PlannerMemory()
         if saved is not None and saved.uid == self.signals.uid(key):
             restored = saved.restored()
@@ -224,7 +227,7 @@ class Decider:
     def _by_rules(
         self, key: Key, model: _Model, spec: Spec, now: float, limits: tuple[int, int] | None = None
     ) -> Decision:
-        """Decide by the HPA's rules, within `limits` (default: those of the spec)."""
+        """Return a decision by the HPA's rules, within `limits`: minimum and maximum replicas (default: those of the spec)."""
         current = self.signals.caches.replicas(key)
         ruled = model.ruled
         if spec.scaling is None:
@@ -237,7 +240,7 @@ class Decider:
         at = self.signals.epoch.at(now)
         read, signals = found.read, found.signals
         if isinstance(read, Missing):
-            said = f"{decisions.counted(current)}: {read.reason}; the count stays"
+            said = f"{decisions.counted(current)}: {read.reason}; the replicas stay as they are"
             why = read.reason
             return Decision(
                 at,
@@ -256,7 +259,7 @@ class Decider:
             current,
             read,
             defaults.targets(spec),
-            # If the rules stand in for the planner, the user's pace doesn't apply, and they must not decide that a model is idle.
+            # If the rules replace the planner, spec.scaling.behavior doesn't apply, and they must not scale to zero.
             None if planned else spec.scaling.behavior,
             low=max(low, 1) if planned else low,
             high=high,
@@ -269,7 +272,7 @@ class Decider:
         return made
 
     def _left_to_the_hpa(self, key: Key, spec: Spec, now: float) -> Decision:
-        """Return what the signals ask of the HPA, computed as the HPA does from the metrics it is served."""
+        """Return a decision that leaves the replicas to the HPA, with the replicas that each signal needs by the HPA's formula."""
         found = self.signals.by_rules(key, spec)
         return decisions.of_hpa(
             self.signals.caches.replicas(key),
@@ -280,7 +283,7 @@ class Decider:
         )
 
     def _follow_clock(self) -> None:
-        """Shift all memories after the wall clock was set: a step of time is neither a silence nor a burst of requests."""
+        """Shift the times in all memories after the wall clock was set, so that the step doesn't look like a pause or a burst."""
         by_s = self.signals.epoch.offset_s - self._epoch.offset_s
         for model in self._models.values():
             if model.memory is not None:
@@ -301,7 +304,7 @@ def _open(model: _Model, spec: Spec, at: float) -> InForce | None:
 def _aims(
     model: _Model, spec: Spec, opened: InForce | None, batches: Mapping[int, tuple[int, float]] | None
 ) -> Objectives:
-    """Return the objectives in force; the same object as long as their inputs are the same."""
+    """Return the objectives in force; the same object while the inputs are the same."""
     held = model.aimed
     if held is not None and held.spec is spec and held.opened is opened and held.batches is batches:
         return held.aims
@@ -322,5 +325,5 @@ def _rate_signal(read: Reading, planned: Plan) -> Signal:
     rate = planned.memory.arrivals.rate()
     if rate is None:
         return Signal("requestRate", missing="it is unknown until the second reading")
-    # The rate's own part is the first.
+    # The first part is the one for the request rate.
     return Signal("requestRate", rate, None, planned.parts[0].replicas if planned.parts else None, read.at)

@@ -1,9 +1,9 @@
-"""Detection of other writers of `spec.replicas`. A single manual change is allowed; repeated changes mean another autoscaler.
+"""Detection of other writers of `spec.replicas`: a single manual change is allowed, repeated changes are a conflict.
 
-External HPAs are found by their scale target (`cluster_state`). This module finds writers without an HPA: a GitOps tool that
-restores the `replicas` of its file, a script, another operator. A value counts as ours if we recently requested it, by /scale
-or through our HPA. The writer of any other value is known only if the object's managedFields name it: writes to /scale leave
-no trace there (Kubernetes 1.35, custom resources).
+External HPAs are found by their scale target (`external_hpas`). This module finds other writers: a GitOps tool that restores the
+`replicas` of its file, a script, or another operator. A value of spec.replicas counts as Halcyon's if Halcyon recently requested
+it, through /scale or through its HPA. The writer of any other value is known only if the object's managedFields name it. For
+custom resources they don't name writers to /scale (Kubernetes 1.35).
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from dataclasses import dataclass, field
 from halcyon.kube.kinds import Key
 
 OURS = frozenset({"halcyon", "kube-controller-manager"})
-"""Field managers that write replicas for us: the operator, and the HPA controller."""
+"""Field managers that write replicas for Halcyon: the operator, and the HPA controller."""
 LATELY_S = 60.0
-"""How long a requested value counts as ours: an HPA that polls every 15 s has written it within this time."""
+"""Time for which a requested value counts as Halcyon's, in seconds. An HPA, which polls every 15 s, writes it within this time."""
 TIMES, WITHIN_S = 3, 300.0
-"""Number of changes within a period that can't be manual."""
+"""Number of changes within a period, in seconds, from which changes count as a conflict and not as manual."""
 CALM_S = 600.0
-"""Time without another change after which Halcyon writes replicas again."""
+"""Time without another change after which Halcyon writes replicas again, in seconds."""
 
 
 @dataclass
@@ -29,20 +29,24 @@ class ExternalWriters:
 
     _seen: dict[Key, int] = field(default_factory=dict)
     _asked: dict[Key, dict[int, float]] = field(default_factory=dict)
-    """Time of the last request for each value, by value."""
+    """Time at which each value was last requested."""
     _foreign: dict[Key, deque[float]] = field(default_factory=dict)
     _until: dict[Key, tuple[float, str]] = field(default_factory=dict)
 
     def look(self, key: Key, replicas: int, desired: int, writer: str, now: float) -> str:
-        """Return a sentence that names the competing writer; empty if there is none.
+        """Compare the replicas with the last call; return a message about a competing writer, empty if there is none.
 
-        `replicas` is the value in force and `desired` the one that we request from now on. `writer` is the field manager that
-        managedFields name; empty if they name none.
+        Args:
+            key: the model.
+            replicas: replicas in force.
+            desired: replicas that Halcyon requests from now on.
+            writer: field manager that set spec.replicas last, by managedFields; empty if they name none.
+            now: monotonic, in seconds.
         """
         before = self._seen.get(key)
         known = self._asked.get(key)
         if before == replicas and known is not None and len(known) == 1 and desired in known and key not in self._until:
-            # Nearly always: nothing has changed, and there is no competing writer.
+            # The usual case: nothing has changed, and there is no competing writer.
             known[desired] = now
             return ""
         self._seen[key] = replicas
@@ -61,7 +65,7 @@ class ExternalWriters:
             self._until.pop(key, None)
             self._asked[key] = asked | {desired: now}
             return ""
-        # While we stand back, `desired` is not requested, so it is not recorded as ours.
+        # While Halcyon doesn't write, `desired` isn't requested, so it doesn't count as Halcyon's.
         self._asked[key] = asked
         return (
             f"{who} has changed spec.replicas {TIMES} times within {WITHIN_S / 60:.0f} min, most recently "
@@ -70,11 +74,11 @@ class ExternalWriters:
         )
 
     def wrote(self, key: Key, replicas: int) -> None:
-        """Record our own write, so that a writer that reverts it before the next call of `look` is noticed."""
+        """Record a write by Halcyon, so that `look` detects a writer that reverts it before the next call."""
         self._seen[key] = replicas
 
     def rest(self, key: Key) -> None:
-        """Stop watching while replicas aren't ours to set (HPA's own rules, or the mode): changes meanwhile are no conflict."""
+        """Ignore changes until the next call of `look`: Halcyon doesn't set the replicas now, so they are no conflict."""
         self._seen.pop(key, None)
 
     def forget(self, key: Key) -> None:

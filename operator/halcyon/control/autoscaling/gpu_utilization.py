@@ -1,12 +1,12 @@
-"""GPU utilisation of a model's ready pods: from the agents, from Prometheus, or derived from the busy time of the instances.
+"""GPU utilisation of a model's ready pods: from the agents, from Prometheus, or derived from the busy time of instances.
 
-It comes from the first source that covers at least half of the ready pods; the other pods are assumed to match:
+The first source with values for at least half of the ready pods is used. The other pods are assumed to have the same mean.
 
 | source     | meaning                                            | valid for                       |
 | ---------- | -------------------------------------------------- | ------------------------------- |
-| agents     | Triton's own nv_gpu_utilization                    | `observations.MAX_AGE_S`, 10 s  |
-| prometheus | DCGM's value, if the site has a Prometheus         | `dcgm.MAX_AGE_S`, 30 s          |
-| derived    | the busy share of the instances, if pods have GPUs | `busy_fraction.MAX_AGE_S`, 12 s |
+| agents     | Triton's metric nv_gpu_utilization                 | `observations.MAX_AGE_S`, 10 s  |
+| prometheus | DCGM's metric, if the site has a Prometheus        | `dcgm.MAX_AGE_S`, 30 s          |
+| derived    | busy share of Triton's instances, if pods have GPUs | `busy_fraction.MAX_AGE_S`, 12 s |
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from halcyon.signals.prometheus import source as prometheus
 from halcyon.signals.prometheus.source import Sampled
 
 AGENTS = "agents"
-"""Source of utilisation that the agents report."""
+"""Name of the source of GPU utilisation that agents report."""
 
 
 @immutable(frozen=True, slots=True)
@@ -32,18 +32,18 @@ class GpuUtilization:
 
     source: str
     values: tuple[float, ...]
-    """Percent, one value per pod."""
+    """GPU utilisation in percent: one value for each pod for which it is known."""
     at: float
-    """Time of the newest value, monotonic."""
+    """Monotonic time of the newest value, in seconds."""
 
 
 class GpuUtilizationSources:
-    """The sources that substitute for missing reports of agents, and the state that they need from one call to the next."""
+    """Sources that replace GPU utilisation missing from agents' reports, with the state that they keep between calls."""
 
     def __init__(self) -> None:
-        """Start with no state of any model."""
+        """Start without state of any model."""
         self._busy: dict[Key, BusyMemory] = {}
-        """Memory for models whose pods report no GPU utilisation."""
+        """State of the source `derived`, for models whose pods report no GPU utilisation."""
 
     def substitute(
         self,
@@ -53,16 +53,22 @@ class GpuUtilizationSources:
         ready: Collection[str],
         sampled: Callable[[str, str], Sampled | None] | None,
     ) -> GpuUtilization | None:
-        """Return a substitute if the agents report too few of the `ready` pods; None if none is needed or available.
+        """Return GPU utilisation from another source if the agents report it for less than half of the ready pods.
 
-        `sampled` looks up a pod in the site's Prometheus; None if the site has none. There is no substitute for pods without GPUs: busy
-        instances on CPUs are not busy GPUs.
+        Returns None if the agents report enough, if no other source has enough, or if the pods have no GPUs.
+
+        Args:
+            key: the model.
+            spec: the model's spec.
+            observation: the agents' reports.
+            ready: names of the ready pods.
+            sampled: lookup of a pod, by namespace and name, in the site's Prometheus; None if the site has none.
         """
         now, seen = observation.at, {pod.name: pod for pod in observation.pods}
         own = sum(name in seen and fresh(seen[name].points, now, lambda p: p.gpu) is not None for name in ready)
         if spec.runtime.gpus == 0 or 2 * own >= len(ready):
             return None
-        # Updated even if Prometheus has the value, because the counters need a while before they yield one.
+        # Update this even if Prometheus has values: the counters need some time before they yield a value.
         busy = self._busy[key] = self._busy.get(key, BusyMemory()).with_observation(observation)
         if sampled is not None:
             samples = [s for name in ready if (s := sampled(key.namespace, name)) is not None]

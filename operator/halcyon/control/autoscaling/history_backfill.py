@@ -1,15 +1,15 @@
-"""One-time import of a model's past arrivals from the site's Prometheus, for planners that know little of it themselves.
+"""One-time import of models' past request rates from the site's Prometheus, for planners with little history.
 
 Queries run in the background, one at a time.
 
-| answer                       | effect                                                                 |
+| response                     | effect                                                                 |
 | ---------------------------- | ---------------------------------------------------------------------- |
-| a history                    | it is merged with what was learnt here                                 |
-| no data                      | nothing                                                                |
-| no answer                    | all models wait for `RETRY_S`; the source itself reports the failure   |
-| an unusable answer           | the others go on; this model is queried again after `REFUSED_S`        |
+| a history                    | it is merged with the planner's own history                            |
+| no data                      | none                                                                   |
+| no response                  | all queries wait for `RETRY_S`; the Prometheus source logs the failure |
+| an unusable response         | this model is queried again after `REFUSED_S`; other queries continue  |
 
-Out of scope: the query (`signals.prometheus.arrival_history`), which models need it (`decider`).
+Out of scope: the query (`signals.prometheus.arrival_history`), and which models need it (`decider`).
 """
 
 from __future__ import annotations
@@ -29,23 +29,26 @@ log = logging.getLogger(__name__)
 
 RETRY_S = 60.0
 REFUSED_S = 3600.0
-"""Retry interval after an unusable answer: it stays unusable until the query, or what Prometheus scrapes, is changed."""
+"""Delay before the query is retried after an unusable response, in seconds.
+
+It is long because the response stays unusable until someone changes the query or what Prometheus scrapes.
+"""
 
 Ask = Callable[[str, str], Awaitable[History | None]]
-"""Query for a model's history by namespace and name; None if there is none. Raises PrometheusError if the query fails."""
+"""Query for the history of a model, given its namespace and name; returns None without data, raises PrometheusError on failure."""
 
 
 def merged(past: History, ours: History) -> History:
-    """Return both as one history; where both know a bin, ours wins.
+    """Return one history from the imported `past` and the planner's own history `ours`; for bins in both, `ours` wins.
 
-    Takes 30 us for each bin of ours that is newer than the past. Takes up to 0.15 s in total if both know the same bins, since
-    the seasonal models are then rebuilt.
+    Takes 30 us for each bin of `ours` that is newer than `past`. If both have values for the same bins, the seasonal models are
+    rebuilt, which takes up to 0.15 s.
     """
     return _continued(_grounded(past, ours), ours)
 
 
 def _grounded(past: History, ours: History) -> History:
-    """Return the past, with our values for the bins that we know too."""
+    """Return `past` with the values of `ours` for the bins that are in both."""
     known = _closed_bins(ours)
     if all(number >= past.open for number in known):
         return past
@@ -56,13 +59,13 @@ def _grounded(past: History, ours: History) -> History:
 
 
 def _continued(past: History, ours: History) -> History:
-    """Return the past, extended by what we have seen since its end."""
+    """Return `past`, extended by the bins of `ours` after its end."""
     if past.open < 0:
         return ours
     history = past
     for number, mean in _closed_bins(ours).items():
         if number >= past.open:
-            # A second short of the bin's end, or it would count for the next one if the bin before is not known.
+            # Put the sample one second before the bin's end: at the end it could count for the next bin.
             seen_s = BIN_S - 1.0
             history = history.with_sample(number * BIN_S + seen_s, requests=mean * seen_s, seconds=seen_s)
     if ours.seconds > 0 and ours.until > history.until:
@@ -71,36 +74,36 @@ def _continued(past: History, ours: History) -> History:
 
 
 def _closed_bins(history: History) -> dict[int, float]:
-    """Return the known mean rates by bin number, oldest first."""
+    """Return the known mean rate of each complete bin, by bin number, oldest first."""
     first = history.open - len(history.bins)
     return {first + index: mean for index, mean in enumerate(history.bins) if mean is not None}
 
 
 class HistoryBackfill:
-    """Queue of models whose past is needed, and the task that queries for it. All methods belong to one event loop."""
+    """Queue of models whose history is to be imported, and the task that queries Prometheus. Not thread-safe."""
 
     def __init__(self, ask: Ask, *, clock: Clock) -> None:
-        """Start with an empty queue. `clock`: monotonic, in seconds."""
+        """Start with an empty queue; `ask` is the query."""
         self._ask, self._clock = ask, clock
         self._due: dict[Key, float] = {}
-        """Time of the next query, monotonic."""
+        """Monotonic time of the next query for each model, in seconds."""
         self._news = asyncio.Event()
 
     def want(self, key: Key) -> None:
-        """Queue this model: little is known of its past."""
+        """Queue an import of this model's history."""
         self._due[key] = -math.inf
         self._news.set()
 
     def forget(self, key: Key) -> None:
-        """Drop a model that is no longer planned for, and any answer still under way for it."""
+        """Drop a model that is no longer planned for. The response to a query in progress for it is ignored."""
         self._due.pop(key, None)
 
     async def run(self, known: Callable[[Key], History | None], learn: Callable[[Key, History], None]) -> None:
         """Run queries until cancelled.
 
         Args:
-            known: returns what the model's planner has seen itself so far; None if the model is not planned for.
-            learn: takes the merged history, which replaces it.
+            known: function that returns the planner's own history of a model; None if the planner doesn't decide for the model.
+            learn: function that replaces this history by the merged one.
         """
         while True:
             key = min(self._due, key=lambda one: self._due[one], default=None)
@@ -125,7 +128,7 @@ class HistoryBackfill:
                 continue
             try:
                 await self._join(key, past, known, learn)
-            except Exception:  # a fault of ours: one model's odd past must not end the operator
+            except Exception:  # a bug that one model's history triggers must not end the operator
                 log.exception("cannot merge the request history of %s from Prometheus with the recorded one", key)
 
     async def _join(
@@ -133,7 +136,7 @@ class HistoryBackfill:
     ) -> None:
         if (ours := known(key)) is None:
             return
-        # In a thread, since it may take as long as a thousand decisions. What is seen meanwhile is then added at once.
+        # Run in a thread, because it may take as long as a thousand decisions. Add bins observed in the meantime afterwards.
         past = await asyncio.to_thread(_grounded, past, ours)
         if (ours := known(key)) is not None:
             learn(key, _continued(past, ours))

@@ -1,18 +1,18 @@
-"""The one decision loop for all models: which are due now, what is published, and whose replicas are written.
+"""The decision loop for all models: decides for each model that is due, publishes the decision, and writes the replicas.
 
-A model is decided when its agents send a new report, at most once a second unless the report confirms growth. Without a
-report it is decided again at the time that its last decision set. The standby decides too but writes nothing, so its memory is
-warm when it becomes the leader.
+A model is due when one of its agents has sent a new report, but at most once a second unless the report confirms growth. Without
+a new report it is due at the time that its last decision has set. The standby decides too, so that its memory is current when it
+becomes the leader.
 
-    phase of a model's turn    done by
-    read its signals, decide   `decider`, from `model_signals`
-    limit                      `replica_limits`: quotas, the site's GPU budget
+    phase of a model's turn    module
+    read signals and decide    `decider`, with `model_signals`
+    limit                      `replica_limits`: quotas and the site's GPU budget
     detect external writers    `external_writers`
-    remember                   `planner_memory_store`, for the next process
-    publish                    `status_updates`, and `control.status.scaling` in the reconcile that follows
+    store the memory           `planner_memory_store`, for the next process
+    publish                    `status_updates`, and `control.status.scaling` in the next reconcile
     write                      `scale_writer`
 
-Only the leader publishes and writes. Out of scope: what the metrics API serves (`served_metrics`).
+Only the leader publishes and writes. Out of scope: the values that the metrics API serves (`served_metrics`).
 """
 
 from __future__ import annotations
@@ -49,21 +49,21 @@ log = logging.getLogger(__name__)
 
 TICK_S = 0.1
 CHECK_INTERVAL_S = 1.0
-"""Interval of the checks that concern all models: clocks, the site's budget, a standby's list of models."""
+"""Interval of the checks that concern all models, in seconds: clocks, the site's GPU budget, a standby's list of models."""
 SLICE_S = 0.02
-"""Time after which a round of decisions yields to other tasks."""
+"""Time after which a round of decisions yields to other tasks, in seconds."""
 
 
 class PlannerMemories(Protocol):
-    """Memories that outlive the process."""
+    """Store of planner memories that outlives the process."""
 
     def offer(self, key: Key, uid: str, memory: PlannerMemory, /) -> None:
-        """Take the newest memory of a model; costs nothing."""
+        """Keep the newest memory of a model for the next save; takes almost no time."""
 
 
 @dataclass
 class Autoscaler:
-    """The autoscaler: decides for every model with `scaling`, and writes /scale while this replica leads."""
+    """The autoscaler: decides for every model with `scaling`, and writes replicas to /scale while this replica is the leader."""
 
     caches: ClusterState
     specs: SpecsInForce
@@ -73,16 +73,16 @@ class Autoscaler:
     writer: ScaleWriter
     updates: StatusUpdates
     decision_metrics: DecisionMetrics
-    """Duration and age of decisions."""
+    """Metrics of the duration and the age of decisions."""
     models: MutableMapping[Key, ModelState]
-    """State of the autoscaled models; `decision_metrics` reads their ages."""
+    """State of the autoscaled models; `decision_metrics` reads the ages of their decisions."""
     leadership: Leadership
     clock: Clock
     memories: PlannerMemories | None = None
-    """Receives the planner's memory with every decision; None: it ends with the process."""
+    """Store that receives the planner's memory after every decision; None if memories aren't stored."""
     external_writers: ExternalWriters = field(default_factory=ExternalWriters)
     decisions: int = 0
-    """Decisions made since the start."""
+    """Number of decisions since the start."""
 
     def __post_init__(self) -> None:
         """Subscribe to the agents' reports."""
@@ -93,11 +93,11 @@ class Autoscaler:
     # Requested by other components
 
     def reported(self, key: Key) -> Signals | None:
-        """Return what a reconcile needs of a model besides its scaling; the mean batch as last published."""
+        """Return what the agents have reported for the status, except for scaling; the mean batch is as last published."""
         return self.updates.reported(key)
 
     def published(self, key: Key) -> PublishedScaling:
-        """Return a model's scaling for a reconcile, as last published, so that the status stays unchanged in between."""
+        """Return a model's scaling decision as last published, so that the status doesn't change between publications."""
         return self.updates.published(self.models.get(key) or ModelState(key, math.inf))
 
     def state(self, key: Key) -> ModelState | None:
@@ -107,13 +107,13 @@ class Autoscaler:
     # Reported by other components
 
     def report_received(self, key: Key, *, confirms: bool = False) -> None:
-        """Note that an agent of the model has reported; `confirms`: the report confirms growth in the one right before it."""
+        """Record that an agent of the model has reported. `confirms`: whether the report confirms growth in the previous one."""
         if (model := self.models.get(key)) is not None:
             model.has_report = True
             model.confirmed |= confirms
 
     def planned(self, key: Key, plan: ReconcilePlan) -> None:
-        """Take over what writes this model's replicas; called by each reconcile."""
+        """Adopt the actuator of a model from the plan of a reconcile."""
         model = self.models.get(key)
         if plan.actuator is Actuator.NONE:
             if model is not None:
@@ -132,7 +132,7 @@ class Autoscaler:
         self.updates.forget(key)
 
     def stop(self, key: Key) -> None:
-        """Stop deciding for a model."""
+        """Stop making decisions for a model, and drop their state."""
         model = self.models.pop(key, None)
         if model is not None and model.verdict is not None:
             self.decision_metrics.ended(self.clock.monotonic() - model.decided)
@@ -143,7 +143,7 @@ class Autoscaler:
     # The loop
 
     async def run(self) -> None:
-        """Decide until cancelled."""
+        """Run the loop until cancelled."""
         checked = batches = -math.inf
         try:
             while True:
@@ -169,7 +169,7 @@ class Autoscaler:
             self._follow()
 
     def _allocate_budget(self, now: float) -> None:
-        """Allocate the site's budget, and make models that may have more of it than before due at once."""
+        """Allocate the site's GPU budget; models whose grant has grown become due at once."""
         if self.limits.budget is None:
             return
         decided = {m.key for m in self.models.values() if m.verdict is not None and m.verdict.desired is not None}
@@ -178,16 +178,16 @@ class Autoscaler:
                 model.due = now
 
     def _follow(self) -> None:
-        """Take the scaled models from the caches, because a standby reconciles nothing.
+        """Add the models with scaling from the caches, because on a standby no reconcile adds them.
 
-        The actuator stays NONE: a new leader writes no replicas before a reconcile has set it (`planned`).
+        Their actuator stays NONE, so that a new leader writes no replicas before a reconcile has set it (`planned`).
         """
         for key, _ in with_scaling(self.caches, self.specs):
             if key not in self.models:
                 self.models[key] = ModelState(key, self.clock.monotonic())
 
     async def _round(self) -> None:
-        """Give a turn to every model that is due now, oldest decision first."""
+        """Decide for every model that is due now, the one with the oldest decision first."""
         began = self.clock.monotonic()
         due = [
             m
@@ -200,7 +200,7 @@ class Autoscaler:
             try:
                 self._turn(model)
             except Exception:
-                # One model's failure must not stop the others. Its replicas hold, since its last decision grows stale.
+                # A failure for one model must not stop the others. Its replicas stay, because its last decision becomes stale.
                 log.exception("cannot decide", extra={"key": str(model.key)})
                 model.due = self.clock.monotonic() + MAX_DECISION_INTERVAL_S
             ended = self.clock.monotonic()
@@ -213,11 +213,11 @@ class Autoscaler:
     # One model's turn
 
     def _turn(self, model: ModelState) -> None:
-        """Decide for a model, and do what follows: the phases of the table above."""
+        """Run all phases of the table above for one model."""
         key, now = model.key, model.tried
         spec, resource = self.specs.get(key), self.caches.resources.get(key)
         if resource is None:
-            self.deleted(key)  # a standby has no reconcile that would report it
+            self.deleted(key)  # on a standby no reconcile reports the deletion
             return
         if spec is None or spec.scaling is None:
             model.due = now + MAX_DECISION_INTERVAL_S
@@ -233,7 +233,7 @@ class Autoscaler:
                 self.updates.write_ended(model)
 
     def _take(self, model: ModelState, decision: Decision, now: float) -> None:
-        """Put a decision in force."""
+        """Put a decision into force."""
         self.decisions += 1
         if model.verdict is not None:
             self.decision_metrics.ended(now - model.decided)
@@ -241,32 +241,32 @@ class Autoscaler:
         model.verdict, model.decided = decision, now
 
     def _external_writer(self, model: ModelState, spec: Spec, resource: Object, decision: Decision, now: float) -> str:
-        """Return a sentence about another writer of the model's replicas; empty if there is none."""
+        """Return a message about another writer of the model's replicas; empty if there is none."""
         if spec.scaling is None or spec.scaling.mode != "Active" or decision.desired is None:
             self.external_writers.rest(model.key)
             return ""
         if self.caches.is_behind(model.key):
-            return model.rival  # the cached replicas may be from before our own write
+            return model.rival  # the cached replicas may be older than the operator's last write
         manager = str(resource["metadata"].get("replicasWriter") or "")
         return self.external_writers.look(model.key, decision.current, decision.desired, manager, now)
 
     def _remember(self, key: Key, resource: Object) -> None:
-        """Offer the planner's memory, so that the next process begins with it."""
+        """Pass the planner's memory to the store, so that the next process can start with it."""
         if self.memories is not None and (memory := self.decider.memory(key)) is not None:
             self.memories.offer(key, str(resource["metadata"].get("uid", "")), memory)
 
     def _write(self, model: ModelState, decision: Decision) -> None:
-        """Begin to write the desired replicas, unless that isn't ours to do or a write is in progress."""
+        """Start to write the desired replicas, unless Halcyon doesn't write them now or a write is in progress."""
         if decision.desired == decision.current or self.writer.wanted(model) is None or model.writing is not None:
-            return  # the first check nearly always decides, and costs nothing
+            return  # the cheap first check is usually true
         if self.caches.is_behind(model.key):
-            model.due = self.clock.monotonic() + TICK_S  # the replicas may have changed already
+            model.due = self.clock.monotonic() + TICK_S  # the cached replicas may be out of date
             return
         model.writing = asyncio.create_task(self._written(model), name=f"scale {model.key}")
         model.writing.add_done_callback(lambda _: self._write_ended(model))
 
     async def _written(self, model: ModelState) -> None:
-        """Write, and react to the result."""
+        """Write the desired replicas, and handle the result."""
         result = await self.writer.write(model)
         if result.replicas is not None:
             self.external_writers.wrote(model.key, result.replicas)

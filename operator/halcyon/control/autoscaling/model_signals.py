@@ -1,7 +1,7 @@
-"""Current signals of a model for the decider: agents' reports, combined with pods and balancers from the caches.
+"""Current signals of a model for the decider, from agents' reports and from the pods in the caches.
 
-Out of scope: any decision (`decider`), the source of GPU utilisation if agents report too little (`gpu_utilization`), how reports
-become numbers (`signals.planner_reading`, `scaling.hpa.metrics`).
+Out of scope: decisions (`decider`), other sources of GPU utilisation if agents report too little (`gpu_utilization`), and the
+computation of signals from reports (`signals.planner_reading`, `scaling.hpa.metrics`).
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ from halcyon.signals.prometheus.source import Sampled
 BATCH_WINDOW_S = 15.0
 _SHOWN_MEAN_S = 15.0
 _RULES_WINDOW_S = 20.0
-"""Window for the policy Rules; longer than the 15 s over which they average."""
+"""Length of the window of reports for the policy Rules, in seconds: longer than the 15 s over which it averages."""
 
 
 @immutable(frozen=True, slots=True)
 class PlannerInput:
-    """The planner's reading, and its signals as they are published."""
+    """The planner's reading of a model, and the signals to publish from it."""
 
     gathered: ReadingResult
     signals: tuple[Signal, ...]
@@ -52,7 +52,7 @@ class PlannerInput:
 
 @immutable(frozen=True, slots=True)
 class RulesInput:
-    """Input of the policy Rules: its two values, and the same two as published signals."""
+    """Input of the policy Rules: queue depth and GPU utilisation, and the same two values as signals to publish."""
 
     read: metrics.RulesReading | Missing
     signals: tuple[Signal, ...]
@@ -63,13 +63,13 @@ class RulesInput:
 
 @immutable(frozen=True, slots=True)
 class _Means:
-    """Exponential means of the published values."""
+    """Exponential moving averages of the values that are published."""
 
     at: float | None = None
     waiting: float | None = None
     gpu: float | None = None
     source: str = ""
-    """Source of `gpu`; a change of source restarts the mean."""
+    """Source of `gpu`; if the source changes, the average restarts."""
 
     def with_values(self, now: float, waiting: float | None, gpu: float | None, source: str) -> _Means:
         weight = 1.0 if self.at is None else 1 - math.exp((self.at - now) / _SHOWN_MEAN_S)
@@ -82,15 +82,15 @@ class _Means:
 
 @dataclass(slots=True)
 class _Standing:
-    """State of a model in Kubernetes, kept as long as nothing changes there."""
+    """Data about a model's pods and Deployments, cached until one of them changes."""
 
     spec: Spec
     changes: tuple[int, int]
-    """Change counters of pods and of Deployments, over all models, when this was built."""
+    """Values of the change counters of pods and of Deployments, over all models, when this was built."""
     found: Sequence[Object]
-    """Server pods that the rest was built from."""
+    """Server pods from which the other fields were computed."""
     beside: Sequence[Object]
-    """Balancer pods that the rest was built from."""
+    """Balancer pods from which the other fields were computed."""
     pods: tuple[PodReading, ...]
     balancers: frozenset[str]
     revision: str
@@ -99,35 +99,35 @@ class _Standing:
 
 @dataclass(slots=True)
 class _Model:
-    """State that readings of one model need from one call to the next."""
+    """State of one model that is kept between readings."""
 
     memory: SignalMemory = field(default_factory=SignalMemory)
     means: _Means = field(default_factory=_Means)
     stands: _Standing | None = None
     ready_at: dict[str, float] = field(default_factory=dict)
-    """Time when each pod first became ready, by uid."""
+    """Time at which each pod first became ready, in seconds since the epoch, by uid of the pod."""
 
 
 @dataclass
 class ModelSignals:
-    """Readings of all models, and the state that they need from one call to the next."""
+    """Signals of all models, with the state that is kept between readings."""
 
     caches: ClusterState
     hub: ObservationStore
     clock: Clock
     sampled: Callable[[str, str], Sampled | None] | None = None
-    """Lookup of GPU utilisation by namespace and name of a pod, in the site's Prometheus; None if the site has no Prometheus."""
+    """Lookup of a pod's GPU utilisation in the site's Prometheus, by namespace and name; None if the site has none."""
 
     _models: dict[Key, _Model] = field(default_factory=dict)
     _utilization: GpuUtilizationSources = field(default_factory=GpuUtilizationSources)
 
     def __post_init__(self) -> None:
-        """Compare the two clocks."""
+        """Determine the offset between the monotonic clock and the wall clock."""
         self.epoch = WallClock.of(monotonic_s=self.clock.monotonic(), wall_s=self.clock.wall())
         self._deployments = self.caches.children[kinds.DEPLOYMENT]
 
     def check_clocks(self) -> None:
-        """Compare the clocks again, in case the wall clock was set."""
+        """Determine the offset between the clocks again, in case the wall clock was set."""
         self.epoch = self.epoch.checked(monotonic_s=self.clock.monotonic(), wall_s=self.clock.wall())
 
     def uid(self, key: Key) -> str:
@@ -141,10 +141,10 @@ class ModelSignals:
         return RulesInput(read, signals, has_reports=observation is not None)
 
     def for_planner(self, key: Key, spec: Spec) -> PlannerInput | None:
-        """Return the planner's reading and its published signals; None if no agent has reported on the model.
+        """Return the planner's reading of a model, and the signals to publish; None if no agent has reported on the model.
 
-        A pod that was ready when first seen, but later than its `startupTimeout` allows, was ready before. It has only become
-        ready again, so that time is not taken for its start.
+        If a pod seems to have become ready later than `startupTimeout` allows, it was ready before and has only become ready
+        again. Its start time is then unknown.
         """
         picture = self.hub.snapshot(key.namespace, key.name, self.clock.monotonic())
         if picture is None:
@@ -179,7 +179,7 @@ class ModelSignals:
         return PlannerInput(gathered, _shown(model.means, spec, gathered, source, seen_at))
 
     def reported(self, key: Key) -> Signals | None:
-        """Return what a reconcile needs besides the scaling: load errors, versions, dead pods, the mean batch."""
+        """Return data for the status from the agents' reports: load errors, versions, pods out of service, the mean batch."""
         observation = self.hub.observe(key.namespace, key.name, self.clock.monotonic(), window_s=_RULES_WINDOW_S)
         if observation is None:
             return None
@@ -191,7 +191,7 @@ class ModelSignals:
         )
 
     def worked(self, key: Key, spec: Spec) -> ReportedWork | None:
-        """Return how busy the GPUs of ready pods are, and each pod's computed rows; None if no agent has reported on the model."""
+        """Return the mean GPU utilisation of ready pods and the rows that each pod has computed; None without any agent's report."""
         picture = self.hub.snapshot(key.namespace, key.name, self.clock.monotonic())
         if picture is None:
             return None
@@ -208,7 +208,7 @@ class ModelSignals:
         return ReportedWork(min(sum(values) / len(values) / 100, 1.0) if values else None, work.rows)
 
     def mean_batch(self, key: Key) -> float | None:
-        """Return the mean batch, as in `reported`."""
+        """Return the mean batch size over the last `BATCH_WINDOW_S`; None if unknown."""
         return self.hub.mean_batch(key.namespace, key.name, self.clock.monotonic(), BATCH_WINDOW_S)
 
     def _signals(
@@ -234,7 +234,7 @@ class ModelSignals:
         return model
 
     def _by_rules(self, key: Key, spec: Spec | None) -> tuple[metrics.RulesReading | Missing, Observation | None, str]:
-        """Return the two values, the observation they come from, and the source of GPU utilisation."""
+        """Return queue depth and GPU utilisation, the observation that they are from, and the source of GPU utilisation."""
         if spec is None:
             return Missing(f"there is no ModelDeployment {key} whose spec was accepted"), None, AGENTS
         observation = self.hub.observe(key.namespace, key.name, self.clock.monotonic(), window_s=_RULES_WINDOW_S)
@@ -263,7 +263,7 @@ class ModelSignals:
         return replace(signal, value=value.value, at=self.epoch.at(value.at))
 
     def _standing(self, key: Key, model: _Model, spec: Spec) -> _Standing:
-        """Return the model's state in Kubernetes, looked up again only if something has changed there."""
+        """Return data about the model's pods and Deployments; it is computed again only after one of them has changed."""
         pods_now, deployments_now = self.caches.pods.changes, self._deployments.changes
         held = model.stands
         if held is not None and held.spec is spec and held.changes == (pods_now, deployments_now):
@@ -287,7 +287,7 @@ class ModelSignals:
         return made
 
     def _revision(self, key: Key) -> str:
-        """Return the key of the target revision of the servers; empty if there is no Deployment yet."""
+        """Return the key of the revision in the servers' Deployment; empty if there is no Deployment yet."""
         deployment = servers(self.caches, key)
         if deployment is None:
             return ""
@@ -296,7 +296,10 @@ class ModelSignals:
 
 
 def _shown(means: _Means, spec: Spec, gathered: ReadingResult, source: str, gpu_at: float | None) -> tuple[Signal, ...]:
-    """Return queueDepth, and gpuUtilization if pods have GPUs, as means of about 15 s: single values are too erratic to read."""
+    """Return the signals to publish: queueDepth and, if pods have GPUs, gpuUtilization.
+
+    Their values are averages over about 15 s, because single values vary too much to be readable.
+    """
     read = gathered.reading
     targets = spec.scaling.targets if spec.scaling else Targets()
     if read.waiting is None:
@@ -308,7 +311,9 @@ def _shown(means: _Means, spec: Spec, gathered: ReadingResult, source: str, gpu_
         return (queue,)
     gpu = Signal("gpuUtilization", means.gpu, targets.gpu_utilization, at=gpu_at, source=source)
     if read.gpu is None:
-        gpu = replace(gpu, value=None, at=None, missing="too few of the ready pods tell it, and nothing stands in")
+        gpu = replace(
+            gpu, value=None, at=None, missing="too few of the ready pods report it, and no other source has it"
+        )
     return queue, gpu
 
 

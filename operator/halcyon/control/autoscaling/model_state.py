@@ -1,4 +1,4 @@
-"""State that the autoscaler keeps of one model from one decision to the next."""
+"""State that the autoscaler keeps for each model between decisions."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from halcyon.scaling.policy import decision
 from halcyon.scaling.policy.decision import Change, Decision
 
 MOVED_FOR_S = 2.0
-"""Delay before moved values are published, so that a replica change that follows from them is published with them."""
+"""Time for which a value must differ before it is published, in seconds, so that a resulting replica change is published with it."""
 
 
 @dataclass(slots=True)
 class PublishedDecision:
-    """The decision published last in the status. Times are monotonic, in seconds."""
+    """The decision that was last published in the status. Times are monotonic, in seconds."""
 
     at: float
     verdict: Decision
     rival: str
     moved: float = math.inf
-    """Time since which values differ from the published ones."""
+    """Time since when values differ from the published ones; infinite if they don't."""
 
 
 @dataclass(slots=True)
@@ -34,33 +34,37 @@ class ModelState:
 
     key: Key
     due: float
-    """Latest time of the next decision."""
+    """Time at which the next decision is made at the latest."""
     actuator: Actuator = Actuator.NONE
-    """What writes its replicas; NONE until a reconcile has set it (`Autoscaler.planned`)."""
+    """Actuator of the model; NONE until a reconcile has set it (`Autoscaler.planned`)."""
     has_report: bool = False
     """Whether an agent has reported since the last decision."""
     confirmed: bool = False
-    """Whether that report confirms the one right before it: growth that counts now."""
+    """Whether that report confirms growth in the previous report, so that the model may be decided at once."""
     tried: float = -math.inf
     """Time of the last attempt to decide, successful or not."""
     decided: float = -math.inf
     """Time of the decision in `verdict`."""
     verdict: Decision | None = None
     rival: str = ""
-    """A sentence that names another writer of the replicas; empty if there is none."""
+    """A message about another writer of the replicas; empty if there is none."""
     shown: PublishedDecision | None = None
     changes: deque[Change] = field(default_factory=lambda: deque(maxlen=decision.MAX_CHANGES))
-    """Newest first."""
+    """Last changes to the desired replicas, newest first."""
     raised: int = 0
-    """Number of increases of the desired replicas while this operator replica led."""
+    """Number of increases in the desired replicas while this replica of the operator was the leader."""
     lowered: int = 0
-    """Number of decreases of the same."""
+    """Number of decreases in the desired replicas while this replica of the operator was the leader."""
     writing: asyncio.Task[None] | None = None
     untold: bool = False
     """Whether a status update waits for the replicas to be written first."""
 
     def is_news(self, made: Decision, rival: str, now: float, every_s: float) -> bool:
-        """Return whether the status needs an update: at once if replicas change; else if a value stays moved, and not too often."""
+        """Return whether a decision is to be published in the status.
+
+        It is if replicas, a missing signal or another writer has changed. If only values have changed, it is after they have
+        differed for `MOVED_FOR_S`, and not within `every_s` after the last publication.
+        """
         published = self.shown
         if published is None:
             return True
@@ -76,18 +80,18 @@ class ModelState:
         return now - published.at >= every_s and now - published.moved >= MOVED_FOR_S
 
     def may_be_decided(self, now: float, spacing_s: float) -> bool:
-        """Return whether its agents' reports may be evaluated now.
+        """Return whether a new report may lead to a decision now: at least `spacing_s` after the last attempt.
 
-        Sooner if a report confirms growth, and at zero replicas: a client waits then, and agents report little.
+        It may earlier if the report confirms growth, or if there are 0 replicas: then a client is waiting, and reports are rare.
         """
         is_empty = self.verdict is not None and self.verdict.current == 0
         return self.confirmed or is_empty or now - self.tried >= spacing_s
 
     def asked(self, made: Decision) -> int | None:
-        """Return the desired replicas of a decision; if an HPA decides, the replicas that it has written."""
+        """Return the desired replicas of a decision; if the HPA decides, the replicas in force."""
         return made.current if made.desired is None and self.actuator is Actuator.HPA else made.desired
 
 
 def ages_s(models: Mapping[Key, ModelState], now: float) -> Iterator[float]:
-    """Yield the age of each model's decision in seconds, for those that have one."""
+    """Yield the age of each model's decision, in seconds, for models that have one."""
     return (now - model.decided for model in models.values() if model.verdict is not None)

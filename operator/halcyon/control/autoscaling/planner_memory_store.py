@@ -1,11 +1,11 @@
-"""Persistent planner memories, in a few ConfigMaps of the operator's own namespace, so that they outlive every replica.
+"""Store of planner memories in ConfigMaps (shards) in the operator's namespace, so that they outlive the operator's processes.
 
     halcyon-memory-000, -001, ...    binaryData: NAMESPACE.NAME -> zlib of {"uid", "at", "sign", "memory", "cost"}
 
-Another release in that namespace has its own ConfigMaps; their names begin with the release's name.
-A model's shard is the hash of its name modulo the number of shards, a power of two. Only the leader writes.
-The model's GPU time is kept with its memory and causes no write by itself, so it is as old as the memory.
-Out of scope: the content of a memory and its JSON (`scaling.planner.serialization`), and the use of one that was read.
+The names begin with the name of the Helm release, so that two releases in one namespace have separate ConfigMaps. The shard of a
+model is the hash of NAMESPACE.NAME modulo the number of shards, which is a power of two. Only the leader writes. A model's GPU time
+is stored with its memory. A change in it alone causes no write, so the stored time is as old as the memory.
+Out of scope: the content of a memory and its JSON (`scaling.planner.serialization`), and the use of restored memories.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ from halcyon.scaling.planner.serialization import MAX_BYTES, Restored, packed, r
 log = logging.getLogger(__name__)
 
 LABEL, LABEL_VALUE = f"{GROUP}/memory", "planner"
-"""Label of the shards. It differs from the label of children: informers watch that one, and would keep every shard in memory."""
+"""Label of the shards. It isn't the label of child objects, because informers would then keep every shard in memory."""
 SAVE_INTERVAL_S = 600.0
 RETRY_S = 60.0
-"""Delay after a save that failed, in whole or in part."""
+"""Delay until the next save if one has failed, completely or in part, in seconds."""
 PACE_S = 0.25
-"""Pause after packing a model, which takes 12 ms: so packing uses 5 % of a core."""
+"""Pause after packing the memory of a model, in seconds. Packing takes 12 ms, so it uses 5 % of a core."""
 READ_RETRY_INTERVAL_S = 1.0
 MEAN_SHARD_BYTES = 400 * 1024
-"""Maximum mean size of the shards: about 40 models after two weeks. Building a request of this size takes about 10 ms."""
+"""Maximum mean size of the shards, for about 40 models after two weeks. Building a request of this size takes about 10 ms."""
 MAX_SHARD_BYTES = 768 * 1024
 """Maximum size of the largest shard. The API server rejects a ConfigMap of more than 1 MiB."""
 MAX_SHARDS = 512
 _MAX_JSON_BYTES = 4 * MAX_BYTES
-"""Limit above which an entry is not unpacked: it isn't ours, and a few KiB of compressed zeros can fill the process's memory."""
+"""Maximum size of an unpacked entry. A larger one wasn't written by Halcyon: a few KiB of compressed zeros could fill the memory."""
 CONFIG_MAPS = "halcyon-memory"
 """Prefix of the shards' names, for a release named halcyon."""
 _NUMBERED = re.compile(r"(.+)-(\d{3})")
@@ -54,19 +54,19 @@ BROKEN = (zlib.error, ValueError, KeyError, TypeError, AttributeError, Recursion
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """One model's memory as it is stored."""
+    """The stored memory of one model."""
 
     uid: str
-    """Uid of the ModelDeployment that learnt it; another of the same name is another model."""
+    """Uid of the ModelDeployment that the memory belongs to; a later one of the same name is another model."""
     at: float
-    """Time when it was packed, seconds since the epoch."""
+    """Time at which the memory was packed, in seconds since the epoch."""
     sign: str
-    """Digest of what it had learnt by then, see `sign_of`."""
+    """Digest of what the planner had learnt, from `sign_of`."""
     content: bytes
-    """All of the above and the memory, compressed."""
+    """The fields above, the memory and the GPU time, as compressed JSON."""
 
     def restored(self) -> Restored:
-        """Return the memory for a process whose counters start from zero, and the unreadable parts. Takes 20 to 40 ms."""
+        """Return the memory, prepared for a new process, and the problems with parts that can't be read. Takes 20 to 40 ms."""
         restored = unpacked(_document(self.content).get("memory"))
         return Restored(resumed(restored.memory), restored.problems)
 
@@ -74,13 +74,13 @@ class Saved:
         """Return the stored JSON of `scaling.gpu_cost.Ledger`; None if there is none.
 
         Raises:
-            One of BROKEN: it can't be read.
+            One of BROKEN: the content can't be read.
         """
         return _document(self.content).get("cost")
 
 
 def saved(uid: str, memory: PlannerMemory, *, at: float, cost: object = None) -> Saved:
-    """Pack a memory: about 10 KB after two weeks. Takes 12 to 20 ms. `cost`: a JSON value that is stored with it."""
+    """Pack a memory for storage, with the JSON value `cost`. The result has about 10 KB after two weeks. Takes 12 to 20 ms."""
     sign = sign_of(memory)
     document = {"uid": uid, "at": at, "sign": sign, "memory": packed(memory)}
     document |= {} if cost is None else {"cost": cost}
@@ -108,14 +108,14 @@ def _document(content: bytes) -> dict[str, Any]:
 
 
 def sign_of(memory: PlannerMemory) -> str:
-    """Return a digest of what was learnt: if it is unchanged, there is nothing worth a write.
+    """Return a digest of what the planner has learnt. While it stays the same, the memory needn't be written.
 
-    Batches, rates, seasons and the dispersion are learnt from requests, and each request moves the time of the last one. What
-    is learnt without a request is listed here by itself: start times, the service line after a warm-up, the end of a spike, a
-    wrong bet on the next spike. All other changes at rest only reflect passing time: empty bins (after a restart they are
-    unknown, and the season uses other days), expiring holds (by their times), samples that repeat the last.
+    Batches, rates, seasons and the dispersion are learnt from requests, so the digest includes the time of the last request. It also
+    includes what is learnt without requests: start times, the service line after a warm-up, the end of a spike, and a wrong
+    prediction of the next spike. Other changes without requests only reflect passing time: empty bins (unknown after a
+    restart, when the season uses other days), expired holds, and samples equal to the last one.
 
-    Numbers are rounded as in the JSON, so that a memory has the same digest after it was read.
+    Numbers are rounded as in the JSON, so that a memory has the same digest after it was stored and read.
     """
     capacity, spikes = memory.capacity, memory.spikes
     line = () if capacity.line is None else (capacity.line.t0_s, capacity.line.row_s)
@@ -132,7 +132,7 @@ _NOTHING = sign_of(PlannerMemory())
 
 
 def entry_name(key: Key) -> str:
-    """Return the key of a model's entry. Neither part contains a dot, so no two models share a key."""
+    """Return the key of a model's entry in binaryData. Neither part contains a dot, so each model has its own key."""
     return f"{key.namespace}.{key.name}"
 
 
@@ -142,14 +142,14 @@ def shard_name(index: int, config_maps: str = CONFIG_MAPS) -> str:
 
 
 def place(entry: str, count: int) -> int:
-    """Return which of `count` shards an entry belongs to; the same in every process and version."""
+    """Return the index of the shard, out of `count`, that an entry belongs to. It is the same in every process and version."""
     return zlib.crc32(entry.encode()) % count
 
 
 def shard_count(sizes: Mapping[str, int], now: int) -> int:
-    """Return how many shards, a power of two, entries of these sizes (bytes) need; `now` is the present number.
+    """Return the number of shards, a power of two, for entries of these sizes in bytes; `now` is the current number.
 
-    It grows as soon as needed, but shrinks only if half as many shards would be at most half full, so that it doesn't flap.
+    The number grows as soon as needed, but shrinks only if half as many shards would be at most half full, to avoid flapping.
     """
     count: int = 1 << (min(max(now, 1), MAX_SHARDS) - 1).bit_length()
     while count < MAX_SHARDS and not _fits(sizes, count, 1.0):
@@ -168,19 +168,21 @@ def _fits(sizes: Mapping[str, int], count: int, share: float) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ShardWrite:
-    """Write of a shard, or its deletion if nothing belongs in it."""
+    """Write of a shard, or its deletion if `content` is None."""
 
     index: int
     content: dict[str, bytes] | None
     takes: bool
-    """Whether it removes an entry that belongs elsewhere: not allowed before the entry is there."""
+    """Whether this removes an entry that belongs to another shard, which must have been written before."""
 
 
 def steps(stored: Mapping[int, Mapping[str, bytes]], entries: Mapping[str, bytes], count: int) -> list[ShardWrite]:
-    """Return the writes from the stored shards to `count` shards with these entries; each entry is always in at least one shard.
+    """Return the writes that change the stored shards to `count` shards with these entries.
 
-    An entry in shard i that belongs to another, j, was put there under another count m. If m < count, m divides it, so
-    i = hash mod m < j = hash mod count. If m > count, i >= count: shard i is deleted. So: write the highest first, then delete.
+    The order of the writes keeps each entry in at least one shard at all times: the shard with the highest index is written first,
+    and deletions come last. Proof: suppose an entry is in shard i but belongs to shard j. It was put there when the number of shards
+    was m. If m < count, m divides count, so i = hash mod m < j = hash mod count. If m > count and i isn't the right shard,
+    i >= count, so shard i is deleted.
     """
     wanted: defaultdict[int, dict[str, bytes]] = defaultdict(dict)
     for entry in sorted(entries):
@@ -197,23 +199,23 @@ def steps(stored: Mapping[int, Mapping[str, bytes]], entries: Mapping[str, bytes
 
 
 class Shards:
-    """The ConfigMaps, and their content as far as this process has read and written it."""
+    """The ConfigMaps, with their content as this process has last read or written it."""
 
     def __init__(self, client: Kube, namespace: str, config_maps: str = CONFIG_MAPS) -> None:
-        """Start with no content; `read` fetches it. `config_maps`: prefix of the names."""
+        """Start without content, which `read` fetches. `config_maps` is the prefix of the ConfigMaps' names."""
         self._client, self._namespace, self._name = client, namespace, config_maps
         self._stored: dict[int, dict[str, bytes]] = {}
 
     async def read(self) -> dict[Key, Saved]:
-        """Read every entry that can be read; of duplicates, the newest.
+        """Return every readable entry of the shards; of duplicates, the newest one.
 
-        If there is no shard with this prefix, those with other prefixes are read and left unchanged: the release may have been
-        reinstalled under another name. Entries of models that aren't its own are dropped with the first save.
+        If no shard has the prefix, shards with other prefixes are read instead, and left unchanged: the release may have been
+        reinstalled under another name. Entries of models that this release doesn't manage are dropped with the first save.
 
         Raises:
-            ApiError, Unreachable: part of it could not be fetched.
+            ApiError, Unreachable: a shard could not be fetched.
         """
-        # One at a time: a list of all could be tens of MiB, and exceed the request timeout.
+        # Fetch one shard at a time: a list of all could have tens of MiB and exceed the request timeout.
         listed, _ = await self._client.list(
             CONFIG_MAP, namespace=self._namespace, selector=f"{LABEL}={LABEL_VALUE}", metadata_only=True
         )
@@ -241,7 +243,7 @@ class Shards:
         return found
 
     def _sources(self, listed: list[str]) -> list[tuple[str, int | None]]:
-        """Return the ConfigMaps to read, each with its number if it is a shard with our prefix."""
+        """Return the names of the ConfigMaps to read, each with its index if it has this release's prefix, else None."""
         found: list[tuple[str, int | None]] = []
         for name in listed:
             matched = _NUMBERED.fullmatch(name)
@@ -254,7 +256,7 @@ class Shards:
         return [(name, index) for name, index in found if index is not None] or found
 
     async def write(self, entries: Mapping[Key, Saved]) -> bool:
-        """Make the shards hold exactly these entries. Return whether they do; failures are logged and retried the next time."""
+        """Write the shards so that they hold exactly these entries; return whether all writes succeeded. Failures are logged."""
         content = {entry_name(key): one.content for key, one in entries.items()}
         count = shard_count({entry: len(value) for entry, value in content.items()}, max(self._stored, default=0) + 1)
         good = True
@@ -277,14 +279,14 @@ class Shards:
         binary = {entry: base64.b64encode(value).decode() for entry, value in step.content.items()}
         meta = {"name": name, "namespace": self._namespace, "labels": {LABEL: LABEL_VALUE}}
         shard = {"apiVersion": CONFIG_MAP.api_version, "kind": CONFIG_MAP.kind, "metadata": meta, "binaryData": binary}
-        # If the response is lost, the shard holds the new or the old content; either may be needed, and neither counts as written.
+        # If the response is lost, the shard may have the old or the new content. Record entries of both, as not written.
         self._stored[step.index] = dict.fromkeys({**self._stored.get(step.index, {}), **step.content}, b"")
         await self._client.apply(CONFIG_MAP, shard)
         self._stored[step.index] = step.content
 
 
 class PlannerMemoryStore:
-    """Store of the planners' memories. For the leader only: `load` at its start, `run`, then `flush` after `run` was cancelled."""
+    """Store of the planners' memories. A leader calls `load` first, then `run`, and `flush` after `run` was cancelled."""
 
     def __init__(
         self,
@@ -295,13 +297,13 @@ class PlannerMemoryStore:
         cost: Callable[[Key], object] = lambda _: None,
         config_maps: str = CONFIG_MAPS,
     ) -> None:
-        """Start empty.
+        """Start without memories.
 
         Args:
-            client: of the API server.
-            namespace: the operator's own.
-            clock: of this process.
-            cost: returns the JSON value to store with a model's memory.
+            client: client of the API server.
+            namespace: the operator's namespace.
+            clock: clock of this process.
+            cost: function that returns the JSON value to store with a model's memory.
             config_maps: prefix of the ConfigMaps' names.
         """
         self._clock, self._cost = clock, cost
@@ -311,10 +313,12 @@ class PlannerMemoryStore:
         self._offered: dict[Key, tuple[str, PlannerMemory]] = {}
 
     async def load(self, *, within_s: float = 15.0) -> Mapping[Key, Saved]:
-        """Return the stored memories of all models. Call it before the first plan: an offered memory replaces the stored one.
+        """Return the stored memories of all models.
+
+        Call this before the first decision, because a memory passed to `offer` replaces the stored one.
 
         Raises:
-            ApiError, Unreachable: they could not be read within `within_s`. `run` won't write before they were read.
+            ApiError, Unreachable: the memories could not be read within `within_s`. `run` doesn't write until they have been read.
         """
         end = self._clock.monotonic() + within_s
         while not self._loaded:
@@ -331,18 +335,18 @@ class PlannerMemoryStore:
         return dict(self._entries)
 
     def offer(self, key: Key, uid: str, memory: PlannerMemory) -> None:
-        """Take the newest memory of a model; costs nothing."""
+        """Keep the newest memory of a model for the next save; takes almost no time."""
         self._offered[key] = (uid, memory)
 
     async def run(self, live: Callable[[], Container[Key]]) -> None:
-        """Save every ten minutes, until cancelled. `live`: the models that exist; entries of others are dropped."""
+        """Save every ten minutes, until cancelled. `live` returns the models that exist; entries of others are dropped."""
         delay = SAVE_INTERVAL_S
         while True:
             await asyncio.sleep(delay)
             delay = SAVE_INTERVAL_S if await self._save(live) else RETRY_S
 
     async def flush(self, *, within_s: float) -> None:
-        """Save as many models as time allows, those with the newest requests first. The others stay as last saved."""
+        """Save as many changed memories as possible within `within_s`, those with the newest requests first."""
         if not self._loaded:
             return
         end = self._clock.monotonic() + within_s
@@ -351,7 +355,7 @@ class PlannerMemoryStore:
         try:
             async with asyncio.timeout(within_s):
                 for key in reversed(changed):
-                    # The other half is for the writes, without which packing would be useless.
+                    # Keep half of the time for the writes, without which packing is useless.
                     if self._clock.monotonic() > end - within_s / 2:
                         break
                     self._pack(key)
@@ -363,9 +367,9 @@ class PlannerMemoryStore:
         log.info("saved planner memories", extra={"changed": len(changed), "not_packed": left})
 
     async def _save(self, live: Callable[[], Container[Key]]) -> bool:
-        """Pack changed memories, a few a second, then write them. Return whether everything is stored now."""
+        """Pack changed memories, a few per second, then write them; return whether all memories are stored."""
         try:
-            # Writing without loading first would replace the shards' content by what this process has learnt.
+            # Load first: otherwise the write would replace stored memories by those of this process alone.
             await self.load(within_s=0)
         except (errors.ApiError, errors.Unreachable) as error:
             log.warning("cannot read planner memories, so none are written", extra={"error": str(error)})
@@ -391,5 +395,5 @@ class PlannerMemoryStore:
         uid, memory = self._offered[key]
         try:
             self._entries[key] = saved(uid, memory, at=self._clock.wall(), cost=self._cost(key))
-        except Exception:  # one model's odd memory must cost neither the others theirs nor the leader its lead
+        except Exception:  # a bug that one memory triggers must neither prevent the others' saves nor end the process
             log.exception("cannot pack a planner memory", extra={"key": str(key)})

@@ -1,11 +1,11 @@
-"""Scraping of the servers of models without a balancer, and so without an agent: each pod once a second, with the agent's sampler.
+"""Scraping of server pods by the operator, for models without balancers and so without agents: each pod once a second.
 
-Models are spread over the second. Models with hanging pods delay no others as long as there are fewer than `MAX_AT_ONCE` of
-them. Reading one takes 1.6 s: with 200 of them, other models are read every five seconds.
+Models are scraped at different times within the second. Pods that don't respond delay other models only if `MAX_AT_ONCE` models or
+more have such pods. Scraping such a model takes 1.6 s; with 200 of them, other models are scraped every five seconds.
 
-Both replicas of the operator scrape, so that the standby knows as much when it leads. Samples go to the observation store as
-the report of one agent, `scrape`. While a model still has balancers (its routing mode is changing), their agents' reports count
-and it is not scraped.
+Both replicas of the operator scrape, so that the standby has current data when it becomes the leader. The samples are stored like
+the report of an agent named `scrape`. While a model still has balancers after a change of its routing mode, it isn't scraped,
+because their agents report.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ log = logging.getLogger(__name__)
 EVERY_S = 1.0
 TICK_S = 0.05
 MAX_AT_ONCE = 64
-"""Models that are read at the same time."""
+"""Maximum number of models that are scraped at the same time."""
 
 
 @dataclass
@@ -54,12 +54,12 @@ class _Read:
     eyes: PodSampler
     demand: ScrapedDemand = field(default_factory=ScrapedDemand)
     dead: DeadBackends = field(default_factory=DeadBackends)
-    """Pods with a dead backend: they still get requests here, so a reconcile evicts them."""
+    """Detection of dead backends. Without a balancer their pods still receive requests, until a reconcile evicts them."""
 
 
 @dataclass
 class PodScraper:
-    """Scraper of all models without a balancer."""
+    """Scraper of the server pods of all models without balancers."""
 
     caches: ClusterState
     hub: ObservationStore
@@ -72,8 +72,8 @@ class PodScraper:
 
     async def run(self) -> None:
         """Scrape until cancelled."""
-        # No connection limit: hanging pods would use it up, and others would seem unreachable. `MAX_AT_ONCE` and the
-        # sampler, which limits the pods of a model that it reads at a time, bound it.
+        # Set no connection limit: pods that don't respond would use it up, so that others would seem unreachable. The number of
+        # connections is bounded by `MAX_AT_ONCE`, and by the sampler's limit on pods of a model that are read at a time.
         connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=30)
         async with aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar()) as session:
             places, rota = asyncio.Semaphore(MAX_AT_ONCE), PollSchedule[Key](EVERY_S)
@@ -90,7 +90,7 @@ class PodScraper:
                     await asyncio.sleep(TICK_S)
 
     def _list(self, session: aiohttp.ClientSession) -> None:
-        """Update the models to scrape, and their samplers."""
+        """Update the list of models to scrape; models that stay in it keep their samplers."""
         self._reads = {key: self._of(key, model, session) for key, model in self._wanted()}
 
     async def _turn(self, key: Key, rota: PollSchedule[Key], places: asyncio.Semaphore) -> None:
@@ -99,7 +99,7 @@ class PodScraper:
                 if (read := self._reads.get(key)) is not None:
                     await self._look(key, read)
         except Exception:
-            # One model's failure must not blind the others.
+            # A failure for one model must not end the scraping of others.
             log.exception("cannot read the metrics of server pods", extra={"key": str(key)})
         finally:
             rota.done(key)
@@ -135,13 +135,13 @@ class PodScraper:
             samples=sightings,
             maintenance=read.dead.pods,
         )
-        # A pod can report anything about itself.
+        # Validate the samples, because a pod can report any value about itself.
         believed = validate(record).report
         self.hub.receive(replace(believed, balancer=read.demand.sample(believed.pods)), self.clock.monotonic())
 
 
 def endpoint(pod: Object) -> Endpoint | None:
-    """Return a server pod as its EndpointSlice would list it; None before it has an address, and once it has ended."""
+    """Return a server pod in the form of an EndpointSlice's entry; None if it has no address yet, or has ended."""
     address = pod["status"].get("podIP")
     leaving = pod["metadata"]["deletionTimestamp"] is not None
     if not address or not (leaving or pods.is_live(pod)):

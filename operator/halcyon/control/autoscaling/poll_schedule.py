@@ -1,6 +1,6 @@
-"""Schedule of polls: each key once a period at its own phase, so that many are never polled at once. Pure.
+"""Schedule that polls each key once per period, with polls of different keys spread over the period. Pure.
 
-The phase comes from the key alone: it is the same after a restart, and needs no random numbers.
+The phase of a key within the period is derived from the key, so it is the same after a restart.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ K = TypeVar("K", bound=Hashable)
 
 
 class PollSchedule(Generic[K]):
-    """Next poll of each listed key."""
+    """Schedule of the polls of all listed keys."""
 
     def __init__(self, every_s: float) -> None:
-        """Start with an empty list. `every_s`: the period."""
+        """Start without keys; `every_s` is the period, in seconds."""
         self._every_s = every_s
         self._due: dict[K, float] = {}
         self._under_way: set[K] = set()
 
     def keep(self, keys: Iterable[K], now: float) -> None:
-        """Replace the listed keys; new ones get their first poll within one period."""
+        """Replace the list of keys. New keys are polled for the first time within one period."""
         self._due = {key: self._due.get(key, now + self._every_s * _phase(key)) for key in keys}
         self._under_way &= self._due.keys()
 
     def take(self, now: float) -> list[K]:
-        """Return the keys to poll now. A key is not returned again before `done`, and missed polls are not made up for."""
+        """Return the keys to poll now. A key isn't returned again before `done` was called for it; missed polls are skipped."""
         taken = [key for key, due in self._due.items() if due <= now and key not in self._under_way]
         self._under_way.update(taken)
         for key in taken:
@@ -40,5 +40,5 @@ class PollSchedule(Generic[K]):
 
 
 def _phase(key: Hashable) -> float:
-    """Return a number from 0 to 1, as if random."""
+    """Return a pseudo-random number from 0 to 1 that depends only on the key."""
     return zlib.crc32(str(key).encode()) / 2**32

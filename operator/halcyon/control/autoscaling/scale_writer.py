@@ -1,13 +1,13 @@
-"""Writes to /scale: only what is ours to write, after the status shows it, and only if replicas are still those that were read.
+"""Writer of replicas to /scale. It writes after the status has the desired replicas, and only if spec.replicas hasn't changed.
 
-If status writes are late, scale-ups don't wait for them. Otherwise every model whose load grows at that moment would need one
-more write, of its status, before its replicas.
+If status writes are late, scale-ups don't wait for them: an overloaded API server would otherwise have to write each status before
+the replicas.
 
-mode        actuator   scale up                      scale down         to 0
-Active      HPA        /scale at once (fast path)    by the HPA alone   /scale
-Active      Direct     /scale                        /scale             /scale
-Recommend   any        -                             -                  -
-Paused      any        -                             -                  -
+mode        actuator   scale up             scale down      scale to 0
+Active      HPA        /scale (fast path)   by the HPA      /scale
+Active      Direct     /scale               /scale          /scale
+Recommend   any        -                    -               -
+Paused      any        -                    -               -
 """
 
 from __future__ import annotations
@@ -31,24 +31,24 @@ from halcyon.kube.tracing import OFF, Tracer
 log = logging.getLogger(__name__)
 
 PUBLISHED_WITHIN_S = 0.3
-"""Maximum wait for the status before scaling up. A status write normally takes a tenth of that. If the API server is slower, a
-standby sees the replicas themselves a moment after they were written (`ClusterState.unpublished_replicas`)."""
+"""Maximum time to wait for the status before a scale-up, in seconds. A status write usually takes a tenth of that. If it is slower,
+the standby reads the replicas from spec.replicas instead (`ClusterState.unpublished_replicas`)."""
 LOWER_WITHIN_S = 1.0
-"""The same before scaling down, which isn't urgent: the next decision may take it back."""
+"""Maximum time to wait for the status before a scale-down, in seconds. It is longer because a scale-down isn't urgent."""
 LATE_FOR_S = 30.0
-"""How long scale-ups go before their statuses, once one has waited for its status in vain."""
+"""Time for which scale-ups don't wait for statuses, after one has reached its maximum wait, in seconds."""
 _LOOK_S = 0.02
 
 
 class WriteOutcome(Enum):
-    """What became of a write."""
+    """Outcome of a write."""
 
     WRITTEN = "written"
     PARTLY_WRITTEN = "partly written"
-    """A newer decision wants more; it is written in its own turn, once the status shows it too."""
+    """The replicas in the status were written. A newer decision needs more; these are written after the status has them."""
     FAILED = "failed"
     NOT_NEEDED = "not needed"
-    """There was nothing left to write by the time that the status showed it."""
+    """When the wait for the status ended, there was nothing to write any more."""
 
 
 @dataclass(frozen=True)
@@ -57,12 +57,12 @@ class WriteResult:
 
     outcome: WriteOutcome
     replicas: int | None = None
-    """Replicas that were written; None if none were."""
+    """Replicas that were written; None if nothing was written."""
 
 
 @dataclass
 class ScaleWriter:
-    """Writer of models' replicas. The caller sees to it that there is one write at a time for each model."""
+    """Writer of models' replicas. Callers must not start a write for a model while another one is in progress."""
 
     client: Kube
     caches: ClusterState
@@ -75,16 +75,16 @@ class ScaleWriter:
 
     @property
     def statuses_are_late(self) -> bool:
-        """Return whether a status was late within the last `LATE_FOR_S`, a sign that the API server is overloaded."""
+        """Return whether a status write was late within the last `LATE_FOR_S`, which indicates an overloaded API server."""
         return self.clock.monotonic() < self._late_until
 
     def goes_first(self, model: ModelState) -> bool:
-        """Return whether this model's replicas are to be written before its status shows them."""
+        """Return whether this model's replicas are written before its status has them: a scale-up while statuses are late."""
         wanted = self.wanted(model)
         return wanted is not None and wanted > self.caches.replicas(model.key) and self.statuses_are_late
 
     def wanted(self, model: ModelState) -> int | None:
-        """Return the replicas that are ours to write now; None if there is nothing to write."""
+        """Return the replicas that Halcyon should write now; None if there is nothing for it to write."""
         spec, made = self.specs.get(model.key), model.verdict
         if spec is None or spec.scaling is None or spec.scaling.mode != "Active" or model.rival:
             return None
@@ -101,7 +101,10 @@ class ScaleWriter:
         return wanted if by_us and wanted != current else None
 
     async def write(self, model: ModelState) -> WriteResult:
-        """Write once the standby can know the new value: an HPA that polls the standby must not receive the previous one."""
+        """Wait until the status has the desired replicas, then write them to /scale.
+
+        The standby reads them from the status. Without the wait, an HPA that polls the standby could receive the previous value.
+        """
         await self._published(model)
         key = model.key
         resource, desired = self.caches.resources.get(key), self.wanted(model)
@@ -121,7 +124,7 @@ class ScaleWriter:
             ):
                 after = await self.client.scale(kinds.MODEL_DEPLOYMENT, resource, before=current, after=replicas)
         except (errors.ApiError, errors.Unreachable) as error:
-            # Changed meanwhile, or unreachable: the model is decided again in a moment, from the state then.
+            # The replicas have changed, or the API server is unreachable. A new decision follows soon, from the state at that time.
             log.warning("cannot scale", extra={"key": str(key), "error": str(error)})
             return WriteResult(WriteOutcome.FAILED)
         self.caches.wrote(key, kinds.MODEL_DEPLOYMENT, after)
@@ -129,7 +132,7 @@ class ScaleWriter:
         return WriteResult(WriteOutcome.PARTLY_WRITTEN if is_part else WriteOutcome.WRITTEN, replicas)
 
     async def _published(self, model: ModelState) -> None:
-        """Wait, for a bounded time, until our own cache shows the replicas to be written in the status."""
+        """Wait, up to a time limit, until the status in the cache has the replicas to write."""
         began = self.clock.monotonic()
         while True:
             wanted = self.wanted(model)
@@ -137,7 +140,7 @@ class ScaleWriter:
                 return
             rises, now = wanted > self.caches.replicas(model.key), self.clock.monotonic()
             if rises and self.statuses_are_late:
-                return  # whichever model's status was late
+                return  # the status of this or of another model was late
             if now - began >= (PUBLISHED_WITHIN_S if rises else LOWER_WITHIN_S):
                 if rises:
                     self._late_until = now + LATE_FOR_S

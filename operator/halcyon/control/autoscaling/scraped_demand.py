@@ -1,12 +1,13 @@
-"""A balancer's counters, derived from the servers' counters, for models that clients reach without a balancer. Pure.
+"""Estimate of a balancer's counters from the servers' counters, for models without balancers. Pure.
 
 | balancer counter | derived from                                                                              |
 | ---------------- | ----------------------------------------------------------------------------------------- |
-| requests         | growth of each server's answered, failed and waiting requests                             |
-| inflight         | requests that wait in servers, plus those being computed: the compute time per second     |
-| queued, refused  | 0: no request waits in front of a server, and none is rejected                            |
+| requests         | growth of the number of succeeded, failed and waiting requests in each server             |
+| inflight         | requests that wait in servers, plus the mean number being computed (compute time per      |
+|                  | second)                                                                                   |
+| queued, rejected | 0, because without a balancer no request is queued before a server or rejected            |
 
-A request that arrives between two samples of a pod that is new or terminating may be missed. None is counted twice.
+Requests to a new or a terminating pod may be missed. None is counted twice.
 """
 
 from __future__ import annotations
@@ -17,37 +18,39 @@ from dataclasses import dataclass, field
 from halcyon.api.documents.observation_report import BalancerSample, PodSample
 
 _SERVING = {"ready", "maintenance", "unreachable"}
-"""States of pods that get requests: without a balancer, no pod can be taken out."""
+"""States in which a pod receives requests. Without a balancer a pod in maintenance or unreachable can't be taken out of service."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """The last sample of a pod."""
+    """The last sample of a server pod's counters."""
 
     at: float
     done: int
     came: int
-    """Highest sum of `done` and waiting requests so far: the two aren't read at the same moment."""
+    """Highest sum of completed and waiting requests so far. A maximum, because the two numbers aren't read at the same time."""
     compute_us: int | None
 
 
 @dataclass
 class ScrapedDemand:
-    """Demand of one model, with the last sample of each of its pods."""
+    """Demand estimate for one model, with the last sample of each of its pods."""
 
     requests: int = 0
-    """Counter of arrived requests."""
+    """Number of requests that have arrived since the start."""
     _seen: dict[str, _Seen] = field(default_factory=dict)
 
     def sample(self, pods: Sequence[PodSample]) -> BalancerSample | None:
-        """Return the counters after one more sample of each pod; None if most of the serving pods report nothing."""
+        """Return the balancer counters after a new sample of each pod; None if most of the serving pods report no counters."""
         inflight = 0.0
         seen: dict[str, _Seen] = {}
         for pod in pods:
             before, now = self._seen.get(pod.name), _look(pod)
             if now is None:
                 if before is not None:
-                    seen[pod.name] = before  # it may answer again, and what it has counted meanwhile has arrived
+                    seen[pod.name] = (
+                        before  # if the pod reports again, the growth since then counts as arrived requests
+                    )
                 continue
             seen[pod.name], came, busy = _since(before, now)
             self.requests += came
@@ -67,9 +70,9 @@ def _look(pod: PodSample) -> _Seen | None:
 
 
 def _since(before: _Seen | None, now: _Seen) -> tuple[_Seen, int, float]:
-    """Return the sample to remember, the requests that arrived between the two, and the mean number computed at a time."""
+    """Return the sample to keep, the number of requests that arrived between two samples, and the mean number being computed."""
     if before is None or now.done < before.done:
-        return now, 0, 0.0  # its warm-up, or a server that has restarted
+        return now, 0, 0.0  # the first sample, which includes the warm-up, or a restarted server
     came = max(now.came, before.came)
     busy = 0.0
     if now.compute_us is not None and before.compute_us is not None and now.at > before.at:

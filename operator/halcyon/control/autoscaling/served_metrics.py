@@ -1,4 +1,7 @@
-"""The metrics that the metrics API serves to HPAs: readings for the policy Rules, desired replicas for Planner; also on the standby."""
+"""The values that the external metrics API serves to HPAs: signals for the policy Rules, desired replicas for Planner.
+
+The standby serves them too.
+"""
 
 from __future__ import annotations
 
@@ -19,27 +22,27 @@ from halcyon.scaling.observations import MAX_AGE_S, Missing, Value
 
 @dataclass
 class ServedMetrics:
-    """The metrics of every autoscaled model, from its signals and its last decision; a `MetricSource`."""
+    """Metrics of autoscaled models, from their signals and their last decisions. Implements `MetricSource`."""
 
     caches: ClusterState
     specs: SpecsInForce
     signals: ModelSignals
     models: Mapping[Key, ModelState]
-    """State of the autoscaled models, as the decision loop keeps it."""
+    """State of the autoscaled models, kept by the decision loop."""
     leadership: Leadership
     clock: Clock
 
     async def reading(self, namespace: str, name: str) -> metrics.RulesReading | Missing:
-        """Return what the metrics API serves for the policy Rules."""
+        """Return the values for the policy Rules: queue depth and GPU utilisation."""
         key = Key(namespace, name)
         return self.signals.by_rules(key, self.specs.get(key)).read
 
     async def desired(self, namespace: str, name: str) -> Value | Missing:
-        """Return what the metrics API serves for the policy Planner: the desired replicas.
+        """Return the value for the policy Planner: the desired replicas.
 
-        The standby's own decisions may differ by one from the leader's, and an HPA that polls both in turn would make replicas
-        flap. While there is a leader, the standby therefore returns what the leader has written into the status, or the higher
-        replicas that it has written since.
+        The standby's own decisions may differ from the leader's by one replica, and replicas would flap if an HPA polls both in
+        turn. While there is a leader, the standby therefore returns the desired replicas from the status, or spec.replicas if the
+        leader has written more there.
         """
         key = Key(namespace, name)
         spec, now = self.specs.get(key), self.clock.monotonic()
@@ -63,7 +66,7 @@ class ServedMetrics:
         return Value(float(model.verdict.desired), now)
 
     def unserved(self) -> list[Key]:
-        """Return the models with scaling whose metrics this replica can't serve yet."""
+        """Return the models with scaling whose metrics this replica of the operator can't serve yet."""
         found = []
         for key, spec in with_scaling(self.caches, self.specs):
             if defaults.policy(spec) == "Planner":

@@ -1,7 +1,7 @@
-"""Selection of what the status publishes of decisions: changes of replicas and why, values that stay moved, mean batches.
+"""Publication of decisions in the status: when a decision, a value or a mean batch is published.
 
-Published values are kept as they were and passed to the reconcile that writes the status. So the status changes only when
-there is something new.
+Reconciles receive the values as last published, not the current ones, so that the status changes only when something new is
+published.
 """
 
 from __future__ import annotations
@@ -24,49 +24,49 @@ from halcyon.scaling.policy import decision
 from halcyon.scaling.policy.decision import Change, Decision
 
 STATUS_INTERVAL_S = 10.0
-"""Minimum interval between two updates of values alone, without a change of replicas."""
+"""Minimum time between two status updates if only values have changed and not replicas, in seconds."""
 LATE_STATUS_INTERVAL_S = 30.0
-"""The same while statuses are late: in a large fleet, most of them would only update values."""
+"""Minimum time between updates of values alone while status writes are late, in seconds. Longer, as most writes are of this kind."""
 SETTLED_S = 15.0
-"""Age below which a process may not have received its agents' reports yet, so that missing data isn't published."""
+"""Time after the start of the process in which missing data isn't published, in seconds, because reports may still arrive."""
 
 
 @dataclass
 class StatusUpdates:
-    """Requests for status updates. Only the leader publishes, and only what it has decided itself."""
+    """Requester of status updates for decisions. Only the leader requests them, for its own decisions."""
 
     caches: ClusterState
     signals: ModelSignals
     writer: ScaleWriter
     enqueue: Callable[[Key, Priority], None]
-    """Queues a model for a reconcile."""
+    """Function that queues a model for a reconcile."""
     leadership: Leadership
     clock: Clock
     tracer: Tracer
 
     _batches: dict[Key, float | None] = field(default_factory=dict)
-    """Mean batches as last published."""
+    """Mean batch of each model, as last published."""
     _settled: bool = False
 
     def __post_init__(self) -> None:
-        """Start the settling time."""
+        """Record the start time of the process."""
         self._began = self.clock.monotonic()
 
     @property
     def interval_s(self) -> float:
-        """Return the minimum interval between two updates of values alone."""
+        """Return the minimum time between two status updates if only values have changed, in seconds."""
         return LATE_STATUS_INTERVAL_S if self.writer.statuses_are_late else STATUS_INTERVAL_S
 
     # Requested by a reconcile
 
     def reported(self, key: Key) -> Signals | None:
-        """Return what is known of a model besides its scaling; the mean batch as last published."""
+        """Return what the agents have reported for the status, except for scaling; the mean batch is as last published."""
         found = self.signals.reported(key)
         return None if found is None else replace(found, mean_batch=self._batches.get(key))
 
     def published(self, model: ModelState) -> PublishedScaling:
-        """Return a model's scaling as last published."""
-        # A new leader publishes what it has decided as a standby, and the changes published by the previous leader.
+        """Return a model's scaling decision as last published."""
+        # A new leader publishes its last decision as a standby, and the changes that the previous leader has published.
         made = model.verdict if model.shown is None else model.shown.verdict
         changes = model.changes if model.shown is not None else self._changes_before(model.key)
         is_young = self.clock.monotonic() - self._began < SETTLED_S
@@ -80,9 +80,12 @@ class StatusUpdates:
     # Reported by the loop
 
     def decided(self, model: ModelState, made: Decision, now: float) -> None:
-        """Record a change, and request a status update if there is something new; after the write to /scale if that goes first."""
+        """Record a change of the desired replicas, and request a status update if the decision is to be published.
+
+        If the replicas are written before the status, the request is made by `write_ended`.
+        """
         before, asked = self._asked_before(model, made), model.asked(made)
-        # If replicas are only held, nothing was decided.
+        # If replicas are only kept because data is missing, that is no decision.
         if asked is not None and asked != before and not (made.unknown and made.desired is not None):
             self._remember(model, made, before, asked)
         if model.is_news(made, model.rival, now, self.interval_s):
@@ -93,13 +96,13 @@ class StatusUpdates:
                 self.enqueue(model.key, Priority.CHANGE if self.writer.wanted(model) is None else Priority.COUNT)
 
     def write_ended(self, model: ModelState) -> None:
-        """Request the status update that had to wait for the write to /scale, which has ended."""
+        """Request a status update that had to wait for the end of the write to /scale."""
         if model.untold:
             model.untold = False
             self.enqueue(model.key, Priority.CHANGE)
 
     def settle(self, models: Iterable[ModelState]) -> None:
-        """Publish, once after `SETTLED_S`, which models have sent no reports."""
+        """Once, `SETTLED_S` after the start, request status updates for models without data."""
         if self._settled or self.clock.monotonic() - self._began < SETTLED_S:
             return
         self._settled = True
@@ -108,7 +111,7 @@ class StatusUpdates:
                 self.enqueue(model.key, Priority.CHANGE)
 
     async def publish_batches(self, slice_s: float) -> None:
-        """Request a status update for models whose mean batch has moved; yields to other tasks every `slice_s`."""
+        """Request status updates for models whose mean batch has changed; yield to other tasks every `slice_s` seconds."""
         began = self.clock.monotonic()
         for namespace, name in self.signals.hub.models():
             if self.clock.monotonic() - began > slice_s:
@@ -118,7 +121,7 @@ class StatusUpdates:
                 return
             key = Key(namespace, name)
             if self.caches.resources.get(key) is None:
-                continue  # it was deleted, and its balancers are about to end
+                continue  # the model was deleted, but its balancers still report
             now = self.signals.mean_batch(key)
             if decision.has_moved(self._batches.get(key), now):
                 self._batches[key] = now
@@ -129,20 +132,18 @@ class StatusUpdates:
         self._batches.pop(key, None)
 
     def _asked_before(self, model: ModelState, made: Decision) -> int:
-        """Return the desired replicas until now, as the status showed them."""
+        """Return the desired replicas before this decision, as published in the status; else the replicas in force."""
         if model.shown is None:
             model.changes.extend(self._changes_before(model.key))
             before = self.caches.published_desired(model.key)
         elif made.desired is None and model.shown.verdict.desired is not None:
-            before = (
-                None  # from now on the HPA decides: a desired value that it hasn't followed is no change of its own
-            )
+            before = None  # the HPA decides from now on; the planner's last desired replicas aren't the HPA's
         else:
             before = model.asked(model.shown.verdict)
         return made.current if before is None else before
 
     def _remember(self, model: ModelState, made: Decision, before: int, asked: int) -> None:
-        """Record a change of the desired replicas."""
+        """Record a change of the desired replicas, in memory and as a trace span."""
         why = made.why if made.desired is not None else f"{decision.counted(asked)}: {made.why or 'by the HPA'}"
         model.changes.appendleft(Change(made.at, before, asked, why))
         model.raised += asked > before
@@ -157,9 +158,9 @@ class StatusUpdates:
             halcyon__limited_by=", ".join(made.limited_by),
             halcyon__why=why,
         ):
-            pass  # it was made before; how long that took is a metric
+            pass  # an empty span: the decision was made before, and its duration is a metric
 
     def _changes_before(self, key: Key) -> list[Change]:
-        """Return the changes listed in the status."""
+        """Return the changes to the desired replicas that are listed in the status."""
         status = (self.caches.resources.get(key) or {}).get("status") or {}
         return decision.changes_from((status.get("scaling") or {}).get("decisions"))

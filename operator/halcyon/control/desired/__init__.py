@@ -1,1 +1,1 @@
-"""The objects that should exist for a scope: what to apply, what to prune, and in which order. Pure."""
+"""The plan of a reconcile: the objects to create or update, the objects to delete, and their order. Pure."""

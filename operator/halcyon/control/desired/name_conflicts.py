@@ -1,4 +1,4 @@
-"""Name conflicts: existing objects that have the name of a child, and belong to others. They are left as they are. Pure."""
+"""Name conflicts: existing objects that have the name of a child but another owner. Halcyon doesn't change them. Pure."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from halcyon.kube.kinds import kind_of
 
 @dataclass(frozen=True)
 class ConflictingObject:
-    """An object that has a name we need, and isn't ours."""
+    """An object with a name that the ModelDeployment needs, and with another owner."""
 
     kind: str
     name: str
     leaving: bool
-    """Whether it belongs to a deleted ModelDeployment of the same name, so that it will be garbage-collected."""
+    """Whether the owner is a deleted ModelDeployment of the same name, so that the object will be garbage-collected."""
 
 
 def conflicting_objects(view: Scope, objects: list[Object]) -> list[ConflictingObject]:
-    """Return the existing objects that have the name of one of `objects`, and aren't ours."""
+    """Return the existing objects that have the name of one of `objects`, and don't belong to this ModelDeployment."""
     found = []
     for wanted in objects:
         there = view.children.get((kind_of(wanted), wanted["metadata"]["name"]))
@@ -38,7 +38,7 @@ def conflicting_objects(view: Scope, objects: list[Object]) -> list[ConflictingO
 
 
 def conflict(conflicts: list[ConflictingObject]) -> Acceptance:
-    """Return the refusal that names the conflicting objects."""
+    """Return the result "not accepted", with a message that names the conflicting objects."""
     said = ", ".join(f"{s.kind} {s.name}" for s in conflicts)
     if all(s.leaving for s in conflicts):
         message = f"waiting for the deletion of {said}, which belonged to a deleted ModelDeployment of the same name"

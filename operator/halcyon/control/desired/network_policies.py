@@ -1,12 +1,12 @@
-"""NetworkPolicies of a model, if the site enables them. They follow the routing mode and the model's source. Pure.
+"""NetworkPolicies of a model, if the site enables them. They depend on the routing mode and the model's source. Pure.
 
-spec.traffic.mode   balancer pods       Service led to servers   servers accept             policy for balancers
-HAProxy                 -                   no                       balancers                  yes
-HAProxy                 -                   yes                      balancers, clients         yes
-else                    some                -                        clients, balancers         yes
-else                    none                -                        clients                    no
+spec.traffic.mode   balancer pods   headless Service exists   servers accept traffic from   policy for balancers
+HAProxy                 -               no                        balancers                     yes
+HAProxy                 -               yes                       balancers, clients            yes
+else                    some            -                         clients, balancers            yes
+else                    none            -                         clients                       no
 
-`routing` decides when the Service leads to the servers. The headless Service of a model without balancers stays as long.
+After a change to HAProxy the headless Service exists until clients' requests no longer go directly to the servers (`routing`).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def then(view: Scope, spec: Spec) -> list[Object]:
 
 
 def surplus(view: Scope, spec: Spec) -> list[tuple[Kind, str]]:
-    """Return our NetworkPolicies that may be deleted now."""
+    """Return the NetworkPolicies of this ModelDeployment that are no longer needed."""
     if view.site.network is None or _balanced(view, spec):
         return []
     around = (kinds.NETWORK_POLICY, names.network_policy(view.key.name, names.BALANCER))
@@ -43,7 +43,7 @@ def surplus(view: Scope, spec: Spec) -> list[tuple[Kind, str]]:
 
 
 def _download_ports(view: Scope, spec: Spec) -> set[int]:
-    """Return the download ports of the spec's source and of the running revisions, whose pods may restart."""
+    """Return the ports from which pods download the model: for the spec's source, and for running revisions, whose pods may restart."""
     uri = spec.model.source.uri
     found = [] if uri is None else [(uri, spec.model.source.endpoint)]
     for slot in (names.SLOT_A, names.SLOT_B):

@@ -1,15 +1,16 @@
-"""The plan of a reconcile: the objects that should exist, derived from the scope. Pure.
+"""The plan of a reconcile: the objects that should exist for a scope. Pure.
 
-spec valid?  source exists?  in force
-yes          yes             this spec; the revision of its key, rendered or from its ControllerRevision
-yes          no              the accepted spec, with the newest revision
-no           -               the accepted spec, with its revision
-no, and nothing was ever accepted: nothing but the status
+spec      source    a spec was accepted before   spec in force             revision
+valid     exists    -                            the current spec          rendered now, or from its ControllerRevision
+valid     missing   yes                          the last accepted spec    the newest
+invalid   -         yes                          the last accepted spec    the newest
+valid     missing   no                           none: only the status is written
+invalid   -         no                           none: only the status is written
 
-If that revision has failed, the servers run the one before: see `control/rollout/rollout.py`.
+If that revision has failed, the servers run the previous one (`control/rollout/rollout.py`).
 
-Out of scope: which revision is requested (`requested_revision`), objects of others that have a child's name (`name_conflicts`), and
-what is deleted (`surplus`).
+Out of scope: the choice of the requested revision (`requested_revision`), existing objects with another owner
+(`name_conflicts`), and deletions (`surplus`).
 """
 
 from __future__ import annotations
@@ -49,33 +50,34 @@ class ReconcilePlan:
 
     acceptance: Acceptance
     spec: Spec | None = None
-    """The spec in force."""
+    """The spec in force; None if no spec was ever accepted."""
     rollout: RolloutPlan | None = None
-    """The rollout of its revision."""
+    """The rollout of the revision that the spec in force requests."""
     actuator: Actuator = Actuator.NONE
     actuator_why: str = ""
     foreign: ExternalHpa | None = None
     """The external HPA that controls the replicas; None if there is none."""
     first: tuple[Object, ...] = ()
-    """Objects that others refer to. They are applied first."""
+    """Objects that other objects refer to. They are applied first."""
     then: tuple[Object, ...] = ()
     delete: tuple[tuple[Kind, str], ...] = ()
     conflicts: tuple[ConflictingObject, ...] = ()
     lingers: bool = False
-    """Whether something is still there that ends by itself, after which more has to be deleted."""
+    """Whether balancer pods are still stopping, after which more objects have to be deleted."""
     outdated: tuple[str, ...] = ()
-    """Differences between the requested revision, if it was rendered earlier, and its rendering by this operator."""
+    """Differences between the stored rendering of the requested revision and a rendering by this operator; empty without a stored one."""
 
     @property
     def target(self) -> Revision | None:
-        """The revision that the servers run: that of the spec in force, or the one before if it has failed."""
+        """The revision that the servers run: the one that the spec in force requests, or the previous one if that has failed."""
         return None if self.rollout is None else self.rollout.target
 
     @property
     def followed(self) -> int | None:
-        """Replicas to write as spec.replicas because an external HPA has put them in force; None: none.
+        """Replicas to copy to spec.replicas from a Deployment that an external HPA scales; None if there is nothing to copy.
 
-        So nothing changes when that HPA is deleted. If Halcyon may not write spec.replicas, they stay as the user has declared them.
+        With the copy, the replicas stay the same when that HPA is deleted. Without spec.scaling, or in another mode than Active,
+        Halcyon doesn't write spec.replicas, which stays as declared by the user.
         """
         scaling = None if self.spec is None else self.spec.scaling
         is_ours = scaling is not None and scaling.mode == "Active"
@@ -88,7 +90,7 @@ class ReconcilePlan:
 
 
 def is_servers(obj: Object) -> bool:
-    """Return whether an object of a plan is a Deployment of servers, which holds the GPUs."""
+    """Return whether an object of a plan is a Deployment of server pods, which are the pods that hold GPUs."""
     component: str = obj["metadata"]["labels"][names.COMPONENT_LABEL]
     return kind_of(obj) is kinds.DEPLOYMENT and component == names.SERVER
 
@@ -107,7 +109,7 @@ def make(view: Scope) -> ReconcilePlan:
         spec = spec if asked is None else sequence_models.alone(view, spec, asked)
     if asked is None:
         return ReconcilePlan(acceptance)
-    # Also for a spec from its ConfigMap, which was read with its digest: an earlier version may have written none, or a different text.
+    # Set the digest for a stored spec too: an earlier operator version may have stored no digest, or a different text.
     asked = replace(asked, seal=accepted_spec_digest.of(accepted_spec_digest.text(spec)))
     foreign = autoscaler(view, spec)
     if foreign is not None and foreign.count is not None:
@@ -119,7 +121,7 @@ def make(view: Scope) -> ReconcilePlan:
     then = _children(view, spec, rolled, actuator)
     conflicts = conflicting_objects(view, [*first, *then])
     if conflicts:
-        # Create nothing new for a ModelDeployment that can't be complete; keep the objects that are already ours up to date.
+        # Create no new objects for a ModelDeployment that can't be complete; only update those that it already has.
         first, then = _existing(view, first), _existing(view, then)
         acceptance = conflict(conflicts)
     return ReconcilePlan(
@@ -158,7 +160,7 @@ def _in_force(view: Scope) -> tuple[Acceptance, Spec | None]:
 
 
 def _stored(view: Scope) -> Spec | None:
-    """Return the last accepted spec with the current replicas, which belong to the actuator and not to the refused spec."""
+    """Return the last accepted spec, with the current spec.replicas: the actuator sets these, so they aren't part of the rejected spec."""
     spec = view.accepted
     if spec is None:
         kept = own(view, kinds.CONFIG_MAP, names.balancer(view.key.name))
@@ -170,13 +172,14 @@ def _stored(view: Scope) -> Spec | None:
         return spec
     limit = site_policy.most(view, spec)
     there = sum(server_counts(view).values())
-    # Running replicas stay. More of them would bypass the policy: `kubectl scale` is not subject to the admission policy.
+    # Keep the running replicas, but allow no more: `kubectl scale` isn't checked by the admission policy and could bypass it.
     return spec.model_copy(update={"replicas": count if limit is None else min(count, max(limit, there))})
 
 
-# policy     actuator in the spec   metrics API ours   tolerance kept   actuator
+# policy     actuator in the spec   Halcyon serves     HPAs keep a      actuator
+#                                   the metrics API    tolerance of 0
 # any        Direct                 -                  -                Direct
-# any        HPA                    -                  -                HPA (for Planner without tolerance, the reason says so)
+# any        HPA                    -                  -                HPA (the reason mentions a missing tolerance, for Planner)
 # Rules      Auto                   yes                -                HPA
 # Planner    Auto                   yes                yes              HPA
 # any        Auto                   else                                Direct
@@ -238,9 +241,14 @@ def _slot(view: Scope, placed: SlotAllocation) -> list[Object]:
 
 
 def counts(view: Scope, plan: ReconcilePlan) -> tuple[int, int, int]:
-    """Return the numbers of desired, live and ready pods."""
+    """Return the numbers of desired, live and ready server pods, those of a canary included.
+
+    If spec.replicas is 1, a canary runs beside that replica: 2 pods are desired.
+    """
     live = [p for p in view.pods if pods.is_live(p)]
-    return plan.replicas, len(live), sum(pods.is_ready(p) for p in live)
+    canary = None if plan.rollout is None else plan.rollout.canary
+    desired = plan.replicas if canary is None else max(plan.replicas, canary.pods + 1)
+    return desired, len(live), sum(pods.is_ready(p) for p in live)
 
 
 def _existing(view: Scope, objects: list[Object]) -> list[Object]:

@@ -1,4 +1,4 @@
-"""The requested revision: a changed spec or ConfigMap begins a new one, an unchanged one keeps its ControllerRevision. Pure."""
+"""The revision that the spec requests: a new one if the spec or the source ConfigMap has changed, else the stored one. Pure."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from halcyon.render.revision import Revision
 # yes        no                     -                      -           rendered now
 # yes        yes                    no                     -           from its ControllerRevision
 # yes        yes                    yes                    no          from its ControllerRevision, and it is outdated
-# yes        yes                    yes                    yes         rendered now, with a key of its own
+# yes        yes                    yes                    yes         rendered now, with a new key
 def requested(view: Scope, spec: Spec, *, accepted: bool) -> tuple[Revision | None, tuple[str, ...]]:
-    """Return the requested revision, and the differences to its rendering by this operator if it is outdated."""
+    """Return the requested revision and, if it is outdated, how a rendering by this operator would differ."""
     newest = max(view.revisions, key=lambda r: r.number, default=None)
     if not accepted:
         return newest, ()
     wanted = revision.key(view.subject, spec, view.source.content)
     number = newest.number if newest else 0
-    # Of several renderings of one spec the last one is in force.
+    # After a refresh one spec has several renderings; the newest is in force.
     known = max((r for r in view.revisions if r.asks == wanted), key=lambda r: r.number, default=None)
     if known is None:
         return revision.render(view.subject, spec, view.site, view.source.content, number=number + 1), ()

@@ -1,13 +1,13 @@
-"""The routing mode of a model: its objects, and the change from one mode to the other. Pure.
+"""The objects of a model's routing mode, and the change from one mode to another. Pure.
 
-spec.traffic.mode   a balancer is available   the Service led to   it leads to
-HAProxy                 yes                       -                    the balancers
-HAProxy                 no                        the servers          the servers, until a balancer is available
-HAProxy                 no                        else                 the balancers
-else                    -                         -                    the servers
+spec.traffic.mode   a balancer is available   Service selects now   Service should select
+HAProxy                 yes                       -                     the balancers
+HAProxy                 no                        the servers           the servers, until a balancer is available
+HAProxy                 no                        else                  the balancers
+else                    -                         -                     the servers
 
-Balancers that are no longer needed are deleted once the Service leads to the servers. The ServiceAccount and RBAC of their agents, which
-these need to drain, are deleted with the last of them.
+Balancers that are no longer needed are deleted after the Service selects the servers. The agents need their ServiceAccount and
+RBAC to drain, so these are deleted after the last balancer pod.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from halcyon.render.names import Slot
 
 
 def first(view: Scope, spec: Spec) -> list[Object]:
-    """Return the objects that others refer to.
+    """Return the objects of the routing mode that other objects refer to.
 
     The API server accepts a RoleBinding only if its Role exists, and pods only if their ServiceAccount does.
     """
@@ -41,9 +41,9 @@ def first(view: Scope, spec: Spec) -> list[Object]:
 
 
 def then(view: Scope, spec: Spec, rolled: RolloutPlan) -> list[Object]:
-    """Return all other objects."""
+    """Return all other objects of the routing mode."""
     subject = view.subject
-    # Also without balancers: both replicas of the operator read the spec in force from it.
+    # Needed without balancers too: both replicas of the operator read the spec in force from this ConfigMap.
     objects = [balancer.config_map(subject, _balanced(view, spec, rolled), accepted_spec_digest.text(spec))]
     objects += _routes(view, spec, rolled)
     if routing_mode.is_direct(spec):
@@ -58,7 +58,7 @@ def then(view: Scope, spec: Spec, rolled: RolloutPlan) -> list[Object]:
 
 
 def surplus(view: Scope, spec: Spec, rolled: RolloutPlan) -> list[tuple[Kind, str]]:
-    """Return our objects of another routing mode that may be deleted now."""
+    """Return this ModelDeployment's objects that belong to another routing mode and are no longer needed."""
     name = view.key.name
     wanted = {(kind_of(o), o["metadata"]["name"]) for o in _routes(view, spec, rolled)}
     gone = [(kind, name) for kind in kinds.ROUTES] if view.gateway_api else []
@@ -86,7 +86,7 @@ def _routes(view: Scope, spec: Spec, rolled: RolloutPlan) -> list[Object]:
 
 
 def lingers(view: Scope, spec: Spec) -> bool:
-    """Return whether balancer pods are left after a change to another routing mode. No event announces that they are gone."""
+    """Return whether balancer pods still exist after a change to a mode without balancers. Their end triggers no reconcile."""
     return routing_mode.is_direct(spec) and view.balancers > 0
 
 
@@ -99,7 +99,7 @@ def _stays_direct(view: Scope) -> bool:
 
 
 def _balanced(view: Scope, spec: Spec, rolled: RolloutPlan) -> BalancerPlan:
-    """Return the balancers' plan; a slot has a share of its own only if there are two."""
+    """Return the plan for the balancers, with each slot's share of the requests."""
     whole = balancer.plan(view.subject, spec, view.site, tuple(placed.slot for placed in rolled.slots))
     weights = {placed.slot: placed.weight for placed in rolled.slots}
     return replace(

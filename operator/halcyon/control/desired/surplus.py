@@ -1,6 +1,6 @@
-"""Surplus objects, to delete: revisions beyond the newest ten, and children of ours that the spec in force no longer needs. Pure.
+"""Objects to delete: children that the spec in force no longer needs, and ControllerRevisions beyond the newest ten. Pure.
 
-Revisions that a pod runs, or that a rollout may return to, are kept however old.
+An older ControllerRevision is kept if a pod runs its revision, or if a rollout may return to it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def surplus(view: Scope, spec: Spec, rolled: RolloutPlan, actuator: Actuator) ->
     old = [r for r in by_age[revision.KEPT - 1 :] if r.key not in used]
     found += [(kinds.CONTROLLER_REVISION, names.revision(view.key.name, r.key)) for r in old]
     if unread_revisions(view):
-        # A revision that can't be read may need any of the ConfigMaps.
+        # Delete no ConfigMap: an unreadable revision may need any of them.
         return found
     kept = [asked, *(r for r in view.revisions if r not in old)]
     needed = set().union(*(revision.config_maps(r, view.key.name) for r in kept))
@@ -48,7 +48,7 @@ def surplus(view: Scope, spec: Spec, rolled: RolloutPlan, actuator: Actuator) ->
 
 
 def unread_revisions(view: Scope) -> set[str]:
-    """Return the names of our ControllerRevisions that another version of the operator has written, in its own format."""
+    """Return the names of this ModelDeployment's ControllerRevisions that can't be read: another operator version wrote them."""
     return {
         name
         for (kind, name), obj in view.children.items()

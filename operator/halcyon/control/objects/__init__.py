@@ -1,1 +1,1 @@
-"""Facts about single Kubernetes objects (pods, Deployment status, ResourceQuotas), and the names of child objects. Pure."""
+"""Functions on single Kubernetes objects (pods, Deployments, ResourceQuotas), and the names of child objects. Pure."""

@@ -6,7 +6,7 @@ from enum import Enum
 
 
 class Actuator(Enum):
-    """The writer of `spec.replicas`."""
+    """The component that writes a model's `spec.replicas`: an HPA, the operator itself (Direct), or neither (None)."""
 
     NONE = "None"
     HPA = "HPA"

@@ -1,6 +1,6 @@
-"""Kind and name of every object that a ModelDeployment may own: those to read before a reconcile, and those that may be pruned. Pure.
+"""Kind and name of every object that a ModelDeployment may own. They are read before a reconcile, and may be pruned. Pure.
 
-Out of scope: their contents (`halcyon.render`) and which of them should exist now (`control/desired`).
+Out of scope: the contents of these objects (`halcyon.render`), and which of them should exist (`control/desired`).
 """
 
 from __future__ import annotations
@@ -11,23 +11,23 @@ from halcyon.render import names
 from halcyon.render.names import SLOTS, Slot
 
 AGENT_KINDS = (kinds.ROLE_BINDING, kinds.ROLE, kinds.SERVICE_ACCOUNT)
-"""Kinds that an agent needs until its pod is gone. They are pruned last, in this order."""
+"""Kinds of objects that an agent needs until its pod is gone. They are pruned last, in this order."""
 
 
 def every_child(name: str) -> list[tuple[Kind, str]]:
-    """Return every object with a fixed name that a ModelDeployment may need."""
+    """Return every object that a ModelDeployment may need, except those whose names contain a digest."""
     of_slots = [child for slot in SLOTS for child in slot_children(name, slot)]
     return [(kinds.HPA, name), *of_slots, *routing_children(name), *network_policies(name)]
 
 
 def slot_children(name: str, slot: Slot) -> list[tuple[Kind, str]]:
-    """Return the objects of one slot's servers."""
+    """Return the objects for the servers of one slot."""
     server = names.server(name, slot)
     return [(kinds.DEPLOYMENT, server), (kinds.PDB, server), (kinds.SERVICE, names.slot_service(name, slot))]
 
 
 def routing_children(name: str) -> list[tuple[Kind, str]]:
-    """Return every object that any routing mode may need."""
+    """Return every object that some routing mode needs."""
     shared = [(kinds.SERVICE, name), (kinds.CONFIG_MAP, names.balancer(name))]
     return [*shared, *balancer_children(name), *unbalanced_children(name), *((kind, name) for kind in kinds.ROUTES)]
 
@@ -44,10 +44,10 @@ def unbalanced_children(name: str) -> list[tuple[Kind, str]]:
 
 
 def gateway_services(name: str) -> list[tuple[Kind, str]]:
-    """Return the Services that a Gateway's routes point to, one per slot."""
+    """Return the Services that the routes of a Gateway refer to, one per slot."""
     return [(kinds.SERVICE, names.route_service(name, slot)) for slot in SLOTS]
 
 
 def network_policies(name: str) -> list[tuple[Kind, str]]:
-    """Return the NetworkPolicies around the servers and around the balancers."""
+    """Return the NetworkPolicies for the server pods and for the balancer pods."""
     return [(kinds.NETWORK_POLICY, names.network_policy(name, part)) for part in (names.SERVER, names.BALANCER)]

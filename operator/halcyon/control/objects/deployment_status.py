@@ -1,4 +1,4 @@
-"""The state of a slot's Deployment: its revision, its pods, and why it makes no progress. Pure."""
+"""The state of a slot's Deployment: its revision, its replicas, and why it makes no progress. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from halcyon.render import names
 
 @dataclass(frozen=True)
 class SlotState:
-    """The current state of a slot's Deployment of server pods."""
+    """The current state of the Deployment of server pods in one slot."""
 
     revision: str
     """Key of the revision in its pod template."""
@@ -23,23 +23,23 @@ class SlotState:
     seen: bool
     """Whether the Deployment controller has observed its current generation."""
     whole: bool
-    """Whether every pod is of the template that the controller last observed."""
+    """Whether every pod has the pod template that the Deployment controller last observed."""
     ready: int
     timed_out: bool = False
-    """Whether it made no progress within its deadline. Only true if the controller has observed the current generation."""
+    """Whether the Deployment made no progress within its deadline; False until its controller has observed the current generation."""
     refusal: str = ""
-    """Why pods can't be created: the API server's message."""
+    """The API server's message if it rejects the creation of pods; else empty."""
     refused_since: float | None = None
-    """Start of that refusal, in seconds since the epoch."""
+    """Time since when pods are rejected, in seconds since the epoch; None if they aren't."""
 
     @property
     def complete(self) -> bool:
-        """Whether every pod is of the current template, and the controller has observed it."""
+        """Whether the Deployment controller has observed the current pod template, and every pod has it."""
         return self.seen and self.whole
 
     @classmethod
     def of(cls, deployment: Object) -> SlotState:
-        """Return the state of a Deployment from the caches."""
+        """Return the state of a Deployment as it is in the cache."""
         spec, status = deployment["spec"], deployment.get("status") or {}
         rolling = (spec.get("strategy") or {}).get("rollingUpdate") or {}
         found = {c.get("type"): c for c in status.get("conditions") or ()}
@@ -61,5 +61,5 @@ class SlotState:
 
 
 def _number(value: Any, otherwise: int) -> int:  # any JSON value
-    """Return a number of pods, or `otherwise` for a percentage: we write none, but a user may have edited the Deployment."""
+    """Return a number of pods, or `otherwise` for a percentage, which only a user's edit of the Deployment can contain."""
     return value if isinstance(value, int) else otherwise

@@ -1,6 +1,7 @@
-"""The stage of a pod in one word, with the reason, from a pod as the caches keep it. Pure.
+"""The stage of a pod, such as `fetching` or `ready`, computed from the cached pod. Pure.
 
-Out of scope: a model's conditions (`control/status/status.py`), and how long each part of a start took (`control/status/cold_start.py`).
+Out of scope: a model's conditions (`control/status/status.py`), and the duration of each part of a start
+(`control/status/cold_start.py`).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ State = Literal[
     "pending", "pulling", "fetching", "loading", "warming", "ready", "unready", "draining", "failed", "ended"
 ]
 _QUIET = {"ContainerCreating", "PodInitializing"}
-"""Waiting reasons of containers that merely wait their turn. They are not shown."""
+"""Waiting reasons of containers that only wait for other containers or for their creation. They are not shown."""
 
 
 @dataclass(frozen=True)
@@ -26,12 +27,13 @@ class Stage:
 
     state: State
     reason: str = ""
-    """One word; empty if the state says it all."""
+    """One word in CamelCase, for example `Unschedulable`; empty if the state needs no explanation."""
     message: str = ""
     """The original message of the scheduler, the kubelet or the fetcher."""
 
 
-# going   ended    failure       scheduled   Ready   the fetcher    the server's container    state
+# being   ended    failure       scheduled   Ready   the fetcher    the server's container    state
+# deleted
 # yes     -        -             -           -       -              -                         draining
 # no      failed   -             -           -       -              -                         failed
 # no      else     -             -           -       -              -                         ended
@@ -41,12 +43,12 @@ class Stage:
 # no      no       none          yes         yes     -              -                         ready
 # no      no       none          yes         no      runs           -                         fetching
 # no      no       none          yes         no      waits          -                         pulling
-# no      no       none          yes         no      done, none     waits                     pulling
-# no      no       none          yes         no      done, none     has not started up        loading
-# no      no       none          yes         no      done, none     has; was never ready      warming
-# no      no       none          yes         no      done, none     has; was ready before     unready
+# no      no       none          yes         no      done, or none  waits                     pulling
+# no      no       none          yes         no      done, or none  not `started`             loading
+# no      no       none          yes         no      done, or none  `started`, never ready    warming
+# no      no       none          yes         no      done, or none  `started`, was ready      unready
 def stage(pod: Object) -> Stage:
-    """Return the stage of a pod. Also works for balancer pods, which never load or warm up."""
+    """Return the stage of a server pod or a balancer pod; the latter never loads or warms up a model."""
     status = pod["status"]
     phase = status.get("phase")
     if pod["metadata"]["deletionTimestamp"] is not None:
@@ -80,7 +82,7 @@ def _starting(pod: Object) -> Stage:
         return Stage("pulling", "", _waiting(state))
     ready = condition(pod, "Ready")
     began, changed = epoch_seconds(state["running"].get("startedAt")), epoch_seconds(ready.get("lastTransitionTime"))
-    # A pod's Ready is False from its creation on: a change after the start is one from True.
+    # Ready is False from a pod's creation on. If it changed after the container's start, it was True in between.
     if began is not None and changed is not None and changed - began > 1:
         return Stage("unready", "", str(ready.get("message") or ""))
     return Stage("warming" if server.get("started") else "loading")

@@ -1,4 +1,4 @@
-"""Facts about pods from their status: whether they are ready, and if not, why. Pure."""
+"""Functions on pods, mostly on their status: whether a pod is ready, and if not, why. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from halcyon.scaling.planner.reading import PodReading
 
 @dataclass(frozen=True)
 class PodFailure:
-    """The reason why a pod isn't ready."""
+    """The failure of a pod that isn't ready."""
 
     reason: Reason
     message: str
@@ -26,7 +26,7 @@ class PodFailure:
 
 
 def project(pod: Object) -> Object:
-    """Return the fields of a pod that the caches keep, a few percent of it."""
+    """Return the fields of a pod that the caches keep. They are a few percent of the whole object."""
     meta, status = pod["metadata"], pod.get("status") or {}
     return {
         "metadata": {
@@ -82,7 +82,7 @@ def is_unschedulable(pod: Object) -> bool:
 
 
 def holds_node(pod: Object) -> bool:
-    """Return whether the pod has a node and hasn't ended, so that its resource requests are in use."""
+    """Return whether the pod has a node and hasn't ended, so that it occupies the resources that it requests."""
     scheduled = condition(pod, "PodScheduled").get("status") == "True" or pod["status"].get("podIP") is not None
     return scheduled and pod["status"]["phase"] not in {"Failed", "Succeeded"}
 
@@ -93,17 +93,17 @@ def is_server(pod: Object) -> bool:
 
 
 def reading(pod: Object, ready_at: float | None) -> PodReading | None:
-    """Return the planner's reading of a server pod; None if it has ended.
+    """Return a server pod as input of the planner; None if the pod has ended.
 
-    `ready_at` is when the pod first became ready, in seconds since the epoch. None: never, or unknown.
+    `ready_at` is when the pod first became ready, in seconds since the epoch; None if it never was, or if that is unknown.
 
-    is going   ended   no node found   Ready   ever ready, or fails   phase
-    yes        -       -               -       -                      draining
-    no         yes     -               -       -                      (none: no pod)
-    no         no      yes             -       -                      unschedulable
-    no         no      no              yes     -                      ready
-    no         no      no              no      yes                    broken: no capacity, and none expected soon
-    no         no      no              no      no                     starting
+    being deleted   ended   unschedulable   Ready   was ready, or restarted   phase
+    yes             -       -               -       -                         draining
+    no              yes     -               -       -                         (no reading)
+    no              no      yes             -       -                         unschedulable
+    no              no      no              yes     -                         ready
+    no              no      no              no      yes                       broken: no capacity is expected from it soon
+    no              no      no              no      no                        starting
     """
     meta = pod["metadata"]
     created = start_began_at(pod) or 0.0
@@ -125,7 +125,7 @@ def ready_since(pod: Object) -> float | None:
 
 
 def lacking(said: str) -> list[str]:
-    """Return the resources that a scheduler message reports as insufficient, each once."""
+    """Return the names of the resources that a scheduler message reports as insufficient, without duplicates."""
     return list(dict.fromkeys(re.findall(r"Insufficient ([\w./-]*\w)", said)))
 
 
@@ -150,7 +150,10 @@ _PULL = {"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverP
 
 
 def failure(pods: Iterable[Object]) -> PodFailure | None:
-    """Return the most informative failure of these pods by the order of reasons, then by pod name; None if there is none."""
+    """Return the failure of these pods that says most about the cause; None if no pod has failed.
+
+    The list `order` ranks the reasons. Among failures with the same reason, the first pod by name wins.
+    """
     found = [t for pod in pods if is_live(pod) and not is_ready(pod) for t in _failures(pod)]
     order = [
         Reason.MODEL_CONFIG_INVALID,
@@ -194,7 +197,7 @@ def _pull(status: Mapping[str, Any], waiting: Mapping[str, Any]) -> str:
 
 def _create(waiting: Mapping[str, Any]) -> str:
     message = str(waiting.get("message"))
-    # The message of containerd 1.6 and 1.7 for a volume type that they don't know (checked on 1.6.20).
+    # containerd 1.6 and 1.7 report this for a volume type that they don't support (checked with 1.6.20).
     if message.endswith('failed to mkdir "": mkdir : no such file or directory'):
         message += (
             ". The node's container runtime does not support image volumes, which need containerd 2.1 or "
@@ -204,7 +207,7 @@ def _create(waiting: Mapping[str, Any]) -> str:
 
 
 def _fetch(ended: Mapping[str, Any], pod: str) -> PodFailure:
-    # The fetcher's termination message is JSON; anything else (OOMKilled, say) is passed on as it is.
+    # The fetcher's own termination message is JSON. Any other, for example after OOMKilled, is shown as it is.
     try:
         said = json.loads(ended.get("message") or "")
         reason, message = str(said["reason"]), str(said["message"])

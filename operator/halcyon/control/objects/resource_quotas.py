@@ -1,8 +1,8 @@
-"""How many pods of a model the ResourceQuotas of its namespace allow. Pure.
+"""Number of pods of a model that the ResourceQuotas of its namespace allow. Pure.
 
-A pod that a quota rejects is never created, so nothing would ever report it; Halcyon doesn't request it in the first place. Quotas
-are a limit, free GPUs are not: a node autoscaler reacts to Pending pods. Source of the rules for what counts against a quota, and
-for its scopes: k8s.io/kubernetes/pkg/quota/v1/evaluator/core.
+Halcyon limits the replicas to this number, because a pod that a quota rejects is never created and appears in no pod list. Free
+GPUs are no such limit: a pending pod makes a node autoscaler add nodes. Source of the rules for what counts against a quota, and
+for scopes of quotas: k8s.io/kubernetes/pkg/quota/v1/evaluator/core.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from halcyon.api.types import quantity
 from halcyon.kube.client import Object
 
 _PLAIN = ("cpu", "memory", "ephemeral-storage")
-"""Resources that a quota may also name without the prefix `requests.`"""
+"""Resources that a quota may name with or without the prefix `requests.`"""
 _NONE = Decimal(0)
 
 
 @dataclass(frozen=True, slots=True)
 class QuotaRoom:
-    """The maximum number of pods under the tightest quota."""
+    """The maximum number of pods under the tightest quota, with the quota's numbers."""
 
     pods: int
     quota: str
@@ -32,7 +32,7 @@ class QuotaRoom:
     hard: str
     used: str
     granted: str = "0"
-    """Amount granted to other models whose pods the quota doesn't count yet."""
+    """Amount of the resource for pods that were granted to other models and that the quota doesn't count yet."""
 
     def say(self) -> str:
         """Return a sentence, for example `ResourceQuota team allows 5: requests.nvidia.com/gpu is 4 of 4 used`."""
@@ -62,13 +62,13 @@ class Promised:
 def room(
     quotas: Iterable[Object], template: Mapping[str, Any], *, present: int, promised: Iterable[Promised] = ()
 ) -> QuotaRoom | None:
-    """Return the tightest limit of the quotas; None if no quota limits such pods.
+    """Return the tightest limit of the quotas for pods of a model; None if no quota limits them.
 
     Args:
-        quotas: the quotas of the namespace, as `project` keeps them.
+        quotas: ResourceQuotas of the namespace, as returned by `project`.
         template: spec of one pod.
-        present: pods of the model that exist and count already. The result is never less.
-        promised: pods of other models that will be created before this model's.
+        present: number of existing pods of the model, which the quotas count already. The result is never less.
+        promised: pods of other models that will be created before those of this model.
     """
     each = charges(template)
     others = [(other, charges(other.template)) for other in promised]
@@ -85,7 +85,10 @@ def room(
 
 
 def charges(template: Mapping[str, Any]) -> dict[str, Decimal]:
-    """Return what one pod counts for, by the quota's names: the sum of its containers, or its largest init container if that is more."""
+    """Return the amounts that one pod counts for, by resource name in a quota.
+
+    An amount is the sum over the containers, or that of the largest init container if it is more.
+    """
     found = {"pods": Decimal(1), "count/pods": Decimal(1)}
     for side in ("requests", "limits"):
         main = [_resources(container, side) for container in template.get("containers") or ()]
@@ -108,13 +111,13 @@ def _resources(container: Mapping[str, Any], side: str) -> dict[str, Decimal]:
 
 
 def _taken(spec: Mapping[str, Any], resource: str, others: Iterable[tuple[Promised, dict[str, Decimal]]]) -> Decimal:
-    """Return what promised pods will count for in one quota."""
+    """Return the amount of a resource that promised pods will use of one quota."""
     found = (o.pods * each.get(resource, _NONE) for o, each in others if _is_for(spec, o.template, each))
     return sum(found, _NONE)
 
 
 def _free(hard: object, used: object, each: Decimal | None, taken: Decimal) -> int | None:
-    """Return how many more pods fit; None if the quota doesn't count them, or can't be read."""
+    """Return how many more pods fit; None if the pods don't use the resource, or if the quota's numbers are invalid."""
     if not each:
         return None
     try:
@@ -124,7 +127,7 @@ def _free(hard: object, used: object, each: Decimal | None, taken: Decimal) -> i
 
 
 def _is_for(spec: Mapping[str, Any], template: Mapping[str, Any], each: Mapping[str, Decimal]) -> bool:
-    """Return whether a quota counts such pods: all of its scopes have to match."""
+    """Return whether a quota counts a pod with this spec, which is so if all of the quota's scopes match."""
     scopes = [{"scopeName": name, "operator": "Exists"} for name in spec.get("scopes") or ()]
     scopes += (spec.get("scopeSelector") or {}).get("matchExpressions") or ()
     return all(_matches(scope, template, each) for scope in scopes)
@@ -143,8 +146,8 @@ def _matches(scope: Mapping[str, Any], template: Mapping[str, Any], each: Mappin
             return not best_effort
         case "PriorityClass":
             return _has_priority(scope, template.get("priorityClassName"))
-    # A scope of a later Kubernetes version: ignore it. A missed limit shows up as pods that can't be created; an imagined one
-    # would keep replicas down without need.
+    # A scope of a later Kubernetes version: ignore the quota. A missed limit is visible, as pods can't be created. A wrong limit
+    # would keep replicas low without need.
     return False
 
 

@@ -1,1 +1,1 @@
-"""The reconcile loop: workers take keys from the queue, the reconciler observes, plans, applies and writes the status."""
+"""The reconcile loop: workers take keys from the queue; the reconciler plans, writes the children and writes the status."""

@@ -1,4 +1,4 @@
-"""Writes of a model's child objects: what differs from the plan, in two waves, and deletions last."""
+"""Writer of child objects: applies those that differ from the plan, in two waves, and then deletes those that are surplus."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from halcyon.kube.client import Kube, Object
 from halcyon.kube.kinds import Key, Kind, kind_of
 
 _REJECTED = (errors.Refused, errors.Conflicted)
-"""Errors after which nothing was written, and nothing will be without a change."""
+"""Errors that mean that the API server rejected a write, so that a retry fails too unless something changes."""
 
 
 @dataclass
 class ChildrenWriter:
-    """The writer of all models' children."""
+    """Writer of the child objects of all models."""
 
     client: Kube
     caches: ClusterState
@@ -29,13 +29,15 @@ class ChildrenWriter:
     counts: ReconcileCounts
 
     _as_is: dict[Key, dict[tuple[Kind, str], tuple[str, str]]] = field(default_factory=dict)
-    """Digest and resourceVersion of children that something else changes every time we write them."""
+    """Digest and resourceVersion of children that an admission policy, for example, changes each time they are written."""
 
     async def apply(self, scope: Scope, plan: ReconcilePlan) -> str:
-        """Write what differs. Return a sentence about what the API server rejected; empty if nothing.
+        """Apply the children that differ from the plan, then delete the surplus ones.
+
+        Returns the API server's messages if it rejected a write, in which case later waves and deletions are skipped; else "".
 
         Raises:
-            ApiError, Unreachable: a request failed that may succeed later; whatever was written stays.
+            ApiError, Unreachable: a request failed that may succeed later. What was written until then stays.
         """
         for wave in (plan.first, plan.then):
             results = await asyncio.gather(*(self._one(scope, obj) for obj in wave), return_exceptions=True)
@@ -45,7 +47,7 @@ class ChildrenWriter:
             if rejections := _rejections(results):
                 return "; ".join(rejections)
         for kind, name in plan.delete:
-            # Only with that uid: another object may have its name by now.
+            # Delete by uid: another object may have the same name by now.
             seen = scope.children.get((kind, name))
             uid = None if seen is None else seen["metadata"].get("uid")
             await self.client.delete(kind, scope.key.namespace, name, uid=uid)
@@ -67,12 +69,12 @@ class ChildrenWriter:
             if holds(live, desired) or self._as_is.get(scope.key, {}).get(where) == (digest, version):
                 self.counts.skipped += 1
                 return
-        # Not forced if there was no object a moment ago: if another writer has created it meanwhile, it isn't ours to take.
+        # Don't force a creation: if another writer has created the object since the caches were read, it isn't ours to take over.
         after = await self.client.apply(kind, desired, force=live is not None)
         self.counts.written += 1
         self.caches.wrote(scope.key, kind, after)
         if not holds(after, desired):
-            # Something (an admission policy, say) changes what we write. Writing again would not end.
+            # Something, for example an admission policy, changes the object on each write. Remember this, or the writes never end.
             this = (meta["annotations"][DIGEST], after["metadata"]["resourceVersion"])
             self._as_is.setdefault(scope.key, {})[where] = this
 

@@ -1,4 +1,4 @@
-"""Eviction of pods whose backend is dead: Triton itself stays "ready" and never restarts it."""
+"""Eviction of pods with a dead Triton backend: Triton keeps reporting "ready" and never restarts the backend."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ EVICTION_INTERVAL_S = 30.0
 
 @dataclass
 class DeadPodEviction:
-    """The evictions of all models: one pod per interval, and never the last ready one."""
+    """Evictions for all models: for each model one pod per interval, and only while another pod is ready."""
 
     client: Kube
     events: EventRecorder
@@ -30,10 +30,10 @@ class DeadPodEviction:
     _evicted_at: dict[Key, float] = field(default_factory=dict)
 
     async def evict(self, scope: Scope) -> None:
-        """Evict one of the pods that the agents have taken out of service, if one is due.
+        """Evict one of the pods that the agents have taken out of service, if the interval has passed and another pod is ready.
 
         Raises:
-            ApiError, Unreachable: the request failed for another reason than a PodDisruptionBudget.
+            ApiError, Unreachable: the request failed, and not because of a PodDisruptionBudget or a missing pod.
         """
         dead = [p for p in scope.pods if scope.signals and p["metadata"]["name"] in scope.signals.maintenance]
         dead = [p for p in dead if pods.is_live(p)]

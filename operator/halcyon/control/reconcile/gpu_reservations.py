@@ -1,19 +1,22 @@
-"""Reservations of GPUs for the ModelDeployments of a namespace, so that a site can limit a namespace.
+"""Reservations of GPUs by models, which enforce the site's limit on the GPUs of a namespace.
 
-Accepted specs count, first come, first served. A share is reserved in the event-loop turn in which the plan is checked, before
-anything is awaited: two plans made at the same time must not both find the last GPUs free. It is released only once none of its pods
-can exist any more. A model counts for the largest of three shares. Only the first, `granted`, is a right that a lower limit doesn't
-take away. So a mere reservation never lets a plan pass that exceeds the limit.
+Each model has three numbers of GPUs, and the largest of them counts against the limit:
 
-what happens to a model                                 granted          sent                     asked
-a plan was checked                                      -                -                        its share
-its servers' Deployments were written, or may have been -                the larger, with asked   -
-all of the plan was written                             asked            0                        0
-the reconcile ended otherwise: refused, failed          -                -                        0
-it was deleted, its Deployments still exist             0                what they hold           0
-it was deleted, and so were they                        (forgotten)
+granted   by the last plan that was written completely
+sent      by a plan of which server Deployments were written, or may have been written
+asked     by the plan of the reconcile in progress
 
-After a restart a model is granted the share of its accepted spec, or what its Deployments hold if that is more.
+event                                                        granted          sent                  asked
+a plan was checked                                           -                -                     its GPUs
+server Deployments were written, or may have been            -                max(sent, asked)      -
+all of the plan was written                                  asked            0                     0
+the reconcile ended earlier: rejected or failed              -                -                     0
+the ModelDeployment was deleted, its Deployments still exist 0                GPUs of Deployments   0
+the ModelDeployment and its Deployments were deleted         (forgotten)
+
+A plan reserves its GPUs before anything is awaited: otherwise two plans made at the same time could both find the last GPUs free.
+GPUs are released only when no pod can hold them any more. If the limit is lowered, a model keeps what is granted, but not what is
+only sent or asked. After a restart, `granted` is the number of GPUs of the accepted spec, or of the Deployments if that is larger.
 """
 
 from __future__ import annotations
@@ -35,7 +38,7 @@ from halcyon.render import server
 
 @dataclass(frozen=True, slots=True)
 class _Share:
-    """GPUs of one model, by the table above."""
+    """Reserved GPUs of one model; the module's docstring explains the fields."""
 
     granted: int = 0
     sent: int = 0
@@ -51,20 +54,20 @@ _NONE = _Share()
 
 @dataclass
 class GpuReservations:
-    """The reservations of all models."""
+    """Reservations of all models."""
 
     caches: ClusterState
     specs: SpecsInForce
     enqueue: Callable[[Key], None]
     limited: bool
-    """Whether the site has a limit at all. If not, nothing is counted."""
+    """Whether the site limits the GPUs of a namespace. If not, nothing is reserved."""
 
     _shares: dict[str, dict[Key, _Share]] | None = None
-    """Shares by namespace; None until they are first needed."""
+    """Reserved GPUs of each model, by namespace; None until they are first needed."""
     _refused: set[Key] = field(default_factory=set)
 
     def gpus(self, key: Key) -> Gpus:
-        """Return the GPUs that this ModelDeployment may have, and those that all others of its namespace may have."""
+        """Return the GPUs granted to this ModelDeployment, and those reserved by all others in its namespace."""
         if not self.limited:
             return Gpus()
         shares = self._of(key.namespace)
@@ -72,24 +75,24 @@ class GpuReservations:
         return Gpus(shares.get(key, _NONE).granted, elsewhere)
 
     def planned(self, key: Key, plan: ReconcilePlan) -> None:
-        """Reserve the GPUs of a plan. Must be called in the event-loop turn in which the plan was made."""
+        """Reserve the GPUs of a plan. Must be called before anything is awaited after the plan was made."""
         if not self.limited:
             return
         refused = plan.acceptance.reason is Reason.POLICY_DENIED
         (self._refused.add if refused else self._refused.discard)(key)
         share = self._share(key)
-        # Without a spec in force nothing is written or deleted: what exists stays.
+        # Without a spec in force, existing Deployments stay as they are, so their GPUs stay reserved.
         asked = max(share.granted, share.sent) if plan.spec is None else _asked(plan, plan.spec)
         self._put(key, replace(share, asked=asked))
 
     def sent(self, key: Key) -> None:
-        """Record that the plan's server Deployments were written, or may have been because the response was lost."""
+        """Record that server Deployments of the plan were written, or may have been written although the response was lost."""
         if self.limited:
             share = self._share(key)
             self._put(key, replace(share, sent=max(share.sent, share.asked)))
 
     def written(self, key: Key) -> None:
-        """Record that all of the plan is in place: the model is granted what it requested, and no more."""
+        """Record that all of the plan was written: the model is granted the GPUs of that plan and no others."""
         if self.limited:
             self._put(key, _Share(granted=self._share(key).asked))
 
@@ -99,7 +102,7 @@ class GpuReservations:
             self._put(key, replace(self._share(key), asked=0))
 
     def deleted(self, key: Key) -> None:
-        """Record that the ModelDeployment was deleted. GPUs of its Deployments are free once the garbage collector has deleted these."""
+        """Record that the ModelDeployment was deleted. Its GPUs stay reserved until its Deployments are garbage-collected."""
         if not self.limited:
             return
         self._refused.discard(key)
@@ -114,7 +117,7 @@ class GpuReservations:
             self._again(key)
 
     def _again(self, key: Key) -> None:
-        """Requeue the ModelDeployments that the policy has refused: there may be enough GPUs for them now."""
+        """Requeue the models of the namespace that were rejected by the policy, because enough GPUs may be free for them now."""
         for other in self._refused:
             if other.namespace == key.namespace and other != key:
                 self.enqueue(other)
@@ -130,7 +133,7 @@ class GpuReservations:
         return self._shares.setdefault(namespace, {})
 
     def _earlier(self, key: Key) -> int:
-        """Return the share of a model that this process hasn't planned yet, from the state that an earlier process has left."""
+        """Return the GPUs granted by an earlier process, from the model's accepted spec and its Deployments."""
         there = held_gpus(self.caches, key)
         spec = self.specs.get(key)
         if spec is None:
@@ -141,7 +144,7 @@ class GpuReservations:
 
 
 def _asked(plan: ReconcilePlan, spec: Spec) -> int:
-    """Return the maximum GPUs of a plan: its maximum replicas times the GPUs of the largest pod among the revisions that it keeps."""
+    """Return the maximum GPUs of a plan: its maximum replicas, times the GPUs of a pod of the revision that needs the most."""
     if plan.conflicts and not any(map(is_servers, plan.then)):
         return 0
     slots = () if plan.rollout is None else plan.rollout.slots

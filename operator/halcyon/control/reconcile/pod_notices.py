@@ -1,4 +1,4 @@
-"""Notices to a model's balancers, sent at once when a server pod becomes ready, becomes unready or is being deleted."""
+"""Notices to a model's balancers that a server pod has become ready or unready, or is being deleted. They are sent at once."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SendNotice = Callable[[str, str, str], None]
 
 
 class PodNotices:
-    """The sender of notices, driven by changes of pods."""
+    """Sender of notices for changes of pods in the caches."""
 
     def __init__(self, caches: ClusterState, send: SendNotice) -> None:
         """Subscribe to changes of pods in the caches."""
@@ -36,9 +36,10 @@ class PodNotices:
 
 
 def of_change(before: Object | None, after: Object) -> Notice | None:
-    """Return the notice for a pod's change; None if the balancers don't need one.
+    """Return the notice for a change of a pod; None if the balancers don't need one.
 
-    A pod that is seen for the first time needs none: the balancers know it already, or it is neither ready nor leaving yet.
+    The first appearance of a pod in the cache needs no notice. A new pod isn't ready yet, and the balancers already know an older
+    one.
     """
     if before is None or before["metadata"]["uid"] != after["metadata"]["uid"] or not pods.is_server(after):
         return None

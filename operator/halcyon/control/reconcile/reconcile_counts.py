@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 @dataclass
 class ReconcileCounts:
-    """Counters since the start."""
+    """Counters since this process started."""
 
     written: int = 0
-    """Child objects written."""
+    """Number of writes of child objects."""
     skipped: int = 0
-    """Child objects that were already as desired."""
+    """Number of child objects that needed no write because they were as desired."""
     statuses: int = 0
-    """Statuses written."""
+    """Number of writes of statuses."""

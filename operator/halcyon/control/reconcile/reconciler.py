@@ -1,13 +1,13 @@
-"""One reconcile of a ModelDeployment, as phases. Its only input is a key.
+"""The reconcile of one ModelDeployment, given its key.
 
-phase            done by             result
-fetch, scope     `scope_builder`     all input as one value; objects that the caches don't hold are fetched
-plan             `desired.plan`      the objects that should exist; GPUs are reserved before anything is awaited
-notify           observers           what writes the replicas, which canary is watched
-apply children   `children_writer`   what differs is written; what the API server rejects goes into the status
-evict            `dead_pod_eviction` one pod whose backend is dead
-status           `status_writer`     written last and always
-requeue          here                when to come back, unless something changes before
+phase            module               task
+fetch, scope     `scope_builder`      collect all input, and fetch objects that the caches don't hold
+plan             `desired.plan`       compute the objects that should exist, and reserve their GPUs before anything is awaited
+notify           observers            adopt the plan, for example the actuator or a canary to analyse
+apply children   `children_writer`    write the objects that differ; the status reports rejected writes
+evict            `dead_pod_eviction`  evict one pod with a dead backend
+status           `status_writer`      write the status: always, and last
+requeue          this one             return when to reconcile again if nothing changes before
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ class Result:
     again_s: float | None = None
     """Requeue delay in seconds, unless something changes before; None: no requeue."""
     postponed: bool = False
-    """Whether nothing was done, so that the key keeps its priority."""
+    """Whether the reconcile was put off without doing anything, so that the key keeps its priority in the queue."""
 
 
 class ReconcileObserver(Protocol):
-    """A part that needs each plan."""
+    """A component that needs every new plan."""
 
     def planned(self, key: Key, plan: ReconcilePlan, /) -> None:
-        """React to a plan, before any of it is written."""
+        """Handle a new plan, before any of it is written."""
 
     def deleted(self, key: Key, /) -> None:
         """Drop the state of a model that was deleted."""
@@ -67,7 +67,7 @@ class ReconcileObserver(Protocol):
 
 @dataclass
 class Reconciler:
-    """The reconciler: moves one ModelDeployment at a time to its desired state."""
+    """Reconciler of ModelDeployments: brings each one to its desired state."""
 
     client: Kube
     caches: ClusterState
@@ -81,13 +81,13 @@ class Reconciler:
     tracer: Tracer = OFF
 
     _rejected: dict[Key, str] = field(default_factory=dict)
-    """The API server's message for the last write that it rejected, by model."""
+    """The API server's message if it rejected a write in the last reconcile, by model."""
 
     async def reconcile(self, key: Key) -> Result:
-        """Move this ModelDeployment one step towards its desired state, or all the way.
+        """Reconcile a ModelDeployment: write what differs from its desired state, and its status.
 
         Raises:
-            ApiError, Unreachable: if a request failed that may succeed later; whatever was written stays.
+            ApiError, Unreachable: a request failed that may succeed later. What was written until then stays.
         """
         if self.caches.is_behind(key):
             return Result(STALE_CACHE_REQUEUE_S, postponed=True)
@@ -95,7 +95,7 @@ class Reconciler:
             try:
                 result = await self._phases(key)
             finally:
-                # Changes nothing if all was written. Also after a cancellation: such a reconcile plans and writes no more.
+                # This changes nothing if all of the plan was written. It is right after a cancellation too: nothing more is written.
                 self.reservations.withdrawn(key)
             span.note(halcyon__again_s=-1.0 if result.again_s is None else result.again_s)
             return result
@@ -112,7 +112,7 @@ class Reconciler:
             rejected = await self._apply(scope, planned)
             await self.evictions.evict(scope)
         except Exception:
-            # The status reports failed writes, too. But not after a cancellation: the lease may be lost.
+            # Write the status after failed writes too, but not after a cancellation, when the lease may be lost.
             await self.statuses.write(scope, planned)
             raise
         with self.tracer.part("status"):
@@ -122,9 +122,9 @@ class Reconciler:
     # Fetch, scope, plan
 
     async def _scope_and_plan(self, key: Key) -> tuple[Scope, ReconcilePlan] | None:
-        """Return the scope and its plan; None if there is no such model.
+        """Return the scope and its plan; None if the ModelDeployment doesn't exist.
 
-        Objects that the plan would create are fetched first, in case they exist with another owner.
+        Objects that the plan would create are fetched from the API server first, in case they exist with another owner.
         """
         rejected = self._rejected.get(key, "")
         scope = await self.scopes.build(key, uncached={}, rejected=rejected)
@@ -138,14 +138,14 @@ class Reconciler:
         return None if scope is None else (scope, self._plan(scope))
 
     async def _fetch_uncached(self, scope: Scope, planned: ReconcilePlan) -> dict[tuple[Kind, str], Object]:
-        """Return the objects that exist although the plan would create them: the caches lack them for want of our label."""
+        """Return the objects that the plan would create but that exist already: without our label the caches don't hold them."""
         wanted = [(kind_of(obj), str(obj["metadata"]["name"])) for obj in (*planned.first, *planned.then)]
         uncached = [where for where in wanted if where not in scope.children]
         fetched = await asyncio.gather(*(self.client.get(kind, scope.key.namespace, name) for kind, name in uncached))
         return {where: obj for where, obj in zip(uncached, fetched, strict=True) if obj is not None}
 
     def _plan(self, scope: Scope) -> ReconcilePlan:
-        """Return the plan, with its GPUs reserved before anything is awaited, so that what it was checked against still holds."""
+        """Return the plan, and reserve its GPUs before anything is awaited: until then, the free GPUs it was checked against are free."""
         planned = plan.make(scope)
         self.reservations.planned(scope.key, planned)
         return planned
@@ -158,7 +158,7 @@ class Reconciler:
         self._report_edited_spec(scope)
 
     def _report_edited_spec(self, scope: Scope) -> None:
-        """Report an accepted spec that was overwritten. The edit isn't in force, and is replaced by the spec that is."""
+        """Record an event if another writer has overwritten the accepted spec. The edit has no effect, and is written over."""
         name = names.balancer(scope.key.name)
         stored = own(scope, kinds.CONFIG_MAP, name)
         if stored is None or not accepted_spec_digest.was_edited(stored, scope.revisions, scope.accepted):
@@ -182,7 +182,7 @@ class Reconciler:
     # Apply children
 
     async def _apply(self, scope: Scope, planned: ReconcilePlan) -> str:
-        """Write replicas and children; return a sentence about what the API server rejected, empty if nothing."""
+        """Write spec.replicas and the children; return the API server's messages if it rejected a write, else an empty string."""
         with self.tracer.part("apply") as span:
             await self._follow_hpa(scope, planned)
             rejected = await self.children.apply(scope, planned)
@@ -192,7 +192,7 @@ class Reconciler:
         return rejected
 
     async def _follow_hpa(self, scope: Scope, planned: ReconcilePlan) -> None:
-        """Copy the replicas that an external HPA has set on our Deployment to spec.replicas."""
+        """Copy the replicas that an external HPA has set on a server Deployment to spec.replicas."""
         replicas, before = planned.followed, (scope.resource.get("spec") or {}).get("replicas", 1)
         if replicas is None or replicas == before:
             return
@@ -202,11 +202,11 @@ class Reconciler:
     # Requeue
 
     def _requeue(self, key: Key, planned: ReconcilePlan, rejected: str, status_due_s: float | None) -> Result:
-        """Return when to come back."""
+        """Return the requeue delay: the shortest of those that apply."""
         before = self._rejected.get(key, "")
         if rejected != before:
             self._rejected[key] = rejected
-            # At once for a new rejection. Some admission webhooks put another number into each message: no reason to hurry.
+            # Write a new rejection to the status at once. If only its message differs, wait: some webhooks number their messages.
             return Result(STATUS_INTERVAL_S if rejected and before else 0.0)
         delays = [status_due_s, planned.rollout.again_s if planned.rollout else None]
         if rejected:

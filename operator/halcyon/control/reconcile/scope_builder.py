@@ -1,4 +1,4 @@
-"""The scope of a reconcile, gathered from the caches and from the parts that know more about a model than the API server."""
+"""Builder of scopes: the input of a reconcile, from the caches and from components such as the autoscaler and the GPU costs."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ from halcyon.render.site import Site
 
 
 class ScalingState(Protocol):
-    """What the autoscaler publishes of a model."""
+    """The autoscaler's data about a model that the status shows."""
 
     def reported(self, key: Key, /) -> Signals | None:
-        """Return what the agents have reported besides the scaling; None if there is no report."""
+        """Return what the agents have reported for the status, except for scaling; None without a report."""
 
     def published(self, key: Key, /) -> PublishedScaling:
-        """Return the scaling as last published."""
+        """Return the scaling decision as last published."""
 
 
 class CostState(Protocol):
-    """What is published of a model's costs."""
+    """A model's costs for the status."""
 
     def published(self, key: Key, /) -> PublishedCosts:
         """Return the costs as last published."""
 
 
 class BalancerErrors(Protocol):
-    """Errors that balancers report."""
+    """Errors that balancers report about themselves."""
 
     def errors(self, key: Key, now: float, /) -> tuple[str, ...]:
         """Return a sentence for each balancer pod with an error; `now` is monotonic, in seconds."""
@@ -48,7 +48,7 @@ class BalancerErrors(Protocol):
 
 @dataclass(frozen=True)
 class ScopeBuilder:
-    """Builder of scopes. All that it reads is at hand, except for the content of a ConfigMap source."""
+    """Builder of scopes. It reads from memory; only the content of a ConfigMap source may have to be fetched."""
 
     caches: ClusterState
     sources: ModelSources
@@ -60,16 +60,16 @@ class ScopeBuilder:
     balancer_errors: BalancerErrors
     metrics_api: MetricsApiCheck
     site: Callable[[], Site]
-    """Returns the current site: its certificate is issued after the process has started, and changes."""
+    """Function that returns the current site. The site isn't constant, because its certificate is issued late and renewed."""
     clock: Clock
 
     async def build(self, key: Key, *, uncached: Mapping[tuple[Kind, str], Object], rejected: str) -> Scope | None:
         """Return the scope of a ModelDeployment; None if it doesn't exist or is being deleted.
 
         Args:
-            key: of the ModelDeployment.
-            uncached: objects that the caches don't hold because they don't have our label.
-            rejected: the API server's message for the last write that it rejected; empty if it rejected none.
+            key: the ModelDeployment's.
+            uncached: fetched objects that the caches don't hold because they lack our label.
+            rejected: the API server's message if it rejected a write in the last reconcile; else empty.
 
         Raises:
             ApiError, Unreachable: the content of a ConfigMap source could not be fetched.
@@ -112,7 +112,7 @@ class ScopeBuilder:
             accepted=self.accepted.get(key),
             troubles=self.balancer_errors.errors(key, self.clock.monotonic()),
             now=self.clock.wall(),
-            # Read after the last await: it must still hold when the plan is made.
+            # Read this after the last await, because it must not change until the plan is made.
             gpus=self.reservations.gpus(key),
             refused=rejected,
         )

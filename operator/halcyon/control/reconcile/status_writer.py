@@ -1,4 +1,4 @@
-"""Writes of models' statuses: at once if the desired replicas change, else at intervals, so that related changes are written together."""
+"""Writer of statuses: at once if the desired replicas have changed, else at intervals, so that related changes share a write."""
 
 from __future__ import annotations
 
@@ -19,16 +19,19 @@ from halcyon.kube.event_recorder import EventRecorder
 from halcyon.kube.kinds import Key
 
 STATUS_INTERVAL_S = 10.0
-"""Minimum time between status writes for changes of values alone."""
+"""Minimum time between two status writes if only values, such as signals, have changed."""
 COUNTS_INTERVAL_S = 1.0
-"""The same for numbers of pods, which change one by one, and for the generation, which our own writes of replicas change too."""
+"""Minimum time between two status writes if numbers of pods or the generation have changed, but no condition.
+
+Numbers of pods change one by one, and the operator's own writes of spec.replicas change the generation.
+"""
 STATES_INTERVAL_S = 0.5
-"""The same for conditions and phases, so that related changes are written together. Changed desired replicas never wait."""
+"""Minimum time between two status writes if conditions or phases have changed. Changed desired replicas never wait."""
 
 
 @dataclass
 class StatusWriter:
-    """The writer of all models' statuses, and of the events that follow from their changes."""
+    """Writer of the statuses of all models, and of the events for changes in them."""
 
     client: Kube
     caches: ClusterState
@@ -39,7 +42,7 @@ class StatusWriter:
     _written_at: dict[Key, float] = field(default_factory=dict)
 
     async def write(self, scope: Scope, plan: ReconcilePlan) -> float | None:
-        """Write the status if it differs. Return the requeue delay in seconds if that has to wait, else None.
+        """Write the status if it has changed. Return the seconds until a write is allowed if it has to wait, else None.
 
         Raises:
             ApiError, Unreachable: the request failed.
@@ -75,11 +78,11 @@ class StatusWriter:
 
 
 _TIMES = {"lastTransitionTime", "observedAt", "decidedAt", "startedAt"}
-"""Fields that change by themselves. Also `startedAt`: if a revision can't be written, each reconcile restarts the rollout's time."""
+"""Times, which are ignored in comparisons of statuses. If a revision can't be written, `startedAt` changes in each reconcile."""
 
 
 def _without_times(written: Any) -> Any:  # any JSON value
-    """Return a status without the fields that change by themselves: times."""
+    """Return a status without the times in `_TIMES`."""
     if isinstance(written, dict):
         return {k: _without_times(v) for k, v in written.items() if k not in _TIMES}
     if isinstance(written, list):
@@ -100,12 +103,12 @@ _VALUES = {
     "coldStart",
     "cost",
 }
-"""Fields of the status with values in them whose changes can wait."""
+"""Fields of the status that contain values whose changes can wait; `_states` returns the parts that can't."""
 _COUNTS = {"total", "ready", "updated", "unschedulable"}
 
 
 def _min_interval_s(before: Any, after: Any) -> float:  # any JSON values
-    """Return the minimum interval between status writes, in seconds; 0 if the desired replicas have changed."""
+    """Return the minimum time between two writes for this change of status, in seconds; 0 if the desired replicas have changed."""
     if _desired(before) != _desired(after):
         return 0.0
     if _states(before) != _states(after):
@@ -114,7 +117,7 @@ def _min_interval_s(before: Any, after: Any) -> float:  # any JSON values
 
 
 def _desired(written: Any) -> Any:  # any JSON value
-    """Return the desired replicas, which `control/autoscaling/scale_writer.py` waits for."""
+    """Return the desired replicas. Scaling waits until the status has them (`control/autoscaling/scale_writer.py`)."""
     return (written.get("scaling") or {}).get("desired")
 
 
@@ -124,7 +127,7 @@ def _counts(written: Any) -> Any:  # any JSON value
 
 
 def _states(written: Any) -> Any:  # any JSON value
-    """Return everything whose change matters by itself: all fields but values, messages about them, and numbers of pods."""
+    """Return the parts of a status whose changes are written soon: all except values, messages and numbers of pods."""
     return {
         **{k: v for k, v in written.items() if k not in _VALUES},
         "conditions": [(c["type"], c["status"], c["reason"]) for c in written.get("conditions") or ()],

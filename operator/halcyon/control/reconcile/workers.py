@@ -1,4 +1,4 @@
-"""Workers: they take keys from the queue, reconcile them, and report the result to the queue."""
+"""Workers, which take keys from the queue, reconcile the ModelDeployments, and report the results to the queue."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _BUCKETS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0,
 
 @dataclass
 class Workers:
-    """A number of workers on one queue."""
+    """Workers on one queue, each of which reconciles one ModelDeployment at a time."""
 
     queue: WorkQueue
     reconciler: Reconciler
@@ -30,21 +30,21 @@ class Workers:
     clock: Clock
 
     def __post_init__(self) -> None:
-        """Register the metrics."""
+        """Register the metrics of reconciles, and start the idle time."""
         self._moved_at = self.clock.monotonic()
         self._results = instruments.counter(operator_metrics.RECONCILES, self.registry)
         self._seconds = instruments.histogram(operator_metrics.RECONCILE, self.registry, buckets=_BUCKETS)
 
     def idle_s(self) -> float:
-        """Return the time since a reconcile last began or ended, for the liveness probe."""
+        """Return the seconds since a reconcile last began or ended, for the liveness probe."""
         return self.clock.monotonic() - self._moved_at
 
     def reset_idle(self) -> None:
-        """Count idle time from now on: a standby's workers don't move, and that is no reason to end it once it leads."""
+        """Restart the idle time. A new leader calls this, because its workers did nothing while it was a standby."""
         self._moved_at = self.clock.monotonic()
 
     async def run(self, count: int) -> None:
-        """Work until cancelled."""
+        """Run `count` workers until cancelled."""
         async with asyncio.TaskGroup() as group:
             for n in range(count):
                 group.create_task(self._work(), name=f"worker-{n}")
@@ -72,10 +72,10 @@ class Workers:
             log.warning("reconcile failed", extra={"key": str(key), "error": str(error), "retry_s": round(delay, 1)})
             return
         except Exception:
-            # An object of an unforeseen form must not stop the others.
+            # An unforeseen object must not end the worker, which reconciles other models too.
             delay = self.queue.fail(key)
             self._results.labels("error").inc()
-            log.exception("reconcile broke", extra={"key": str(key), "retry_s": round(delay, 1)})
+            log.exception("unexpected error in a reconcile", extra={"key": str(key), "retry_s": round(delay, 1)})
             return
         self.queue.succeed(key)
         if outcome.again_s is None:

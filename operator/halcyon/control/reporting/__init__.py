@@ -1,1 +1,1 @@
-"""Output for users and Prometheus: the dashboard's source, per-model metrics, GPU costs, recent events, start times."""
+"""Data for users and Prometheus: dashboard data, per-model metrics, GPU costs, recent events, start times."""

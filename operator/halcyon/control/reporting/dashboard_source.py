@@ -1,7 +1,7 @@
-"""Data source of the web dashboard, and the service that runs it: serving and sampling.
+"""Data source of the web dashboard, and the service that serves the dashboard and samples models for its charts.
 
-Every replica serves it: caches and agents' reports are warm on the standby too, and the desired replicas are in the status that
-the leader writes. Out of scope: what the dashboard shows (`halcyon.dashboard`).
+Every replica of the operator serves it. The standby also has filled caches and receives the agents' reports, and it reads the
+desired replicas from the status, which the leader writes. Out of scope: the pages of the dashboard (`halcyon.dashboard`).
 """
 
 from __future__ import annotations
@@ -39,20 +39,20 @@ from halcyon.signals.time_series import Ring
 log = logging.getLogger(__name__)
 
 WINDOW_S = 15.0
-"""Window for rates: agents at rest report every 5 s."""
+"""Length of the window over which rates are computed, in seconds. An agent of an idle model reports every 5 s."""
 SLICE_S = 0.02
-"""Time after which sampling yields to other tasks."""
+"""Time after which sampling yields to other tasks, in seconds."""
 CLOSE_WITHIN_S = 0.5
-"""Maximum time to close, out of the 2 s that a hand-over may take."""
+"""Maximum time to close the server, in seconds, out of the 2 s that a change of the leader may take."""
 _SLICES = STEP_S
-"""Number of slices. Each second the models of one slice are sampled, so that thousands cause no load peak."""
+"""Number of groups of models. One group is sampled each second, so that thousands of models cause no peak load."""
 _QUEUED = 1
 _PENDING, _GPU = ([*PodPoint.__dataclass_fields__].index(name) for name in ("pending", "gpu"))
 _OF_BALANCERS = tuple(3 + BALANCER_COUNTERS.index(name) for name in ("requests", "rejected", "errors"))
 _OF_SERVERS = tuple(
     3 + POD_COUNTERS.index(name) for name in ("succeeded", "failed", "rows", "executions", "queue_us", "compute_us")
 )
-"""Columns of the rings (`signals.time_series`, `signals.store_state`)."""
+"""Indices of counters in the time series of an agent's reports (`signals.time_series`, `signals.store_state`)."""
 
 
 @dataclass(frozen=True)
@@ -60,15 +60,15 @@ class DashboardSettings:
     """Options for serving the dashboard."""
 
     local: bool
-    """Whether to serve on localhost, without TLS and sign-in; else on every address, with TLS, for users of the cluster."""
+    """Whether to serve only on localhost, without TLS and sign-in. If not, it serves users of the cluster on all addresses, with TLS."""
     port: int
     proxy: Proxy | None = None
-    """Proxy that is trusted to authenticate users; None: no proxy is trusted."""
+    """Proxy that is trusted to authenticate users; None if no proxy is trusted."""
 
 
 @dataclass
 class OperatorSource:
-    """The operator's state, as the dashboard reads it."""
+    """The operator's state for the dashboard."""
 
     caches: ClusterState
     hub: ObservationStore
@@ -77,7 +77,7 @@ class OperatorSource:
     _names: tuple[int, Collection[Name]] = (-1, ())
 
     def __post_init__(self) -> None:
-        """Start to record events."""
+        """Subscribe to changes of models, to record their events."""
         self._happened = RecentEvents(self.clock)
         self.caches.resources.listeners.append(self._happened.changed)
 
@@ -88,7 +88,7 @@ class OperatorSource:
 
     @property
     def changes(self) -> int:
-        """Return how often a ModelDeployment was added, changed or deleted."""
+        """Return the number of additions, changes and deletions of ModelDeployments so far."""
         return self.caches.resources.changes
 
     def names(self) -> Collection[Name]:
@@ -98,15 +98,15 @@ class OperatorSource:
         return self._names[1]
 
     def model(self, name: Name) -> Object | None:
-        """Return the ModelDeployment."""
+        """Return the ModelDeployment of this name; None if it doesn't exist."""
         return self.caches.resources.get(Key(*name))
 
     def servers(self, name: Name) -> Sequence[DashboardPod]:
-        """Return its server pods."""
+        """Return the server pods of a model."""
         return self._pods(name.namespace, name.name)
 
     def balancers(self, name: Name) -> Sequence[DashboardPod]:
-        """Return its balancer pods."""
+        """Return the balancer pods of a model."""
         return self._pods(name.namespace, f"balancer/{name.name}")
 
     def _pods(self, namespace: str, word: str) -> Sequence[DashboardPod]:
@@ -114,11 +114,11 @@ class OperatorSource:
         return [DashboardPod(pod, doing.state, doing.reason, doing.message) for pod, doing in found]
 
     def events(self, name: Name) -> Sequence[Event]:
-        """Return its recent events."""
+        """Return the recent events of a model."""
         return self._happened.of(Key(*name))
 
     def overlay(self, name: Name) -> str:
-        """Return the overlay of the target revision; without one, that of the current revision."""
+        """Return the config overlay of a model's target revision, or else of its current revision; empty if neither is known."""
         revisions = ((self.model(name) or {}).get("status") or {}).get("revision") or {}
         records = self.caches.children[kinds.CONTROLLER_REVISION]
         for which in ("target", "current"):
@@ -128,32 +128,32 @@ class OperatorSource:
         return ""
 
     def reading(self, name: Name) -> ModelNumbers:
-        """Return its current numbers."""
+        """Return the current rates, queue length and other numbers of a model."""
         now = self.clock.monotonic()
         picture = self.hub.snapshot(name.namespace, name.name, now)
         if picture is None:
             return UNKNOWN
         gpu, scaled = _gpu(picture, now), self.autoscaler.state(Key(*name))
         if gpu is None and scaled is not None and scaled.verdict is not None:
-            # From the site's Prometheus, or derived: the decision has it for all ready pods together.
+            # Without reports, the scaling decision may have GPU utilisation from Prometheus, as the sum over all ready pods.
             ready = sum(pod.state in {"ready", "unreachable"} for pod in picture.pods.values())
             utilization = next((s.value for s in scaled.verdict.signals if s.name == "gpuUtilization"), None)
             gpu = None if utilization is None or not ready else utilization / ready
         return measured(picture, now, gpu=gpu)
 
     def answers(self, name: Name) -> Mapping[str, ReportedHistogram]:
-        """Return the histograms of answers to clients that its balancers have counted, by pod."""
+        """Return the histograms of response times to clients from a model's balancers, by balancer pod."""
         return self.hub.client_latencies(*name, self.clock.monotonic())
 
     def past(self, name: Name) -> Past | None:
-        """Return the past arrivals that its planner remembers."""
+        """Return the history of arrivals in the memory of a model's planner; None if there is none."""
         history = self.autoscaler.decider.history(Key(*name))
         if history is None or not history.bins:
             return None
         return Past(BIN_S, history.open * BIN_S, history.bins)
 
     def known(self, name: Name) -> Known | None:
-        """Return what its planner has learnt."""
+        """Return what a model's planner has learnt, for what-if calculations; None without scaling."""
         spec = self.autoscaler.specs.get(Key(*name))
         return None if spec is None or spec.scaling is None else self.autoscaler.decider.known(Key(*name), spec)
 
@@ -185,7 +185,7 @@ def _gpu(picture: ModelSnapshot, now: float) -> float | None:
 
 
 def _rates(rings: Iterable[Ring], columns: Sequence[int], now: float) -> list[float | None]:
-    """Return, per column, the sum of the known rates; None if none is known."""
+    """Return the sum of the known rates of each counter over all time series; None for a counter without a known rate."""
     total: list[float | None] = [None] * len(columns)
     for ring in rings:
         for index, rate in enumerate(ring.rates(columns, now, WINDOW_S)):
@@ -205,7 +205,7 @@ def _newest(ring: Ring, column: int, now: float) -> float | None:
 
 
 def sliced(models: Iterable[Name]) -> list[list[Name]]:
-    """Return the models grouped by the second in which they are sampled."""
+    """Return the models in groups, each of which is sampled in another second."""
     slices: list[list[Name]] = [[] for _ in range(_SLICES)]
     for name in models:
         slices[hash(name) % _SLICES].append(name)
@@ -213,13 +213,16 @@ def sliced(models: Iterable[Name]) -> list[list[Name]]:
 
 
 def due(slices: Sequence[Sequence[Name]], before_s: int, now_s: int) -> list[Name]:
-    """Return the models to sample at this second: each once in `STEP_S` seconds, even if seconds were missed."""
+    """Return the models to sample now. Each is sampled once in `STEP_S` seconds, even if some seconds were missed.
+
+    `before_s` is the time of the previous call, `now_s` the current time, both in whole seconds.
+    """
     seconds = range(max(before_s + 1, now_s - _SLICES + 1), now_s + 1)
     return [name for second in seconds for name in slices[second % _SLICES]]
 
 
 class DashboardService:
-    """The dashboard of this replica."""
+    """Server and sampler of the dashboard in this replica of the operator."""
 
     def __init__(
         self,
@@ -228,7 +231,7 @@ class DashboardService:
         reviews: ModelReviews,
         ports: ListeningPorts,
     ) -> None:
-        """Create the dashboard over `source`."""
+        """Create the dashboard with data from `source`."""
         self._ports = ports
         self._chosen, self._source, self._clock = chosen, source, source.clock
         self.history = ChartHistory()
@@ -243,10 +246,10 @@ class DashboardService:
         self._site = Dashboard(source, access, self.history, steps=steps)
 
     async def run(self, tls: Callable[[], Awaitable[ServingTLS]]) -> None:
-        """Serve and sample until cancelled. If the port can't be opened, only the dashboard is missing.
+        """Serve and sample until cancelled. If the port can't be opened, log that and return: the operator runs without a dashboard.
 
         Args:
-            tls: waits for the operator's certificate and returns its TLS.
+            tls: function that waits for the operator's certificate and returns its TLS settings.
         """
         if not self._site.has_pages:
             log.warning(NO_PAGES)
@@ -284,7 +287,7 @@ class DashboardService:
                 try:
                     self.sample(name, now)
                 except Exception:
-                    # A missing point in a chart must not end the operator.
+                    # A failed sample only leaves a gap in a chart, so it must not end the operator.
                     log.exception(
                         "cannot sample a model for the dashboard's history",
                         extra={"key": f"{name.namespace}/{name.name}"},
@@ -299,7 +302,7 @@ class DashboardService:
             await asyncio.sleep(1.0)
 
     def sample(self, name: Name, at: float) -> None:
-        """Add one point to a model's history; `at` in seconds since the epoch."""
+        """Add the current numbers of a model to its chart history; `at` is the time, in seconds since the epoch."""
         model = self._source.model(name)
         if model is None:
             return

@@ -1,12 +1,14 @@
-"""Cost of models' GPUs, sampled every ten seconds by both replicas, so that the standby knows as much when it leads.
+"""Cost of models' GPUs, from samples of their pods every ten seconds.
 
-A model on CPU has no cost here. The status keeps the values as last published, so that an idle model causes no updates: its
-shares of the day drift for hours merely because time passes.
+Both replicas of the operator take samples, so that the standby has the same data when it becomes the leader. Models on CPU are not
+included. The shares of GPU time over the last day change slowly even if a model is idle, because time passes. New values are
+therefore published only as follows, and the status keeps the last published ones:
 
-| change                     | published                                                                                    |
-| -------------------------- | -------------------------------------------------------------------------------------------- |
-| of the GPUs that it holds  | at once                                                                                      |
-| of shares, by much         | every ten minutes while it works, once when it becomes idle, every hour while it is idle     |
+| change                                    | published                                                                     |
+| ----------------------------------------- | ----------------------------------------------------------------------------- |
+| in the number of GPUs that a model holds  | at once                                                                       |
+| in its shares of GPU time, if large       | every ten minutes while it serves requests, once when it becomes idle, and    |
+|                                           | every hour while it is idle                                                   |
 
 Out of scope: how GPU time is counted (`scaling.gpu_cost`).
 """
@@ -38,13 +40,13 @@ log = logging.getLogger(__name__)
 
 EVERY_S = 10.0
 SLICE_S = 0.02
-"""Time after which counting yields to other tasks."""
+"""Time after which counting yields to other tasks, in seconds."""
 AT_WORK_S, AT_REST_S = 600.0, 3600.0
-"""Minimum interval between two comparisons of the present shares with the published ones."""
+"""Minimum time between two comparisons of the current shares with the published ones, in seconds: for a busy and an idle model."""
 RESTS_AFTER_S = 60.0
-"""Time without an inference after which a model is idle."""
+"""Time without an inference after which a model counts as idle, in seconds."""
 PRODUCT = "nvidia.com/gpu.product"
-"""Node label set by NVIDIA's GPU feature discovery; a model that requires a product has it in its nodeSelector."""
+"""Node label with the GPU product, set by NVIDIA's GPU feature discovery. A model that needs a product has it in its nodeSelector."""
 
 
 @dataclass
@@ -55,12 +57,12 @@ class _Counted:
     ledger: Ledger
     shown: Cost | None = None
     compared_at: float = -math.inf
-    """Time when shares were last compared with the published ones, whatever the result."""
+    """Monotonic time at which the shares were last compared with the published ones, in seconds."""
     worked_at: float = -math.inf
-    """Time when inferences were last counted."""
+    """Monotonic time at which the number of inferences last increased, in seconds."""
 
     def is_due(self, at: float) -> bool:
-        """Return whether to compare shares now."""
+        """Return whether to compare the current shares with the published ones now."""
         rests = at - self.worked_at >= RESTS_AFTER_S
         if rests and self.compared_at < self.worked_at + RESTS_AFTER_S:
             return True
@@ -84,15 +86,15 @@ class GpuCosts:
     _models: dict[Key, _Counted] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Subscribe to deletions of models, on a standby too."""
+        """Subscribe to deletions of models."""
         self.caches.resources.listeners.append(self._changed)
 
     def restore(self, saved: Mapping[Key, Saved]) -> None:
-        """Take over state that an earlier process has saved, for models that this process has not counted yet."""
+        """Use the state that an earlier process has saved, for models that this process has not counted yet."""
         self._saved = saved
 
     async def run(self) -> None:
-        """Count until cancelled."""
+        """Sample all models periodically, until cancelled."""
         while True:
             await asyncio.sleep(EVERY_S)
             began = self.clock.monotonic()
@@ -104,7 +106,7 @@ class GpuCosts:
                     began = self.clock.monotonic()
 
     def count(self, key: Key) -> None:
-        """Sample one model."""
+        """Add a sample to the GPU time of one model, and requeue it if a new cost is to be published."""
         spec = self.specs.get(key)
         if spec is None or not spec.runtime.gpus:
             if self._models.pop(key, None) is not None and self.leadership.is_leader:
@@ -131,12 +133,12 @@ class GpuCosts:
         return self.prices.of((spec.runtime.placement.node_selector or {}).get(PRODUCT))
 
     def published(self, key: Key) -> Shown:
-        """Return the cost for a reconcile, as last published; for a model not sampled yet, `settling` keeps the status as it is."""
+        """Return the cost as last published; for a model without a sample, `settling` is set, so that the status keeps its value."""
         known = self._models.get(key)
         return Shown(None if known is None else known.shown, self.prices.currency, settling=known is None)
 
     def spent(self, key: Key) -> Spent | None:
-        """Return the GPU-seconds since this process started; None if none were counted."""
+        """Return the GPU-seconds and inferences of a model since this process started; None if none were counted."""
         known = self._models.get(key)
         return None if known is None else known.ledger.total
 
@@ -147,7 +149,7 @@ class GpuCosts:
         return None if known is None or price is None or known.ledger.last is None else price * known.ledger.last.held
 
     def stored(self, key: Key) -> list[list[float]] | None:
-        """Return the JSON value to store with the planner's memory."""
+        """Return a model's GPU time as a JSON value, to be stored with the planner's memory; None if there is none."""
         known = self._models.get(key)
         return None if known is None else known.ledger.to_json()
 

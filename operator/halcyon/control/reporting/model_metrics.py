@@ -1,7 +1,7 @@
-"""The per-model part of /metrics, built from scratch for each scrape, so that a deleted model leaves nothing behind.
+"""The per-model metrics on the page /metrics, built from scratch for each scrape, so that deleted models have no series.
 
-Only the leader exports it, because a sum over replicas would count twice. It is built a slice at a time: 5,000 models take a
-while, and decisions don't wait for a scrape.
+Only the leader exports them: otherwise a sum over both replicas of the operator would count each model twice. The page is built in
+slices, between which other tasks run, because 5,000 models take too long for decisions to wait.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from halcyon.scaling.gpu_cost import Spent
 from halcyon.scaling.policy.decision import Signal
 
 SLICE_S = 0.02
-"""Time after which a scrape yields to other tasks."""
+"""Time after which building the page yields to other tasks, in seconds."""
 
 GPU_STATES = ("starting", "busy", "idle", "unknown")
 More = tuple[tuple[str, str], ...]
-"""Labels in addition to those of the model."""
+"""Names and values of labels of a sample, in addition to those that identify the model."""
 
 
 @dataclass(frozen=True)
 class ModelFacts:
-    """Facts of one model that are exported."""
+    """Data about one model from which its metrics are made."""
 
     resource: Object
     spec: Spec | None
@@ -47,14 +47,14 @@ class ModelFacts:
     """State of its autoscaling; None if it isn't autoscaled."""
     start: PodStart | None
     spent: Spent | None = None
-    """GPU time; None if none was counted."""
+    """GPU time of the model since this process started; None if none was counted."""
     per_hour: float | None = None
     """Cost of its GPUs per hour; None if unknown."""
 
 
 @dataclass(frozen=True)
 class ModelMetrics:
-    """Builder of the page from all models' facts."""
+    """Builder of the page with the metrics of all models."""
 
     caches: ClusterState
     specs: SpecsInForce
@@ -65,7 +65,7 @@ class ModelMetrics:
     clock: Clock
 
     async def page(self) -> str:
-        """Return the page in the text format; empty on a standby."""
+        """Return the page in the Prometheus text format; empty on the standby."""
         if not self.leadership.is_leader:
             return ""
         lines: dict[Metric, list[str]] = {metric: [] for metric in per_model_metrics.METRICS}
@@ -73,7 +73,7 @@ class ModelMetrics:
         for key in self.caches.resources.all_keys():
             resource = self.caches.resources.get(key)
             if resource is None:
-                continue  # it was deleted meanwhile
+                continue  # the model was deleted
             with self.caches.malformed.passed_over(kinds.MODEL_DEPLOYMENT.kind, key, "metrics"):
                 for metric, text in self._lines(key, resource):
                     lines[metric].append(text)
@@ -83,7 +83,7 @@ class ModelMetrics:
         return "".join(head(metric) + "".join(found) for metric, found in lines.items() if found)
 
     def _lines(self, key: Key, resource: Object) -> list[tuple[Metric, str]]:
-        """Return all lines of a model; an error yields none, not a part."""
+        """Return all lines of a model. They are collected before any is used, so that an error leaves out all of them."""
         ours = label_pairs(zip(per_model_metrics.OF, key, strict=True))
         facts = ModelFacts(
             resource,
@@ -100,7 +100,7 @@ class ModelMetrics:
 
 
 def samples(facts: ModelFacts) -> Iterator[tuple[Metric, More, float]]:
-    """Yield metric, additional labels and value of everything that is known."""
+    """Yield the metric, the additional labels and the value of each sample of a model whose value is known."""
     status: dict[str, Any] = facts.resource.get("status") or {}
     for condition in status.get("conditions") or ():
         labels = tuple((name, str(condition.get(name))) for name in ("type", "status", "reason"))

@@ -1,7 +1,7 @@
-"""Recent events of models for the dashboard, derived from changes of their status.
+"""Recent events of models for the dashboard, derived from changes in their status.
 
-They come from the cache, so every replica has them, and no permission to read events is needed, which would also cover other
-users' workloads. They are kept in memory only; `kubectl events` shows older ones as long as the cluster keeps them.
+The status is in the cache of every replica of the operator. So the operator needs no permission to read Events, which would include
+those of other workloads. The events are kept in memory only; `kubectl events` shows older ones while the cluster keeps them.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from halcyon.kube.kinds import Key
 KEPT = 10
 """Maximum number of events kept per model."""
 MODELS = 2000
-"""Maximum number of models whose events are kept: those with the most recent ones."""
+"""Maximum number of models whose events are kept: those that had an event most recently."""
 _STATUS_PARTS = ("conditions", "rollout", "scaling")
-"""Parts of the status that events come from."""
+"""Fields of the status from which events are derived."""
 
 
 class RecentEvents:
@@ -33,7 +33,7 @@ class RecentEvents:
         self._of: dict[Key, deque[Event]] = {}
 
     def changed(self, key: Key, before: Object | None, after: Object | None) -> None:
-        """Record the events of a changed ModelDeployment; its first appearance yields none, its deletion drops them."""
+        """Record the events for a change of a ModelDeployment. A deletion drops its events; its first appearance has none."""
         if after is None:
             self._of.pop(key, None)
         elif before is not None:
@@ -49,7 +49,7 @@ class RecentEvents:
     def _keep(self, key: Key, happening: NewEvent) -> None:
         now, kept = self._clock.wall(), self._of.pop(key, None) or deque(maxlen=KEPT)
         made = Event(now, happening.type, happening.reason, happening.message)
-        # As for written events: the same one isn't repeated within `QUIET_S`.
+        # As with Kubernetes Events, the same event isn't repeated within `QUIET_S`.
         if all(now - one.at >= QUIET_S or one[1:] != made[1:] for one in kept):
             kept.append(made)
         self._of[key] = kept

@@ -1,6 +1,7 @@
-"""Time that server pods take from scheduling to readiness, measured only for pods seen to become ready.
+"""Metrics of the time that server pods take from scheduling to readiness.
 
-A pod that was ready when first seen, or that becomes ready again, is not counted as a start.
+Only pods that become ready while this process runs count, and only the first time. A pod that was ready when it first appeared in
+the cache, or that becomes ready again, doesn't count.
 """
 
 from __future__ import annotations
@@ -26,23 +27,23 @@ class PodStart:
 
     seconds: float
     ready_at: float
-    """Seconds since the epoch."""
+    """Time at which the pod became ready, in seconds since the epoch."""
 
 
 class StartTimes:
-    """The last start of each model, and all of them as a histogram."""
+    """The last start of a pod of each model, and a histogram of all start times."""
 
     def __init__(self, caches: ClusterState, registry: CollectorRegistry) -> None:
-        """Subscribe to the caches."""
+        """Subscribe to changes of pods and models in the caches."""
         self._last: dict[Key, PodStart] = {}
         self._started: set[str] = set()
-        """Uids of existing pods that have been ready."""
+        """Uids of existing pods that were ready at least once."""
         self._seconds = instruments.histogram(operator_metrics.POD_START, registry, buckets=_BUCKETS_S)
         caches.pods.listeners.append(self._changed)
         caches.resources.listeners.append(self._model_changed)
 
     def last(self, key: Key) -> PodStart | None:
-        """Return the start of the server pod that became ready last; None if none has since this process started."""
+        """Return the start of the model's server pod that became ready last; None if none has since this process started."""
         return self._last.get(key)
 
     def _changed(self, key: Key, before: Object | None, after: Object | None) -> None:

@@ -1,1 +1,1 @@
-"""Rollout of a new revision: rolling updates, canary steps and analysis, rollout records. Pure, except for the samples of the analysis."""
+"""Rollouts of new revisions: rolling updates, canaries and rollout records. Pure, except for the sampling of the canary analysis."""

@@ -1,9 +1,11 @@
-"""Analysis of canaries: collects samples of both revisions and keeps the verdict on them.
+"""Analysis of canaries: collects samples of both revisions, and keeps the current verdict on each canary.
 
-    failures, executions, time in Triton's queue   Triton's own counters, by pod
-    response times                                 the balancers' histograms, by slot; not judged without balancers
+data                                           source
+failures, executions, time in Triton's queue   Triton's counters, for each pod
+response times                                 the balancers' histograms, for each slot; not compared without balancers
 
-Evidence is collected since this process began to watch the canary. A new leader starts from scratch, which costs time and no safety.
+A process uses only samples that it has collected itself. So a new leader starts the analysis from scratch. This delays a verdict,
+but doesn't make it less reliable.
 Out of scope: what follows from a verdict (`canary_progress`), and how it is reached (`halcyon.scaling.canary.analysis`).
 """
 
@@ -29,7 +31,7 @@ from halcyon.scaling.observations import BalancerObservation, PodPoint
 from halcyon.signals.observation_store import ObservationStore
 
 LOOK_S = 5.0
-"""Minimum time between samples: many short windows give no more evidence than one."""
+"""Minimum time between two samples, in seconds. More frequent samples would give no more evidence."""
 _WINDOW_S = 20.0
 _RULES = Rules()
 _WITHOUT_BALANCERS = Rules(latency_ratio=None)
@@ -46,7 +48,7 @@ class _Counts(NamedTuple):
 
 @dataclass
 class _Watched:
-    """The state of one canary."""
+    """State of the analysis of one canary."""
 
     stable: str
     canary: str
@@ -61,7 +63,7 @@ class _Watched:
 
 
 class RollingOut(Protocol):
-    """A plan, as far as it concerns canaries."""
+    """The part of a plan that the canary analysis reads."""
 
     @property
     def spec(self) -> Spec | None:
@@ -69,26 +71,26 @@ class RollingOut(Protocol):
 
     @property
     def rollout(self) -> RolloutPlan | None:
-        """The rollout of its revision."""
+        """The rollout of the revision that the spec requests."""
 
 
 @dataclass
 class CanaryAnalysis:
-    """The verdicts on all canaries in progress."""
+    """Analyses of all canaries in progress."""
 
     hub: ObservationStore
     clock: Clock
     _watched: dict[Key, _Watched] = field(default_factory=dict)
 
     def planned(self, key: Key, plan: RollingOut) -> None:
-        """Watch the canary of a plan's rollout, or none if there is none."""
+        """Start, continue or end the analysis of a model's canary, depending on the plan."""
         rollout = plan.rollout
-        # Our balancers report response times if they route to it.
+        # Response times are known only if requests go through the balancers.
         balanced = plan.spec is not None and not routing_mode.is_direct(plan.spec)
         if rollout is None or rollout.canary is None or rollout.good is None:
             self._watched.pop(key, None)
             return
-        # Other rules would be another test.
+        # If the rules change, start from scratch: results under different rules can't be combined.
         asked = (rollout.good.key, rollout.asked.key, _RULES if balanced else _WITHOUT_BALANCERS)
         known = self._watched.get(key)
         if known is None or (known.stable, known.canary, known.rules) != asked:
@@ -99,7 +101,7 @@ class CanaryAnalysis:
         self._watched.pop(key, None)
 
     def result(self, key: Key, servers: Iterable[Object]) -> CanaryResult | None:
-        """Return the current verdict; None if there is no canary, or nothing was measured yet."""
+        """Take a sample if one is due; return the current verdict. None without a canary, or before any request was measured."""
         watched, now = self._watched.get(key), self.clock.monotonic()
         if watched is None:
             return None
@@ -115,7 +117,7 @@ class CanaryAnalysis:
         counts = {pod.name: found for pod in observation.pods if pod.points and (found := _counts(pod.points[-1]))}
         for name, after in counts.items():
             before = watched.counts.get(name)
-            # The counters of a pod seen for the first time include its warm-up; one whose counters fell has restarted.
+            # Skip a pod's first sample, whose counters include the warm-up. If the counters fell, the pod has restarted.
             if (
                 before is not None
                 and revisions.get(name) in done
@@ -133,14 +135,14 @@ class CanaryAnalysis:
 
 
 def _counts(point: PodPoint) -> _Counts | None:
-    """Return the counters; None unless all of them are known."""
+    """Return the counters of one report; None unless all of them are known."""
     values = (point.succeeded, point.failed, point.executions, point.queue_us)
     known = [value for value in values if value is not None]
     return _Counts(*known) if len(known) == len(values) else None
 
 
 def _homes(servers: Iterable[Object]) -> dict[str, str]:
-    """Return the revision of each slot. A slot with pods of two revisions is left out, because its responses come from both."""
+    """Return the revision of each slot. A slot with pods of two revisions is omitted, because its responses come from both."""
     found: dict[str, set[str]] = {}
     for pod in servers:
         found.setdefault(pod["metadata"]["labels"].get(names.SLOT_LABEL, ""), set()).add(pods.revision(pod))
@@ -148,27 +150,27 @@ def _homes(servers: Iterable[Object]) -> dict[str, str]:
 
 
 def _took(watched: _Watched, balancers: Iterable[BalancerObservation], homes: dict[str, str]) -> dict[str, Histogram]:
-    """Return the response times of each revision since the last sample, over all balancers."""
+    """Return the histogram of response times of each revision since the last sample, summed over all balancers."""
     before = watched.latency
     watched.latency = {(balancer.agent, slot.slot): slot for balancer in balancers for slot in balancer.latency}
     found: dict[str, Histogram] = {}
     for key, now in watched.latency.items():
         revision, then = homes.get(key[1]), before.get(key)
-        # A histogram seen for the first time has counts from before the canary; one whose counts fell is from another process.
+        # Skip the first sample of a histogram, which has counts from before the canary. If counts fell, the balancer has restarted.
         if revision is None or then is None or then.bounds_ms != now.bounds_ms:
             continue
         grown = growth(then.counts, now.counts)
         if grown is None:
             continue
         more, known = Histogram(tuple(bound / 1000 for bound in now.bounds_ms), grown), found.get(revision)
-        # Balancers of two versions may have different bounds; those like the first are enough.
+        # Balancers of two versions may have different bounds. Use only histograms with the bounds of the first.
         if known is None or known.bounds_s == more.bounds_s:
             found[revision] = more if known is None else known + more
     return found
 
 
 def _sample(done: Iterable[_Counts], latency: Histogram | None) -> Sample:
-    """Return the sum over a revision's pods."""
+    """Return the sample of a revision: the sum of the counters over its pods, with the response times."""
     sums = [round(sum(column)) for column in zip(*done, strict=True)] or [0, 0, 0, 0]
     succeeded, failed, executions, queue_us = sums
     return Sample(requests=succeeded + failed, failures=failed, batches=executions, latency=latency, queue_us=queue_us)

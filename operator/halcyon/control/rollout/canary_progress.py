@@ -1,6 +1,6 @@
 """Progress of a canary: the next step, a promotion, or an abort. Pure.
 
-Out of scope: which slots its pods are in (`slot_allocation`), and whether it is as good as the stable revision
+Out of scope: the slots of its pods (`slot_allocation`), and the comparison with the stable revision
 (`halcyon.scaling.canary.analysis`).
 """
 
@@ -17,36 +17,36 @@ from halcyon.control.rollout.rollout_record import RolloutRecord
 from halcyon.control.state.scope import CanaryResult
 
 PROMOTE, ABORT = f"{GROUP}/promote", f"{GROUP}/abort"
-"""Annotations of a ModelDeployment by which a user promotes or aborts the revision that they name. They affect no other revision."""
+"""Annotations of a ModelDeployment with which a user promotes or aborts a canary. The value names the revision; others are unaffected."""
 Wish = Literal["", "promote", "abort"]
 
 
 @dataclass(frozen=True)
 class Advance:
-    """The state of a canary after one evaluation."""
+    """State of a canary after one evaluation."""
 
     record: RolloutRecord
     weight: int
-    """Share of the requests in percent, once one of its pods is ready."""
+    """Share of the requests, in percent, that the canary receives once one of its pods is ready."""
     pods: int
     outcome: Literal["goes on", "promoted", "aborted", "worse"]
     say: str
-    """Sentence about what it waits for, or why it ended."""
+    """Message about the step and what the canary waits for, or about the reason why it ended."""
     due: float | None = None
-    """End of the pause, in seconds since the epoch; None if time alone changes nothing."""
+    """End of the step's pause, in seconds since the epoch; None if no pause is in progress."""
 
 
 def wish(annotations: Mapping[str, str], key: str, name: str) -> Wish:
-    """Return what the annotations request for a revision, which they name by its key or the name of its ControllerRevision."""
+    """Return what a user has requested for a revision with an annotation that names its key or its ControllerRevision."""
     if annotations.get(ABORT) in {key, name}:
         return "abort"
     return "promote" if annotations.get(PROMOTE) in {key, name} else ""
 
 
 def share(count: int, weight: int) -> int:
-    """Return the canary's share of `count` pods: as close to its weight as possible, with at least one pod on each side.
+    """Return the number of canary pods among `count` pods: the weight's share, rounded, but at least 1.
 
-    With a `count` of 1 there are two pods.
+    At least 1 pod is left for the stable revision, so there are 2 pods if `count` is 1.
     """
     return max(1, min(count - 1, round(count * weight / 100)))
 
@@ -57,8 +57,8 @@ def share(count: int, weight: int) -> int:
 # -         rollback     -                    -            rolled back
 # -         -            no                   -            waits for them
 # -         -            yes                  no           waits
-# -         promote      yes                  yes          the next step; after the last one, promoted
-# -         else         yes                  yes          waits for analysis; with analysis Off, as for promote
+# -         promote      yes                  yes          goes to the next step; after the last one, promoted
+# -         else         yes                  yes          waits for analysis; if analysis is Off, the same as for promote
 def advance(
     record: RolloutRecord,
     rules: Canary,
@@ -69,7 +69,17 @@ def advance(
     verdict: CanaryResult | None,
     wished: Wish,
 ) -> Advance:
-    """Return the canary's new state. `ready` is the number of its ready pods, `count` that of the desired pods of both revisions."""
+    """Return the canary's new state.
+
+    Args:
+        record: rollout record of the canary's revision.
+        rules: the field spec.rollout.canary.
+        now: in seconds since the epoch.
+        count: desired pods of both revisions together.
+        ready: the canary's ready pods.
+        verdict: of the analysis; None if there is none yet.
+        wished: what a user has requested with an annotation.
+    """
     steps = rules.steps or DEFAULT_STEPS
     at = min(record.step, len(steps) - 1)
     step = steps[at]
@@ -82,26 +92,26 @@ def advance(
         return Advance(record, step.weight, pods, outcome, say, due)
 
     if wished == "abort":
-        return now_at("aborted", f"aborted by annotation {ABORT} in {here}")
+        return now_at("aborted", f"the canary was aborted by annotation {ABORT} in {here}")
     if wished == "promote" and ready:
-        return now_at("promoted", f"promoted by annotation {PROMOTE} in {here}")
+        return now_at("promoted", f"the canary was promoted by annotation {PROMOTE} in {here}")
     if verdict is not None and verdict.action == "rollback" and rules.analysis == "On":
         return now_at("worse", f"{verdict.why} ({here})")
     if ready < pods:
-        return now_at("goes on", f"{here}; {ready} of them ready")
+        return now_at("goes on", f"{here}; {ready} of {pods} canary pods are ready")
     record = record if record.step_at else replace(record, step_at=rfc3339(now))
     over = (epoch_seconds(record.step_at) or now) + duration_s(step.pause)
     if now < over:
-        return now_at("goes on", f"{here}, at least until {rfc3339(over)}", over)
+        return now_at("goes on", f"{here}; the step lasts at least until {rfc3339(over)}", over)
     if rules.analysis == "On" and (verdict is None or verdict.action != "promote"):
         why = verdict.why if verdict else "no measurements yet"
         return now_at(
             "goes on",
-            f"{here}; waiting for analysis: {why}. Annotation {PROMOTE} promotes it without analysis, "
-            f"{ABORT} aborts it",
+            f"{here}; waiting for analysis: {why}. Annotation {PROMOTE} promotes the canary without analysis, "
+            f"annotation {ABORT} aborts it",
         )
     if at + 1 == len(steps):
-        return now_at("promoted", verdict.why if verdict else "all steps completed")
+        return now_at("promoted", verdict.why if verdict else "all steps are completed")
     nearer = replace(record, step=at + 1, step_at="")
     return advance(nearer, rules, now=now, count=count, ready=ready, verdict=verdict, wished=wished)
 

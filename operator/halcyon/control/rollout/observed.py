@@ -1,4 +1,4 @@
-"""Input of a rollout decision: the scope, its pods by revision, and the Deployments of both slots. Pure."""
+"""Input of a rollout decision: the scope, the server pods by revision, and the state of both slots' Deployments. Pure."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ CANT_LOAD = frozenset({Reason.LOAD_FAILED, Reason.MODEL_CONFIG_INVALID, Reason.M
 
 
 REPORTS_TIMEOUT_S = 10.0
-"""Time within which a Deployment's status accounts for a new pod. A pod without a node for longer counts as one that had to wait."""
+"""Maximum delay until a Deployment's status includes a new pod, in seconds.
+
+A pod that was scheduled later than this after its creation counts as one that had to wait for a node.
+"""
 
 
 @dataclass(frozen=True)
@@ -34,11 +37,11 @@ class RevisionFailure:
 
 @dataclass(frozen=True)
 class UnschedulablePod:
-    """An unschedulable pod, or one that a quota rejects."""
+    """A pod that can't be scheduled, or can't be created because of a quota."""
 
     message: str
     since: float | None
-    """Seconds since the epoch; None if unknown."""
+    """Time since when, in seconds since the epoch; None if unknown."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +56,7 @@ class ObservedRollout:
 
     @classmethod
     def at(cls, view: Scope, spec: Spec, deployments: Mapping[Slot, Object]) -> ObservedRollout:
-        """Return the observed state in a scope; `deployments` are the slots' own."""
+        """Return the observed state in a scope; `deployments` are this ModelDeployment's server Deployments, by slot."""
         of: dict[str, list[Object]] = {}
         for pod in filter(pods.is_live, view.pods):
             of.setdefault(pods.revision(pod), []).append(pod)
@@ -61,16 +64,16 @@ class ObservedRollout:
 
     @property
     def count(self) -> int:
-        """Desired pods."""
+        """Number of desired server pods."""
         return defaults.wanted_replicas(self.spec)
 
     @property
     def surge_timeout_s(self) -> float:
-        """Time that a pod may be unschedulable, spec.rollout.surgeTimeout in seconds."""
+        """Maximum time that a rollout waits for an unschedulable pod: spec.rollout.surgeTimeout, in seconds."""
         return duration_s(self.spec.rollout.surge_timeout)
 
     def is_due(self, at: float | None) -> bool:
-        """Return whether that time has passed; False for an unknown time."""
+        """Return whether the time `at`, in seconds since the epoch, has come; False if it is unknown."""
         return at is not None and self.view.now >= at
 
     def ready(self, key: str) -> int:
@@ -86,23 +89,26 @@ class ObservedRollout:
         return sum(map(pods.is_ready, self.live_in(slot)))
 
     def others(self, key: str) -> list[Object]:
-        """Return the live pods of all other revisions."""
+        """Return the live pods of all revisions except this one."""
         return [p for known, found in self.of.items() if known != key for p in found]
 
     def oldest(self, key: str) -> float | None:
-        """Return when the first live pod of a revision was scheduled, or created if it has no node; None if there is none."""
+        """Return the earliest start of a live pod of a revision: the time it was scheduled, or created if it has no node.
+
+        In seconds since the epoch; None if there is no such pod.
+        """
         began = (pod_times.start_began_at(p) for p in self.of.get(key, ()))
         return min((at for at in began if at is not None), default=None)
 
     def waited_s(self, key: str) -> float:
-        """Return the longest time that a live pod of a revision waited until it was scheduled, in seconds."""
+        """Return the longest time from creation to scheduling among the live pods of a revision, in seconds."""
         waits = ((pod_times.scheduled_at(p), pod_times.created_at(p)) for p in self.of.get(key, ()))
         return max((placed - made for placed, made in waits if placed is not None and made is not None), default=0.0)
 
     def has_time(self, key: str, within_s: float) -> bool:
-        """Return whether an unready pod of a revision had to wait for a node, and got one less than `within_s` ago.
+        """Return whether an unready pod of a revision had to wait for a node, and was scheduled less than `within_s` seconds ago.
 
-        By then its Deployment reports that the deadline has passed, and keeps doing so until the pod is ready.
+        Such a pod still has time to start, although its Deployment may report an exceeded deadline until the pod is ready.
         """
         return any(
             placed - made >= REPORTS_TIMEOUT_S and not self.is_due(placed + within_s)
@@ -113,7 +119,11 @@ class ObservedRollout:
         )
 
     def why_not(self, key: str, slot: SlotState | None) -> RevisionFailure | None:
-        """Return why pods of a revision aren't ready: from the pods, the agents, or the API server that rejects them; None if unknown."""
+        """Return why pods of a revision aren't ready; None if unknown.
+
+        Sources, in this order: a failed load or fetch in the pods' status, load errors from the agents, other failures in the pods'
+        status, and the API server's reason for not creating pods.
+        """
         ours = self.of.get(key, [])
         found = pods.failure(ours)
         if found and found.reason in CANT_LOAD:
@@ -126,9 +136,9 @@ class ObservedRollout:
         return RevisionFailure(Reason.POD_CREATION_FAILED, slot.refusal) if slot and slot.refusal else None
 
     def lack(self, revision: Revision, slot: SlotState | None) -> UnschedulablePod | None:
-        """Return the revision's pod that is unschedulable for the longest time, or a quota's rejection of its pods.
+        """Return the revision's pod that has been unschedulable longest, or else the rejection of its pods by a quota.
 
-        None if there are no pods of other revisions, because then none can be removed for it.
+        None if there is neither, or if there are no pods of other revisions that could be removed to free capacity.
         """
         if not self.others(revision.key):
             return None
@@ -142,9 +152,9 @@ class ObservedRollout:
         return None
 
     def unschedulable_pods(self, revision: Revision, slot: SlotState | None) -> int:
-        """Return how many desired pods of other revisions are unschedulable for so long that no capacity is being freed for them.
+        """Return the number of desired pods of other revisions that have been unschedulable for surgeTimeout plus the grace period.
 
-        A pod that waits for another one to end gets its capacity soon: it must not cost another pod its place.
+        A pod that has waited less may get the capacity of a pod that is stopping, so no other pod must be removed for it.
         """
         long_s = self.surge_timeout_s + grace_s(revision)
         others = self.others(revision.key)
@@ -154,9 +164,9 @@ class ObservedRollout:
         return found + max(self.count - len(others), 0)
 
     def short(self, revision: Revision, slot: SlotState | None) -> int:
-        """Return how many desired pods are unschedulable for so long, if pods of one revision may be in both slots.
+        """Return the number of desired pods that have been unschedulable for surgeTimeout plus the grace period, in both slots together.
 
-        The time is the same as for `unschedulable_pods`. All pods count, because the unschedulable ones may be of the revision itself.
+        Unlike `unschedulable_pods` it counts pods of all revisions, for the case that both slots have pods of `revision`.
         """
         long_s = self.surge_timeout_s + grace_s(revision)
         live = [p for found in self.of.values() for p in found]
@@ -167,11 +177,11 @@ class ObservedRollout:
         return min(missing, sum(at is not None and self.is_due(at + long_s) for at in waiting))
 
     def patience(self, lack: UnschedulablePod) -> float | None:
-        """Return when it will have lasted for surgeTimeout; None if its start is unknown."""
+        """Return when a pod will have been unschedulable for surgeTimeout, in seconds since the epoch; None if unknown."""
         return None if lack.since is None else lack.since + self.surge_timeout_s
 
     def lacks_long(self, lack: UnschedulablePod | None) -> bool:
-        """Return whether it has lasted for surgeTimeout."""
+        """Return whether there is an unschedulable pod, and it has been unschedulable for surgeTimeout."""
         return lack is not None and self.is_due(self.patience(lack))
 
 
@@ -181,7 +191,7 @@ def grace_s(revision: Revision) -> int:
 
 
 def _needs(pod: Object, revision: Revision) -> str:
-    """Return what a pod needs, from the scheduler's message: Halcyon doesn't count the free GPUs of nodes."""
+    """Return a sentence about what a pod needs, from the scheduler's message. Halcyon doesn't count free GPUs on nodes itself."""
     trouble = pods.failure([pod])
     said = (trouble.message if trouble else "").split(". ")[0].rstrip(".")
     asked = [c.get("resources") or {} for c in revision.template["spec"]["containers"]]

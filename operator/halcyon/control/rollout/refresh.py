@@ -1,10 +1,10 @@
-"""Refresh of a revision: whether this operator would render it differently, and whether a user has requested that. Pure.
+"""Refresh of a revision: rolling out a new pod template for an unchanged spec, on a user's request. Pure.
 
-An upgrade of the operator changes no pod, because each revision is applied from its ControllerRevision. A user requests a refresh by an
-annotation that names the outdated revision. It applies to that revision only, so it may stay there; it has no effect once there is a
-newer rendering of the same spec. The new rendering is a revision of its own, and is rolled out like any other.
+An upgrade of the operator changes no pod, because each revision's pod template is stored in its ControllerRevision. A user
+requests a refresh with an annotation that names the outdated revision. The annotation affects only that revision, so it need not
+be removed: after the refresh it has no effect. The new rendering is a new revision, and is rolled out like any other.
 
-Out of scope: how it is rolled out (`rollout`), and the status (`control/status/rollout.py`).
+Out of scope: the rollout of the new revision (`rollout`), and the status (`control/status/rollout.py`).
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from halcyon.render import names, revision
 from halcyon.render.revision import Revision
 
 REFRESH = f"{GROUP}/refresh"
-"""Annotation of a ModelDeployment: the revision to render again, by its key or the name of its ControllerRevision."""
+"""Annotation of a ModelDeployment that names the revision to render again, by its key or the name of its ControllerRevision."""
 _SHOWN = 100
-"""Half the maximum length of a shown difference (both values), in characters."""
+"""Half the maximum length of a difference that is shown with its old and new value, in characters."""
 
 
 def is_wanted(view: Scope, known: Revision) -> bool:
@@ -32,9 +32,9 @@ def is_wanted(view: Scope, known: Revision) -> bool:
 
 
 def compared(view: Scope, spec: Spec, known: Revision, number: int) -> tuple[tuple[str, ...], Revision]:
-    """Return the differences between `known` and its rendering by this operator, and the revision that would be its successor.
+    """Return how a rendering by this operator would differ from the stored revision `known`, and that rendering as a new revision.
 
-    The successor's key is derived from that of `known`, so a second call, or one after a crash, returns the same.
+    The new revision's key is derived from the key of `known`, so repeated calls return the same revision, even after a restart.
     """
     key = names.digest([known.asks, known.key])
     successor = revision.render(view.subject, spec, view.site, view.source.content, number=number, as_key=key)
@@ -42,7 +42,7 @@ def compared(view: Scope, spec: Spec, known: Revision, number: int) -> tuple[tup
 
 
 def _differences(before: Revision, after: Revision) -> Iterator[str]:
-    """Yield the paths that differ in the pod template and in the revision's other fields; with both values if they are short."""
+    """Yield the paths of fields that differ in the pod template and in the rest of the revision, with both values if short."""
     yield from _between(_plain(before.template), _plain(after.template), "")
     for name, one, other in (
         ("model", before.model, after.model),
@@ -79,7 +79,7 @@ def _between(one: Any, other: Any, path: str) -> Iterator[str]:  # any JSON valu
 
 
 def _by_name(*lists: list[Any]) -> list[dict[str, Any]] | None:
-    """Return lists of objects as dicts by the objects' names; None if an object has no name, or a name is there twice."""
+    """Return each list as a dict of its objects by name; None if an object has no name, or if a name occurs twice."""
     found = []
     for items in lists:
         by = {item["name"]: item for item in items if isinstance(item, dict) and "name" in item}

@@ -1,21 +1,21 @@
 """Rollouts: which revision the servers run, how its pods replace those of another one, and when it has failed. Pure.
 
-Everything is derived from the current state on each reconcile: the slots' Deployments, their pods, and the rollout records.
+Each reconcile derives the decision from the current state: the slots' Deployments, their pods, and the rollout records.
 Out of scope: surge settings (`surge_strategy`), the steps of a canary (`canary_progress`), the distribution of pods over slots
 (`slot_allocation`), and the status (`control/status/rollout.py`).
 
-the requested revision   onFailure   another was served before   the servers run
-has not failed           -           -                           it
-has failed               Stay        -                           it
-has failed               Rollback    no                          it: there is nothing to roll back to
-has failed               Rollback    yes                         the one served before
+requested revision   onFailure   another revision was served before   the servers run
+has not failed       -           -                                    the requested revision
+has failed           Stay        -                                    the requested revision
+has failed           Rollback    no                                   the requested revision, as there is none to roll back to
+has failed           Rollback    yes                                  the revision that was served before
 
-It fails while none of its pods is ready and one of these is true:
-- One of its pods reports that it can't load the model, and fewer pods of other revisions are ready than desired: it fails at once.
-- A pod was removed for it, and it is still unschedulable for surgeTimeout after that pod is gone.
-- Its oldest pod is older than the progress deadline, or the Deployment has made no progress for as long. Missing capacity under Surge
-  is no reason to fail: waiting does no harm.
-Once one of its pods was ready, the decision is left to a user or to the canary analysis: rolling back is no safer than going on.
+A revision fails if none of its pods is ready and one of these is true:
+- One of its pods reports that it can't load the model, and fewer pods of other revisions are ready than desired. It fails at once.
+- A pod was removed for the revision, and surgeTimeout after the end of that pod the revision's pod is still unschedulable.
+- Its oldest pod is older than the progress deadline, or the Deployment has made no progress for that long. With Surge a revision
+  doesn't fail for lack of capacity, because the old pods serve while it waits.
+After one of its pods was ready, only a user or the canary analysis ends a rollout: a rollback would be no safer than going on.
 """
 
 from __future__ import annotations
@@ -44,24 +44,24 @@ from halcyon.render.revision import Revision
 from halcyon.render.server import progress_deadline_s
 
 SOON_S = 0.5
-"""Minimum requeue delay for purely time-based changes."""
+"""Minimum requeue delay for changes that only depend on time, in seconds."""
 POLL_REQUEUE_S = 5.0
-"""Polling interval of a canary: requests cause no reconcile."""
+"""Requeue delay while a canary is in progress, in seconds: the analysis polls, because requests don't trigger reconciles."""
 
 
 @dataclass(frozen=True)
 class _Placement:
-    """Where the requested revision runs, and beside which others."""
+    """The slot of the requested revision, and the other revisions that matter for its rollout."""
 
     home: Slot
-    """The servers' slot."""
+    """The home slot: the slot of the servers, except for a canary."""
     place: Slot
-    """The slot of the requested revision: the other one if it is a canary."""
+    """The slot of the requested revision: the home slot, or the other slot for a canary."""
     is_canary: bool
     good: Revision | None
-    """The revision to roll back to."""
+    """The newest other revision that was served; None if there is none."""
     back: Revision | None
-    """The same, if a failure leads back to it."""
+    """The revision that a failure leads back to: `good`, or None if the failed revision stays."""
     changed: tuple[Revision, ...]
     """Other revisions whose rollout record changes."""
     known: Mapping[str, Revision]
@@ -70,24 +70,26 @@ class _Placement:
 
 @dataclass(frozen=True)
 class _Course:
-    """How the rollout goes on from here."""
+    """The decision on how the rollout continues."""
 
     record: RolloutRecord
-    """Of the requested revision."""
+    """Rollout record of the requested revision."""
     step: Advance | None
     """The canary's step; None if no canary is in progress."""
     target: Revision
     """The revision that the servers run."""
     stays: Slot
-    """Its slot."""
+    """The slot of the target revision."""
     speed: SurgeSettings
 
 
 def decide(view: Scope, spec: Spec, asked: Revision, deployments: Mapping[Slot, Object]) -> RolloutPlan:
-    """Return which revision the servers run, and how they get there; `deployments` are the slots' own.
+    """Return which revision the servers run, and the pods of each slot; `deployments` are the server Deployments, by slot.
 
-    In four steps: where the requested revision runs; what its record says after this observation, and which revision is the
-    target; whether pods are removed for it; the pods of each slot.
+    1. Determine the slot of the requested revision.
+    2. Update its rollout record from the observed state, and choose the target revision.
+    3. Decide whether pods are removed for it.
+    4. Allocate pods to the slots.
     """
     seen = ObservedRollout.at(view, spec, deployments)
     placed = _placement(seen, asked)
@@ -115,7 +117,7 @@ def _placement(seen: ObservedRollout, asked: Revision) -> _Placement:
         place=away(at_home) if is_canary else at_home,
         is_canary=is_canary,
         good=good,
-        # A failed canary only has pods beside the others' to give up, and no reason to stay.
+        # A failed canary is always rolled back: its pods run beside the stable ones, so nothing is gained if they stay.
         back=good if is_canary or seen.spec.rollout.on_failure == "Rollback" else None,
         changed=changed,
         known={r.key: r for r in (*others, *changed)},
@@ -123,9 +125,9 @@ def _placement(seen: ObservedRollout, asked: Revision) -> _Placement:
 
 
 def _waiting(seen: ObservedRollout, asked: Revision, placed: _Placement, good: Revision) -> RolloutPlan:
-    """Return the plan of a canary whose slot isn't free yet.
+    """Return the plan for a canary whose slot still has pods of another revision.
 
-    A promotion isn't over, or another canary was superseded: its pods serve until those in the home slot do.
+    These are left from a promotion, or from a superseded canary. They serve until enough pods in the home slot are ready.
     """
     speed = pace(seen, good, placed.home)
     return RolloutPlan(
@@ -142,7 +144,7 @@ def _waiting(seen: ObservedRollout, asked: Revision, placed: _Placement, good: R
 
 
 def _course(seen: ObservedRollout, asked: Revision, placed: _Placement, *, unwritten: bool) -> _Course:
-    """Return the requested revision's record after this observation, and which revision is the target."""
+    """Return the updated rollout record of the requested revision, the target revision, and the surge settings."""
     record, step = _followed(
         seen,
         asked,
@@ -162,7 +164,7 @@ def _course(seen: ObservedRollout, asked: Revision, placed: _Placement, *, unwri
 def _with_replacement(
     seen: ObservedRollout, asked: Revision, placed: _Placement, course: _Course, *, unwritten: bool
 ) -> _Course:
-    """Return the course with the removal of pods in its record, if the cluster has no room for the revision beside them."""
+    """Return the course; if pods must be removed because there is no capacity beside them, its record has that."""
     record, now = course.record, seen.view.now
     again = unwritten and seen.is_due(replacement_due(seen, asked, record))
     if (
@@ -194,7 +196,7 @@ def _planned(seen: ObservedRollout, asked: Revision, placed: _Placement, course:
         slots = lone_slots(seen, made_of, course.speed, course.stays, known=known, routed=model)
     phase, trouble = _phase(seen, target, record, seen.slots.get(course.stays), returns=target is not asked)
     if phase is RolloutPhase.BLOCKED and (step or _gives_way(seen, target, course.speed, slots)):
-        phase = RolloutPhase.PROGRESSING  # a pod was removed for it: it gets scheduled, or fails
+        phase = RolloutPhase.PROGRESSING  # a pod was removed for the new one, which is then either scheduled or fails
     slot = seen.slots.get(placed.place)
     return RolloutPlan(
         asked=noted,
@@ -214,7 +216,7 @@ def _planned(seen: ObservedRollout, asked: Revision, placed: _Placement, course:
 
 
 def _is_canary(seen: ObservedRollout, asked: Revision, good: Revision | None, at_home: Slot) -> bool:
-    """Return whether the requested revision runs beside the other one. A rollout that has begun in the home slot continues there."""
+    """Return whether the requested revision is a canary beside the stable one. A rollout begun in the home slot continues there."""
     there = seen.slots.get(at_home)
     if seen.spec.rollout.strategy != "Canary" or good is None or not seen.count or there is None:
         return False
@@ -224,9 +226,9 @@ def _is_canary(seen: ObservedRollout, asked: Revision, good: Revision | None, at
 def _is_unwritten(
     seen: ObservedRollout, asked: Revision, place: Slot, *, known: Mapping[str, Revision], routed: str
 ) -> bool:
-    """Return whether Deployments that must shrink weren't written yet: the process may have ended right after it wrote the record.
+    """Return whether a Deployment that must shrink wasn't written yet, because the operator ended after writing the record.
 
-    The wait for the capacity that their pods free begins with that write.
+    The time to wait for the freed capacity then starts again, with the write of that Deployment.
     """
     for placed in lone_slots(seen, asked, pace(seen, asked, place), place, known=known, routed=routed):
         there = seen.slots.get(placed.slot)
@@ -236,7 +238,7 @@ def _is_unwritten(
 
 
 def _keeps_all(seen: ObservedRollout, at_home: Slot) -> bool:
-    """Return whether no pod was removed yet from the home slot for a canary, which takes the place of one."""
+    """Return whether the home slot still has all its pods, so that none was removed yet to make room for a canary."""
     there = seen.slots.get(at_home)
     return there is not None and there.count > max(seen.count - 1, 1)
 
@@ -251,7 +253,7 @@ def _followed(
     can_return: bool,
     unwritten: bool,
 ) -> tuple[RolloutRecord, Advance | None]:
-    """Return the updated rollout record of the requested revision, and its step if it is a canary that goes on."""
+    """Return the updated rollout record of the requested revision, and the canary's step if a canary goes on."""
     record = _begun(seen, asked, slot, can_return=can_return)
     if seen.spec.rollout.strategy == "Surge":
         record = record.surge()
@@ -266,12 +268,12 @@ def _followed(
 
 
 def _begun(seen: ObservedRollout, asked: Revision, slot: SlotState | None, *, can_return: bool) -> RolloutRecord:
-    """Return the rollout record of the requested revision, restarted if its slot isn't of that revision yet."""
+    """Return the rollout record of the requested revision, with a new start if no rollout to it is under way."""
     record, now = RolloutRecord.of(asked), seen.view.now
     if record.barred and can_return:
         return record
     if slot is not None and slot.revision == asked.key:
-        # The slot is of it already: from an earlier version that kept no record, or requested again before the slot was changed.
+        # The slot already runs this revision: an earlier operator version kept no record, or the spec returned to it quickly.
         under_way = record.began and record.result != RolloutResult.SUPERSEDED
     else:
         under_way = record.began and not record.ended
@@ -279,7 +281,7 @@ def _begun(seen: ObservedRollout, asked: Revision, slot: SlotState | None, *, ca
 
 
 def _is_taken(seen: ObservedRollout, slot: Slot, asked: Revision) -> bool:
-    """Return whether a slot has pods of another revision."""
+    """Return whether the Deployment of a slot is of another revision."""
     there = seen.slots.get(slot)
     return there is not None and there.revision != asked.key
 
@@ -294,7 +296,7 @@ def _judged(
     is_canary: bool,
     unwritten: bool,
 ) -> tuple[RolloutRecord, Advance | None]:
-    """Return the rollout record of a revision that has pods, and the canary's step if there is one."""
+    """Return the updated rollout record of a revision whose slot already runs it, and the canary's step if there is one."""
     now = seen.view.now
     if not record.ended and not seen.ready(asked.key):
         said = seen.why_not(asked.key, slot)
@@ -312,7 +314,7 @@ def _judged(
 def _stepped(
     seen: ObservedRollout, asked: Revision, record: RolloutRecord, place: Slot
 ) -> tuple[RolloutRecord, Advance | None]:
-    """Return the canary's rollout record and step after this observation."""
+    """Return the canary's updated rollout record and its step; the step is None if the canary has ended before."""
     if record.ended:
         return record, None
     view, verdict = seen.view, seen.view.canary
@@ -334,9 +336,9 @@ def _stepped(
 
 
 def _seen_to_serve(seen: ObservedRollout, other: Revision, at_home: Slot) -> Revision:
-    """Return the revision, recorded as served if all servers are of it and the record doesn't show that yet.
+    """Return the revision, with a record that it was served if all servers run it and the record doesn't have that yet.
 
-    The spec may have changed while no operator ran, or before the first reconcile of a version that keeps records.
+    This happens if the spec changed while no operator ran, or before an upgrade to a version that keeps records.
     """
     slot, record = seen.slots.get(at_home), RolloutRecord.of(other)
     if record.served or slot is None or slot.revision != other.key or not (slot.complete and seen.ready(other.key)):
@@ -347,7 +349,7 @@ def _seen_to_serve(seen: ObservedRollout, other: Revision, at_home: Slot) -> Rev
 def _gives_way(
     seen: ObservedRollout, target: Revision, speed: SurgeSettings, slots: tuple[SlotAllocation, ...]
 ) -> bool:
-    """Return whether pods of another revision are being replaced by this one's, one by one."""
+    """Return whether pods of other revisions are being removed, one at a time, to make room for pods of the target revision."""
     if speed.strategy != "Replace":
         return False
     ready = sum(seen.ready_in(placed.slot) for placed in slots)
@@ -361,7 +363,7 @@ def _phase(
         slot is not None
         and slot.revision == target.key
         and slot.whole
-        # For a revision that was served, the only change that the controller hasn't seen yet is that of replicas, which is no rollout.
+        # If the revision was served, the only change that the controller may not have observed is one in replicas: no rollout.
         and (slot.seen or returns or record.result == RolloutResult.SERVED)
         and not seen.others(target.key)
     )
@@ -381,7 +383,7 @@ def _phase(
 def _again(
     seen: ObservedRollout, target: Revision, record: RolloutRecord, slot: SlotState | None, step: Advance | None
 ) -> float | None:
-    """Return the seconds until the next time-based change, which no event will announce; None if there is none."""
+    """Return the requeue delay until the next change that depends only on time, in seconds; None if there is none."""
     dues: list[float | None] = [step.due if step else None]
     if step is not None:
         dues.append(seen.view.now + POLL_REQUEUE_S)

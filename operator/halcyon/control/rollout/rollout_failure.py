@@ -1,4 +1,4 @@
-"""Failure of a revision's rollout, while none of its pods is ready; by the list in `rollout`. Pure."""
+"""Detection of failed rollouts. A rollout can fail only while none of the revision's pods is ready; `rollout` lists the causes. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ from halcyon.render.server import progress_deadline_s
 def failure(
     seen: ObservedRollout, asked: Revision, record: RolloutRecord, slot: SlotState, *, unwritten: bool
 ) -> RevisionFailure | None:
-    """Return why the revision has failed, while none of its pods is ready; None if it hasn't."""
+    """Return why a revision without ready pods has failed; None if it hasn't failed.
+
+    `unwritten`: whether a Deployment that must shrink for the revision wasn't written yet.
+    """
     if seen.count == 0:
         return None
     trouble = seen.why_not(asked.key, slot)
@@ -26,15 +29,15 @@ def failure(
         unwritten or not record.replacing or not seen.is_due(replacement_due(seen, asked, record))
     ):
         return None
-    # Its own wait as well: if the Deployment controller was down, the pod that is to take the freed capacity is brand-new.
+    # The pod itself must have waited too: it may be new, if the Deployment controller was down when capacity was freed.
     if lack is not None and seen.lacks_long(lack):
         return RevisionFailure(Reason.UNSCHEDULABLE, lack.message)
     if is_overdue(seen, asked, record, slot):
         if record.reason:
             return RevisionFailure(Reason(record.reason), record.message)
         if trouble is None and seen.view.scaling.settling:
-            return None  # no report yet from the agents, which know the reason
-        within = f"not ready within {progress_deadline_s(asked.startup_timeout_s)} s"
+            return None  # the agents may report a more specific reason, but haven't reported yet
+        within = f"no pod of the revision was ready within {progress_deadline_s(asked.startup_timeout_s)} s"
         return trouble or RevisionFailure(Reason.PROGRESS_DEADLINE_EXCEEDED, within)
     return None
 
@@ -42,9 +45,14 @@ def failure(
 def is_overdue(seen: ObservedRollout, asked: Revision, record: RolloutRecord, slot: SlotState | None) -> bool:
     """Return whether the progress deadline has passed without a ready pod of the revision.
 
-    The Deployment's own clock restarts with each step, and right after a change of its template it may still be about the previous one.
-    If the replicas were 0, the Deployment has not seen the revision's pods; then a pod's time since scheduling is the measure. Time that
-    pods spent unschedulable is no failure, and counts in neither.
+    It has passed in either of these cases:
+    - The revision's oldest pod was scheduled longer ago than the deadline. This is needed if the replicas were 0, because the
+      Deployment then hasn't seen the revision's pods.
+    - The Deployment reports an exceeded deadline, and the rollout began longer ago than the deadline. The second part is needed
+      because right after a change of the template the Deployment's status may still be about the previous one. The
+      Deployment's own clock restarts with each step.
+
+    Time that pods spent unschedulable is no failure, and counts in neither case.
     """
     if slot is None or slot.revision != asked.key or seen.ready(asked.key):
         return False
@@ -56,13 +64,16 @@ def is_overdue(seen: ObservedRollout, asked: Revision, record: RolloutRecord, sl
 
 
 def deadlines(seen: ObservedRollout, asked: Revision, record: RolloutRecord) -> tuple[int, float | None, float | None]:
-    """Return the progress deadline in seconds, the rollout's start plus the wait for scheduling, and the start of its first pod."""
+    """Return the progress deadline and two times, in seconds since the epoch, from which it counts.
+
+    The times are the start of the rollout plus the longest time that a pod waited for a node, and the start of its oldest pod.
+    """
     began = epoch_seconds(record.began)
     began = began and began + seen.waited_s(asked.key)
     return progress_deadline_s(asked.startup_timeout_s), began, seen.oldest(asked.key)
 
 
 def replacement_due(seen: ObservedRollout, asked: Revision, record: RolloutRecord) -> float | None:
-    """Return the time by which a pod must have been scheduled in place of the one that was removed for it; None if none was."""
+    """Return when a pod must be scheduled in place of the removed one, in seconds since the epoch; None if none was removed."""
     since = epoch_seconds(record.replacing)
     return None if since is None else since + grace_s(asked) + seen.surge_timeout_s

@@ -20,21 +20,21 @@ class RolloutPhase(StrEnum):
     COMPLETE = "Complete"
     PROGRESSING = "Progressing"
     BLOCKED = "Blocked"
-    """The new pods are unschedulable."""
+    """Pods of the new revision have been unschedulable for surgeTimeout."""
     FAILED = "Failed"
-    """It failed and stays: there is nothing to roll back to, or spec.rollout.onFailure is Stay."""
+    """The revision failed and stays, because there is none to roll back to or spec.rollout.onFailure is Stay."""
     ROLLING_BACK = "RollingBack"
     ROLLED_BACK = "RolledBack"
 
 
 @dataclass(frozen=True)
 class RolloutPlan:
-    """The rollout decision of one reconcile, with what the status shows about it."""
+    """The rollout decision of one reconcile, with the data that the status shows about it."""
 
     asked: Revision
     """The revision that the accepted spec requests."""
     target: Revision
-    """The revision that the servers run: `asked`, or another one once that has failed."""
+    """The revision that the servers run: `asked`, or the previous one after a failure."""
     phase: RolloutPhase
     slots: tuple[SlotAllocation, ...]
     """Desired pods by slot; the first is the home slot."""
@@ -42,19 +42,19 @@ class RolloutPlan:
     trouble: RevisionFailure | None = None
     """Why the requested revision has failed or is blocked, or why its pods aren't ready."""
     overdue: bool = False
-    """Whether the progress deadline has passed."""
+    """Whether the progress deadline has passed without a ready pod of the requested revision."""
     has_time: bool = False
-    """Whether a pod that was unschedulable is now starting within the deadline. If so, the Deployment's own deadline doesn't count."""
+    """Whether a pod that was unschedulable is now starting within the deadline. If so, the Deployment's exceeded deadline is ignored."""
     model: str = ""
     """Name of the model that requests are routed to."""
     good: Revision | None = None
-    """The revision to roll back to."""
+    """The newest other revision that was served; None if there is none."""
     canary: Advance | None = None
-    """None if no canary is in progress."""
+    """State of the canary; None if no canary is in progress."""
     changed: tuple[Revision, ...] = ()
     """Other revisions whose rollout record changes."""
     again_s: float | None = None
-    """Requeue delay until time alone may change something, in seconds; None if it can't."""
+    """Requeue delay until the next change that depends only on time, in seconds; None if there is none."""
 
     @property
     def record(self) -> RolloutRecord:
@@ -63,7 +63,7 @@ class RolloutPlan:
 
     @property
     def way_back(self) -> Revision | None:
-        """The revision to keep for a rollback: the last one served is needed until the requested one is served."""
+        """The revision to keep for a rollback: `good` until the requested revision is served, then None."""
         return None if self.record.result == RolloutResult.SERVED else self.good
 
     @property

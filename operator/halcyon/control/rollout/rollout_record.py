@@ -1,7 +1,7 @@
-"""The rollout record of a revision: an annotation of its ControllerRevision, so that it outlives the process and a lost status. Pure.
+"""The rollout record of a revision, stored as an annotation of its ControllerRevision. Pure.
 
-It is not in the status, which a reconcile never trusts because it can be lost: a restore from a backup leaves it out.
-The ControllerRevision lives as long as the revision can be rolled back to, and the garbage collector deletes it with the model.
+It isn't in the status, which can be lost: a restore from a backup, for example, omits it. The ControllerRevision exists while the
+revision can be rolled back to, and is garbage-collected with the ModelDeployment.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from halcyon.render.names import SLOT_A, SLOT_B, Slot
 from halcyon.render.revision import Revision
 
 MAX_TEXT_LENGTH = 600
-"""Maximum length of a stored message, in characters: Triton's may be long."""
+"""Maximum length of a stored message, in characters. Triton's error messages may be longer."""
 
 
 class RolloutResult(StrEnum):
@@ -32,39 +32,39 @@ class RolloutResult(StrEnum):
 
 @dataclass(frozen=True)
 class RolloutRecord:
-    """The last rollout to a revision; times are RFC 3339 in whole seconds, empty if it hasn't happened."""
+    """Record of the last rollout to a revision. Times are in RFC 3339, in whole seconds; empty if the event hasn't happened."""
 
     began: str = ""
     replacing: str = ""
-    """Time since which old pods are removed before new ones are ready; empty while it surges."""
+    """Time since when old pods are removed before new ones are ready; empty with Surge."""
     why_replacing: str = ""
     ended: str = ""
     result: str = ""
     reason: str = ""
-    """Why it failed; while in progress, why one of its pods couldn't load the model."""
+    """Reason of the failure; while the rollout is in progress, the reason why a pod couldn't load the model."""
     message: str = ""
     served: str = ""
-    """Last time at which a rollout had every pod of this revision and one ready. If set, the revision can be rolled back to."""
+    """Time at which a rollout to this revision last succeeded. If set, the revision can be rolled back to."""
     barred: bool = False
-    """Whether it failed and the spec has requested no other revision since. Then it isn't tried again."""
+    """Whether the rollout failed and the spec has requested no other revision since. Then it isn't tried again."""
     slot: str = ""
-    """Slot of its pods; empty means `a`, the only slot before there were canaries."""
+    """Slot of the revision's pods; empty means `a`, which was the only slot before canaries existed."""
     step: int = 0
-    """Step of a canary, from 0."""
+    """Index of the canary's current step, from 0."""
     step_at: str = ""
-    """Time at which the pods of this step were ready."""
+    """Time at which the canary's pods for this step were ready."""
     weight: int = 0
-    """Last share of the requests of a canary, in percent; 0 if unknown."""
+    """Last share of the requests that went to the canary, in percent; 0 if unknown."""
     sequences: bool = False
-    """Whether the model keeps a state between requests. No rollout to it changes that."""
+    """Whether the model keeps state between requests. This belongs to the revision, so a new rollout keeps it."""
 
     @classmethod
     def of(cls, revision: Revision) -> RolloutRecord:
-        """Return the rollout record of a revision; an empty one if it can't be read (written by another version, or edited)."""
+        """Return the rollout record of a revision; an empty one if it was edited or written by another version and can't be read."""
         return _read(revision.note or "{}")
 
     def on(self, revision: Revision) -> Revision:
-        """Return the revision with this record as its note."""
+        """Return the revision with this record in its field `note`, which becomes the annotation."""
         said = {name: value for name, value in asdict(self).items() if value}
         return replace(revision, note=json.dumps(said, sort_keys=True, separators=(",", ":")) if said else "")
 
@@ -86,22 +86,25 @@ class RolloutRecord:
         return replace(self, ended=rfc3339(now), result=RolloutResult.FAILED, reason=reason, message=text, barred=True)
 
     def with_load_error(self, reason: str, message: str) -> RolloutRecord:
-        """Return the record with the reason why a pod couldn't load the model.
+        """Return the record with the reason why a pod couldn't load the model; an earlier reason is kept.
 
-        It is kept because the pod may be restarting, with no reason in its status, when the rollout fails.
+        The record keeps it because the pod's status may no longer have the reason when the rollout fails, after a restart.
         """
         return self if self.reason else replace(self, reason=reason, message=message[:MAX_TEXT_LENGTH])
 
     def replace_pods(self, now: float, why: str) -> RolloutRecord:
-        """Return the record with Replace from now on: old pods are removed before new ones are ready."""
+        """Return the record of a rollout that uses Replace from now on: old pods are removed before new ones are ready."""
         return replace(self, replacing=rfc3339(now), why_replacing=why[:MAX_TEXT_LENGTH])
 
     def surge(self) -> RolloutRecord:
-        """Return the record with Surge: old pods stay until new ones are ready."""
+        """Return the record of a rollout that uses Surge: old pods stay until new ones are ready."""
         return replace(self, replacing="", why_replacing="")
 
     def leave(self, now: float, other: str) -> RolloutRecord:
-        """Return the record after the spec requested another revision: a rollout in progress is superseded, a failed one may be retried."""
+        """Return the record after the spec has requested another revision.
+
+        A rollout in progress is superseded. A failed one may be tried again later.
+        """
         if self.began and not self.ended:
             text = f"the spec changed to revision {other}"
             return replace(self, ended=rfc3339(now), result=RolloutResult.SUPERSEDED, reason="", message=text)
@@ -113,14 +116,14 @@ _REASONS = frozenset({"", *Reason})
 
 @lru_cache(maxsize=4096)
 def _read(note: str) -> RolloutRecord:
-    """Parse a note. It is cached: a reconcile reads the same record a dozen times."""
+    """Parse an annotation. The result is cached, because a reconcile reads the same record about twelve times."""
     try:
         raw = json.loads(note)
         given = {f.name: raw[f.name] for f in fields(RolloutRecord) if f.name in raw}
     except (ValueError, TypeError, RecursionError):
         return RolloutRecord()
     good = all(type(value) is type(getattr(RolloutRecord, name)) for name, value in given.items())
-    # A reason from a later version has no condition here.
+    # A reason that only a later version has can't be shown in a condition.
     good = good and given.get("step", 0) >= 0 and given.get("reason", "") in _REASONS
     return RolloutRecord(**given) if good else RolloutRecord()
 
@@ -132,7 +135,7 @@ def last_good(revisions: Iterable[Revision], asked: Revision) -> Revision | None
 
 
 def home(revisions: Iterable[Revision]) -> Slot:
-    """Return the home slot: that of the revision that was served last, in which a rollout without a canary takes place."""
+    """Return the home slot: the slot of the revision that was served last. Rollouts without a canary take place there."""
     trails = [(record.served, r.number, record.slot) for r in revisions if (record := RolloutRecord.of(r)).served]
     return Slot(max(trails)[2] or SLOT_A) if trails else SLOT_A
 

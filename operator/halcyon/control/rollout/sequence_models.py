@@ -1,9 +1,9 @@
-"""Models that keep state between requests: how they are detected, and which specs are not allowed for them. Pure.
+"""Models that keep state between requests (sequence_batching): their detection, and checks of their specs. Pure.
 
 | the model's source | detected by                                                                        |
 | ------------------ | ---------------------------------------------------------------------------------- |
 | ConfigMap          | its config.pbtxt, before the first pod                                             |
-| a volume           | the fetcher of the revision's first pod, which reads it; kept with the revision    |
+| a volume           | the fetcher in the revision's first pod; the rollout record keeps the result       |
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _CONFIG = "config.pbtxt"
 
 
 def keeps_state(view: Scope, spec: Spec, asked: Revision) -> bool:
-    """Return whether the model of this revision is known to keep a state between requests."""
+    """Return whether the model of this revision is known to keep state between requests."""
     if RolloutRecord.of(asked).sequences or any(
         pods.revision(pod) == asked.key and _has_sequences(pod) for pod in view.pods
     ):
@@ -34,12 +34,12 @@ def keeps_state(view: Scope, spec: Spec, asked: Revision) -> bool:
     keys = [item.key for item in source.items if item.path == _CONFIG]
     texts = [content.data[key] for key in keys if key in content.data]
     texts += [base64.b64decode(content.binary[key]).decode(errors="replace") for key in keys if key in content.binary]
-    # It counts for this revision only: the source of a refused spec isn't the one that serves.
+    # Use it only if it belongs to this revision: if the spec was rejected, its source isn't the one that is served.
     return any(map(in_config, texts)) and revision.key(view.subject, spec, content) == asked.asks
 
 
 def objection(view: Scope, spec: Spec, asked: Revision) -> str:
-    """Return why the model can't be served as specified, in a sentence; empty if it can."""
+    """Return a sentence if a model that keeps state may have several replicas without stickiness; empty if the spec is valid."""
     most = defaults.most_replicas(spec)
     if most <= 1 or spec.traffic.stickiness is not None or not keeps_state(view, spec, asked):
         return ""
@@ -53,7 +53,7 @@ def objection(view: Scope, spec: Spec, asked: Revision) -> str:
 
 
 def alone(view: Scope, spec: Spec, asked: Revision) -> Spec:
-    """Return the spec with 1 replica if its replicas aren't allowed for this model, because no accepted spec has them."""
+    """Return the spec with 1 replica if its replicas aren't allowed for a model that keeps state, else the spec as it is."""
     if spec.scaling is not None or not objection(view, spec, asked):
         return spec
     return spec.model_copy(update={"replicas": 1})

@@ -1,13 +1,16 @@
-"""The allocation of slots: the revision of each, its pods, and its share of the requests. Pure.
+"""The allocation of slots: the revision, the pods and the share of the requests of each slot. Pure.
 
-Two slots share one number of replicas. A slot that is no longer needed is kept until its last pod is gone.
+Two slots share the replicas of a model. A slot that is no longer needed exists until its last pod is gone. The table is about
+such slots:
 
-the revision of a slot that is no longer needed           its pods                               its share of the requests
-failed, as a canary or otherwise                          removed at once                        none
-serves another model name than the routed one             removed at once                        none
-any other: promoted over, or superseded, none ready       removed at once                        none
-the same, pods ready                                      removed as others get ready, by the    by its ready pods, at most its weight
-                                                          rollout's pace; unready ones at once   as a canary; all while no other is ready
+revision of the slot                       its pods                                its share of the requests
+failed, as a canary or otherwise           removed at once                         none
+serves another model name than requests    removed at once                         none
+are routed to
+else, without ready pods                   removed at once                         none
+else, with ready pods                      ready ones are removed as pods in the   proportional to its ready pods, but no more than
+                                           other slot become ready, at the pace    its weight as a canary; all requests while the
+                                           of the rollout; unready ones at once    other slot has no ready pod
 """
 
 from __future__ import annotations
@@ -46,9 +49,15 @@ def lone_slots(
     known: Mapping[str, Revision],
     routed: str,
 ) -> tuple[SlotAllocation, ...]:
-    """Return the slots with all pods in one; pods left in the other slot are removed by the table above.
+    """Return the slots if all desired pods are in one; pods left in the other slot are removed according to the table above.
 
-    `known` are revisions by key, with their updated rollout records; `routed` is the name of the model that requests go to.
+    Args:
+        seen: the observed state.
+        target: the revision that the servers run.
+        speed: surge settings of the rollout.
+        slot: the slot of the target revision.
+        known: revisions by key, with their updated rollout records.
+        routed: name of the model that requests are routed to.
     """
     other = away(slot)
     state = _left_over(seen, other)
@@ -56,7 +65,7 @@ def lone_slots(
     if state is None or revision is None:
         return (SlotAllocation(slot, target, seen.count, speed, 100),)
     there = seen.slots.get(slot)
-    # After replicas were lowered, some pods may still be on their way out.
+    # If the replicas were lowered, some ready pods may be about to stop; don't count these.
     ready = min(seen.ready_in(slot), there.count) if there else 0
     stays = 0
     if RolloutRecord.of(revision).result != RolloutResult.FAILED and revision.model == routed:
@@ -71,10 +80,11 @@ def lone_slots(
 def canary_slots(
     seen: ObservedRollout, good: Revision, asked: Revision, step: Advance, at_home: Slot
 ) -> tuple[SlotAllocation, ...]:
-    """Return the slots with the canary in the other one. Each of its ready pods takes the place of one in the home slot.
+    """Return the slots during a canary, which is in the slot that isn't the home slot.
 
-    If the canary is unschedulable for surgeTimeout, one more pod in the home slot is removed. A canary may have more pods than its step
-    allows, if the spec returned to it or its steps were changed. It keeps them until those in the home slot are ready.
+    For each ready pod of the canary, one pod in the home slot is removed. If a canary pod has been unschedulable for surgeTimeout, one
+    more is removed. If the spec returned to a canary, or its steps were changed, the canary may have more pods than its step
+    allows. It keeps them until the pods in the home slot are ready.
     """
     other = away(at_home)
     ready = seen.ready(asked.key)
@@ -93,19 +103,19 @@ def canary_slots(
 
 
 def _left_over(seen: ObservedRollout, slot: Slot) -> SlotState | None:
-    """Return the state of a slot that is no longer needed; None if nothing is left of it."""
+    """Return the state of a slot that is no longer needed; None if it has neither replicas nor pods."""
     state = seen.slots.get(slot)
     pods = [p for p in seen.view.pods if p["metadata"]["labels"].get(names.SLOT_LABEL) == slot]
     return state if state is not None and (state.count or pods) else None
 
 
 def _may_stay(seen: ObservedRollout, slot: Slot, state: SlotState, lacking: int) -> int:
-    """Return how many pods of a slot stay while `lacking` pods are missing elsewhere. Unready ones only hold capacity, and don't stay."""
+    """Return how many ready pods of a slot stay while the other slot lacks `lacking` pods. Unready pods never stay."""
     return max(min(state.count, seen.ready_in(slot), lacking), 0)
 
 
 def _share(revision: Revision, stays: int, ready: int) -> int:
-    """Return the share of the requests, in percent, for `stays` pods beside `ready` others."""
+    """Return the share of the requests, in percent, for `stays` pods of a slot if the other slot has `ready` ready pods."""
     if not stays:
         return 0
     most = RolloutRecord.of(revision).weight or 99

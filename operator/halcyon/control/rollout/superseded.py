@@ -3,11 +3,11 @@
 | state of the revision       | verdict on it               | its rollout record                           |
 | --------------------------- | --------------------------- | -------------------------------------------- |
 | in progress                 | -                           | superseded                                   |
-| in progress or superseded,  | a user's abort, or the      | failed: its pods are removed at once, and it |
-| with a slot of its own      | analysis' rollback          | is tried again if the spec requests it again |
+| in progress or superseded,  | aborted by a user, or       | failed: its pods are removed at once, and it |
+| with pods in a slot         | rejected by the analysis    | is tried again if the spec requests it again |
 | served, or failed           | -                           | unchanged; after a failure it may be retried |
 
-Out of scope: their pods (`slot_allocation`).
+Out of scope: the pods of such revisions (`slot_allocation`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from halcyon.render.revision import Revision
 
 
 def left(seen: ObservedRollout, others: Iterable[Revision], asked: Revision, beside: Slot) -> Iterator[Revision]:
-    """Yield the revisions whose rollout record changes; `beside` is the slot of a canary."""
+    """Yield the revisions whose rollout record changes, with the new record; `beside` is the slot of a canary."""
     before = {r.key: RolloutRecord.of(r) for r in seen.view.revisions}
     there = seen.slots.get(beside)
     for other in others:
@@ -38,11 +38,11 @@ def left(seen: ObservedRollout, others: Iterable[Revision], asked: Revision, bes
 
 
 def _found_bad(seen: ObservedRollout, canary: Revision, asked: Revision) -> RevisionFailure | None:
-    """Return why a superseded canary must stop serving at once; None if neither a user nor the analysis has rejected it."""
+    """Return why a superseded canary must stop serving at once; None unless a user or the analysis has rejected it."""
     view, verdict = seen.view, seen.view.canary
     name = names.revision(view.key.name, canary.key)
     if wish(view.meta.get("annotations") or {}, canary.key, name) == "abort":
-        said = f"aborted by annotation {ABORT} after the spec had changed to revision {asked.key}"
+        said = f"the canary was aborted by annotation {ABORT} after the spec had changed to revision {asked.key}"
         return RevisionFailure(Reason.CANARY_ABORTED, said)
     is_judged = (seen.spec.rollout.canary or Canary()).analysis == "On"
     if is_judged and verdict is not None and verdict.revision == canary.key and verdict.action == "rollback":

@@ -1,7 +1,4 @@
-"""Surge settings: maxSurge and maxUnavailable of a slot's Deployment during a rollout.
-
-Pure.
-"""
+"""Surge settings: maxSurge and maxUnavailable of a slot's Deployment during a rollout. Pure."""
 
 from __future__ import annotations
 
@@ -15,36 +12,36 @@ from halcyon.render.revision import Revision
 
 @dataclass(frozen=True)
 class SurgeSettings:
-    """The Deployment's parameters, and the strategy behind them."""
+    """Strategy of a rollout, with the Deployment parameters that implement it."""
 
     strategy: str
-    """Surge or Replace."""
+    """Strategy of the rollout: Surge or Replace."""
     max_surge: int
     max_unavailable: int
     why: str = ""
-    """Reason for Replace."""
+    """Reason for the strategy Replace; empty for Surge."""
 
 
 SURGE = SurgeSettings("Surge", max_surge=1, max_unavailable=0)
 
 
-# strategy   under way with Replace   unschedulable for       pace
+# strategy   under way with Replace   unschedulable for       result
 #                                     surgeTimeout
 # Surge      -                        -                       Surge
 # Replace    -                        -                       Replace
-# others     yes                      -                       Replace: back and forth would start pods for nothing
+# others     yes                      -                       Replace: changing back to Surge would start pods in vain
 # others     no                       yes                     Replace
 # others     no                       no                      Surge
 #
-# Under way: the slot has pods of another revision, or the other slot still has pods that this slot's replace.
+# Under way: the slot has pods of another revision, or the other slot still has pods that are being replaced.
 def pace(seen: ObservedRollout, target: Revision, at: Slot) -> SurgeSettings:
-    """Return the pace at which the slot changes to this revision, and at which the other slot's pods are removed for it."""
+    """Return the surge settings for the change of a slot to this revision, and for the removal of the other slot's pods."""
     strategy = seen.spec.rollout.strategy
     if strategy == "Surge":
         return SURGE
     slot, beside = seen.slots.get(at), bool(seen.live_in(away(at)))
     lack = seen.lack(target, slot)
-    # Kept between reconciles: recalculated while a pod's capacity is passing to its successor, it would cost another pod.
+    # Keep the settings between reconciles: while a new pod is about to use freed capacity, new settings would remove another pod.
     sticks = slot is not None and (beside or not slot.complete) and slot.max_surge == 0
     why = "spec.rollout.strategy is Replace"
     if strategy != "Replace":
@@ -56,7 +53,7 @@ def pace(seen: ObservedRollout, target: Revision, at: Slot) -> SurgeSettings:
     if sticks and slot is not None:
         floor = slot.count - slot.max_unavailable
     else:
-        # One serving pod less than there are now: pods that are desired and unschedulable can't be removed.
+        # Remove one serving pod: removing pods that are themselves unschedulable would free nothing.
         unschedulable_pods = seen.short(target, slot) if beside else seen.unschedulable_pods(target, slot)
         floor = seen.count - unschedulable_pods - 1
     return SurgeSettings("Replace", max_surge=0, max_unavailable=max(1, seen.count - floor), why=why)

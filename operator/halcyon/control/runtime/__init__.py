@@ -1,1 +1,1 @@
-"""The operator as a process: settings, the object graph, start and stop order, HTTP endpoints, logging."""
+"""The operator process: command-line options, construction of its parts, their start and stop, HTTP endpoints, logging."""

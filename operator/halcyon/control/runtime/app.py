@@ -1,4 +1,4 @@
-"""`halcyon operator`: its command line, and the process from start to stop."""
+"""The command `halcyon operator`: parses the command line and runs the operator."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the operator; return the exit status: 0 if it was stopped by a signal."""
+    """Run the operator; return the exit status: 0 if it was stopped by a signal, 1 after an error."""
     parser = argparse.ArgumentParser(prog="halcyon operator", description="Run the operator.")
     settings.add_arguments(parser)
     arguments = parser.parse_args(list(argv))
@@ -27,7 +27,7 @@ def main(argv: Sequence[str]) -> int:
     try:
         asyncio.run(_run(settings.of(arguments)))
     except* errors.HalcyonError as group:
-        log.error("the operator ends", extra={"error": "; ".join(_messages(group))})  # noqa: TRY400  # it says it all
+        log.error("the operator exits with an error", extra={"error": "; ".join(_messages(group))})  # noqa: TRY400  # it says it all
         status = 1
     return status
 

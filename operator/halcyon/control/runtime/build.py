@@ -1,4 +1,4 @@
-"""Construction of the operator's parts: one function per subsystem, each from finished parts. Nothing runs before `Operator.run`."""
+"""Construction of the operator's parts, with one function per subsystem. Nothing runs before `Operator.run` is called."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ VERSION = version("halcyon-operator")
 
 @dataclass(frozen=True)
 class Foundation:
-    """What every subsystem is built on."""
+    """Parts that all subsystems use."""
 
     settings: OperatorSettings
     client: KubeClient
@@ -89,15 +89,20 @@ class Foundation:
     caches: ClusterState
     specs: AcceptedSpecs
     reports: BalancerErrorStore
-    """The agents' reports."""
+    """Store of the agents' reports."""
     elector: LeaderElector
     leadership: LeaderState
     prometheus: PrometheusSource | None
     """The site's Prometheus; None if it has none."""
 
+    def requeue_all(self) -> None:
+        """Queue every ModelDeployment with the priority of a resync."""
+        for key in self.caches.resources.all_keys():
+            self.queue.add(key, Priority.RESYNC)
+
 
 def build(settings: OperatorSettings, client: KubeClient, fence: LeaseFence, tracer: Tracer, clock: Clock) -> Operator:
-    """Build the operator. `client` writes while `fence` allows it."""
+    """Build the operator. `client` writes only while `fence` allows it, that is while this replica holds the Lease."""
     base = build_foundation(settings, client, fence, tracer, clock)
     signals = ModelSignals(base.caches, base.reports, clock, None if base.prometheus is None else base.prometheus.gpu)
     costs = GpuCosts(
@@ -139,6 +144,7 @@ def build(settings: OperatorSettings, client: KubeClient, fence: LeaseFence, tra
         client=client,
         registry=base.registry,
         queue=base.queue,
+        requeue_all=base.requeue_all,
         caches=base.caches,
         autoscaler=autoscaler,
         identity=identity,
@@ -168,7 +174,7 @@ def build(settings: OperatorSettings, client: KubeClient, fence: LeaseFence, tra
 def build_foundation(
     settings: OperatorSettings, client: KubeClient, fence: LeaseFence, tracer: Tracer, clock: Clock
 ) -> Foundation:
-    """Build what every subsystem needs: caches, queue, reports, the specs in force, leadership, the site's Prometheus."""
+    """Build the parts that all subsystems use: caches, queue, reports, specs in force, leader election, Prometheus client."""
     registry = new_registry()
     queue = WorkQueue(clock)
     caches = ClusterState(
@@ -196,7 +202,7 @@ def build_foundation(
 
 
 def build_autoscaler(base: Foundation, signals: ModelSignals, memories: PlannerMemoryStore) -> Autoscaler:
-    """Build the decision loop."""
+    """Build the autoscaler with its parts."""
     caches, specs, clock, leadership = base.caches, base.specs, base.clock, base.leadership
     budget = base.settings.gpu_budget
     past = None if base.prometheus is None else HistoryBackfill(base.prometheus.history, clock=clock)
@@ -228,7 +234,7 @@ def build_reconciler(
     events: EventRecorder,
     counts: ReconcileCounts,
 ) -> Reconciler:
-    """Build the reconciler, and what is shared between the reconciles of models: reservations, canaries."""
+    """Build the reconciler, with the state that is shared by the reconciles of all models: GPU reservations, canary analyses."""
     client, caches, clock = base.client, base.caches, base.clock
     limited = base.settings.site_policy.limits.gpus_per_namespace is not None
     reservations = GpuReservations(caches, base.specs, base.queue.add, limited=limited)
@@ -260,12 +266,7 @@ def build_reconciler(
 
 
 def build_certificate(base: Foundation) -> ServingCertificate:
-    """Build the certificates of the TLS server; another CA concerns every model, whose agents get it with their plan."""
-
-    def requeue_all() -> None:
-        for key in base.caches.resources.all_keys():
-            base.queue.add(key, Priority.RESYNC)
-
+    """Build the certificates of the TLS server. A new CA requeues every model, because agents receive the CA in their plan."""
     settings = base.settings
     host = f"{settings.service}.{settings.namespace}.svc"
     return ServingCertificate(
@@ -273,13 +274,13 @@ def build_certificate(base: Foundation) -> ServingCertificate:
         namespace=settings.namespace,
         secret=settings.tls_secret,
         names=(host, f"{host}.cluster.local", f"{settings.agents_service}.{settings.namespace}.svc"),
-        on_change=requeue_all,
+        on_change=base.requeue_all,
         has_front_proxy=not settings.watch_namespaces,
     )
 
 
 def current_site(settings: OperatorSettings, identity: ServingCertificate) -> Callable[[], Site]:
-    """Return a function that returns the site as it is now: its certificate is issued late, and changes."""
+    """Return a function that returns the current site. It isn't constant, because its certificate is issued late and renewed."""
 
     def site() -> Site:
         known = identity.certificates
@@ -309,7 +310,7 @@ def current_site(settings: OperatorSettings, identity: ServingCertificate) -> Ca
 
 
 def build_reviews(base: Foundation) -> Reviews:
-    """Build the reviews of callers; an operator that has rights only in some namespaces makes them differently."""
+    """Build the authentication of callers, which is different if the operator has permissions only in some namespaces."""
     if base.settings.watch_namespaces:
         return NamespacedReviews(base.client, monotonic=base.clock.monotonic, wall=base.clock.wall)
     return ApiServerReviews(base.client)
@@ -318,7 +319,7 @@ def build_reviews(base: Foundation) -> Reviews:
 def build_dashboard(
     base: Foundation, autoscaler: Autoscaler, reviews: Reviews, ports: ListeningPorts
 ) -> DashboardService | None:
-    """Build the web dashboard; None if it is switched off."""
+    """Build the web dashboard; None if it is disabled."""
     settings = base.settings
     if settings.dashboard is None:
         return None
@@ -331,13 +332,13 @@ def build_dashboard(
 
 
 def build_fence(settings: OperatorSettings, clock: Clock) -> LeaseFence:
-    """Build the fence that guards the client's writes."""
+    """Build the fence, which lets the client write only while this replica holds the Lease."""
     return LeaseFence(f"{settings.namespace}/{settings.lease}", clock, deadline_s=RENEW_DEADLINE_S)
 
 
 def new_registry() -> CollectorRegistry:
     """Return a registry with the metrics of the process."""
-    # The creation time of each counter doubles the page, and has no use here.
+    # The series with the creation time of each counter would double the page, and nothing uses them.
     disable_created_metrics()  # type: ignore[no-untyped-call]  # has no types
     registry = CollectorRegistry()
     ProcessCollector(registry=registry)
@@ -346,7 +347,7 @@ def new_registry() -> CollectorRegistry:
 
 
 def register_instruments(base: Foundation, counts: ReconcileCounts) -> None:
-    """Register the metrics that are read at scrape time."""
+    """Register the metrics whose values are read when Prometheus scrapes them."""
     reads: instruments.Reads = {
         operator_metrics.LEADER: lambda: float(base.elector.leading.is_set()),
         operator_metrics.QUEUE_READY: lambda: float(len(base.queue)),
@@ -366,6 +367,6 @@ def register_instruments(base: Foundation, counts: ReconcileCounts) -> None:
 
 
 def _peak_memory_bytes() -> float:
-    """Return the kernel's high-water mark; that of getrusage starts at the size of the parent process."""
+    """Return the peak memory of the process by the kernel. getrusage isn't used, as its peak includes the parent process."""
     found = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
     return float(found[1]) * 1024 if found else math.nan

@@ -1,8 +1,9 @@
-"""Exclusion of long-lived objects from Python's cyclic collector, whose full collections walk all of them and block everything else.
+"""Exclusion of long-lived objects from Python's cyclic garbage collector, whose full collections block the process.
 
-With a thousand models a full collection takes 0.4 s of CPU, and 1 to 3 s on a busy machine, every ten seconds. So live objects
-are frozen, and the collector walks only newer ones. Unreferenced objects are freed as usual, frozen or not. Frozen cycles stay,
-so cycles are collected right before a freeze; only objects in use at that moment may still form frozen cycles later.
+With a thousand models a full collection takes 0.4 s of CPU, or 1 to 3 s on a busy machine, every ten seconds. Therefore live
+objects are frozen (`gc.freeze`), and the collector only walks newer ones. Objects whose reference count drops to zero are freed as
+usual, even if frozen. Frozen cycles aren't freed. A full collection right before each freeze frees the existing cycles; frozen
+objects can form new ones later, which `THAWED_EVERY` is for.
 """
 
 from __future__ import annotations
@@ -16,37 +17,37 @@ from halcyon.kube.clock import SYSTEM_CLOCK, Clock
 
 CHECK_INTERVAL_S = 5.0
 MIN_OBJECTS = 1000
-"""Minimum number of new API objects (50 to 100 Python objects each) before a freeze: fewer cost a collection 10 ms."""
+"""Minimum number of new API objects before a freeze. They are 50 to 100 Python objects each; a collection of fewer takes 10 ms."""
 SHARE = 0.1
-"""Share of new objects before a freeze: a collection then walks 10 % of what it would without freezing."""
+"""Minimum share of new objects in the caches before a freeze. A collection then walks 10 % of all objects at most."""
 OFTEN_S = 600.0
-"""Maximum time between two freezes, since nothing else collects old objects."""
+"""Maximum time between two freezes, in seconds, because only a freeze collects old objects."""
 THAWED_EVERY = 50
-"""Number of freezes after which all objects are walked once, for cycles that formed among the frozen ones."""
+"""Number of freezes after which all objects are unfrozen and collected once, to free cycles among the frozen ones."""
 _NEVER = 1_000_000
-"""Threshold of young collections before the old generation is walked: more than occur between two freezes."""
+"""Threshold for collections of the oldest generation, in young collections: more than occur between two freezes."""
 
 
 @dataclass
 class GcFreeze:
-    """Periodic freeze of the objects in the caches."""
+    """Task that periodically freezes all live objects."""
 
     size: Callable[[], int]
-    """Number of objects in the caches."""
+    """Function that returns the number of API objects in the caches."""
     changes: Callable[[], int]
-    """Number of objects added, changed or removed so far."""
+    """Function that returns the number of additions, changes and removals of API objects so far."""
     every_s: float = CHECK_INTERVAL_S
     settled: int = 0
     """Number of freezes so far."""
     clock: Clock = SYSTEM_CLOCK
-    """In seconds."""
+    """Clock for the time since the last freeze."""
 
     def __post_init__(self) -> None:
-        """Start with nothing frozen."""
+        """Start without frozen objects."""
         self._seen, self._at = 0, self.clock.monotonic()
 
     async def run(self) -> None:
-        """Freeze now, and again whenever enough objects are new, until cancelled."""
+        """Freeze now, and again after enough objects have changed or `OFTEN_S` has passed, until cancelled."""
         usual = gc.get_threshold()
         gc.set_threshold(*usual[:2], _NEVER)
         try:
@@ -60,7 +61,7 @@ class GcFreeze:
             gc.set_threshold(*usual)
 
     def settle(self) -> None:
-        """Collect, then freeze everything that is live."""
+        """Run a full collection, then freeze all live objects."""
         self._seen, self._at = self.changes(), self.clock.monotonic()
         if self.settled % THAWED_EVERY == THAWED_EVERY - 1:
             gc.unfreeze()

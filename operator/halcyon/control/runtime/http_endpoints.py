@@ -1,4 +1,4 @@
-"""The plain HTTP port: /healthz, /readyz and /metrics, for the kubelet and for Prometheus."""
+"""Endpoints of the plain HTTP port: /healthz and /readyz for the kubelet, /metrics for Prometheus."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
 Check = Callable[[], str]
-"""Check that returns an empty string if all is well, else the problem."""
+"""Check that returns an empty string if it passes, else a description of the problem."""
 
 
 def build(
@@ -19,9 +19,13 @@ def build(
     ready: Mapping[str, Check],
     of_models: Callable[[], Awaitable[str]],
 ) -> web.Application:
-    """Build the application. A failing probe lists the failed checks.
+    """Build the web application.
 
-    `of_models` returns the part of /metrics that isn't in the registry, in the text format; the two have no family in common.
+    Args:
+        registry: metrics of the operator.
+        live: checks of /healthz, by name. The response lists the failed ones.
+        ready: checks of /readyz, by name. The response lists the failed ones.
+        of_models: function that returns the per-model metrics in the Prometheus text format; no metric may be in the registry too.
     """
 
     def probe(checks: Mapping[str, Check]) -> Callable[[web.Request], object]:

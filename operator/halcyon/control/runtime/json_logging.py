@@ -1,4 +1,4 @@
-"""JSON logs: one object per line, with a message's details in separate fields."""
+"""Logs in JSON: one object per line, with the details of a message in separate fields."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _STANDARD = set(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskN
 
 
 class JsonFormatter(logging.Formatter):
-    """Formatter of a record as one line of JSON."""
+    """Formatter that writes a log record as one line of JSON."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return time, level, logger, message, and the record's extra fields."""
+        """Return a JSON object with the time, level, logger, message and extra fields of a record."""
         line = {
             "time": rfc3339(record.created, "milliseconds"),
             "level": record.levelname.lower(),
@@ -29,7 +29,7 @@ class JsonFormatter(logging.Formatter):
 
 
 class _Retries(logging.Filter):
-    """Filter that lowers kopf's errors to warnings for attempts that it will retry; a final failure stays an error."""
+    """Filter that turns kopf's errors into warnings if kopf will retry; a final failure stays an error."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         if (
@@ -42,7 +42,7 @@ class _Retries(logging.Filter):
 
 
 def configure(level: str) -> None:
-    """Log to standard error."""
+    """Configure logging in JSON to standard error, from this level on."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter())
     handler.addFilter(_Retries())

@@ -1,7 +1,7 @@
-"""The kopf front end: it logs in, watches ModelDeployments and enqueues their keys. Its handlers never do the work.
+"""The watch of ModelDeployments by kopf. Its handler only enqueues the key of a changed object; the workers reconcile it.
 
-kopf's change handlers, timers, daemons and indices are not used: they write annotations, cost a task per object, or scale
-worse than quadratically (docs/decisions/0003-kopf.md).
+kopf's change handlers, timers, daemons and indices are not used. They write annotations, need one task per object, or take more than
+quadratic time (docs/decisions/0003-kopf.md).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 
 class _GenerationDiffBase(kopf.DiffBaseStorage):
-    """Storage of kopf's last-seen state without a copy of every object: nothing here depends on that state."""
+    """Storage of the last state of an object for kopf's change detection, which isn't used: it keeps only the generation."""
 
     def build(self, *, body: kopf.Body, **_: Any) -> Any:
         return {"generation": body["metadata"].get("generation")}
@@ -36,12 +36,12 @@ class _GenerationDiffBase(kopf.DiffBaseStorage):
 
 
 def _observed(status: object) -> object:
-    """Return the observedGeneration of a status of any shape."""
+    """Return the observedGeneration of a status; None if it has none, or isn't an object."""
     return status.get("observedGeneration") if isinstance(status, Mapping) else None
 
 
 def registry(enqueue: Callable[[Key], None], kubeconfig: str | None) -> kopf.OperatorRegistry:
-    """Return the handlers: one that logs in, one that enqueues."""
+    """Return kopf's registry with two handlers: one enqueues changed objects, one provides the credentials."""
     handlers = kopf.OperatorRegistry()
 
     @kopf.on.event(GROUP, VERSION, PLURAL, registry=handlers)
@@ -53,23 +53,23 @@ def registry(enqueue: Callable[[Key], None], kubeconfig: str | None) -> kopf.Ope
     def login(**kwargs: Any) -> kopf.ConnectionInfo | None:
         if kubeconfig is None:
             return kopf.login_with_service_account(**kwargs)
-        os.environ["KUBECONFIG"] = kubeconfig  # kopf takes a path from nowhere else
+        os.environ["KUBECONFIG"] = kubeconfig  # the only way to give kopf the path
         return kopf.login_with_kubeconfig(**kwargs)
 
     return handlers
 
 
 def settings() -> kopf.OperatorSettings:
-    """Return kopf's settings, each with the reason why it isn't the default."""
+    """Return kopf's settings, with the reason for each that differs from the default."""
     chosen = kopf.OperatorSettings()
-    chosen.posting.enabled = False  # events are written on changes of conditions only
-    chosen.peering.standalone = True  # a Lease elects the leader
-    chosen.queueing.idle_timeout = 0.1  # each idle worker holds the body of its object
-    chosen.watching.chunk_size = 500  # a list in one piece stalls the loop
-    chosen.watching.reconnect_backoff = 1.0  # the default hammers an API server that is starting
-    chosen.networking.connect_timeout = 10  # there is none by default
-    chosen.networking.request_timeout = 60  # five minutes by default
-    chosen.scanning.disabled = True  # the kind is known, and the role has no right to read CRDs
+    chosen.posting.enabled = False  # the operator writes its own events
+    chosen.peering.standalone = True  # the leader is elected with a Lease
+    chosen.queueing.idle_timeout = 0.1  # an idle worker keeps its object in memory
+    chosen.watching.chunk_size = 500  # parsing a complete list at once would block the event loop
+    chosen.watching.reconnect_backoff = 1.0  # the default sends too many requests to an API server that is starting
+    chosen.networking.connect_timeout = 10  # the default is no timeout
+    chosen.networking.request_timeout = 60  # the default is five minutes
+    chosen.scanning.disabled = True  # the kind is known, and the operator's role can't read CRDs
     chosen.persistence.diffbase_storage = _GenerationDiffBase()
     return chosen
 
@@ -77,20 +77,20 @@ def settings() -> kopf.OperatorSettings:
 async def run(
     handlers: kopf.OperatorRegistry, *, namespaces: tuple[str, ...], identity: str, stop: asyncio.Event
 ) -> None:
-    """Run kopf until `stop`, in a thread with an event loop of its own; empty `namespaces` means all.
+    """Run kopf until `stop`, in a separate thread with its own event loop. Its handlers are called in that thread.
 
-    In our loop it would install its own signal handlers, and at its end wait for every task started after it. Handlers are
-    called in that thread.
+    In the operator's event loop kopf would install its own signal handlers, and wait at its end for every task started after it.
+    If `namespaces` is empty, kopf watches all namespaces.
 
     Raises:
         FrontEnded: kopf has ended by itself.
     """
     logging.getLogger("kopf").setLevel(logging.WARNING)
-    logging.getLogger("kopf.objects").setLevel(logging.ERROR)  # a line for every event otherwise
+    logging.getLogger("kopf.objects").setLevel(logging.ERROR)  # otherwise it logs a line for every event
     loop = asyncio.new_event_loop()
-    # An asyncio event: kopf would wait for a threading.Event even after it has failed, and the failure would go unnoticed.
+    # Use an asyncio.Event: with a threading.Event kopf keeps waiting after it has failed, which hides the failure.
     asked = asyncio.Event()
-    # By default kopf derives its identity from the user's name, and a numeric user in a container has none.
+    # Set the identity: by default kopf derives it from the user's name, which a numeric user in a container doesn't have.
     operator = kopf.operator(
         registry=handlers,
         settings=settings(),
@@ -112,9 +112,9 @@ async def run(
     try:
         await asyncio.wait({ended, waiting}, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        # Also when we are cancelled: the process can't end before its threads have.
+        # Do this after a cancellation too, because the process can't end before its threads.
         waiting.cancel()
-        with contextlib.suppress(RuntimeError):  # its loop is closed already
+        with contextlib.suppress(RuntimeError):  # kopf's event loop is closed already
             loop.call_soon_threadsafe(asked.set)
     try:
         await ended
@@ -123,9 +123,9 @@ async def run(
 
 
 def _ended_anyway(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Ignore a loop's error about a generator that is closing already when the ending loop closes it: nothing is lost.
+    """Handle errors of kopf's event loop: ignore the harmless one about a generator that is closed twice, and log all others.
 
-    kopf's watches are generators. One that is cancelled while it starts is closed a second time by the loop that ends.
+    kopf's watches are asynchronous generators. If one is cancelled while it starts, the ending event loop closes it a second time.
     """
     if "asyncgen" in context and isinstance(context.get("exception"), RuntimeError):
         log.debug("a watch was already closing", extra={"error": str(context["exception"])})

@@ -1,4 +1,4 @@
-"""The state of this replica: standby, or leader from after it wins the lease until before it releases it."""
+"""Whether this replica of the operator is the leader or the standby."""
 
 from __future__ import annotations
 
@@ -6,26 +6,26 @@ from halcyon.kube.leader_election import LeaderElector
 
 
 class LeaderState:
-    """The state of this replica; a `Leadership`."""
+    """Whether this replica is the leader. Implements `Leadership`."""
 
     def __init__(self, elector: LeaderElector) -> None:
-        """Start as a standby."""
+        """Start as the standby."""
         self._elector, self._working = elector, False
 
     @property
     def is_leader(self) -> bool:
-        """Whether this replica does the leader's work: from after it wins the lease until before it releases it."""
+        """Whether this replica does the leader's work. It starts after acquiring the Lease, and stops before releasing it."""
         return self._working
 
     @property
     def has_leader(self) -> bool:
-        """Whether, as far as known, any replica holds the lease."""
+        """Whether any replica holds the Lease, as far as known."""
         return self._elector.has_leader
 
     def begin(self) -> None:
-        """Do the leader's work from now on."""
+        """Record that this replica does the leader's work from now on."""
         self._working = True
 
     def end(self) -> None:
-        """Do it no longer."""
+        """Record that this replica no longer does the leader's work."""
         self._working = False

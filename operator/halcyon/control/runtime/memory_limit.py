@@ -1,7 +1,7 @@
-"""Memory limit of this process: that of its container, enforced by the kernel.
+"""Memory limit of this process: the limit of its container, which the kernel enforces.
 
-The files are as seen in a container, whose own control group is the root of the mount. An environment variable would keep the
-value of the pod's start, but a limit may change while the pod runs.
+It is read from the control group's files, because a limit may change while the pod runs. An environment variable would keep the
+initial value. In a container the root of the mount is the container's own control group.
 Source: the kernel's documentation, "Control Group v2", memory.max; "Memory Resource Controller" (v1), memory.limit_in_bytes.
 """
 
@@ -11,13 +11,13 @@ from pathlib import Path
 
 MOUNT = Path("/sys/fs/cgroup")
 _FILES = ("memory.max", "memory/memory.limit_in_bytes")
-"""Files of version 2 and version 1."""
+"""Files with the limit in cgroup version 2 and in version 1."""
 _NONE = 1 << 60
-"""Threshold for "no limit" in version 1, which has no word for it and reports the largest number of pages."""
+"""Value from which a number means "no limit". Version 1 reports the largest number of pages instead of a word."""
 
 
 def read(mount: Path = MOUNT) -> float | None:
-    """Return the limit in bytes; None if there is none, or it can't be read."""
+    """Return the memory limit in bytes; None if there is none, or if it can't be read."""
     for name in _FILES:
         try:
             said = (mount / name).read_text().strip()

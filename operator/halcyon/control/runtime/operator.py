@@ -1,11 +1,11 @@
-"""The operator: its parts, started and stopped in order.
+"""The operator: starts all parts of the process, and stops them in order.
 
-    always                   caches, election, certificates, the TLS server (metrics API, collector), the plain HTTP server, kopf,
-                             the decision loop, the dashboard, GPU costs, the scraping of servers without an agent, and Prometheus
-                             if the site has one
-    only while leading       workers, status events, saving of planner memories, the check of who serves the metrics API
+    run on                   parts
+    both replicas            caches, leader election, certificates, TLS server (metrics API, collector), plain HTTP server, kopf,
+                             decision loop, dashboard, GPU costs, scraping of servers without an agent, queries to Prometheus
+    the leader only          workers, events, saving of planner memories, check of which server serves the metrics API
 
-The standby has warm caches and the agents' observations, so that it serves the metrics API too, and can lead at once.
+The standby has filled caches and the agents' reports, so that it can serve the metrics API too, and can become the leader at once.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from halcyon.kube.clock import Clock
 from halcyon.kube.event_recorder import EventRecorder
 from halcyon.kube.kinds import Key
 from halcyon.kube.leader_election import LeaderElector
-from halcyon.kube.work_queue import Priority, WorkQueue
+from halcyon.kube.work_queue import WorkQueue
 from halcyon.metricsapi.auth import Gate
 from halcyon.metricsapi.listener import Listener, ListeningPorts
 from halcyon.metricsapi.server import MetricsApi, build_app, start_site
@@ -52,24 +52,28 @@ log = logging.getLogger(__name__)
 
 RESYNC_INTERVAL_S = 600.0
 REPORTS_TIMEOUT_S = 15.0
-"""Time after which a new replica is ready even if some agents haven't reported."""
+"""Time after the start at which a replica becomes ready even if some agents haven't reported, in seconds."""
 FLUSH_TIMEOUT_S = 0.6
-"""Time to save memories, out of the 2 s that a hand-over may take. Unsaved ones stay as they were at most ten minutes ago."""
+"""Maximum time to save planner memories at the end, in seconds, out of the 2 s that a change of the leader may take.
+
+Memories that aren't saved stay as last saved, at most ten minutes before.
+"""
 EVENTS_TIMEOUT_S = 0.3
-"""Time to write events, out of the same 2 s."""
+"""Maximum time to write events at the end, in seconds, out of the same 2 s."""
 STUCK_TIMEOUT_S = 120.0
-"""Time without a reconcile starting or ending, although keys are queued, after which the process counts as stuck."""
+"""Time without the start or end of a reconcile, while keys are queued, after which the liveness probe fails, in seconds."""
 
 
 @dataclass
 class Operator:
-    """All parts of the process, and their start and stop order."""
+    """All parts of the operator process. `run` starts and stops them."""
 
     clock: Clock
     settings: OperatorSettings
     client: KubeClient
     registry: CollectorRegistry
     queue: WorkQueue
+    requeue_all: Callable[[], None]
     caches: ClusterState
     autoscaler: Autoscaler
     identity: ServingCertificate
@@ -87,17 +91,17 @@ class Operator:
     scraper: PodScraper
     ports: ListeningPorts
     dashboard: DashboardService | None
-    """The web dashboard."""
+    """The web dashboard; None if it is disabled."""
     model_metrics: ModelMetrics
     costs: GpuCosts
 
     def __post_init__(self) -> None:
-        """Count the wait for agents' reports from now on."""
+        """Start the maximum wait for agents' reports."""
         self._built_at = self.clock.monotonic()
         self._reports_are_in = False
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Run until `stop`; a leader stops working before it releases the lease."""
+        """Run until `stop` is set or kopf ends. A leader stops its work before it releases the Lease."""
         released = asyncio.Event()
         async with asyncio.TaskGroup() as group:
             background = [
@@ -143,10 +147,13 @@ class Operator:
         await self.elector.leading.wait()
         self.workers.reset_idle()
         await self.caches.wait_synced()
-        # Agents get our certificate with their plan: if it exists before the first plan, that saves a write.
+        # Agents receive the CA in their plan. Waiting for it saves a second write of every plan.
         await self._until(lambda: self.identity.certificates is not None, within_s=10.0)
         await self._check_metrics_api()
-        log.info("working", extra={"model_deployments": len(self.caches.resources.all_keys())})
+        log.info(
+            "started as the leader",
+            extra={"model_deployments": len(self.caches.resources.all_keys())},
+        )
         await self._recall(self.memories)
         self.leadership.begin()
         try:
@@ -161,7 +168,7 @@ class Operator:
 
     async def _decide(self) -> None:
         await self.caches.wait_synced()
-        # A standby never writes memories: it reads them as they are now, and again when it becomes the leader.
+        # A standby never writes memories. It reads them now, and again when it becomes the leader.
         own, config_maps = self.settings.namespace, self.settings.memory_config_maps
         await self._recall(PlannerMemoryStore(self.client, own, self.clock, config_maps=config_maps))
         await self.autoscaler.run()
@@ -175,7 +182,7 @@ class Operator:
         await self.costs.run()
 
     async def _serve_dashboard(self) -> None:
-        """Run the web dashboard if it is enabled; on the standby too."""
+        """Run the web dashboard, if it is enabled."""
         if self.dashboard is not None:
             await self.dashboard.run(self._tls)
 
@@ -185,7 +192,7 @@ class Operator:
         return self.identity.tls
 
     async def _poll_prometheus(self) -> None:
-        """Poll the site's Prometheus, if there is one; on the standby too, so that it knows as much when it leads."""
+        """Poll the site's Prometheus, if there is one. The standby does too, so that it has the data when it becomes the leader."""
         source, decider = self.prometheus, self.autoscaler.decider
         if source is None:
             return
@@ -198,7 +205,7 @@ class Operator:
             await source.run()
 
     async def _recall(self, memories: PlannerMemoryStore) -> None:
-        """Load what earlier processes have learnt, for models that were not decided here yet."""
+        """Load the planner memories and GPU times that earlier processes have saved, for models that have no decision here yet."""
         try:
             saved = await memories.load()
             self.costs.restore(saved)
@@ -208,20 +215,16 @@ class Operator:
 
     async def _resync(self) -> None:
         while True:
-            self._requeue_all()
+            self.requeue_all()
             await asyncio.sleep(RESYNC_INTERVAL_S)
 
     async def _check_metrics_api(self) -> None:
-        """Check who serves the metrics API; a change concerns every model with scaling."""
+        """Check which server serves the metrics API. A change requeues every model, because it may change the actuator."""
         if await self.metrics_api.run_once():
-            self._requeue_all()
-
-    def _requeue_all(self) -> None:
-        for key in self.caches.resources.all_keys():
-            self.queue.add(key, Priority.RESYNC)
+            self.requeue_all()
 
     async def _certificates(self) -> None:
-        """Keep the certificates current; check often until there are some, since the servers wait for them."""
+        """Keep the certificates current. Until there are some, check often, because the servers wait for them."""
         while True:
             leading = self.elector.leading.is_set()
             try:
@@ -253,7 +256,7 @@ class Operator:
             if tls is not None:
                 app = build_app(self.metrics, more=self.collector.routes())
                 secure = await start_site(app, tls, port=self.settings.port, ports=self.ports)
-                log.info("serving", extra={"port": self.settings.port})
+                log.info("serving the metrics API and the collector", extra={"port": self.settings.port})
             await asyncio.Event().wait()
         finally:
             for listener in (plain, secure):
@@ -277,10 +280,10 @@ class Operator:
         }
 
     def _awaited_reports(self) -> str:
-        """Return why agents' reports are still awaited; empty once they have arrived or the wait is over, and from then on.
+        """Return a message while agents' reports are awaited after the start; empty for good once they have arrived or time is up.
 
-        A replica that has just started must not serve metrics before agents have reported. The wait is bounded, because a model
-        with silent agents must not keep the operator from becoming ready.
+        A new replica must not serve metrics before agents have reported. The wait is limited, because a model whose agents don't
+        report must not prevent the operator from becoming ready.
         """
         if self._reports_are_in or not self.caches.synced:
             return ""
@@ -300,5 +303,5 @@ class Operator:
     async def _until(true: Callable[[], bool], *, within_s: float | None = None) -> None:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(within_s):
-                while not true():  # noqa: ASYNC110  # a value of another part; a few times at the start only
+                while not true():  # noqa: ASYNC110  # polls other parts, but only at the start
                     await asyncio.sleep(0.05)

@@ -1,4 +1,4 @@
-"""Values of the operator's options, parsed from text. Each function raises ArgumentTypeError or SettingsError with a good example."""
+"""Parsers of the values of the operator's options. If a value is invalid, they raise an ArgumentTypeError with a valid example."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from halcyon.api.spec.runtime import Placement
 from halcyon.api.types import ApiModel
 
 _Read = TypeVar("_Read", bound=ApiModel)
-"""Type that an option's JSON is parsed into."""
+"""Type into which the JSON value of an option is parsed."""
 _PREFIX = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[-A-Za-z0-9_.]*")
 
 
@@ -57,7 +57,7 @@ def parse_price(text: str) -> float:
 
 
 def parse_product_price(text: str) -> tuple[str, float]:
-    """Parse PRODUCT=PRICE."""
+    """Parse PRODUCT=PRICE: the price of a GPU product per GPU and hour."""
     product, _, price = text.rpartition("=")
     if not product:
         raise argparse.ArgumentTypeError(f"{text!r} has no product; for example NVIDIA-L4=0.80, or default=2.50")
@@ -65,7 +65,7 @@ def parse_product_price(text: str) -> tuple[str, float]:
 
 
 def parse_prefixes(text: str) -> tuple[str, ...]:
-    """Parse prefixes of annotation keys, with commas between them."""
+    """Parse a comma-separated list of prefixes of annotation keys."""
     found = tuple(part.strip() for part in text.split(",") if part.strip())
     for part in found:
         if not _PREFIX.fullmatch(part):
@@ -77,20 +77,20 @@ def parse_prefixes(text: str) -> tuple[str, ...]:
 
 
 def parse_placement(text: str) -> Placement:
-    """Parse the placement of pods, in JSON."""
+    """Parse a placement of pods in JSON."""
     return parse_json(
         Placement, text, "is not a placement", '{"tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists"}]}'
     )
 
 
 def parse_network_peers(text: str) -> SiteNetwork:
-    """Parse peers of NetworkPolicies, in JSON."""
+    """Parse peers of NetworkPolicies in JSON."""
     good = '{"operator": [{"podSelector": {"matchLabels": {"app.kubernetes.io/name": "halcyon"}}}]}'
     return parse_json(SiteNetwork, text, "has invalid peers", good)
 
 
 def parse_json(kind: type[_Read], text: str, wrong: str, good: str) -> _Read:
-    """Parse JSON as this type."""
+    """Parse JSON as type `kind`. `wrong` (what is wrong) and `good` (a valid example) are for the error message."""
     try:
         return kind.model_validate_json(text)
     except ValueError as error:
@@ -98,7 +98,7 @@ def parse_json(kind: type[_Read], text: str, wrong: str, good: str) -> _Read:
 
 
 def parse_policy(name: str) -> SitePolicy:
-    """Parse the site's policy from a file."""
+    """Read the site's policy from the file of this name."""
     try:
         return SitePolicy.from_json(Path(name).read_text())
     except OSError as error:

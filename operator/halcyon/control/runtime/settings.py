@@ -1,4 +1,4 @@
-"""Settings of the operator process: command-line options, each with its meaning and default."""
+"""Settings of the operator process, and the command-line options for them."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from halcyon.signals.prometheus.client import PrometheusSite
 
 @dataclass(frozen=True)
 class OperatorSettings:
-    """The options of `halcyon operator`."""
+    """Values of the options of `halcyon operator`."""
 
     namespace: str
     pod_name: str
     watch_namespaces: tuple[str, ...]
-    """Namespaces whose ModelDeployments are managed; empty: all. If set, no cluster-scoped resource is requested."""
+    """Namespaces whose ModelDeployments are managed; if empty, all. If set, the operator doesn't access cluster-scoped resources."""
     service: str
     agents_service: str
     lease: str
@@ -46,23 +46,23 @@ class OperatorSettings:
     kubeconfig: str | None
     pod_ip: str
     prometheus: PrometheusSite | None = None
-    """The site's Prometheus; None: there is none."""
+    """The site's Prometheus; None if it has none."""
     gpu_budget: int | None = None
-    """GPUs that all models together may hold; None: as many as there are."""
+    """GPUs that all models together may hold; None for no limit."""
     service_annotations: tuple[str, ...] = SERVICE_ANNOTATIONS
     """Prefixes of the annotations that models may set on their Services."""
     site_policy: SitePolicy = ANYTHING
     """Limits on what ModelDeployments may request."""
     dashboard: DashboardSettings | None = None
-    """None: the dashboard is off."""
+    """Options of the web dashboard; None if it is disabled."""
     balancers: Placement = ANYWHERE
-    """Where balancer pods may run."""
+    """Placement of balancer pods on nodes."""
     network: SiteNetwork | None = None
-    """Peers in the NetworkPolicies of models; None: no policies are created."""
+    """Peers in the NetworkPolicies of models; None if no NetworkPolicies are created."""
     prices: Prices | None = None
-    """GPU prices; None: unknown."""
+    """Prices of GPUs; None if they are unknown."""
     traces: TracesSite | None = None
-    """Receiver of traces; None: none are sent."""
+    """Receiver of traces; None if no traces are sent."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -260,7 +260,7 @@ def of(arguments: argparse.Namespace) -> OperatorSettings:
     """Return the settings from parsed arguments.
 
     Raises:
-        SettingsError: an option's value can't work.
+        SettingsError: options contradict each other, or the value of one is invalid.
     """
     given = {name: getattr(arguments, name) for name in OperatorSettings.__dataclass_fields__ if name in arguments}
     lists = {
@@ -328,7 +328,11 @@ def _prometheus(arguments: argparse.Namespace) -> PrometheusSite | None:
 
 
 def _readable(option: str, name: str) -> Path | None:
-    """Return the file's path; fail now if it can't be read, since a missing file is more often a wrong path than a late mount."""
+    """Return the path of a file, None if no name is given.
+
+    Raises:
+        SettingsError: the file can't be read. A missing file is more often a wrong path than a late mount, so fail at the start.
+    """
     if not name:
         return None
     path = Path(name)

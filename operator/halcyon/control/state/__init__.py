@@ -1,4 +1,4 @@
-"""The state of the cluster as informers hold it, and the scope that one reconcile works on.
+"""The caches of cluster objects, kept by informers, and the scope: the input of one reconcile.
 
-Out of scope: decisions. Everything here reads.
+Out of scope: decisions. This package only reads.
 """

@@ -1,6 +1,6 @@
-"""The caches of everything that the controller reads, and which ModelDeployments a change concerns.
+"""The caches of all objects that the controller reads. They enqueue the ModelDeployments that a change affects.
 
-Out of scope: writes of ours that the caches have yet to see (`own_writes`), and HPAs by their scale target (`external_hpas`).
+Out of scope: the operator's own writes that the caches don't show yet (`own_writes`), and scale targets of HPAs (`external_hpas`).
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from halcyon.render import names
 
 OURS = f"{names.MANAGER_LABEL}={names.MANAGER}"
 QUOTA_WORD = "quota"
-"""Index value of every ResourceQuota."""
+"""Index value of all ResourceQuotas, by which those of a namespace are found."""
 
 
 MALFORMED = "malformed"
-"""Key in a cached ModelDeployment: sentences about fields that were dropped because they are of the wrong type."""
+"""Key in a cached ModelDeployment under which there is a sentence for each field that was dropped for its wrong type."""
 
 
 MAX_SAID = 20
-"""Maximum number of such sentences that are logged per object."""
+"""Maximum number of sentences about malformed fields that are logged per object."""
 
 
 def _ignore(_key: Key, _before: Object | None, _after: Object | None) -> None:
-    """Do nothing: each decision reads the quotas anyway."""
+    """Ignore a change of a ResourceQuota, because each scaling decision reads the current quotas from the cache."""
 
 
 def _pod_index(pod: Object) -> Iterable[str]:
@@ -69,15 +69,15 @@ def _only_version(obj: Object) -> Object:
 
 @dataclass
 class ClusterState:
-    """The informers, and the writes of ours that they have yet to see."""
+    """The informers, and the operator's own writes that they haven't received yet."""
 
     client: Kube
     enqueue: Callable[[Key], None]
-    """Called with the key of every ModelDeployment that is affected by a change."""
+    """Function that is called with the key of each ModelDeployment that a change affects."""
     namespaces: tuple[str, ...] = ()
-    """Watched namespaces; empty: all."""
+    """Namespaces to watch; if empty, all of them."""
     walls: bool = False
-    """Whether NetworkPolicies are created. Only then may the operator read them."""
+    """Whether the site enables NetworkPolicies. Only then the operator has the permission to read them."""
     clock: Clock = SYSTEM_CLOCK
 
     def __post_init__(self) -> None:
@@ -96,7 +96,7 @@ class ClusterState:
             for kind in (*CHILDREN, *(kinds.WALLS if self.walls else ()))
             if kind is not kinds.HPA
         }
-        # An external HPA is found by its scale target.
+        # Cache all HPAs, not only Halcyon's: an external HPA is found by its scale target.
         self.hpas = self._informer(
             kinds.HPA, index=external_hpas.scale_targets, listener=self._hpa_changed, selector=""
         )
@@ -138,7 +138,7 @@ class ClusterState:
         return sum(map(len, self.informers))
 
     def changes(self) -> int:
-        """Return how many objects were added, changed or removed so far."""
+        """Return the number of additions, changes and removals of objects since the start."""
         return sum(i.changes for i in self.informers)
 
     async def run(self) -> None:
@@ -155,32 +155,32 @@ class ClusterState:
 
     def replicas(self, key: Key) -> int:
         """Return the replicas in force (spec.replicas) of a ModelDeployment."""
-        # Below 0 only if it was stored past the schema: such replicas can be neither held nor granted.
+        # A negative number can only be stored by bypassing the schema; treat it as 0.
         return max(int(((self.resources.get(key) or {}).get("spec") or {}).get("replicas", 1)), 0)
 
     def published_desired(self, key: Key) -> int | None:
-        """Return the desired replicas in its status; None if there are none."""
+        """Return the desired replicas in the status of a ModelDeployment; None if the status has none."""
         status = (self.resources.get(key) or {}).get("status") or {}
         desired = (status.get("scaling") or {}).get("desired")
         return desired if isinstance(desired, int) else None
 
     def unpublished_replicas(self, key: Key) -> int:
-        """Return the replicas if the operator has written them and the status doesn't show them yet, else 0."""
+        """Return spec.replicas if the operator has written it and the status doesn't show it yet, else 0."""
         resource, replicas = self.resources.get(key) or {}, self.replicas(key)
         published = ((resource.get("status") or {}).get("scaling") or {}).get("current")
         is_ours = (resource.get("metadata") or {}).get("replicasWriter") == FIELD_MANAGER
         return replicas if is_ours and published != replicas else 0
 
     def wrote(self, owner: Key, kind: Kind, obj: Object) -> None:
-        """Record a write of ours: no decision for `owner` is made before the cache has seen it."""
+        """Record a write by the operator: no decision on the ModelDeployment `owner` is made before the cache shows it."""
         self.own_writes.wrote(owner, kind, obj)
 
     def is_behind(self, owner: Key) -> bool:
-        """Return whether the caches have yet to see a write of ours for this ModelDeployment."""
+        """Return whether the caches don't show all of the operator's own writes for this ModelDeployment yet."""
         return self.own_writes.is_behind(owner)
 
     def children_of(self, key: Key) -> dict[tuple[Kind, str], Object]:
-        """Return the cached objects with names that a ModelDeployment's children have, whatever their owner."""
+        """Return the cached objects that have the name of a child of this ModelDeployment, by kind and name, with any owner."""
         return {
             (kind, name): child
             for kind, name in every_child(key.name)
@@ -189,11 +189,11 @@ class ClusterState:
         }
 
     def owned(self, kind: Kind, key: Key, uid: str) -> list[Object]:
-        """Return a ModelDeployment's own objects of a kind; `uid` is the ModelDeployment's."""
+        """Return the cached objects of a kind that a ModelDeployment owns; `uid` is the ModelDeployment's."""
         return [obj for obj in self.children[kind].find(key.namespace, key.name) if belongs(obj, uid)]
 
     def forget_writes(self, owner: Key) -> None:
-        """Drop the writes that the caches have yet to see for a ModelDeployment that was deleted."""
+        """Drop the recorded writes for a ModelDeployment that was deleted."""
         self.own_writes.forget(owner)
 
     def _cache_of(self, kind: Kind) -> Informer:
@@ -245,18 +245,18 @@ class ClusterState:
             self.malformed.note(kinds.MODEL_DEPLOYMENT.kind, key, "fields", "; ".join(wrong[:MAX_SAID]))
         else:
             self.malformed.clear(kinds.MODEL_DEPLOYMENT.kind, key, "fields")
-        # The status as well: a write of ours that was thought lost may arrive after a newer one.
+        # React to the status too: a delayed status write by the operator may overwrite a newer one.
         if before is None or after is None or _asked(before) != _asked(after):
             self.enqueue(key)
 
     def _child_changed(self, key: Key, before: Object | None, after: Object | None) -> None:
-        # Both: an edit of the label takes a child away from its former owner, which must be reconciled, too.
+        # Enqueue both owners: if the owner label was edited, the former owner must be reconciled too.
         for owner in {owner for obj in (before, after) if obj for owner in _owner_index(obj)}:
             self.enqueue(Key(key.namespace, owner))
 
     def _pod_changed(self, key: Key, before: Object | None, after: Object | None) -> None:
         if not all(pods.is_server(pod) for pod in (before, after) if pod):
-            # For balancers the Deployment's status is enough, except for the reason why a pod doesn't start.
+            # For balancers the Deployment's status is enough, except for the reason why a pod isn't ready.
             if unready_reason(before) != unready_reason(after):
                 self._child_changed(key, before, after)
             return
@@ -274,15 +274,15 @@ class ClusterState:
 
 
 def unready_reason(*found: Object | None) -> str:
-    """Return the reason why one of these pods isn't ready, in a sentence; empty if there is none."""
+    """Return why one of these pods isn't ready, as a message that names the pod; empty if no pod has failed."""
     trouble = pods.failure(pod for pod in found if pod is not None)
     return f"pod {trouble.pod}: {trouble.message}" if trouble else ""
 
 
 def _project_resource(resource: Object) -> Object:
-    """Return a ModelDeployment without managedFields and malformed fields.
+    """Return a ModelDeployment without managedFields and malformed fields, as the cache keeps it.
 
-    The last writer of spec.replicas is kept from the former, and sentences about the latter.
+    It is extended with the last writer of spec.replicas, from managedFields, and with a sentence about each malformed field.
     """
     found, wrong = shape.fitted(resource)
     meta = dict(found["metadata"])
@@ -292,7 +292,11 @@ def _project_resource(resource: Object) -> Object:
 
 
 def _project_route(route: Object) -> Object:
-    """Return a route without managedFields. One that can't be read (another version of the Gateway API may differ) must fail here."""
+    """Return a route without managedFields.
+
+    A route that can't be read raises an error here, when it enters the cache, and not in a reconcile. It may be of another version
+    of the Gateway API.
+    """
     route_conflicts.same(route, route)
     return drop_managed_fields(route)
 

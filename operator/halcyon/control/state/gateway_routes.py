@@ -1,4 +1,4 @@
-"""The caches of Gateway API routes. A cluster may not have these kinds, and they may be installed at any time."""
+"""The caches of Gateway API routes (HTTPRoute, GRPCRoute), which start as soon as these kinds are installed in the cluster."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from halcyon.kube.kinds import Key, Kind
 log = logging.getLogger(__name__)
 
 DISCOVERY_INTERVAL_S = 5.0
-"""Polling interval while the API server doesn't have these kinds."""
+"""Interval at which the API server is polled for these kinds, in seconds."""
 
 
 @dataclass
 class GatewayRoutes:
-    """Informers that start once the API server has all of their kinds."""
+    """Informers of routes. They start once the API server has all of their kinds."""
 
     client: Kube
     informers: Mapping[Kind, Informer]
     on_found: Callable[[], None]
-    """Called once, when the caches are filled."""
+    """Function that is called once, when the caches are filled."""
     enqueue: Callable[[Key], None]
-    """Called with the key of every ModelDeployment whose requests another one starts or stops to claim."""
+    """Function that is called with the key of each ModelDeployment whose route conflicts may have changed."""
 
     def __post_init__(self) -> None:
-        """Subscribe to every informer."""
+        """Subscribe to changes of routes in every informer."""
         self._at: dict[Key, dict[tuple[Kind, Key], Object]] = defaultdict(dict)
         for kind, informer in self.informers.items():
             informer.listeners.append(partial(self._changed, kind))
@@ -44,7 +44,7 @@ class GatewayRoutes:
         return all(informer.synced.is_set() for informer in self.informers.values())
 
     def beside(self, owner: Key) -> tuple[Object, ...]:
-        """Return the routes of other ModelDeployments that share a Gateway with this one's routes."""
+        """Return the routes of other ModelDeployments at the Gateways that `owner` has routes at."""
         mine = [obj for i in self.informers.values() for obj in i.find(owner.namespace, owner.name)]
         asked = set().union(*map(route_conflicts.gateways, mine))
         return tuple(obj for g in asked for obj in self._at.get(g, {}).values() if route_conflicts.key(obj) != owner)
@@ -84,6 +84,6 @@ class GatewayRoutes:
         except errors.NotFound:
             return False
         except (errors.ApiError, errors.Unreachable) as error:
-            log.warning("cannot find out whether the cluster has the Gateway API", extra={"error": str(error)})
+            log.warning("cannot detect whether the cluster has the Gateway API", extra={"error": str(error)})
             return False
         return True

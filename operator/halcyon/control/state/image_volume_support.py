@@ -1,6 +1,7 @@
-"""Whether this cluster supports image volumes. Detected by a dry run once a model uses one, because versions and feature gates differ.
+"""Detection of image volumes: whether the cluster's API server supports them, found by a dry run when a model first uses one.
 
-API servers support them by default from 1.35 on (KEP-4639). An older one drops the field, and then rejects a volume without a source.
+The version of the API server isn't enough, because a feature gate can change the default. Image volumes are on by default from
+Kubernetes 1.35 (KEP-4639). An API server without them drops the field `image`, and then rejects the volume, which has no source.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from halcyon.kube.kinds import DEPLOYMENT
 log = logging.getLogger(__name__)
 
 AGAIN_S = 60.0
-"""Minimum time between checks while support is missing or unknown: API servers are upgraded while operators run."""
+"""Minimum time between two checks while support is missing or unknown, in seconds: an API server may be upgraded at any time."""
 LACKING = (
     "spec.model.source is of kind image, but this cluster's API server does not support image "
     "volumes (they need Kubernetes 1.35 or newer, or the feature gate ImageVolume); for example "
@@ -27,16 +28,19 @@ _UNPROCESSABLE = 422
 
 @dataclass
 class ImageVolumeSupport:
-    """The check for image volumes, with its last result."""
+    """Check for image volumes, with its last result."""
 
     client: Kube
     clock: Clock = SYSTEM_CLOCK
-    """Monotonic, in seconds."""
+    """Clock for the time since the last check."""
     _there: bool | None = field(default=None, init=False)
     _asked_at: float | None = field(default=None, init=False)
 
     async def lacking(self, namespace: str) -> str:
-        """Return a sentence if image volumes are missing; empty if they are supported or that is unknown (then the pods' status shows it)."""
+        """Return a sentence if the cluster doesn't support image volumes; empty if it does, or if that is unknown.
+
+        If it is unknown and they aren't supported, the status of the pods shows the error.
+        """
         now = self.clock.monotonic()
         if self._asked_at is None or (not self._there and now - self._asked_at >= AGAIN_S):
             self._asked_at = now
@@ -49,7 +53,7 @@ class ImageVolumeSupport:
         except (errors.ApiError, errors.Unreachable) as error:
             if isinstance(error, errors.Refused) and error.status == _UNPROCESSABLE:
                 return False
-            log.warning("cannot find out whether the cluster supports image volumes", extra={"error": str(error)})
+            log.warning("cannot detect whether the cluster supports image volumes", extra={"error": str(error)})
             return None
         return any("image" in volume for volume in made["spec"]["template"]["spec"].get("volumes") or ())
 

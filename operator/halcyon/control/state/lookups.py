@@ -1,4 +1,4 @@
-"""Cache lookups that several modules share: a model's balancers and servers."""
+"""Lookups of a model's balancer pods and server Deployments in the caches, shared by several modules."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ def ready_balancers(caches: ClusterState, key: Key) -> frozenset[str]:
 
 
 def servers(caches: ClusterState, key: Key) -> Object | None:
-    """Return the Deployment of a model's servers (during a canary, of the slot with more replicas); None if there is none yet."""
+    """Return the server Deployment of a model; of two, the one with more replicas. None if there is none yet."""
     return max(_deployed(caches, key), key=lambda found: int(found["spec"].get("replicas") or 0), default=None)
 
 
 def held_gpus(caches: ClusterState, key: Key) -> int:
-    """Return the GPUs that the Deployments of a model's servers request now, whatever its spec says."""
+    """Return the number of GPUs that the existing server Deployments of a model request, which may differ from its spec."""
     return sum(_gpus(found) * int(found["spec"].get("replicas") or 0) for found in _deployed(caches, key))
 
 
 def gpus_each(caches: ClusterState, key: Key) -> int | None:
-    """Return the GPUs that one server pod requests, from the Deployment; None if there is none yet."""
+    """Return the number of GPUs that one server pod requests by its Deployment; None if there is no Deployment yet."""
     found = servers(caches, key)
     return None if found is None else _gpus(found)
 
@@ -39,12 +39,12 @@ def gpus_each(caches: ClusterState, key: Key) -> int | None:
 def _gpus(deployment: Object) -> int:
     try:
         return server.gpus(deployment["spec"].get("template") or {})
-    except ValueError:  # a manual edit, in a form that no template of ours has; it is about to be undone
+    except ValueError:  # a manual edit that isn't a whole number of GPUs; the next reconcile undoes it
         return 0
 
 
 def _deployed(caches: ClusterState, key: Key) -> list[Object]:
-    """Return the Deployments of a model's servers, one for each slot that has one."""
+    """Return the existing server Deployments of a model: at most one per slot."""
     slots = (
         caches.children[kinds.DEPLOYMENT].get(Key(key.namespace, names.server(key.name, slot))) for slot in names.SLOTS
     )

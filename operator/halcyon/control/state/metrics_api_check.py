@@ -1,4 +1,7 @@
-"""The check who serves external metrics in this cluster, and whether its HPAs keep a tolerance: on both depends what scales a model."""
+"""Check of two cluster features that decide whether an HPA can scale a model.
+
+One is which server the API external.metrics.k8s.io leads to. The other is whether HPAs keep the field `tolerance`.
+"""
 
 from __future__ import annotations
 
@@ -17,15 +20,15 @@ log = logging.getLogger(__name__)
 
 
 class CertificateSource(Protocol):
-    """The certificates that the metrics API is served with."""
+    """Source of the certificates of the operator's TLS server."""
 
     @property
     def certificates(self) -> Certificates | None:
-        """Return them; None until there are some."""
+        """Return the certificates; None until they have been issued."""
 
 
 class MetricsApiCheck:
-    """The check, and its last result."""
+    """The check, with its last result."""
 
     def __init__(
         self,
@@ -39,11 +42,11 @@ class MetricsApiCheck:
         """Start without a result.
 
         Args:
-            client: of the API server.
-            certificates: whose CA the API server is made to trust if it sends its requests to us.
-            namespace: the operator's own.
-            service: name of the Service that an APIService of ours names.
-            watched: namespaces that the operator is limited to; such an operator serves no metrics API.
+            client: client of the API server.
+            certificates: their CA is written to the APIService if that leads to this operator.
+            namespace: the operator's namespace.
+            service: name of the Service that the operator's APIService refers to.
+            watched: namespaces to which the operator is limited, if any; such an operator serves no metrics API.
         """
         self._client, self._certificates = client, certificates
         self._namespace, self._service, self._watched = namespace, service, watched
@@ -51,7 +54,7 @@ class MetricsApiCheck:
         self.result: ExternalMetricsApi = api_service.UNKNOWN
 
     async def run_once(self) -> bool:
-        """Check again; return whether the result has changed, which concerns every model with scaling."""
+        """Check again; return whether the result has changed, in which case every model with scaling must be reconciled."""
         result = api_service.NAMESPACED
         if not self._watched:
             result = await api_service.find_server(self._client, namespace=self._namespace, service=self._service)
@@ -64,9 +67,9 @@ class MetricsApiCheck:
             try:
                 await api_service.trust(self._client, known.bundle_pem)
             except (errors.ApiError, errors.Unreachable) as error:
-                log.warning("cannot write the caBundle", extra={"error": str(error)})
+                log.warning("cannot write the caBundle of the APIService", extra={"error": str(error)})
         if result == self.result:
             return False
-        log.info("metrics API", extra={"ours": result.ours, "why": result.why})
+        log.info("checked which server serves the external metrics API", extra={"ours": result.ours, "why": result.why})
         self.result = result
         return True

@@ -1,4 +1,4 @@
-"""The current state of models' sources, from the caches; contents of ConfigMaps are fetched once per version."""
+"""The current state of models' sources, from the caches. The content of a ConfigMap is fetched once per resourceVersion."""
 
 from __future__ import annotations
 
@@ -16,18 +16,21 @@ from halcyon.render import revision
 
 
 class ModelSources:
-    """The sources that specs name. The informers hold versions only, since a ConfigMap may have 1 MiB."""
+    """State of the sources that specs refer to.
+
+    The informers hold only the metadata of ConfigMaps, whose content may have 1 MiB. It is fetched for those that models use.
+    """
 
     def __init__(self, client: Kube, caches: ClusterState, clock: Clock) -> None:
-        """Subscribe to the ModelDeployments, to drop contents that none of them names any more."""
+        """Subscribe to changes of ModelDeployments, to drop the contents of ConfigMaps that none of them uses any more."""
         self._client, self._caches = client, caches
         self._image_volumes = ImageVolumeSupport(client, clock)
         self._contents: dict[Key, tuple[str, Mapping[str, str], Mapping[str, str]]] = {}
-        """Version, data and binary data of a ConfigMap."""
+        """The resourceVersion, `data` and `binaryData` of each fetched ConfigMap."""
         caches.resources.listeners.append(self._resource_changed)
 
     async def state(self, namespace: str, resource: Object) -> SourceState:
-        """Return the state of the source that a ModelDeployment names.
+        """Return the state of the source that a ModelDeployment refers to.
 
         Raises:
             ApiError, Unreachable: the content of a ConfigMap could not be fetched.
@@ -55,7 +58,9 @@ class ModelSources:
             if obj is None:
                 return SourceState(missing=f"ConfigMap {key} doesn't exist")
             content = (obj["metadata"]["resourceVersion"], obj.get("data") or {}, obj.get("binaryData") or {})
-            if self._is_named(key.namespace, f"configmap/{key.name}"):  # the last one may have gone meanwhile
+            if self._is_named(
+                key.namespace, f"configmap/{key.name}"
+            ):  # its last user may have been deleted during the fetch
                 self._contents[key] = content
         wanted = {str(item.get("key")) for item in items}
         _, data, binary = content

@@ -1,4 +1,4 @@
-"""Writes of ours that the caches have yet to see: no decision is made for a ModelDeployment before they have (read your writes)."""
+"""The operator's own writes that the caches don't show yet. Until they do, no decision on the ModelDeployment is made."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from halcyon.kube.informer import Informer
 from halcyon.kube.kinds import Key, Kind
 
 READ_YOUR_WRITES_TIMEOUT_S = 5.0
-"""Time after which the cache is trusted although the event of our own write hasn't arrived."""
+"""Time after which the cache is used although the watch event for the operator's own write hasn't arrived, in seconds."""
 
 
 class OwnWrites:
-    """The latest write of ours to each object that its cache has yet to see, by the ModelDeployment that it is for."""
+    """The latest write to each object that its cache doesn't show yet, by the ModelDeployment that the object belongs to."""
 
     def __init__(self, cache_of: Callable[[Kind], Informer], clock: Clock) -> None:
-        """Start with none; `cache_of` returns the cache of a kind."""
+        """Start without writes; `cache_of` returns the cache of a kind."""
         self._cache_of, self._clock = cache_of, clock
         self._waiting: dict[Key, dict[tuple[Kind, Key], tuple[int, float]]] = {}
 
     def wrote(self, owner: Key, kind: Kind, obj: Object) -> None:
-        """Record a write of ours: no decision for `owner` is made before the cache has seen it."""
+        """Record a write by the operator: no decision on the ModelDeployment `owner` is made before the cache shows it."""
         meta = obj["metadata"]
         key = Key(meta.get("namespace", ""), meta["name"])
         version = int(meta["resourceVersion"])
@@ -30,7 +30,7 @@ class OwnWrites:
             self._waiting.setdefault(owner, {})[kind, key] = (version, self._clock.monotonic())
 
     def is_behind(self, owner: Key) -> bool:
-        """Return whether the caches have yet to see a write of ours for this ModelDeployment."""
+        """Return whether the caches don't show all of the operator's own writes for this ModelDeployment yet."""
         waiting = self._waiting.get(owner)
         if not waiting:
             return False
@@ -43,5 +43,5 @@ class OwnWrites:
         return bool(waiting)
 
     def forget(self, owner: Key) -> None:
-        """Drop the writes for a ModelDeployment that was deleted."""
+        """Drop the recorded writes for a ModelDeployment that was deleted."""
         self._waiting.pop(owner, None)

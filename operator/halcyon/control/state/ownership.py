@@ -1,4 +1,4 @@
-"""Ownership of child objects. Pure."""
+"""Ownership of child objects, by the controller in their ownerReferences. Pure."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from halcyon.render import names
 
 
 def belongs(obj: Object, uid: str) -> bool:
-    """Return whether the object's controller is the one with this uid."""
+    """Return whether the object with this uid is the controlling owner of `obj`."""
     return any(o.get("uid") == uid and o.get("controller") for o in obj["metadata"].get("ownerReferences") or ())
 
 
 def is_ours(view: Scope, obj: Object) -> bool:
-    """Return whether the object's controller is this ModelDeployment, not an earlier one of the same name."""
+    """Return whether this ModelDeployment is the controlling owner of `obj`; an earlier one of the same name has another uid."""
     return any(
         o.get("controller") and o.get("uid") == view.meta["uid"] for o in obj["metadata"].get("ownerReferences") or ()
     )
 
 
 def own(view: Scope, kind: Kind, name: str) -> Object | None:
-    """Return the child of this name if this ModelDeployment owns it, else None."""
+    """Return the object of this kind and name if this ModelDeployment owns it, else None."""
     child = view.children.get((kind, name))
     return child if child is not None and is_ours(view, child) else None
 
 
 def server_counts(view: Scope) -> dict[str, int]:
-    """Return the replicas of its existing server Deployments, by their names."""
+    """Return the replicas of the ModelDeployment's existing server Deployments, by name."""
     servers = [names.server(view.key.name, slot) for slot in names.SLOTS]
     found = {name: own(view, kinds.DEPLOYMENT, name) for name in servers}
     return {name: int(obj["spec"].get("replicas") or 0) for name, obj in found.items() if obj is not None}

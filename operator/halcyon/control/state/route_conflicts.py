@@ -1,10 +1,11 @@
-"""Route conflicts: two models claim the same requests at a Gateway, and one of them gets them. Pure.
+"""Route conflicts: routes of two models match the same requests at a Gateway, so that one model receives them all. Pure.
 
-By the Gateway API (HTTPRouteRule, GRPCRouteRule: "matching precedence") the older route wins. If both were created in the same second,
-the one whose namespace/name sorts first wins. A more specific hostname wins over a less specific one. That is no conflict: it is how a
-model gets a name of its own beside a default.
+The Gateway API defines which route wins (matching precedence in HTTPRouteRule and GRPCRouteRule): the older one. If both were
+created in the same second, the one whose namespace/name sorts first wins. A more specific hostname wins over a less specific one.
+That is no conflict, because it lets a model have its own hostname beside a default for all others.
 
-Over gRPC the model's name is in the message, where no route can match it: two models need two hostnames or listeners.
+In gRPC the name of the model is in the message, where no route can match it. Two models therefore need different hostnames or
+listeners.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _ANY = "*"
 
 
 def key(route: Object) -> Key:
-    """Return the key of the ModelDeployment that a route of ours belongs to."""
+    """Return the key of the ModelDeployment that a route created by Halcyon belongs to."""
     meta = route["metadata"]
     return Key(str(meta["namespace"]), str((meta.get("labels") or {}).get(names.OWNER_LABEL)))
 
@@ -33,7 +34,7 @@ def gateways(route: Object) -> set[Key]:
 
 
 def same(one: Object, other: Object) -> str:
-    """Return the requests that both routes claim, as a text; empty if there are none."""
+    """Return a text that describes the requests matched by both routes; empty if there are none."""
     if one["kind"] != other["kind"] or not _meet(one, other):
         return ""
     shared = _hostnames(one) & _hostnames(other)
@@ -47,7 +48,7 @@ def same(one: Object, other: Object) -> str:
 
 
 def winner(route: Object, others: Iterable[Object]) -> tuple[Object, str] | None:
-    """Return the route that takes requests of this one, and which requests; None if no other does."""
+    """Return the older route that receives requests which `route` matches too, and a text about these requests; else None."""
     mine = _age(route)
     for other in sorted(others, key=_age):
         if _age(other) < mine and (requests := same(route, other)):
@@ -61,7 +62,7 @@ def _age(route: Object) -> tuple[str, str, str]:
 
 
 def _parents(route: Object) -> Iterator[tuple[Key, str]]:
-    """Yield each Gateway with its listener; an empty listener means all."""
+    """Yield each Gateway of a route, with the name of the listener; an empty name means all listeners."""
     for parent in route["spec"].get("parentRefs") or ():
         namespace = parent.get("namespace") or route["metadata"]["namespace"]
         yield Key(str(namespace), str(parent["name"])), str(parent.get("sectionName") or "")
@@ -80,7 +81,10 @@ def _hostnames(route: Object) -> set[str]:
 
 
 def _models(route: Object) -> set[str]:
-    """Return the models whose requests it matches. Paths for server readiness and metadata are the same for every model, and don't count."""
+    """Return the names of the models whose requests a route matches.
+
+    Paths that don't contain a model's name, such as server readiness, are ignored: the routes of all models match them.
+    """
     found: Iterable[Any] = (match for rule in route["spec"].get("rules") or () for match in rule.get("matches") or ())
     paths = (str((match.get("path") or {}).get("value") or "") for match in found)
     return {path.removeprefix(_MODEL).partition("/")[0] for path in paths if path.startswith(_MODEL)}

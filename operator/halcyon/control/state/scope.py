@@ -1,4 +1,4 @@
-"""The scope: all input of one reconcile as one value, from caches only."""
+"""The scope: all input of one reconcile, collected in one value."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from halcyon.scaling.policy.decision import Change, Decision
 
 @dataclass(frozen=True)
 class SourceState:
-    """The current state of the model's source."""
+    """Current state of a model's source."""
 
     content: Content | None = None
-    """Files of a ConfigMap source."""
+    """Files of the model from a ConfigMap; None for another kind of source."""
     missing: str = ""
-    """A sentence about what is missing; empty if nothing is."""
+    """A sentence that names the missing object or key; empty if the source exists."""
     lacking: str = ""
-    """A sentence about the cluster feature that such a source needs; empty if the cluster has it."""
+    """A sentence about a feature that this kind of source needs and that the cluster lacks; empty if it lacks none."""
 
 
 @dataclass(frozen=True)
 class Signals:
-    """The agents' reports about a model."""
+    """Data about a model from the agents' reports."""
 
     load_errors: Mapping[str, str] = field(default_factory=dict)
-    """Triton's error message, by pod."""
+    """Triton's error message from a failed load of the model, by pod."""
     versions: tuple[str, ...] = ()
     maintenance: frozenset[str] = frozenset()
     """Pods that the agents have taken out of service and that need a replacement."""
@@ -43,13 +43,13 @@ class Signals:
 
 @dataclass(frozen=True)
 class CanaryResult:
-    """The verdict of the canary analysis on a revision, from all results of both revisions since the canary began."""
+    """Verdict of the canary analysis on a revision, from all samples of both revisions since the analysis began."""
 
     revision: str
-    """Key of the revision."""
+    """Key of the canary's revision."""
     action: Literal["promote", "wait", "rollback"]
     why: str
-    """One sentence with numbers."""
+    """A sentence with the numbers behind the verdict."""
 
 
 @dataclass(frozen=True)
@@ -57,23 +57,23 @@ class PublishedScaling:
     """The scaling decision for a model, as the status shows it."""
 
     verdict: Decision | None = None
-    """None if no report has arrived yet."""
+    """The decision; None if no agent has reported yet."""
     changes: tuple[Change, ...] = ()
-    """The last changes of the desired replicas, newest first."""
+    """The last changes to the desired replicas, newest first."""
     rival: str = ""
     """A sentence about an external writer of the replicas; empty if there is none."""
     settling: bool = False
-    """Whether this process is young and has no report about the model yet. Then the status written before still applies."""
+    """Whether this process started recently and has no report about the model yet. If so, the status keeps its previous values."""
 
 
 @dataclass(frozen=True)
 class Gpus:
-    """GPUs that the ModelDeployments of a namespace may have, by their accepted specs."""
+    """GPUs reserved by the ModelDeployments of a namespace, for the site's limit per namespace."""
 
     held: int = 0
-    """GPUs of this ModelDeployment."""
+    """GPUs granted to this ModelDeployment."""
     elsewhere: int = 0
-    """GPUs of all others in the namespace."""
+    """GPUs reserved by all other ModelDeployments in the namespace."""
 
 
 @dataclass(frozen=True)
@@ -81,57 +81,57 @@ class PublishedCosts:
     """The cost of a model's GPUs, as the status shows it."""
 
     cost: Cost | None = None
-    """None if it has no GPUs."""
+    """The cost as last published; None if the model has no GPUs."""
     currency: str = ""
     settling: bool = False
-    """Whether it wasn't evaluated yet. Then the status written before still applies."""
+    """Whether the cost wasn't evaluated yet. If so, the status keeps its previous value."""
 
 
 @dataclass(frozen=True)
 class Scope:
-    """Everything that a plan is derived from."""
+    """All input of one reconcile of a ModelDeployment. Plan and status are computed from it alone."""
 
     resource: Object
     site: Site
     children: Mapping[tuple[Kind, str], Object]
-    """Objects with the names that this ModelDeployment needs, whatever their owner."""
+    """Existing objects that have the name of a child of this ModelDeployment, by kind and name, with any owner."""
     revisions: tuple[Revision, ...] = ()
     """Revisions of this ModelDeployment, from its ControllerRevisions."""
     config_maps: tuple[str, ...] = ()
     """Names of this ModelDeployment's immutable ConfigMaps."""
     pods: tuple[Object, ...] = ()
-    """Server pods."""
+    """Server pods of this ModelDeployment, from the cache."""
     troubles: tuple[str, ...] = ()
-    """Failures that the balancers report, one sentence each."""
+    """Failures that the balancers report about themselves: one sentence for each balancer pod with a failure."""
     balancers: int = 0
     """Number of balancer pods, including those that are being deleted."""
     balancer_trouble: str = ""
-    """The reason why a balancer pod isn't ready, in a sentence; empty if there is none."""
+    """A sentence about why a balancer pod isn't ready; empty if there is no reason."""
     source: SourceState = SourceState()
-    """Current state of the source that the current spec names."""
+    """Current state of the source that the current spec refers to."""
     signals: Signals | None = None
-    """None if there is no report."""
+    """Data from the agents' reports; None without a report."""
     metrics_api: ExternalMetricsApi = api_service.UNKNOWN
     gateway_api: bool = False
-    """Whether this cluster has the routes of the Gateway API, and the caches hold ours."""
+    """Whether the cluster has the kinds of Gateway API routes, and their caches are filled."""
     routes_beside: tuple[Object, ...] = ()
-    """Other models' routes at the Gateways of this one's routes."""
+    """Routes of other models at the Gateways that this model has routes at."""
     foreign_autoscaler: str = ""
-    """An external HPA that targets this ModelDeployment, by kind and name; empty if there is none."""
+    """Kind and name of an external HPA that targets this ModelDeployment; empty if there is none."""
     foreign_below: Mapping[str, str] = field(default_factory=dict)
-    """External HPAs that target its server Deployments, by the Deployment's name."""
+    """Kind and name of an external HPA for each server Deployment that has one, by the Deployment's name."""
     scaling: PublishedScaling = PublishedScaling()
     canary: CanaryResult | None = None
-    """Verdict on the canary; None if nothing was measured."""
+    """Verdict on the canary; None without a canary, or before any request was measured."""
     costs: PublishedCosts = PublishedCosts()
     accepted: Spec | None = None
-    """The spec in force, if this process has seen it with a valid digest."""
+    """The last accepted spec; None if this process has not read one with a valid digest."""
     now: float = 0.0
     """Time of the observation, in seconds since the epoch."""
     gpus: Gpus = Gpus()
-    """GPUs of its namespace; zero if the site has no limit on them."""
+    """GPUs reserved in the namespace; all zero if the site doesn't limit the GPUs of a namespace."""
     refused: str = ""
-    """The API server's message for the last write that it refused."""
+    """The API server's message if it rejected a write in the last reconcile; else empty."""
 
     @property
     def meta(self) -> Mapping[str, Any]:
@@ -146,16 +146,16 @@ class Scope:
 
     @property
     def subject(self) -> Subject:
-        """Namespace, name and uid, for the functions in `halcyon.render`."""
+        """Namespace, name and uid of the ModelDeployment, as the functions in `halcyon.render` need them."""
         return Subject(self.meta["namespace"], self.meta["name"], self.meta["uid"])
 
     @property
     def malformed(self) -> tuple[str, ...]:
-        """Sentences about fields of its spec that were dropped because they are of the wrong type."""
+        """A sentence for each field of the spec that was dropped because its value is of the wrong type."""
         return tuple(said for said in self.resource.get("malformed", ()) if said.startswith("spec"))
 
     @property
     def status(self) -> Mapping[str, Any]:
-        """The status that was written last. It is used for transition times and events only, and never trusted."""
+        """The status that was written last. It serves to find what has changed, and isn't a source for decisions."""
         status: Mapping[str, Any] = self.resource.get("status") or {}
         return status

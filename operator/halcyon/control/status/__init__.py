@@ -1,1 +1,1 @@
-"""The status of a ModelDeployment and its Events, derived from a scope and a plan. Pure."""
+"""The status of a ModelDeployment and its Events, computed from a scope (the input of a reconcile) and a plan. Pure."""

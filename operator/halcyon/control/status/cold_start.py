@@ -1,4 +1,4 @@
-"""Duration of the last start of a server pod, by parts: `status.coldStart`. Pure.
+"""The field `status.coldStart`: how long the last start of a server pod took, in total and by part. Pure.
 
 | part       | from                                 | to                              |
 | ---------- | ------------------------------------ | ------------------------------- |
@@ -7,8 +7,8 @@
 | fetching   | the fetcher started                  | the fetcher ended               |
 | loading    | the fetcher ended                    | the pod became ready            |
 
-Kubernetes reports whole seconds. Pulling includes mounting the volumes. Loading includes the pull of the Triton image if the node
-doesn't have it yet. A pod that becomes ready again, or has restarted, is not a start.
+Kubernetes reports whole seconds. Pulling includes mounting the volumes. Loading includes pulling the Triton image if the
+node doesn't have it yet. If a pod has restarted, or becomes ready again, that doesn't count as a start.
 """
 
 from __future__ import annotations
@@ -26,20 +26,21 @@ from halcyon.render import names
 
 @dataclass(frozen=True)
 class ColdStart:
-    """One start; unknown parts are left out."""
+    """The start of one pod; parts of unknown duration are left out."""
 
     pod: str
     ready_at: float
-    """Seconds since the epoch."""
+    """Time at which the pod became ready, in seconds since the epoch."""
     total_s: int
     parts: tuple[tuple[str, int], ...]
-    """Name and whole seconds, in chronological order."""
+    """Name and duration of each part, in whole seconds and in chronological order."""
 
 
 def make(view: Scope, *, longest_s: float) -> dict[str, Any] | None:
-    """Return the field `coldStart`, which stays until a later start is known; None if there was never a start.
+    """Return the field `coldStart`: the published value, unless a later start is known; None if no start is known.
 
-    A pod must become ready within `longest_s`. If it seems to have taken longer, it was ready before, and that is no start.
+    `longest_s` is the time within which a pod must become ready. A pod that seems to have taken longer was ready before, so its
+    time isn't that of a start.
     """
     published = view.status.get("coldStart")
     starts = [s for s in map(start, view.pods) if s is not None and s.total_s <= longest_s]
@@ -52,7 +53,7 @@ def make(view: Scope, *, longest_s: float) -> dict[str, Any] | None:
 
 
 def start(pod: Object) -> ColdStart | None:
-    """Return the start of a ready pod; None if it isn't ready, or a restart has overwritten the times."""
+    """Return the start of a ready pod; None if the pod isn't ready, or if a container restart has overwritten the times."""
     statuses = (*pod["status"]["initContainerStatuses"], *pod["status"]["containerStatuses"])
     times = pod_times(pod, names.FETCHER)
     created, ready = times.created_at, times.ready_at

@@ -1,6 +1,7 @@
-"""The cost in the status: the field `cost`. Pure.
+"""The field `status.cost`. Pure.
 
-Out of scope: what is counted (`halcyon.scaling.gpu_cost`), and when a change counts (`control/reporting/gpu_costs.py`).
+Out of scope: how GPU time is counted (`halcyon.scaling.gpu_cost`), and when a new value is published
+(`control/reporting/gpu_costs.py`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Events about a ModelDeployment, derived from changes of its status. They are few: changes of values alone cause none."""
+"""Events for a ModelDeployment, derived from changes in its status. A change in numbers or messages alone causes no event."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from halcyon.kube.event_recorder import NewEvent
 #                replace pods
 # rollout        not Blocked     Blocked      Warning, RolloutBlocked (unless Stalled has that reason)
 def status_events(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[NewEvent]:
-    """Return the events for a change of status."""
+    """Return the events for a change from the status `before` to the status `after`."""
     old = {c["type"]: c for c in before.get("conditions") or ()}
     new = {c["type"]: c for c in after.get("conditions") or ()}
 
@@ -41,7 +41,7 @@ def status_events(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[N
     elif was_ready and ready.get("status") != "True" and not events:
         events.append(NewEvent("Warning", ready["reason"], ready["message"]))
     balancer = new.get("BalancerReady", {})
-    # If it is the reason why the model isn't Ready, that event has it already.
+    # If BalancerDegraded is why the model isn't Ready, the event for Ready has this reason already.
     reported = {event.reason for event in events}
     if balancer.get("reason") == "BalancerDegraded" not in reported and changed("BalancerReady"):
         events.append(NewEvent("Warning", balancer["reason"], balancer["message"]))
@@ -50,11 +50,11 @@ def status_events(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[N
 
 
 def _rollout(before: Mapping[str, Any], after: Mapping[str, Any], *, reported: set[str]) -> list[NewEvent]:
-    """Return the events for what a rollout does by itself, without a request in the spec."""
+    """Return the events for changes that a rollout makes by itself: it begins to replace pods, or it becomes blocked."""
     events = []
     why = after.get("strategyReason")
     if why and why.startswith("no capacity") and not before.get("strategyReason"):
-        text = f"replacing pods one at a time, deleting each old pod before its successor is ready: {why}"
+        text = f"the rollout replaces pods one at a time and deletes each old pod before its successor is ready: {why}"
         events.append(NewEvent("Normal", "ReplacingPods", text))
     blocked = after.get("phase") == "Blocked" != before.get("phase")
     if blocked and "RolloutBlocked" not in reported:
@@ -63,7 +63,7 @@ def _rollout(before: Mapping[str, Any], after: Mapping[str, Any], *, reported: s
 
 
 def _decisions(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[NewEvent]:
-    """Return the events for new changes of the desired replicas, oldest first."""
+    """Return an event for each new entry of `status.scaling.decisions`, oldest first."""
     reported = {json.dumps(decision, sort_keys=True) for decision in before.get("decisions") or ()}
     new = [d for d in reversed(after.get("decisions") or ()) if json.dumps(d, sort_keys=True) not in reported]
     events = []
@@ -71,6 +71,6 @@ def _decisions(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[NewE
         reason = "ScaledUp" if decision["after"] > decision["before"] else "ScaledDown"
         if after.get("mode") != "Active":
             reason = "Recommended"
-        text = f"from {decision['before']} to {decision['after']}: {decision['why']}"
+        text = f"desired replicas changed from {decision['before']} to {decision['after']}: {decision['why']}"
         events.append(NewEvent("Normal", reason, text))
     return events

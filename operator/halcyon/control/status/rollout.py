@@ -1,4 +1,4 @@
-"""The rollout in the status: the field `rollout`, and its share in Reconciling and Stalled. Pure."""
+"""The field `status.rollout`, and what a rollout contributes to the conditions Reconciling and Stalled. Pure."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from halcyon.control.state.scope import Scope
 from halcyon.render import names
 
 MAX_HISTORY = 5
-"""Maximum number of rollouts that are shown, the last one of each revision."""
+"""Maximum number of rollouts in `status.rollout.history`, which has the last rollout of each revision."""
 _MAX_NAMED = 4
-"""Maximum number of differences of a rendering that are listed by name; the others are counted."""
+"""Maximum number of differences between pod templates that a message lists by name; it only counts the others."""
 _RETRY_HINT = "Change the spec; to retry the same spec, change the text of spec.model.revision"
 
 
 def make(view: Scope, plan: ReconcilePlan) -> dict[str, Any] | None:
-    """Return the field `rollout`; None if nothing was ever accepted."""
+    """Return the field `rollout`; None if no spec was ever accepted."""
     rolled = plan.rollout
     if rolled is None:
         return None
@@ -68,9 +68,9 @@ def _history(view: Scope, rolled: RolloutPlan) -> list[dict[str, str]]:
 
 
 def explanation(plan: ReconcilePlan, rolled: RolloutPlan) -> str:
-    """Return a sentence or two: the state, the reason, and what to do."""
+    """Return a message about the rollout: its state, the reason, and what a user can do."""
     asked, trouble = rolled.asked.key, rolled.trouble
-    why = f"{trouble.reason}: {trouble.message}" if trouble else "the cause is not known"
+    why = f"{trouble.reason}: {trouble.message}" if trouble else "The cause is unknown"
     match rolled.phase:
         case RolloutPhase.ROLLED_BACK:
             return f"revision {asked} failed and was rolled back to revision {rolled.target.key}. {why}. {_RETRY_HINT}"
@@ -103,7 +103,9 @@ def explanation(plan: ReconcilePlan, rolled: RolloutPlan) -> str:
 def _remedy(plan: ReconcilePlan, rolled: RolloutPlan) -> str:
     spec = plan.spec
     if spec is None or rolled.pace.strategy == "Replace":
-        return "It continues as soon as there is capacity; reduce the replicas or raise the quota to free some"
+        return (
+            "The rollout continues as soon as there is capacity; to provide it, reduce the replicas or raise the quota"
+        )
     count = defaults.wanted_replicas(spec)
     return (
         f"spec.rollout.strategy is {spec.rollout.strategy}, which keeps all {count} old pods until the new "
@@ -116,9 +118,9 @@ def _remedy(plan: ReconcilePlan, rolled: RolloutPlan) -> str:
 # Blocked                    yes                 RolloutBlocked
 # Blocked                    no                  (Reconciling, RolloutBlocked)
 # Failed, by Stay            -                   its own reason
-# else                                           (not from here: the very first revision has nothing to roll back to)
+# else                                           (absent; without an earlier revision to roll back to, `status` decides)
 def stalled(plan: ReconcilePlan, *, late: bool) -> Condition | None:
-    """Return Stalled if the rollout is the cause, else None; `late`: whether the progress deadline has passed."""
+    """Return the condition Stalled if the rollout causes it, else None. `late`: whether the progress deadline has passed."""
     rolled = plan.rollout
     if rolled is None:
         return None
@@ -134,7 +136,7 @@ def stalled(plan: ReconcilePlan, *, late: bool) -> Condition | None:
 
 
 def reconciling(plan: ReconcilePlan) -> Condition | None:
-    """Return Reconciling if the rollout has more to report than that it is in progress, else None."""
+    """Return the condition Reconciling with a message about the rollout; None if there is no more to report than its progress."""
     rolled = plan.rollout
     if rolled is None:
         return None
@@ -149,9 +151,9 @@ def reconciling(plan: ReconcilePlan) -> Condition | None:
     return Condition(Type.RECONCILING, status=True, reason=reason, message=explanation(plan, rolled))
 
 
-# Present while the requested revision is from its ControllerRevision, and this operator would render it differently.
+# Present while the requested revision comes from its stored ControllerRevision, and this operator would render it differently.
 def outdated(view: Scope, plan: ReconcilePlan) -> Condition | None:
-    """Return RuntimeOutdated, or None if it is absent."""
+    """Return the condition RuntimeOutdated, or None if it is absent."""
     rolled, differs = plan.rollout, plan.outdated
     if rolled is None or not differs:
         return None

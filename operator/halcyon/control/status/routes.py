@@ -28,14 +28,14 @@ _REQUIRED = ("Accepted", "ResolvedRefs")
 
 
 def accepted(view: Scope, plan: ReconcilePlan) -> Condition | None:
-    """Return the condition; None if the spec names no Gateway."""
+    """Return the condition RoutesAccepted; None if the spec names no Gateway."""
     gateway = plan.spec.traffic.gateway if plan.spec else None
     if gateway is None:
         return None
     if not view.gateway_api:
         text = (
-            "this cluster has no HTTPRoute or no GRPCRoute of gateway.networking.k8s.io/v1: install the "
-            "Gateway API CRDs and a Gateway controller; Halcyon creates the routes as soon as they exist"
+            "this cluster does not have both HTTPRoute and GRPCRoute of gateway.networking.k8s.io/v1. Halcyon creates "
+            "the routes as soon as it does; install the Gateway API CRDs and a Gateway controller"
         )
         return Condition(Type.ROUTES_ACCEPTED, status=False, reason=Reason.GATEWAY_API_MISSING, message=text)
     where = f"Gateway {gateway.namespace or view.key.namespace}/{gateway.name}"
@@ -48,7 +48,7 @@ def accepted(view: Scope, plan: ReconcilePlan) -> Condition | None:
         return Condition(Type.ROUTES_ACCEPTED, status=False, reason=Reason.ROUTE_CONFLICT, message=message)
     if waiting := [text for verdict, text in results if verdict is None]:
         message = (
-            f"{where}: {'; '.join(waiting)}. Check that it exists, and that its listeners allow routes "
+            f"{where}: {'; '.join(waiting)}. Check that the Gateway exists, and that its listeners allow routes "
             f"from namespace {view.key.namespace}"
         )
         return Condition(Type.ROUTES_ACCEPTED, status=None, reason=Reason.ROUTES_PENDING, message=message)
@@ -85,7 +85,7 @@ def _kinds(gateway: Gateway) -> list[Kind]:
 
 
 def _result(view: Scope, kind: Kind, gateway: Gateway) -> tuple[bool | None, str]:
-    """Return whether the Gateway has accepted this route (None if unknown), and a text about it."""
+    """Return whether the Gateway has accepted the route of this kind (None if unknown), and a text for the message."""
     route = own(view, kind, view.key.name)
     if route is None:
         return None, f"{kind.kind} {view.key.name} has not been created yet"
@@ -97,14 +97,17 @@ def _result(view: Scope, kind: Kind, gateway: Gateway) -> tuple[bool | None, str
         for wanted in _REQUIRED:
             condition = conditions.get(wanted) or {}
             if condition.get("status") == "False":
-                return False, f"{kind.kind}: {wanted}: {condition.get('reason')}: {condition.get('message')}"
+                return False, (
+                    f"{kind.kind} {view.key.name} was rejected: {wanted} is False "
+                    f"({condition.get('reason')}): {condition.get('message')}"
+                )
     if not found or any(c.get(wanted, {}).get("status") != "True" for c in found for wanted in _REQUIRED):
         return None, f"no result yet for {kind.kind} {view.key.name}"
     return True, f"{kind.kind} {view.key.name}"
 
 
 def _newest(parent: Object, route: Object) -> dict[str, dict[str, Any]]:
-    """Return the conditions by type, without those of an earlier generation."""
+    """Return the conditions in one entry of a route's `status.parents`, by type, without those for an earlier generation."""
     generation = int(route["metadata"].get("generation") or 0)
     conditions = parent.get("conditions") or ()
     return {str(c.get("type")): c for c in conditions if int(c.get("observedGeneration") or generation) >= generation}

@@ -1,6 +1,7 @@
-"""Scaling in the status: ScalingActive, AutoscalerConflict, FieldIgnored, status.scaling, the columns. Pure.
+"""Scaling in the status. Pure.
 
-As in `status`: one function per condition, its truth table above it.
+It has the conditions ScalingActive, AutoscalerConflict and FieldIgnored, the field `status.scaling`, and columns of `kubectl get`.
+Each condition has one function, with its truth table above.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ from halcyon.kube import kinds
 from halcyon.scaling.policy.decision import Change, Decision, Signal, counted
 
 _LONG = 1024
-"""The schema's maximum length of a sentence."""
+"""Maximum length of a message in `status.scaling` by the schema, in characters."""
 
 
-# A process without a report about the model keeps the condition that was written before. Else:
+# An operator that has just started and has no report about the model yet keeps the previous condition. Otherwise:
 # spec.scaling    external writer         decision            mode        HPA            ScalingActive
 # none            -                       -                   -           -              True     FixedReplicas
 # set             an HPA                  -                   -           -              False    ExternalAutoscaler
@@ -37,7 +38,7 @@ _LONG = 1024
 # set             none                    made                Active      inactive       False    HPAInactive
 # set             none                    made                Active      active, none   True
 def active(view: Scope, plan: ReconcilePlan) -> Condition:
-    """Return ScalingActive."""
+    """Return the condition ScalingActive."""
     kind = Type.SCALING_ACTIVE
     if plan.spec is None:
         return Condition(kind, status=None, reason=Reason.UNKNOWN, message="no spec has been accepted yet")
@@ -45,7 +46,7 @@ def active(view: Scope, plan: ReconcilePlan) -> Condition:
         return Condition(kind, status=False, reason=rival.reason, message=rival.message)
     scaling = plan.spec.scaling
     if scaling is None:
-        text = f"fixed at spec.replicas = {plan.replicas}{_user_reason(view)}"
+        text = f"the replicas are fixed at spec.replicas = {plan.replicas}{_user_reason(view)}"
         return Condition(kind, status=True, reason=Reason.FIXED_REPLICAS, message=text)
     verdict = _published_decision(view)
     if view.scaling.settling and (previous := _previous(view, kind)) is not None:
@@ -64,23 +65,23 @@ def active(view: Scope, plan: ReconcilePlan) -> Condition:
         return Condition(kind, status=False, reason=reason, message=text)
     if plan.actuator is Actuator.HPA:
         found = _hpa_condition(view, "ScalingActive")
-        # An HPA is inactive at 0 replicas: then the operator scales the model up.
+        # An HPA is always inactive at 0 replicas. That is no failure, because the operator scales up from 0 itself.
         if found.get("status") == "False" and plan.replicas > 0:
             return Condition(kind, status=False, reason=Reason.HPA_INACTIVE, message=str(found.get("message")))
-    text = f"by {plan.actuator.value}: {_explanation(verdict)}{_pods_not_ready(view, plan)}"
+    text = f"scaled by {plan.actuator.value}: {_explanation(verdict)}{_pods_not_ready(view, plan)}"
     return Condition(kind, status=True, reason=Reason.SCALING_ACTIVE, message=text)
 
 
 def _published_decision(view: Scope) -> Decision | None:
-    """Return the decision; None if there is none, or it was made without any agent's report and so means nothing."""
+    """Return the scaling decision; None if there is none, or if it was made before any agent had reported on the model."""
     verdict = view.scaling.verdict
     return verdict if verdict is not None and verdict.has_reports else None
 
 
 def _previous(view: Scope, kind: Type) -> Condition | None:
-    """Return the condition from the last status; None if it has none, or has it for another generation of the spec."""
+    """Return the condition as in the last status; None if it is absent there, or was written for another generation of the spec."""
     for previous in view.status.get("conditions") or ():
-        known = previous.get("reason") in set(Reason)  # otherwise another version has written it
+        known = previous.get("reason") in set(Reason)  # an unknown reason was written by another operator version
         if previous.get("type") == kind and known and previous.get("observedGeneration") == view.meta["generation"]:
             status = {"True": True, "False": False}.get(str(previous.get("status")))
             return Condition(
@@ -90,20 +91,20 @@ def _previous(view: Scope, kind: Type) -> Condition | None:
 
 
 def _user_reason(view: Scope) -> str:
-    """Return the user's reason from an annotation, in brackets; empty if there is none."""
+    """Return the reason that the user has given in an annotation, in brackets; empty if there is none."""
     found = user_annotations.reason(view.meta)
     return f" ({found})" if found else ""
 
 
 def _explanation(verdict: Decision) -> str:
-    """Return the decision's reason, with the maximum time until the next decision if it is ours."""
+    """Return the reason for the decision and, unless the HPA decides, the maximum time until the next one."""
     if verdict.desired is None:
         return verdict.why or "as the HPA decides"
     return f"{verdict.why}; next decision within {math.ceil(verdict.next_decision_s)} s"
 
 
 def _pods_not_ready(view: Scope, plan: ReconcilePlan) -> str:
-    """Return a sentence about desired pods that aren't ready; empty if all are."""
+    """Return a sentence about the desired pods that aren't ready; empty if all of them are."""
     wanted, there, ready = counts(view, plan)
     if ready >= wanted:
         return ""
@@ -120,7 +121,7 @@ def _pods_not_ready(view: Scope, plan: ReconcilePlan) -> str:
 # no                               yes                                    True     ExternalWriter
 # no                               no                                     (absent)
 def conflict(view: Scope, plan: ReconcilePlan) -> Condition | None:
-    """Return AutoscalerConflict, or None if it is absent."""
+    """Return the condition AutoscalerConflict, or None if it is absent."""
     kind = Type.AUTOSCALER_CONFLICT
     if (foreign := plan.foreign) is not None:
         text = f"{foreign.why}; Halcyon has stopped scaling the model. {foreign.undo}"
@@ -132,7 +133,7 @@ def conflict(view: Scope, plan: ReconcilePlan) -> Condition | None:
 
 # Present while the spec sets a field that has no effect because of other fields.
 def ignored(plan: ReconcilePlan) -> Condition | None:
-    """Return FieldIgnored, or None if it is absent."""
+    """Return the condition FieldIgnored, or None if it is absent."""
     found = defaults.ignored(plan.spec) if plan.spec is not None else ()
     if not found:
         return None
@@ -146,7 +147,7 @@ def _hpa_condition(view: Scope, wanted: str) -> dict[str, Any]:
 
 
 def make(view: Scope, plan: ReconcilePlan) -> dict[str, Any]:
-    """Return status.scaling, for a model with an actuator of ours."""
+    """Return `status.scaling` for a model that Halcyon scales, through an HPA or directly."""
     spec, verdict = plan.spec, _published_decision(view)
     scaling: dict[str, Any] = {
         "actuator": plan.actuator.value,
@@ -191,7 +192,7 @@ def columns(view: Scope, *, ready: int) -> dict[str, str]:
     values = {s.name: s for s in verdict.signals} if verdict else {}
     found = {}
     if (queue := values.get("queueDepth")) is not None:
-        # The target is per replica: show that of all ready pods together.
+        # The target is per replica, the queue is that of all pods: show the target for all ready pods.
         aim = "" if queue.target is None else f"/{queue.target * max(ready, 1):.0f}"
         found["queue"] = ("?" if queue.value is None else f"{queue.value:.0f}") + aim
     if (gpu := values.get("gpuUtilization")) is not None:
@@ -207,12 +208,12 @@ _HPA_LIMITS = {
     "ScaleUpStabilized": "stabilisation",
     "ScaleDownStabilized": "stabilisation",
 }
-"""Limits by the reasons of an HPA's conditions ScalingLimited and AbleToScale."""
+"""Limit to show in `status.scaling.limitedBy`, by the reason of an HPA's condition ScalingLimited or AbleToScale."""
 _HPA_UNREMARKABLE = {"ReadyForNewScale", "SucceededRescale", "SucceededGetScale"}
 
 
 def _hpa_decision(view: Scope, verdict: Decision | None) -> dict[str, Any]:
-    """Return the decision of an HPA that decides by itself, with the known reasons: the signals, and the HPA's messages."""
+    """Return the fields of `status.scaling` for a decision made by the HPA, with its signals and the HPA's messages as reasons."""
     hpa = (own(view, kinds.HPA, view.key.name) or {}).get("status") or {}
     desired = hpa.get("desiredReplicas")
     if desired is None or not hpa.get("conditions"):

@@ -1,7 +1,7 @@
-"""The status of a ModelDeployment, derived from scratch in every reconcile. Pure.
+"""The status of a ModelDeployment, computed from scratch in every reconcile. Pure.
 
-One function per condition, its truth table above it. Unknown state is reported as Unknown, never guessed.
-Out of scope: scaling, rollouts, routes, cold starts and costs, which have modules of their own beside this one.
+Each condition has one function, with its truth table above. If something is unknown, the condition is Unknown.
+Out of scope: scaling, rollouts, routes, cold starts and costs. Each has its own module in this package.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from halcyon.render import names
 from halcyon.render.names import SLOT_A, Slot
 
 MAX_VERSIONS = 64
-"""Maximum number of versions in the schema; the highest are shown."""
+"""Maximum number of model versions in the status, by the schema; the highest ones are shown."""
 
 
 def make(view: Scope, plan: ReconcilePlan, *, now: str) -> Object:
-    """Return the status for this scope and plan; `now` is RFC 3339 in whole seconds."""
+    """Return the status for this scope and plan; `now` is the current time in RFC 3339, in whole seconds."""
     generation = int(view.meta["generation"])
     status: dict[str, Any] = {
         "observedGeneration": generation,
@@ -95,11 +95,11 @@ def _conditions(view: Scope, plan: ReconcilePlan) -> list[Condition]:
     return [*decided, *(c for c in at_times if c is not None)]
 
 
-# spec and source        names free    last write      Accepted
-# ok                     yes           went through    True
-# ok                     yes           refused         False  Forbidden
-# ok                     no            -               False  Conflict
-# broken                 -             -               False  Invalid, PolicyDenied, SourceNotFound
+# spec and source        object names free    last write    Accepted
+# valid                  yes                  succeeded     True
+# valid                  yes                  rejected      False  Forbidden
+# valid                  no                   -             False  Conflict
+# invalid                -                    -             False  Invalid, PolicyDenied, SourceNotFound
 def _accepted(view: Scope, plan: ReconcilePlan) -> Condition:
     acceptance = plan.acceptance
     if acceptance.accepted and view.refused:
@@ -131,12 +131,12 @@ def _target_pods(view: Scope, plan: ReconcilePlan) -> list[Object]:
 _FETCHER_REASONS = {Reason.MODEL_CONFIG_INVALID, Reason.MODEL_SOURCE_NOT_FOUND, Reason.MODEL_DOWNLOAD_FAILED}
 
 
-# a pod of the revision    otherwise: their failure     ModelLoaded
-# is ready                 -                            True
-# is not                   the fetcher failed           False    ModelConfigInvalid, ModelSourceNotFound, ModelDownloadFailed
-# is not                   Triton could not load it     False    LoadFailed
-# is not                   none yet                     Unknown  Loading
-# there is none            -                            Unknown
+# pods of the revision     failure                           ModelLoaded
+# one is ready             -                                 True
+# none is ready            the fetcher failed                False    ModelConfigInvalid, ModelSourceNotFound, ModelDownloadFailed
+# none is ready            Triton could not load the model   False    LoadFailed
+# none is ready            none yet                          Unknown  Loading
+# there are none           -                                 Unknown
 def _model_loaded(view: Scope, plan: ReconcilePlan) -> Condition:
     ours = _target_pods(view, plan)
     if any(pods.is_ready(p) for p in ours):
@@ -156,7 +156,7 @@ def _model_loaded(view: Scope, plan: ReconcilePlan) -> Condition:
 
 
 def _load_error(view: Scope, plan: ReconcilePlan) -> str | None:
-    """Return Triton's error message from the first live pod of the revision that has one; None if none has."""
+    """Return the error with which Triton failed to load the model, from the first live pod that reports one; None without one."""
     said = view.signals.load_errors if view.signals else {}
     found = sorted(p["metadata"]["name"] for p in _target_pods(view, plan) if pods.is_live(p))
     return next((said[name] for name in found if name in said), None)
@@ -168,7 +168,7 @@ def _load_error(view: Scope, plan: ReconcilePlan) -> str | None:
 # n        1 .. n-1       any       False    PartiallyReady, with the failure
 # n        0              known     False    Unschedulable, ImagePullFailed, ...
 # n        0              none      False    NoServersReady
-# not planned             -         Unknown
+# no spec was accepted    -         Unknown
 def _servers_ready(view: Scope, plan: ReconcilePlan) -> Condition:
     if plan.spec is None:
         return Condition(
@@ -214,7 +214,7 @@ def _replica_failure(view: Scope, plan: ReconcilePlan) -> str:
 
 # balancer Deployment    available    BalancerReady
 # exists                 1 or more    True     BalancerDegraded if a balancer reports a failure
-# exists                 none         False    the same
+# exists                 none         False    BalancerDegraded if a balancer reports a failure
 # doesn't exist          -            Unknown
 # isn't needed           -            True     NoBalancer
 def _balancer_ready(view: Scope, plan: ReconcilePlan) -> Condition:
@@ -242,17 +242,18 @@ def _balancer_ready(view: Scope, plan: ReconcilePlan) -> Condition:
 
 
 def _entry_point(plan: ReconcilePlan, balancer: Condition, routed: Condition | None) -> Condition:
-    """Return the condition of the entry point: BalancerReady, or RoutesAccepted if a Gateway replaces the balancers."""
+    """Return the condition of the component that clients connect to: BalancerReady, or RoutesAccepted with a Gateway instead."""
     return routed if routed is not None and plan.spec is not None and routing_mode.is_direct(plan.spec) else balancer
 
 
-# Accepted    entry       servers ready      Ready
-# not True    -           -                  False    its reason
-# True        Unknown     -                  Unknown
-# True        False       -                  False
-# True        True        0 desired          True     ScaledToZero
-# True        True        1 or more          True
-# True        True        none               False    the model's or the servers' reason
+# Accepted    BalancerReady or    servers ready      Ready
+#             RoutesAccepted
+# not True    -                   -                  False    the reason of Accepted
+# True        Unknown             -                  Unknown
+# True        False               -                  False
+# True        True                0 desired          True     ScaledToZero
+# True        True                1 or more          True
+# True        True                none               False    the reason of ModelLoaded or of ServersReady
 def _ready(accepted: Condition, servers: Condition, balancer: Condition, loaded: Condition) -> Condition:
     if accepted.status is not True:
         return Condition(Type.READY, status=False, reason=accepted.reason, message=accepted.message)
@@ -269,13 +270,13 @@ def _ready(accepted: Condition, servers: Condition, balancer: Condition, loaded:
     return Condition(Type.READY, status=servers.status, reason=servers.reason, message=servers.message)
 
 
-# the Deployment   its pods                                Reconciling
-# is behind        -                                       True
-# is not           some are of another revision            True
-# is not           none of the revision is ready, n > 0    True
-# is not           all of the revision, one ready          (absent)
-# Stalled                                                  (absent): a kstatus client would take both for progress
-# A change of replicas is not a new revision: it doesn't count as reconciling.
+# Deployment status   pods                                              Reconciling
+# outdated            -                                                 True
+# current             some are of another revision                      True
+# current             none of the revision is ready, some are desired   True
+# current             all are of the revision, and one is ready         (absent)
+# any, if Stalled     any                                               (absent): kstatus would report InProgress for both
+# A change in the replicas is not a new revision and doesn't cause Reconciling.
 def _reconciling(view: Scope, plan: ReconcilePlan, servers: Condition, balancer: Condition) -> Condition | None:
     if plan.spec is None or plan.target is None:
         return None
@@ -289,7 +290,10 @@ def _reconciling(view: Scope, plan: ReconcilePlan, servers: Condition, balancer:
 
 
 def _current(view: Scope, plan: ReconcilePlan) -> str | None:
-    """Return the key of the revision that is fully rolled out; None if it isn't known."""
+    """Return the key of the revision that is fully rolled out, or else of the last one that was, while it has a ready pod.
+
+    None if there is neither.
+    """
     deployment = own(view, kinds.DEPLOYMENT, names.server(view.key.name, _home(plan)))
     if deployment is None or plan.target is None:
         return None
@@ -297,13 +301,13 @@ def _current(view: Scope, plan: ReconcilePlan) -> str | None:
     asked = deployment["spec"]["template"]["metadata"]["labels"].get(names.REVISION_LABEL)
     seen = int(status.get("observedGeneration") or 0) >= int(deployment["metadata"].get("generation") or 0)
     rolled = status.get("updatedReplicas", 0) == status.get("replicas", 0)
-    # Read the pods as `control/rollout` does, which reports Complete: the Deployment's number of ready pods is updated later.
+    # Count ready pods as `control/rollout` does, from the pods themselves: the Deployment's readyReplicas is updated later.
     up = plan.replicas == 0 or asked in _serving(view)
     return str(asked) if seen and rolled and up else _before(view)
 
 
 def _before(view: Scope) -> str | None:
-    """Return the key of the last current revision if it still has a ready pod, else None."""
+    """Return the key of the last published current revision if that still has a ready pod, else None."""
     target = names.revision(view.key.name, "")
     known = str((view.status.get("revision") or {}).get("current") or "").removeprefix(target)
     return known if known in _serving(view) else None
@@ -315,10 +319,12 @@ def _serving(view: Scope) -> set[str]:
 
 
 # Accepted   rollout                        model       Deployment            Stalled
-# False      -                              -           -                     True     its reason (not while only waiting for deletions)
+# False      -                              -           -                     True     the reason of Accepted (absent while only deletions
+#                                                                                      of conflicting objects are awaited)
 # True       failed, or blocked for long    -           -                     True     (`stalled` in control/status/rollout.py)
-# True       else                           False       -                     True     its reason
-# True       else                           not False   deadline exceeded     True (not if a pod was scheduled late, and has time)
+# True       else                           False       -                     True     the reason of ModelLoaded
+# True       else                           not False   deadline exceeded     True     (absent while a pod that was scheduled late
+#                                                                                      is within its own deadline)
 # else                                                                        (absent)
 def _stalled(
     view: Scope, plan: ReconcilePlan, accepted: Condition, loaded: Condition, servers: Condition
@@ -353,11 +359,11 @@ def _pods(view: Scope, plan: ReconcilePlan) -> dict[str, int]:
 
 
 _COUNTED_AS = {"warming": "loading", "ready": "", "ended": ""}
-"""Pod states that are counted under another name, or not at all."""
+"""Pod states that `status.replicas` counts under another name; an empty name: not counted there."""
 
 
 def _by_cause(view: Scope) -> dict[str, int]:
-    """Return the number of pods by state, without zeros."""
+    """Return the number of pods in each state, without states that no pod is in."""
     counted = Counter(_COUNTED_AS.get(state, state) for state in (pod_stage.stage(p).state for p in view.pods))
     return {name: count for name, count in sorted(counted.items()) if name}
 
@@ -372,7 +378,8 @@ def _summary(view: Scope, plan: ReconcilePlan, status: dict[str, Any]) -> dict[s
         (found[t]["reason"] for t in ("Stalled", "Reconciling") if t in found),
         found["Ready"]["reason"],
     )
-    summary = {"ready": f"{status['readyReplicas']}/{plan.replicas}", "state": state}
+    desired, _, ready = counts(view, plan)
+    summary = {"ready": f"{ready}/{desired}", "state": state}
     if view.scaling.settling:
         before = view.status.get("summary") or {}
         return summary | {name: before[name] for name in _DECIDED_COLUMNS if name in before}

@@ -75,7 +75,7 @@ export function follow(path, plainPath, event, listener) {
       const document = await get(plainPath);
       if (ended) return;
       listener.document(document);
-      listener.state(false, "Updates every 5 s: the operator provides no stream now.");
+      listener.state(false, "Updates every 5 s: no live stream is available now.");
     } catch (error) {
       if (ended) return;
       if (error instanceof RequestError && [401, 403, 404].includes(error.status)) {

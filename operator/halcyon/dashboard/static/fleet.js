@@ -173,7 +173,7 @@ export function fleetPage(main, params, listener) {
 
   /** @param {Fleet} now */
   function empty(now) {
-    const text = now.total ? "No model matches the filter." : "There is no ModelDeployment that you may see. To create one: kubectl apply -f manifests/examples/minimal.yaml";
+    const text = now.total ? "No model matches the filter." : "There are no ModelDeployments that you may see. To create one: kubectl apply -f manifests/examples/minimal.yaml";
     return h("tr", {}, h("td", { colspan: COLUMNS.length, class: "empty" }, text));
   }
 

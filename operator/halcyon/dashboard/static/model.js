@@ -80,9 +80,9 @@ export function modelPage(main, namespace, name, listener) {
   const balancers = h("tbody");
   const starts = h("tbody");
   const spec = h("pre", { tabindex: 0, "aria-label": "Specification as YAML" });
-  const overlay = h("pre", { tabindex: 0, "aria-label": "What Halcyon sets in the model's configuration" });
+  const overlay = h("pre", { tabindex: 0, "aria-label": "Settings that Halcyon adds to the model's configuration" });
   const error = h("p", { role: "alert", class: "error", hidden: true });
-  const pastSection = h("details", {}, h("summary", {}, "Arrivals of the last days"), past.element);
+  const pastSection = h("details", {}, h("summary", {}, "Arrivals in the last days"), past.element);
   pastSection.hidden = true;
   pastSection.addEventListener("toggle", () => past.draw());
   const calculator = whatIf(path);
@@ -159,7 +159,7 @@ export function modelPage(main, namespace, name, listener) {
     try {
       const document = await get(`/api/models/${path}/spec`);
       setText(spec, document.spec);
-      setText(overlay, document.overlay || "Nothing was rendered yet.");
+      setText(overlay, document.overlay || "The configuration has not been rendered yet.");
     } catch (failure) {
       generation = null;
       setText(spec, errorMessage(failure));
@@ -191,13 +191,13 @@ export function modelPage(main, namespace, name, listener) {
     );
     refill(reasons, ...why(page, scaling));
     refill(conditions, ...page.conditions.map(condition));
-    refill(decisions, ...page.decisions.map((one) => row(clock(seconds(one.time)), one.before, one.after, one.why)), ...(page.decisions.length ? [] : [none(4, "No decision is recorded.")]));
-    refill(events, ...page.events.map((one) => row(clock(one.at), h("span", { class: one.type === "Warning" ? "error" : null }, one.reason), one.message)), ...(page.events.length ? [] : [none(3, "There was no event since this operator pod started.")]));
-    refill(pods, ...page.pods.map((pod) => podRow(pod, page.revision)), ...(page.pods.length ? [] : [none(5, "There is no server pod.")]));
-    refill(balancers, ...page.balancers.map((pod) => podRow(pod, {})), ...(page.balancers.length ? [] : [none(5, "There is no balancer pod.")]));
+    refill(decisions, ...page.decisions.map((one) => row(clock(seconds(one.time)), one.before, one.after, one.why)), ...(page.decisions.length ? [] : [none(4, "No decisions are recorded.")]));
+    refill(events, ...page.events.map((one) => row(clock(one.at), h("span", { class: one.type === "Warning" ? "error" : null }, one.reason), one.message)), ...(page.events.length ? [] : [none(3, "There have been no events since this operator pod started.")]));
+    refill(pods, ...page.pods.map((pod) => podRow(pod, page.revision)), ...(page.pods.length ? [] : [none(5, "There are no server pods.")]));
+    refill(balancers, ...page.balancers.map((pod) => podRow(pod, {})), ...(page.balancers.length ? [] : [none(5, "There are no balancer pods.")]));
     const started = page.pods.filter((pod) => pod.phases.length).sort((a, b) => (b.created ?? 0) - (a.created ?? 0)).slice(0, 12);
     const longest = Math.max(...started.map(startSeconds), 1);
-    refill(starts, ...started.map((pod) => row(pod.name, `${duration(startSeconds(pod))}${pod.ready_at ? "" : " so far"}`, phases(pod, longest))), ...(started.length ? [] : [none(3, "The times of no start are known.")]));
+    refill(starts, ...started.map((pod) => row(pod.name, `${duration(startSeconds(pod))}${pod.ready_at ? "" : " so far"}`, phases(pod, longest))), ...(started.length ? [] : [none(3, "No start times are known.")]));
     if (specSection.hasAttribute("open")) readSpec();
     drawCharts();
   }
@@ -275,7 +275,7 @@ function quantiles(newest) {
 /** @param {Model} page @param {import("../documents.js").Scaling} scaling */
 function why(page, scaling) {
   if (!scaling.mode) return [h("p", {}, "The model is not autoscaled: spec.scaling is not set, so spec.replicas applies.")];
-  const parts = [h("p", { class: "why" }, scaling.why || "There was no decision yet.")];
+  const parts = [h("p", { class: "why" }, scaling.why || "No decision has been made yet.")];
   const details = `${scaling.policy}, written by ${scaling.actuator}${scaling.mode === "Active" ? "" : `; ${scaling.mode}`}${scaling.limitedBy ? `; limited by ${scaling.limitedBy.join(", ")}` : ""}${page.note ? `; ${page.note}` : ""}`;
   parts.push(h("p", { class: "hint" }, details));
   if (scaling.parts) parts.push(h("ul", {}, ...scaling.parts.map((one) => h("li", {}, h("b", {}, `${one.name}: ${one.replicas}`), ` ${one.why}`))));

@@ -1,1 +1,1 @@
-"""Authentication and authorization of the callers of the operator's servers, by the cluster's reviews and token-signing keys."""
+"""Authentication and authorization of clients of the operator's servers, with TokenReviews, access reviews or token-signing keys."""

@@ -1,12 +1,12 @@
-"""Callers of the operator's servers: their names, their tokens, and results of reviews that are cached for a while.
+"""Identity of callers of the operator's servers, with a cache for the results of reviews.
 
-Three servers authenticate their callers, and each adds rules of its own:
+Three servers authenticate their callers:
 
-| server                | credentials                                            | what the caller may do                       |
-| --------------------- | ------------------------------------------------------ | -------------------------------------------- |
-| reports of agents     | a token for the audience of the collector              | report for the model of its service account  |
-| metrics API           | the front proxy's certificate, or a token              | list a metric of a namespace                 |
-| dashboard             | a trusted proxy's headers, a token, or a cookie with it | list or get ModelDeployments                 |
+| server                | credentials                                              | permission that is checked                    |
+| --------------------- | -------------------------------------------------------- | --------------------------------------------- |
+| collector of reports  | a token for the audience of the collector                | to report for the model of its ServiceAccount |
+| metrics API           | the front proxy's certificate, or a token                | to list a metric in a namespace               |
+| dashboard             | a trusted proxy's headers, a token, or a cookie with one | to list or get ModelDeployments               |
 
 Out of scope: the reviews themselves (`reviews`, `namespaced_reviews`).
 """
@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 ACCOUNT = "system:serviceaccount:"
-"""Prefix of the user names of service accounts, before `NAMESPACE:NAME`."""
+"""Prefix of the user name of a ServiceAccount, followed by `NAMESPACE:NAME`."""
 
 T = TypeVar("T")
 
@@ -34,15 +34,15 @@ class User:
 
 
 class Unauthenticated(Exception):  # noqa: N818  # an answer (401), not a fault
-    """The caller is unknown."""
+    """The caller cannot be authenticated (401)."""
 
 
 class Forbidden(Exception):  # noqa: N818  # an answer (403), not a fault
-    """The caller lacks the permission."""
+    """The caller does not have the permission (403)."""
 
 
 class ResourceAttributes(NamedTuple):
-    """A request that a user may or may not be allowed to send; empty fields are left out of the review."""
+    """Attributes of the request that an access review is about; empty fields are omitted from the review."""
 
     verb: str
     group: str
@@ -53,31 +53,31 @@ class ResourceAttributes(NamedTuple):
 
 
 class Reviews(Protocol):
-    """Reviews of users by the cluster. All methods raise if the answer can't be determined now."""
+    """Interface for authenticating and authorizing callers. All methods raise an error if the result cannot be determined now."""
 
     @property
     def covers_all_namespaces(self) -> bool:
-        """Whether one access review can be about all namespaces at once."""
+        """Whether a single access review can cover all namespaces."""
 
     async def agent(self, token: str, audience: str) -> str | None:
-        """Return the account of an agent's token; None if it isn't valid for this audience."""
+        """Return the user name of an agent's token; None if the token is not valid for this audience."""
 
     async def user(self, token: str) -> User | None:
-        """Return the user of a token for the API server itself; None if it isn't valid."""
+        """Return the user of a token for the API server; None if the token is not valid."""
 
     async def may(self, user: User, asked: ResourceAttributes) -> bool:
-        """Return True if this user may send the request."""
+        """Return True if the user may send a request with these attributes."""
 
 
 class ServiceAccount(NamedTuple):
-    """A service account."""
+    """Namespace and name of a ServiceAccount."""
 
     namespace: str
     name: str
 
 
 def service_account(username: str) -> ServiceAccount | None:
-    """Return the service account with this user name; None if it is another user's."""
+    """Return the ServiceAccount with this user name; None if the name belongs to another kind of user."""
     if not username.startswith(ACCOUNT):
         return None
     namespace, _, name = username.removeprefix(ACCOUNT).partition(":")
@@ -85,30 +85,30 @@ def service_account(username: str) -> ServiceAccount | None:
 
 
 def bearer_token(headers: Mapping[str, str]) -> str:
-    """Return the token of a request's Authorization header; empty if there is none."""
+    """Return the bearer token in the request's Authorization header; empty if there is none."""
     scheme, _, token = headers.get("Authorization", "").partition(" ")
     return token.strip() if scheme.lower() == "bearer" else ""
 
 
 def token_digest(token: str) -> bytes:
-    """Return a key for a token, so that a cache holds no credentials."""
+    """Return a digest of the token, for use as a cache key, so that the cache contains no credentials."""
     return hashlib.sha256(token.encode()).digest()
 
 
 class ReviewCache(Generic[T]):
-    """Answers of reviews until they expire. If it is full of valid answers, all are dropped."""
+    """Cache for results of reviews, each with its expiry time. If it is full of valid results, it is cleared."""
 
     def __init__(self, monotonic: Callable[[], float], max_answers: int = 4096) -> None:
         self._monotonic, self._max_answers = monotonic, max_answers
         self._answers: dict[object, tuple[float, T]] = {}
 
     def get(self, key: object) -> tuple[T] | None:
-        """Return the answer in a tuple, because None may be one; None if there is no valid answer."""
+        """Return the cached result in a tuple, because a result may be None; return None if there is no valid result."""
         held = self._answers.get(key)
         return (held[1],) if held is not None and self._monotonic() < held[0] else None
 
     def put(self, key: object, answer: T, *, expires_at: float) -> T:
-        """Keep an answer until this time; return it."""
+        """Store a result until this time, and return it."""
         now = self._monotonic()
         if len(self._answers) >= self._max_answers:
             self._answers = {k: v for k, v in self._answers.items() if v[0] > now}
@@ -118,5 +118,5 @@ class ReviewCache(Generic[T]):
         return answer
 
     def discard(self, key: object) -> None:
-        """Drop an answer, if there is one."""
+        """Remove the result for this key, if there is one."""
         self._answers.pop(key, None)

@@ -1,7 +1,8 @@
-"""Authentication and authorization without TokenReview and SubjectAccessReview, for an operator limited to some namespaces.
+"""Authentication and authorization for an operator limited to some namespaces, without TokenReview and SubjectAccessReview.
 
-Tokens are verified here (`service_account_tokens`), with keys that every service account may read; access is reviewed in the namespace
-that it is about. User tokens can't be verified that way, so only service accounts are known.
+Both are cluster-scoped. Instead, tokens are verified in the operator (`service_account_tokens`), with public keys that every
+ServiceAccount may read, and permissions are checked with a LocalSubjectAccessReview. Only tokens of ServiceAccounts can be verified in
+this way.
 """
 
 from __future__ import annotations
@@ -23,28 +24,37 @@ log = logging.getLogger(__name__)
 
 CONFIGURATION, KEYS = "/.well-known/openid-configuration", "/openid/v1/jwks"
 MIN_READ_INTERVAL_S = 10.0
-"""Minimum time between two reads. An unknown key may be a new one; tokens with unknown keys must not cause more reads."""
+"""Minimum time between two reads of the keys, in seconds.
+
+A token with an unknown key causes a read, because the key may be new. This limit protects the API server from forged tokens.
+"""
 MAX_KEY_AGE_S = 3600.0
-"""Maximum time that a withdrawn key stays valid."""
+"""Maximum time until the keys are read again, in seconds. A key that was removed from the API server stays valid for as long."""
 
 
 class Api(Protocol):
-    """The part of the Kubernetes client that reviews use."""
+    """Methods of the Kubernetes client that `NamespacedReviews` uses."""
 
     async def read(self, path: str) -> Object:
-        """Read a document that is no object of a kind."""
+        """Return the document at a path of the API server that is not a resource."""
 
     async def create(self, kind: Kind, obj: Object, *, namespace: str = "", dry_run: bool = False) -> Object:
-        """Create an object (POST); return the result."""
+        """Create an object, and return it as stored."""
 
 
 class NamespacedReviews:
-    """Reviews with permissions of a namespace, with the methods of `ApiServerReviews`."""
+    """Implementation of `Reviews` for an operator with permissions in some namespaces only."""
 
     covers_all_namespaces = False
 
     def __init__(self, client: Api, *, monotonic: Callable[[], float], wall: Callable[[], float]) -> None:
-        """`client` may create LocalSubjectAccessReviews in the namespaces in question; `wall` is seconds since 1970."""
+        """Create the reviews.
+
+        Args:
+            client: Kubernetes client that may create LocalSubjectAccessReviews in the operator's namespaces.
+            monotonic: returns the monotonic time, in seconds.
+            wall: returns the time in seconds since the epoch.
+        """
         self._client = client
         self._monotonic, self._wall = monotonic, wall
         self._issuer: Issuer | None = None
@@ -52,10 +62,10 @@ class NamespacedReviews:
         self._reading = asyncio.Lock()
 
     async def agent(self, token: str, audience: str) -> str | None:
-        """Return the account of an agent's token; None if it isn't valid for this audience.
+        """Return the user name of an agent's token; None if the token is not valid for this audience.
 
         Raises:
-            ApiError, Unreachable: the keys aren't known yet, and can't be read now.
+            ApiError, Unreachable: the public keys have not been read yet, and cannot be read now.
         """
         account = service_account_tokens.account(
             token, await self._signer(token), audience=audience, now_s=self._wall()
@@ -63,10 +73,10 @@ class NamespacedReviews:
         return None if account is None else account.name
 
     async def user(self, token: str) -> User | None:
-        """Return the service account of a token for the API server itself, whose audience is the issuer's name.
+        """Return the ServiceAccount of a token for the API server; None if the token is not valid. Its audience is the issuer's name.
 
         Raises:
-            ApiError, Unreachable: the keys aren't known yet, and can't be read now.
+            ApiError, Unreachable: the public keys have not been read yet, and cannot be read now.
         """
         issuer = await self._signer(token)
         account = service_account_tokens.account(token, issuer, audience=issuer.name, now_s=self._wall())
@@ -76,12 +86,12 @@ class NamespacedReviews:
         return User(account.name, groups)
 
     async def may(self, user: User, asked: ResourceAttributes) -> bool:
-        """Return True if this user may send the request, which must be about one namespace."""
+        """Return True if the user may send a request with these attributes, which must name a namespace."""
         review = access_review(LOCAL_SUBJECT_ACCESS_REVIEW, user, asked)
         return is_allowed(await self._client.create(LOCAL_SUBJECT_ACCESS_REVIEW, review, namespace=asked.namespace))
 
     async def _signer(self, token: str) -> Issuer:
-        """Return the issuer, with the token's key if it has one: keys rotate."""
+        """Return the issuer. If its known keys do not include the token's key, read them again first, because keys rotate."""
         async with self._reading:
             known, age_s = self._issuer, self._monotonic() - self._read_at
             is_due = (

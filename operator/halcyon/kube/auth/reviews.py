@@ -1,4 +1,4 @@
-"""Authentication and authorization by the API server: TokenReview and SubjectAccessReview."""
+"""Authentication and authorization by the API server, with TokenReview and SubjectAccessReview."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from halcyon.kube.kinds import SUBJECT_ACCESS_REVIEW, TOKEN_REVIEW, Kind
 
 
 def access_review(kind: Kind, user: User, asked: ResourceAttributes) -> Object:
-    """Return the review of whether a user may send a request, as an object of this kind."""
+    """Return an access review object of this kind, for a request of this user with these attributes."""
     return {
         "apiVersion": kind.api_version,
         "kind": kind.kind,
@@ -23,37 +23,37 @@ def access_review(kind: Kind, user: User, asked: ResourceAttributes) -> Object:
 
 
 def is_allowed(review: Object) -> bool:
-    """Return the API server's answer to an access review."""
+    """Return True if the API server's response to an access review allows the request."""
     return bool((review.get("status") or {}).get("allowed"))
 
 
 class ApiServerReviews:
-    """Client of both reviews; the API server decides."""
+    """Implementation of `Reviews` with TokenReview and SubjectAccessReview."""
 
     covers_all_namespaces = True
 
     def __init__(self, client: Kube) -> None:
-        """`client` may create both kinds of review."""
+        """Create the reviews with a Kubernetes client that may create TokenReviews and SubjectAccessReviews."""
         self._client = client
 
     async def agent(self, token: str, audience: str) -> str | None:
-        """Return the account of an agent's token; None if it isn't valid for this audience."""
+        """Return the user name of an agent's token; None if the token is not valid for this audience."""
         user = await self._user({"token": token, "audiences": [audience]}, audience)
         return None if user is None else user.name
 
     async def user(self, token: str) -> User | None:
-        """Return the user of a token for the API server itself."""
+        """Return the user of a token for the API server; None if the token is not valid."""
         return await self._user({"token": token}, None)
 
     async def may(self, user: User, asked: ResourceAttributes) -> bool:
-        """Return True if this user may send the request."""
+        """Return True if the user may send a request with these attributes."""
         review = access_review(SUBJECT_ACCESS_REVIEW, user, asked)
         return is_allowed(await self._client.create(SUBJECT_ACCESS_REVIEW, review))
 
     async def _user(self, spec: Object, audience: str | None) -> User | None:
         review = {"apiVersion": TOKEN_REVIEW.api_version, "kind": TOKEN_REVIEW.kind, "spec": spec}
         status = (await self._client.create(TOKEN_REVIEW, review)).get("status") or {}
-        # An API server without support for audiences returns none: such a token belongs to no user here.
+        # An API server without support for audiences returns none in the response. Treat the token as invalid then.
         if not status.get("authenticated") or (audience and audience not in (status.get("audiences") or ())):
             return None
         user = status.get("user") or {}

@@ -1,9 +1,10 @@
-"""Verification of service-account tokens with the API server's public keys, for an operator that may not create a TokenReview.
+"""Verification of ServiceAccount tokens with the API server's public keys, for an operator that may not create a TokenReview.
 
-A TokenReview is cluster-scoped, so an operator with permissions in some namespaces only can't create one. A limitation: the token of a
-pod or an account that has since been deleted stays valid until it expires.
+TokenReview is cluster-scoped, so an operator with permissions in some namespaces only cannot create it. Limitation: the token of a
+deleted pod or ServiceAccount stays valid until it expires.
 
-PyJWT reads keys and tokens and verifies signatures, audience and issuer. The times are checked here, by the caller's clock.
+PyJWT parses keys and tokens, and verifies signature, audience and issuer. This module checks the times in a token, with the caller's
+clock.
 
 Sources: RFC 7515 and 7518 (signatures), RFC 7519 (claims), Kubernetes' "Service account issuer discovery".
 """
@@ -20,7 +21,7 @@ import jwt
 from halcyon.kube.auth.callers import service_account
 
 MAX_CLOCK_SKEW_S = 10.0
-"""Maximum difference between the clocks of two machines."""
+"""Maximum difference between the clocks of two machines that is tolerated, in seconds."""
 MAX_CHARACTERS = 16384
 
 _RSA: Final = ("RS256", "RS384", "RS512")
@@ -30,40 +31,40 @@ _OPTIONS: Final[Any] = {"verify_exp": False, "verify_nbf": False, "verify_iat": 
 
 @dataclass(frozen=True)
 class PublicKey:
-    """A key of the issuer."""
+    """Public key of the issuer."""
 
     key: Any
     algorithms: Sequence[str]
-    """Algorithms that its kind allows: never what a token names, and never `none`."""
+    """Signature algorithms that are allowed with this key. They come from the key's type, never from a token, and never include `none`."""
 
 
 @dataclass(frozen=True)
 class Issuer:
-    """The signer of a cluster's tokens."""
+    """Issuer of the cluster's ServiceAccount tokens."""
 
     name: str
-    """The claim `iss`."""
+    """Value of the claim `iss` in tokens."""
     keys: Mapping[str, PublicKey]
-    """Keys by id."""
+    """Public keys by key id."""
 
     @classmethod
     def of(cls, name: str, key_set: Mapping[str, Any]) -> Issuer:
-        """Create the issuer from a JSON Web Key Set; keys of types that API servers never sign with are skipped."""
+        """Create the issuer from a JSON Web Key Set. Skip keys of types with which API servers never sign."""
         keys = {str(entry.get("kid")): _key(entry) for entry in key_set.get("keys") or ()}
         return cls(name, {kid: key for kid, key in keys.items() if key is not None})
 
 
 @dataclass(frozen=True)
 class Account:
-    """The service account of a token."""
+    """ServiceAccount of a verified token."""
 
     name: str
-    """`system:serviceaccount:NAMESPACE:NAME`."""
+    """User name, `system:serviceaccount:NAMESPACE:NAME`."""
     namespace: str
 
 
 def key_id(token: str) -> str | None:
-    """Return the id of the key that a token claims to be signed with; None if it is no token."""
+    """Return the key id in a token's header, without verifying the token; None if it is not a token."""
     if len(token) > MAX_CHARACTERS:
         return None
     try:
@@ -73,7 +74,7 @@ def key_id(token: str) -> str | None:
 
 
 def account(token: str, issuer: Issuer, *, audience: str, now_s: float) -> Account | None:
-    """Return the account of a token that is valid for `audience` at `now_s` (seconds since 1970), else None."""
+    """Return the account of a token; None if it is not valid for `audience` at `now_s` (seconds since the epoch)."""
     key = issuer.keys.get(str(key_id(token)))
     if key is None:
         return None
@@ -97,12 +98,12 @@ def _key(entry: Mapping[str, Any]) -> PublicKey | None:
         return None
     if found.key_type == "RSA":
         return PublicKey(found.key, _RSA)
-    # The curve determines the algorithm.
+    # For ECDSA keys, the curve determines the algorithm.
     return PublicKey(found.key, (found.algorithm_name,)) if found.algorithm_name in _ECDSA else None
 
 
 def _number(value: Any) -> float:
-    """Return a time in a claim; if it is none, NaN, which is neither before nor after any time."""
+    """Return the time in a claim; NaN if it is not a number, so that every comparison with it is false."""
     try:
         return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
     except OverflowError:

@@ -70,7 +70,7 @@ def test_unknown_signals_are_no_reason_to_change_replicas() -> None:
 
     assert (made.policy, made.current, made.desired, made.limited_by) == ("Planner", 3, 3, ("unknown",))
     assert made.unknown == "no balancer's agent has reported yet"
-    assert "the count stays" in made.why
+    assert "the replicas stay as they are" in made.why
 
 
 def test_the_rules_decide_until_the_first_batch_and_then_the_planner() -> None:

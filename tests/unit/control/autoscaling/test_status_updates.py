@@ -121,7 +121,7 @@ def test_a_new_leader_that_decides_otherwise_shows_one_change() -> None:
             await asyncio.sleep(2)
         assert [(d["before"], d["after"]) for d in world.told()["decisions"]] == [(4, 6), (1, 4)]
         (event,) = status_events({"scaling": before}, {"scaling": world.told()})
-        assert (event.reason, event.message.partition(":")[0]) == ("ScaledUp", "from 4 to 6")
+        assert (event.reason, event.message.partition(":")[0]) == ("ScaledUp", "desired replicas changed from 4 to 6")
 
     live(scenario)
 

@@ -45,10 +45,10 @@ def rules(analysis: str = "On") -> Canary:
     [
         (("abort", FINE, 2, OVER, "On"), "aborted", 0, "aborted"),
         (("promote", None, 1, START, "On"), "promoted", 0, "promoted"),
-        (("promote", None, 0, START, "On"), "goes on", 0, "0 of them ready"),
+        (("promote", None, 0, START, "On"), "goes on", 0, "0 of 2 canary pods are ready"),
         (("", WORSE, 2, START, "On"), "worse", 0, "errors 4 %"),
         (("", WORSE, 2, OVER, "Off"), "goes on", 1, "step 2 of 2"),
-        (("", FINE, 1, OVER, "On"), "goes on", 0, "1 of them ready"),
+        (("", FINE, 1, OVER, "On"), "goes on", 0, "1 of 2 canary pods are ready"),
         (("", FINE, 2, OVER - 1, "On"), "goes on", 0, "until 2025-12-29T09:21:00Z"),
         (("", FINE, 2, OVER, "On"), "goes on", 1, "step 2 of 2: 50 % of the requests, 5 of 10 pods"),
         (("", OPEN, 2, OVER, "On"), "goes on", 0, "waiting for analysis: 31 requests of 100"),
@@ -235,6 +235,18 @@ def test_one_replica_is_two_while_it_has_a_canary() -> None:
     cluster.settle(rounds=6, step_s=1)
 
     assert (split(cluster), cluster.slots()) == ((0, 1), ["b"])
+
+
+def test_desired_servers_include_the_canary_beside_a_single_replica() -> None:
+    def ready() -> tuple[str, str]:
+        written = status_of(cluster)
+        message = next(c["message"] for c in written["conditions"] if c["type"] == "Ready")
+        return message, written["summary"]["ready"]
+
+    cluster, _, _ = begun(count=1, room=2)
+    assert ready() == ("1 of 2 servers are ready", "1/2")
+    cluster.settle(rounds=4, step_s=1)
+    assert ready() == ("2 of 2 servers are ready", "2/2")
 
 
 def test_the_new_revision_is_taken_without_comparison_at_0_replicas() -> None:

@@ -497,14 +497,14 @@ def test_the_status_names_the_serving_revision_and_why_not_the_requested_one() -
 
     assert reason == "RolledBack"
     assert message == (
-        f"revision {bad} failed and was rolled back to revision {first}. ProgressDeadlineExceeded: not "
-        "ready within 660 s. Change the spec; to retry the same spec, change the text of "
+        f"revision {bad} failed and was rolled back to revision {first}. ProgressDeadlineExceeded: no "
+        "pod of the revision was ready within 660 s. Change the spec; to retry the same spec, change the text of "
         "spec.model.revision"
     )
     assert found["rollout"]["failed"] == {
         "revision": f"digits-{bad}",
         "reason": "ProgressDeadlineExceeded",
-        "message": "not ready within 660 s",
+        "message": "no pod of the revision was ready within 660 s",
         "finishedAt": found["rollout"]["failed"]["finishedAt"],
     }
     assert found["revision"] == {"current": f"digits-{first}", "target": f"digits-{bad}"}

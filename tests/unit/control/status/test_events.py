@@ -229,4 +229,4 @@ def test_a_change_of_replicas_is_reported_with_its_reason_beside_other_events() 
     found = status_events(starting, scaled(UP))
 
     assert [h.reason for h in found] == ["Ready", "ScaledUp"]
-    assert found[1].message == "from 2 to 5: 412 req/s needs it"
+    assert found[1].message == "desired replicas changed from 2 to 5: 412 req/s needs it"

@@ -73,7 +73,10 @@ def test_the_condition_follows_its_table(now: Scope, expected: tuple[str, str]) 
 def test_the_gateways_message_is_shown_in_its_words() -> None:
     now = served(http=route_status(YES), grpc=route_status(YES | {"ResolvedRefs": ("False", "no port 8001")}))
 
-    assert conditions(now)["RoutesAccepted"][2] == "Gateway team/edge: GRPCRoute: ResolvedRefs: Why: no port 8001"
+    assert (
+        conditions(now)["RoutesAccepted"][2]
+        == "Gateway team/edge: GRPCRoute digits was rejected: ResolvedRefs is False (Why): no port 8001"
+    )
 
 
 def test_ready_waits_for_the_gateway_only_where_there_are_no_balancers() -> None:

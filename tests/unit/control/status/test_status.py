@@ -283,9 +283,9 @@ def test_limitations_of_a_balancer_are_shown_whether_or_not_another_serves() -> 
 
 INACTIVE = {"conditions": [{"type": "ScalingActive", "status": "False", "message": "FailedGetExternalMetric"}]}
 ANOTHER = "HorizontalPodAutoscaler x of ScaledObject y"
-ALONE = "Halcyon has stopped scaling the model. Delete it, or remove spec.scaling"
+ALONE = "Halcyon has stopped scaling the model. Delete the HPA, or remove spec.scaling"
 BELOW = f"{ANOTHER} scales Deployment digits-a, which Halcyon manages for this ModelDeployment"
-LEFT = "Halcyon has stopped scaling the model. Delete it, or set its target to ModelDeployment digits"
+LEFT = "Halcyon has stopped scaling the model. Delete the HPA, or set its target to ModelDeployment digits"
 WINDOW = {"name": "day", "start": "0 8 * * *", "duration": "8h", "minReplicas": 2}
 ASLEEP = {"replicas": 0, "scaling": {"minReplicas": 0, "maxReplicas": 4}}
 
@@ -336,7 +336,7 @@ def test_an_active_scaling_shows_its_decision_and_the_pods_state() -> None:
     message = condition(replace(now, pods=(*now.pods, stuck)), "ScalingActive")[2]
 
     assert message == (
-        "by Direct: 2 replicas: 30 req/s needs 2; no limit applies; next decision within 5 s. Of 4 "
+        "scaled by Direct: 2 replicas: 30 req/s needs 2; no limit applies; next decision within 5 s. Of 4 "
         "desired pods, 2 ready, 1 starting, 1 unschedulable (0/1 nodes are available: 1 Insufficient "
         "nvidia.com/gpu.)"
     )

@@ -1,1 +1,1 @@
-"""External limits on the replicas of a model: the quotas of its namespace, and the GPU budget of the site."""
+"""External limits on a model's replicas: the ResourceQuotas of its namespace, and the site's GPU budget."""

@@ -1,8 +1,9 @@
-"""Each model's grant from the site's GPU budget, kept between two allocations. Pure.
+"""Grants of GPUs to models from the site's GPU budget. Pure.
 
-A model that requests more than its last grant gets it at once if enough GPUs are free. If not, it keeps its grant until the
-budget is allocated again (`share`, at most once a second). No model is scaled down in favour of another: a serving pod is
-worth more than one that has to start. Out of scope: the allocation (`scaling.gpu_budget`), a model's desired replicas.
+If a model needs more than its last grant, it gets the GPUs at once if enough of them are free. If not, it keeps its grant until
+the budget is next allocated among all models (`share`, at most once a second). No model is scaled down in favour of another,
+because a serving pod is worth more than one that has to start. Out of scope: the allocation algorithm (`scaling.gpu_budget`), and
+the desired replicas of a model.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from halcyon.scaling.policy.decision import ReplicaLimit
 
 @dataclass
 class GpuBudget:
-    """Demands and grants of all models."""
+    """The site's GPU budget, with the demands and the grants of all models."""
 
     gpus: int
     """GPUs that all models together may hold."""
@@ -27,18 +28,18 @@ class GpuBudget:
     _stale: bool = True
 
     def __post_init__(self) -> None:
-        """Start with no grants."""
+        """Start without grants: all GPUs are free."""
         self._free = self.gpus
 
     def ask(self, key: Key, *, wanted: int, current: int, gpus: int, priority: int = 0) -> ReplicaLimit | None:
-        """Return the limit on a model's replicas; None if it may have all that it wants.
+        """Update a model's demand; return the limit on its replicas, None if all desired replicas are granted.
 
         Args:
             key: the model.
-            wanted: desired replicas of its decision.
+            wanted: desired replicas.
             current: replicas in force.
-            gpus: GPUs of one replica; 0 for a model that needs no budget.
-            priority: priority of its pods; higher goes first.
+            gpus: GPUs of one replica; 0 for a model without GPUs.
+            priority: priority of its pods; the model with the higher value is served first.
         """
         if not gpus:
             self.forget(key)
@@ -69,7 +70,7 @@ class GpuBudget:
             self._stale = True
 
     def share(self) -> list[Key]:
-        """Allocate the budget among all demands if any has changed; return the models that may have more than before."""
+        """Allocate the budget among all models if a demand has changed; return the models whose grant has grown."""
         if not self._stale:
             return []
         self._stale = False
@@ -80,13 +81,16 @@ class GpuBudget:
         return [key for key, count in self._granted.items() if count > before[key]]
 
     def _lasting(self, key: Key) -> Demand:
-        """Return the demand with what it holds as its floor, or one replica if it holds none: floors come before any growth."""
+        """Return a model's demand for the allocation, with the replicas that it holds as its floor, at least one.
+
+        All floors are granted before any growth, so that no model loses replicas.
+        """
         demand = self._demands[key]
         held = max(demand.current, self._granted[key])
         wanted = max(demand.desired, held)
         return replace(demand, desired=wanted, current=held, floor=min(wanted, max(held, 1)))
 
     def _held(self, key: Key) -> int:
-        """Return the GPUs held by a model: a grant may be written at any moment, and running pods hold theirs until they end."""
+        """Return the GPUs that a model holds: those of its grant, or of the replicas in force if they are more."""
         demand = self._demands.get(key)
         return 0 if demand is None else max(self._granted[key], demand.current) * demand.gpus_per_replica

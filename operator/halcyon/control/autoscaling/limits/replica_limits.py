@@ -1,6 +1,6 @@
-"""External limits on a model's replicas, whatever its signals ask for: its namespace's quotas, the site's GPU budget.
+"""External limits on a model's replicas, applied to each decision: the namespace's ResourceQuotas and the site's GPU budget.
 
-Out of scope: how quotas are read (`resource_quotas`), how the budget is shared (`gpu_budget`).
+Out of scope: the evaluation of quotas (`resource_quotas`), and grants from the budget (`gpu_budget`).
 """
 
 from __future__ import annotations
@@ -21,38 +21,38 @@ from halcyon.kube.kinds import Key
 from halcyon.scaling.policy.decision import Decision, ReplicaLimit, limited
 
 SETTLED_S = 2.0
-"""Time within which new pods may not be counted yet in a quota's usage: until then the last known limit stays in force."""
+"""Time until new pods are counted in a quota's usage, in seconds. Until then the last known limit stays in force."""
 
 
 PROMISE_S = 10.0
-"""Time within which granted pods are created, unless something else prevents it."""
+"""Time within which granted pods are created, in seconds, unless something prevents that."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Granted:
-    """Replicas granted to a model that quotas may not count yet."""
+    """A recent grant of replicas to a model. Quotas may not count all of its pods yet."""
 
     count: int
     present: int
-    """Pods that it had at the time of the grant."""
+    """Number of the model's pods at the time of the grant."""
     at: float
-    """Monotonic, in seconds."""
+    """Monotonic time of the grant, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """The limit that the quotas set for a model."""
+    """The last known limit of the quotas for a model."""
 
     present: int
-    """Number of pods that it has."""
+    """Number of the model's live pods."""
     since: float
-    """Time since which it has this number; monotonic, in seconds."""
+    """Monotonic time since when the model has this number of pods, in seconds."""
     known_room: resource_quotas.QuotaRoom
 
 
 @dataclass
 class ReplicaLimits:
-    """The limits, applied to decisions."""
+    """Limiter of decisions by quotas and the GPU budget."""
 
     caches: ClusterState
     specs: SpecsInForce
@@ -65,10 +65,10 @@ class ReplicaLimits:
     """Recent grants, by namespace."""
 
     def over(self, key: Key, spec: Spec, made: Decision) -> Decision:
-        """Return the decision, limited to what is allowed."""
+        """Return the decision with its desired replicas limited by the quotas and the GPU budget."""
         rises = made.desired is not None and made.desired > made.current
         if self.budget is None and not rises:
-            return made  # nearly always: quotas only hold back what grows
+            return made  # the usual case: quotas only limit growth
         is_active = spec.scaling is not None and spec.scaling.mode == "Active"
         wanted = made.desired if made.desired is not None and is_active else made.current
         found = [self._budgeted(key, spec, wanted, made.current)]
@@ -87,7 +87,10 @@ class ReplicaLimits:
             self.budget.forget(key)
 
     def share(self, decided: AbstractSet[Key]) -> Iterable[Key]:
-        """Share the budget again; return the models that may have more. Models that aren't in `decided` keep what they have."""
+        """Allocate the GPU budget; return the models whose grant has grown.
+
+        Models that aren't in `decided` have no desired replicas, and demand the replicas in force.
+        """
         if self.budget is None:
             return ()
         there = set(self.caches.resources.all_keys())
@@ -100,7 +103,7 @@ class ReplicaLimits:
         return self.budget.share()
 
     def _gpus(self, key: Key) -> int | None:
-        """Return the number of GPUs per replica by the spec in force; if none is known, by its Deployment's pods."""
+        """Return the number of GPUs per replica, by the spec in force or else by the server Deployment; None if unknown."""
         spec = self.specs.get(key)
         return gpus_each(self.caches, key) if spec is None else spec.runtime.gpus
 
@@ -111,7 +114,7 @@ class ReplicaLimits:
         return self.budget.ask(key, wanted=wanted, current=current, gpus=spec.runtime.gpus, priority=priority)
 
     def _room(self, key: Key, current: int) -> ReplicaLimit | None:
-        """Return the limit up to which quotas allow growth; replicas in force are not reduced because of a quota."""
+        """Return the limit of the quotas on a model's replicas, but at least the replicas in force; None without a limit."""
         there = self.caches.quotas.find(key.namespace, QUOTA_WORD)
         deployment = servers(self.caches, key) if there else None
         if deployment is None:
@@ -131,7 +134,7 @@ class ReplicaLimits:
         return sum(pods.is_live(pod) for pod in self.caches.pods.find(key.namespace, key.name))
 
     def _grant(self, key: Key, made: Decision) -> None:
-        """Remember a grant, so that it isn't given twice: two models may decide on one quota before the pods of either exist."""
+        """Record a grant, so that another model doesn't get the same part of a quota before this model's pods exist."""
         if made.desired is None or not self.caches.quotas.find(key.namespace, QUOTA_WORD):
             return
         now = self.clock.monotonic()
