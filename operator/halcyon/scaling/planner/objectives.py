@@ -73,7 +73,7 @@ def objectives(
         low=scaling.min_replicas if low is None else low,
         high=scaling.max_replicas,
         max_batch=given or largest_seen or 1,
-        instances=(spec.runtime.instances_per_gpu or 1) * max(spec.runtime.gpu.count, 1),
+        instances=(spec.runtime.instances_per_gpu or 1) * max(spec.runtime.gpus, 1),
         latency_s=latency_s if latency_s is not None or latency is None else duration_s(latency),
         utilization=utilization,
         queue_depth=scaling.targets.queue_depth,
