@@ -244,7 +244,7 @@ def pointed(draw: st.DrawFn, document: st.SearchStrategy[Document]) -> Document:
         if draw(st.booleans()):
             part[field] = draw(st.sampled_from(choices))
     traffic = spec.setdefault("traffic", {})
-    if traffic.get("balancer", "HAProxy") != "Service" and draw(st.booleans()):
+    if traffic.get("mode", "Balancer") != "Direct" and draw(st.booleans()):
         names = st.lists(st.sampled_from(_HOSTS), min_size=1, max_size=2, unique=True)
         gateway = {"name": draw(st.sampled_from(["edge", "a", "0"]))}
         gateway |= draw(st.fixed_dictionaries({}, optional={"namespace": st.sampled_from(["infra", "default"])}))
