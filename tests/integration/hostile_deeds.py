@@ -200,14 +200,12 @@ def finalizers(scene: HostileNamespace) -> list[str]:
 def own_status(scene: HostileNamespace) -> list[str]:
     """Somebody writes the status: it is what it was again, and nothing was done by it."""
     scene.serve("r49")
-    before = scene.space.status("r49")["replicas"]
-    claimed = {"replicas": {**before, "total": 900, "ready": 900}, "conditions": []}
+    before = scene.space.status("r49")["pods"]
+    claimed = {"replicas": 900, "pods": {**before, "total": 900, "ready": 900}, "conditions": []}
     path = kinds.MODEL_DEPLOYMENT.path(scene.space.namespace, "r49", "status")
     answer = scene.space.api.call("PATCH", path, {"status": claimed}, content_type=MERGE)
     assert answer.status == 200, answer
-    until(
-        lambda: scene.space.status("r49").get("replicas"), lambda r: r == before, what="the status is right", limit_s=20
-    )
+    until(lambda: scene.space.status("r49").get("pods"), lambda r: r == before, what="the status is right", limit_s=20)
     return [] if scene.space.replicas("r49") == 1 else ["the servers follow the status"]
 
 

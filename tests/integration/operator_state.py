@@ -97,7 +97,7 @@ def _plain(kind: str, obj: Object) -> Any:
         status.pop("coldStart", None)  # of a pod by its name
         # What pods are doing meanwhile is told up to 10 s late.
         counts = {"total", "ready", "updated", "unschedulable"}
-        status["replicas"] = {k: n for k, n in (status.get("replicas") or {}).items() if k in counts}
+        status["pods"] = {k: n for k, n in (status.get("pods") or {}).items() if k in counts}
     return plain
 
 

@@ -325,7 +325,7 @@ async def test_free_gpus_limit_no_replicas_and_the_scheduler_names_the_shortage(
         load.rate = 400
         await reached(lambda: count(space), lambda n: n == 5, what="the load is planned for")
         await reached(
-            lambda: space.status()["replicas"],
+            lambda: space.status()["pods"],
             lambda told: (told["total"], told["ready"], told["unschedulable"]) == (5, 2, 3),
             what="three find no node",
         )

@@ -34,7 +34,7 @@ BAD: dict[str, tuple[Object, list[str]]] = {
     ),
     "GPU target without GPU": (
         deployment(scaling=GPU_TARGET),
-        ["spec.scaling.targets.gpuUtilization is set but spec.runtime.gpu.count is 0"],
+        ["spec.scaling.targets.gpuUtilization is set but the model has no GPU to measure"],
     ),
     "name too long": (
         deployment("x" * 53),

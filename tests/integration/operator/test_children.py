@@ -73,7 +73,7 @@ def test_the_status_shows_the_actual_state(space: Space) -> None:
         "BalancerReady": ("True", "BalancerReady"),
         "ScalingActive": ("True", "FixedReplicas"),
     }
-    assert status["replicas"].items() >= {"total": 2, "ready": 2, "updated": 2, "unschedulable": 0}.items()
+    assert status["pods"].items() >= {"total": 2, "ready": 2, "updated": 2, "unschedulable": 0}.items()
     assert status["address"]["url"] == f"http://m.{space.namespace}.svc:8000"
 
 
@@ -82,7 +82,7 @@ def test_kubectl_get_mdep_shows_the_state_at_a_glance(space: Space, kubectl: Kub
     head, row = kubectl("get", "mdep").splitlines()
     columns = dict(zip(head.split(), row.split(), strict=False))
     assert columns["NAME"] == "m"
-    assert (columns["READY"], columns["REASON"], columns["REPLICAS"]) == ("True", "Ready", "2/2")
+    assert (columns["STATUS"], columns["READY"], columns["DESIRED"]) == ("Ready", "2/2", "2")
 
 
 def test_kubectl_scale_sets_the_replicas_and_twenty_applies_keep_them(space: Space, kubectl: Kubectl) -> None:

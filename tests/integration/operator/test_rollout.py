@@ -401,7 +401,7 @@ def test_a_canary_takes_its_share_and_promotion_restarts_no_pod_of_it(
     until(lambda: rollout(space).get("message", ""), lambda m: "waiting for analysis" in m, what="it waits")
     assert rollout(space)["canary"] == {"step": 1, "weight": 25, "pods": 1}
     split = {"total": 4, "ready": 4, "updated": 1, "unschedulable": 0}
-    until(lambda: space.status()["replicas"], lambda r: r.items() >= split.items(), what="the status says so")
+    until(lambda: space.status()["pods"], lambda r: r.items() >= split.items(), what="the status says so")
     canaries = pods_of(space, "b")
     # A word that was said before is taken back by the next one.
     space.merge(kinds.MODEL_DEPLOYMENT, "m", {"metadata": {"annotations": {"serving.halcyon.dev/abort": "another"}}})
