@@ -195,6 +195,19 @@ class Table:
                     )
         return {cell: self._points(cell, (*compared[cell], *grids[cell])) for cell in wanted}
 
+    def listed(self, points: Mapping[Cell, Sequence[Named]]) -> dict[Cell, list[PolicyPoint]]:
+        """Return these points of each cell, on all seeds, without a search for others."""
+        self._do(
+            "listed points, all seeds",
+            [
+                (cell, point, seed)
+                for cell, some in points.items()
+                for point in some
+                for seed in self._seeds(cell, point)
+            ],
+        )
+        return {cell: self._points(cell, some) for cell, some in points.items()}
+
     def _try(self, title: str, points: Mapping[Cell, Sequence[Named]]) -> None:
         self._do(title, [(cell, point, 1) for cell, listed in points.items() for point in listed])
 
