@@ -87,7 +87,7 @@ def infer(
         outputs = tuple((str(o["name"]), str(o["datatype"]), result.as_numpy(o["name"])) for o in document["outputs"])
     except (InferenceServerException, ValueError, KeyError, TypeError) as error:
         raise InferenceError(f"{connection.peer} did not respond in the KServe v2 protocol: {error!r}") from None
-    # The time to connect counts for the first request only.
+    # The first request opened the connection, so its connect time is used.
     phases = Phases(described.phases.connect, response.phases.send, response.phases.wait, response.phases.receive)
     return InferenceResult(
         str(document.get("model_name", model)), str(document.get("model_version", "")), outputs, phases
