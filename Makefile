@@ -139,8 +139,8 @@ site: bootstrap ## docs/ as a site: build/site, with search, for any web server
 lock: bootstrap ## resolve the dependencies anew into requirements/
 	@scripts/lock
 
-bench-scaling: bootstrap ## every scaler on every scenario, simulated: build/bench/scaling.json, docs/benchmarks/scaling.md
-	@nice -n 10 $(PY) -m halcyon_simulator.benchmark.table $(if $(FULL),--full)
+bench-scaling: bootstrap ## every scaler on every scenario, simulated: build/bench/scaling.json, docs/benchmarks/scaling.md (CHECK=1: the page's rows again, compared)
+	@nice -n 10 $(PY) -m halcyon_simulator.benchmark.$(if $(CHECK),page_check,table) $(if $(FULL),--full)
 
 bench-reaction: bootstrap ## from a load step to /scale, measured (ONLY=fleet: a part): build/bench/reaction.json, docs/benchmarks/reaction.md
 	@$(PY) -m benchmarks.reaction $(foreach part,$(ONLY),--only $(part))

@@ -1,5 +1,6 @@
-"""How quickly Halcyon reacts, measured: from a step of the load to the write of /scale, alone, in a fleet, and on real pods.
+"""Benchmarks of Halcyon's reaction time: from a step of the load to the write of /scale.
 
-`python -m benchmarks.reaction` (`make bench-reaction`) is the way in; each part is a module. What is real and what is a
-stand-in is said in every row of build/bench/reaction.json. Policies compared in simulation are `halcyon_simulator.benchmark.table`'s.
+They run with one model, with a fleet of models, and on real pods. Start them with `python -m benchmarks.reaction`
+(`make bench-reaction`). Each part is a module. Every row of build/bench/reaction.json lists which components were
+simulated. Out of scope: the comparison of policies by simulation (`halcyon_simulator.benchmark.table`).
 """

@@ -1,7 +1,8 @@
-"""Many agents in one process: each with the real agent's client, its own token, its own connection and its own phase.
+"""Many agents in one process, each with the real agent client, its own token, connection and phase.
 
-What they say comes from `stand_in`; when they say it is the client's own rule (on change once a second, else every 5 s), and
-that of the agent's looks (a second one where the load surges). Tokens are asked of the API server as the kubelet would, for the ServiceAccount of each model's balancer.
+The contents of their reports come from `stand_in`. The client decides when to send them: after a change, at most once a
+second, else every 5 s. The state is polled once a second, and a second time if the load surges. Tokens are requested
+from the API server as the kubelet does, for the ServiceAccount of each model's balancer.
 """
 
 import asyncio
@@ -26,16 +27,19 @@ from halcyon.kube import kinds
 from halcyon.render import names
 
 LOOK_EVERY_S = 1.0
-"""How often an agent looks at its balancer and its pods."""
+"""Interval in seconds at which an agent polls its balancer and its pods."""
 _TOKENS_AT_ONCE = 4
 _TOKEN_S = 3600
 
 
 class Agents:
-    """The agents, which speak while this context is open."""
+    """The agents, which send reports while this context is open."""
 
     def __init__(self, plane: Plane, counts: Counts, *, seed: int = 0, spread_s: float = LOOK_EVERY_S) -> None:
-        """None speaks before `begin`. Their looks are spread at random over `spread_s`."""
+        """Create the agents, which send nothing before `begin`.
+
+        Their polls are spread randomly over `spread_s` seconds.
+        """
         self._spread_s = spread_s
         self._plane, self._counts = plane, counts
         self._models: dict[str, StandIn] = {}
@@ -57,14 +61,14 @@ class Agents:
 
     @property
     def connected(self) -> int:
-        """Connections that are open."""
+        """Return the number of open connections."""
         return sum(uplink.connected for uplink in self._uplinks)
 
     async def begin(self, wanted: Iterable[str]) -> None:
-        """Have the agents of these models speak; they are served, and have a balancer.
+        """Start the agents of these models. The models must be served and have a balancer.
 
         Raises:
-            BenchError: a token is refused, or the operator does not take the connections.
+            BenchError: a token is rejected, or the operator doesn't accept the connections.
         """
         limit = asyncio.Semaphore(_TOKENS_AT_ONCE)
         found = list(wanted)
@@ -89,11 +93,11 @@ class Agents:
             await asyncio.sleep(0.1)
 
     def set_rate(self, name: str, rate_rps: float) -> None:
-        """Load on a model, from now on."""
+        """Set the load of a model from now on."""
         self._models[name].set_rate(time.time(), rate_rps, self._counts.ready_servers(name))
 
     def check(self) -> None:
-        """Raise what an agent has died of."""
+        """Raise the error with which an agent has failed, if there is one."""
         for task in self._tasks:
             if task.done():
                 task.result()
@@ -121,7 +125,7 @@ class Agents:
                 uplink.publish(look(), urgent=True)
 
     def _credentials(self, name: str) -> tuple[CollectorAddress, Path]:
-        """Where the model's agents are to send to, as their plan says, and the file with their token."""
+        """Return the address for the model's reports, from its plan, and the file with its agent's token."""
         api, namespace = self._plane.cluster.api, self._counts.namespace_of(name)
         beside = names.balancer(name)
         plan = api.call("GET", kinds.CONFIG_MAP.path(namespace, beside))
@@ -134,7 +138,7 @@ class Agents:
         told = json.loads(plan.body["data"]["plan.json"])["collector"]
         file = Path(self._folder.name) / name
         file.write_text(token.body["status"]["token"])
-        # The plan's port is the pods'; here the operator listens on one of its own.
+        # The port in the plan is that of the operator's pods. In the benchmark the operator uses a different port.
         return CollectorAddress(**{**told, "port": self._plane.operator.port}), file
 
 

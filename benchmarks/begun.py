@@ -1,4 +1,4 @@
-"""A load in a process of its own, from its start to its end whatever happens between."""
+"""A load generator in its own process, which is always ended with the context."""
 
 import subprocess
 import sys
@@ -13,12 +13,14 @@ _REPOSITORY = Path(__file__).resolve().parents[1]
 
 @contextmanager
 def begun(module: str, told: str, *, what: str) -> Iterator[tuple[subprocess.Popen[str], float]]:
-    """(`python -m module told`, the time that it prints first: when its load begins). It is gone when the context is left.
+    """Start `python -m module told`, and yield the process and the time at which the load begins, its first output.
+
+    The process is ended when the context is left.
 
     Raises:
-        BenchError: it does not begin; `what` names it.
+        BenchError: the load doesn't begin; `what` is its name in the message.
     """
-    # A session of its own: Ctrl-C reaches whoever measures, who then ends the load.
+    # A separate session, so that Ctrl-C reaches only the measuring process, which then ends the load.
     process = subprocess.Popen(
         [sys.executable, "-m", module, told], stdout=subprocess.PIPE, text=True, cwd=_REPOSITORY, start_new_session=True
     )

@@ -1,4 +1,4 @@
-"""What a process costs, from /proc; and quantiles from the buckets of a Prometheus histogram."""
+"""CPU and memory of a process from /proc, and quantiles of Prometheus histograms."""
 
 import math
 import os
@@ -11,14 +11,14 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def cpu_s(pid: int) -> float:
-    """CPU seconds, user and system, that a process has taken so far."""
-    # The name may hold spaces and brackets; what follows the last one doesn't.
+    """Return the CPU time that a process has used so far (user and system), in seconds."""
+    # The process name may contain spaces and brackets, but the text after the last bracket doesn't.
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / _TICKS
 
 
 def rss_mib(pid: int) -> float:
-    """Resident size now."""
+    """Return the resident memory of a process, in MiB."""
     found = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
     return int(found[1]) / 1024 if found else math.nan
 
@@ -26,10 +26,11 @@ def rss_mib(pid: int) -> float:
 def histogram_quantile(
     before: Mapping[str, float], after: Mapping[str, float], name: str, share: float
 ) -> float | None:
-    """A quantile of what was observed between two scrapes, linear within its bucket; None where nothing was.
+    """Return a quantile of the values observed between two scrapes, interpolated linearly within its bucket.
 
-    `before` and `after` are samples by name with labels, as Prometheus text has them. A value in the open last bucket counts
-    as its lower bound: the histogram knows no more.
+    The result is None if no values were observed. `before` and `after` map names with labels, as in Prometheus text, to
+    samples. Values in the open last bucket count as its lower bound, because the histogram contains no more
+    information.
     """
     found: dict[float, float] = {}
     for sample, count in after.items():

@@ -1,6 +1,6 @@
-"""Watches models and their pods: when each count was written, and how many pods there were.
+"""Watches on models and their pods, which record the times of replica changes and the number of pods.
 
-Times are of this process's monotonic clock, at the arrival of the watch's event. Nothing is polled.
+Times are of this process's monotonic clock, when the watch event arrives. Nothing is polled.
 """
 
 import asyncio
@@ -21,21 +21,24 @@ from halcyon.render import names
 
 Object = dict[str, Any]
 Change = tuple[float, int]
-"""(time, count)"""
+"""A change as (time, number)."""
 
 
 class Counts:
-    """The watches, open while this context is."""
+    """The watches, which run while this context is open."""
 
     def __init__(self, kubeconfig: str, namespace_of: Callable[[str], str]) -> None:
-        """Nothing is asked for before the context is entered. `namespace_of` tells a model's namespace; names are unique."""
+        """Prepare the watches; no request is sent before the context is entered.
+
+        `namespace_of` returns a model's namespace. Model names are unique.
+        """
         self.namespace_of = namespace_of
         self.replicas: dict[str, list[Change]] = defaultdict(list)
-        """Each model's spec.replicas: the first seen, then each change."""
+        """Values of spec.replicas by model: the first observed value, then each change."""
         self.decided: dict[str, list[Change]] = defaultdict(list)
-        """What each model's status says was decided (`scaling.desired`), as soon as it says so."""
+        """Values of the decision in the status (`scaling.desired`) by model, at the time they appear there."""
         self.servers: dict[str, list[Change]] = defaultdict(list)
-        """How many server pods each model has, those that start or end included."""
+        """Number of model pods by model, including those that start or terminate."""
         self._kubeconfig = kubeconfig
         self._news = asyncio.Condition()
         self._telling: set[asyncio.Task[None]] = set()
@@ -65,22 +68,22 @@ class Counts:
         await self._stack.aclose()
 
     def count(self, name: str) -> int:
-        """The count in force."""
+        """Return the current replicas."""
         known = self.replicas.get(name)
         return known[-1][1] if known else 1
 
     def ready_servers(self, name: str) -> list[str]:
-        """Names of a model's server pods that are ready."""
+        """Return the names of a model's ready model pods."""
         found = self.pods.find(self.namespace_of(name), f"server/{name}")
         return [pod["metadata"]["name"] for pod in found if pod_facts.is_ready(pod)]
 
     def balancer(self, name: str) -> str | None:
-        """Name of one of a model's balancer pods that are ready."""
+        """Return the name of one of a model's ready balancer pods."""
         found = self.pods.find(self.namespace_of(name), f"balancer/{name}")
         return next((pod["metadata"]["name"] for pod in found if pod_facts.is_ready(pod)), None)
 
     def start_times_s(self, name: str) -> list[float]:
-        """From creation to readiness, of the server pods that are ready now."""
+        """Return the seconds from creation to readiness of the model pods that are ready now."""
         times = []
         for pod in self.pods.find(self.namespace_of(name), f"server/{name}"):
             created, ready = pod_times.created_at(pod), pod_facts.ready_since(pod)
@@ -89,25 +92,25 @@ class Counts:
         return times
 
     def actuator(self, name: str) -> str | None:
-        """What writes the count, as the status says."""
+        """Return the actuator that writes the replicas, from the status."""
         model = self.models.get(Key(self.namespace_of(name), name)) or {}
         found = ((model.get("status") or {}).get("scaling") or {}).get("actuator")
         return None if found is None else str(found)
 
     def decisions(self, name: str) -> str:
-        """Why its count was changed, the last ten times, as the status tells; the oldest first."""
+        """Return the reasons for the last ten changes of the replicas, from the status, oldest first."""
         model = self.models.get(Key(self.namespace_of(name), name)) or {}
         told = ((model.get("status") or {}).get("scaling") or {}).get("decisions") or ()
         return " | ".join(str(decision["why"]) for decision in reversed(told))
 
     def is_served(self, name: str) -> bool:
-        """Whether the model's condition Ready is True."""
+        """Return True if the model's condition Ready is True."""
         model = self.models.get(Key(self.namespace_of(name), name)) or {}
         conditions = (model.get("status") or {}).get("conditions") or ()
         return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
 
     def raised_at(self, name: str, *, since_s: float) -> float | None:
-        """When its count rose the first time after `since_s`."""
+        """Return the time of the first increase of the replicas after `since_s`."""
         before = 1
         for at, count in self.replicas.get(name, ()):
             if at >= since_s and count > before:
@@ -116,15 +119,15 @@ class Counts:
         return None
 
     def most_at(self, name: str, *, since_s: float) -> tuple[float, int] | None:
-        """(when, count) of the first time after `since_s` that its count was as high as it has been since."""
+        """Return (time, replicas) of the maximum after `since_s`, at the first time that it was reached."""
         since = [change for change in self.replicas.get(name, ()) if change[0] >= since_s]
         return max(since, key=lambda change: change[1], default=None)
 
     async def until(self, true: Callable[[], bool], *, what: str, limit_s: float) -> None:
-        """Wait for something that an event of these watches makes true.
+        """Wait until `true` returns True. It is evaluated after each event of these watches.
 
         Raises:
-            BenchError: it was not within the limit.
+            BenchError: the time limit passed.
         """
         try:
             async with asyncio.timeout(limit_s), self._news:
@@ -133,10 +136,10 @@ class Counts:
             raise BenchError(f"{what}: not within {limit_s:g} s") from None
 
     async def until_served(self, wanted: Collection[str], *, limit_s: float) -> None:
-        """Wait until each of these models is served, and has a balancer that is ready.
+        """Wait until each of these models is served and has a ready balancer.
 
         Raises:
-            BenchError: not all were; the message names one.
+            BenchError: the time limit passed; the message names one of the remaining models.
         """
         missing = set(wanted)
 
@@ -156,7 +159,10 @@ class Counts:
             raise BenchError(f"{error}; {len(missing)} are not, {name} among them: {said or 'no status'}") from None
 
     async def raised(self, wanted: Collection[str], *, since_s: float, limit_s: float) -> dict[str, float]:
-        """Seconds from `since_s` until each of these models' counts rose; those that did not within the limit are missing."""
+        """Return the seconds from `since_s` until the replicas of each model increased.
+
+        Models whose replicas didn't increase within the limit are missing from the result.
+        """
         found: dict[str, float] = {}
 
         def all_raised() -> bool:
@@ -199,7 +205,7 @@ class Counts:
         self._tell()
 
     def _tell(self) -> None:
-        # One at a time: a burst of events is one look for whoever waits.
+        # Wake the waiting tasks one at a time, so that each of them evaluates a burst of events only once.
         if not self._telling:
             task = asyncio.create_task(self._notify())
             self._telling.add(task)

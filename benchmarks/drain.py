@@ -1,15 +1,17 @@
-"""`python -m benchmarks.drain`: does it pay to tell Kubernetes which pods are idle before a count is lowered?
+"""Benchmark of the pod deletion cost: does it help to report idle pods to Kubernetes before a scale-down?
 
-A Deployment that shrinks takes the pods with the lowest `controller.kubernetes.io/pod-deletion-cost` first. Here models of five
-pods are scaled to three and back, by turns as it is and with each pod's cost set to its requests in flight a moment before:
-the best that Halcyon could do with that annotation. Everything is real but the work, which is slept.
+Usage: `python -m benchmarks.drain`. When a Deployment scales down, it first removes the pods with the lowest annotation
+`controller.kubernetes.io/pod-deletion-cost`. The benchmark scales models with five pods to three and back. Rounds
+without the annotation alternate with rounds in which each pod's cost is set to its number of requests in flight
+directly before. This is the best that Halcyon could do with the annotation. Everything is real except for the work of
+the model, which sleeps.
 
 case      load                                              requests in flight at a time
 short     30 req/s of 86 ms                                 3, on any pod
-low       long requests of 3 s, 0.6 a second                2 of 5 pods busy
-busy      the same, 5 a second                              15, every pod busy
+low       long requests of 3 s, 0.6 per second              2 of 5 pods busy
+busy      the same, 5 per second                            15, every pod busy
 one       one request of 15 s, nothing else                 1
-some      requests of 15 s, 0.13 a second                   2 of 5 pods busy
+some      requests of 15 s, 0.13 per second                 2 of 5 pods busy
 """
 
 import argparse
@@ -47,9 +49,9 @@ COST = "controller.kubernetes.io/pod-deletion-cost"
 MANY, FEW = 5, 3
 _DEADLINE_S = 40.0
 _ROUND_S = 60.0
-"""A round that isn't over by then is broken."""
+"""Time limit of a round in seconds, after which it counts as failed."""
 _ABOUT_S = 25.0
-"""What one takes."""
+"""Typical duration of a round in seconds."""
 _RESAMPLES = 4000
 
 Way = Literal["as it is", "told"]
@@ -61,9 +63,9 @@ class Case:
 
     name: str
     t0_ms: float
-    """What a batch takes."""
+    """Duration of a batch in ms."""
     rate_rps: float
-    """Of the open loop; 0 for one request that begins a second before each drop."""
+    """Rate of the open loop; 0 for a single request that begins one second before each scale-down."""
 
 
 CASES = (
@@ -77,23 +79,24 @@ CASES = (
 
 @dataclass(frozen=True, kw_only=True)
 class Round:
-    """One drop from MANY to FEW."""
+    """One scale-down from MANY to FEW."""
 
     case: str
     pair: int
-    """The two rounds of a pair, one of each way, come one after the other."""
+    """Number of the pair. The two rounds of a pair, with and without costs, follow each other."""
     way: Way
     drain_s: float
-    """From the write of the count until the last removed pod is gone, less the fixed preStop."""
+    """Time in seconds from the write of the replicas until the last removed pod is gone, minus the fixed preStop
+    time."""
     draining_pod_s: float
-    """From its deletion until it is gone, summed over the removed pods."""
+    """Time in seconds from the deletion of a pod until it is gone, summed over the removed pods."""
     inflight: tuple[int, ...]
-    """Requests in flight on each pod just before the write, the removed pods first."""
+    """Requests in flight on each pod just before the write, with the removed pods first."""
     inflight_removed: int
 
 
 class Model:
-    """One case on its model, round after round."""
+    """One case with its model, and its rounds."""
 
     def __init__(self, kube: Kube, counts: Counts, case: Case) -> None:
         self.name = f"drain-{case.name}"
@@ -102,18 +105,18 @@ class Model:
         self._kube, self._counts, self._case = kube, counts, case
 
     def document(self) -> dict[str, Any]:
-        """The ModelDeployment."""
+        """Return the ModelDeployment."""
         made = pods.model(
             self.name, start_s=0.0, replicas=MANY, queueTimeout="60s", responseTimeout="60s", queueLimit=200
         )
         made["spec"]["model"]["parameters"] |= {"t0_ms": f"{self._case.t0_ms:g}"}
         if self._case.t0_ms > 1000:
             made["spec"]["model"]["parameters"]["a_ms"] = "0"
-            del made["spec"]["model"]["warmup"]  # 3 batches of 15 s would be all that a pod ever does
+            del made["spec"]["model"]["warmup"]  # its batches of 15 s would take longer than a round
         return made
 
     async def run(self, seconds: float, seed: int) -> None:
-        """Rounds for so long; the load goes on all the while."""
+        """Run rounds for `seconds`, while the load continues."""
         address = pods.address(self._kube, self.name)
         async with AsyncExitStack() as stack:
             balancer = self._counts.balancer(self.name)
@@ -128,7 +131,7 @@ class Model:
                 pair = 0
                 while time.monotonic() < end_s - 2 * _ABOUT_S:
                     ways: list[Way] = ["as it is", "told"]
-                    # Which is first changes, so that nothing that comes with time speaks for one of them.
+                    # The order within a pair alternates, so that a trend over time favours neither way.
                     for way in ways if pair % 2 else ways[::-1]:
                         self.rounds.append(await self._round(eyes, caller, pair, way))
                     pair += 1
@@ -173,7 +176,10 @@ class Model:
         return found
 
     async def _settled(self, eyes: Eyes) -> dict[str, str]:
-        """Names of the pods by address, once all are ready and the balancer has them all; the load then runs for 3 s more."""
+        """Wait until all pods are ready and in use by the balancer and the load has run for 3 s more.
+
+        Return the pod names by address.
+        """
         await self._counts.until(
             lambda: len(self._counts.ready_servers(self.name)) == MANY == len(self._servers()),
             what=f"{MANY} pods of {self.name}",
@@ -186,7 +192,7 @@ class Model:
         return by_address
 
     async def _tell(self, costs: Mapping[str, int | None]) -> None:
-        """Set or remove every pod's cost."""
+        """Set every pod's deletion cost, or remove it."""
         await asyncio.gather(
             *(
                 self._counts.client.patch(
@@ -206,7 +212,7 @@ class Model:
         )
 
     async def _removed(self, before: set[str]) -> tuple[dict[str, float], dict[str, float]]:
-        """When each removed pod was deleted, and when it was gone."""
+        """Return the times at which each removed pod was deleted and was gone."""
         leaving: dict[str, float] = {}
         gone: dict[str, float] = {}
 
@@ -228,17 +234,20 @@ class Model:
 
 
 async def _measure(kube: Kube, cases: Sequence[Case], seconds: float, seed: int, models: list[Model]) -> None:
-    """Fills `models`, which have their rounds also where a later one breaks."""
+    """Run the cases and add their rounds to `models`, so that these are kept if a later round fails."""
     async with Counts(str(kube.kubeconfig), lambda _: kube.namespace) as counts:
         models += [Model(kube, counts, case) for case in cases]
         await asyncio.to_thread(kube.apply, *(model.document() for model in models))
         await counts.until_served([model.name for model in models], limit_s=180)
-        # Side by side: they sleep, and their drops fall together by chance alone.
+        # The cases run in parallel: they only sleep, and their scale-downs coincide only by chance.
         await asyncio.gather(*(model.run(seconds, seed) for model in models))
 
 
 def summary(rounds: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Per case: figures of each way, and of the differences within pairs (as it is - told), with 95 % intervals of their mean."""
+    """Return, by case, the figures of both ways, and the differences within pairs with the 95 % interval of their mean.
+
+    A difference is the value without costs minus the value with costs.
+    """
     found = []
     for case in dict.fromkeys(str(entry["case"]) for entry in rounds):
         ways: dict[str, list[Mapping[str, Any]]] = {"as it is": [], "told": []}
@@ -266,7 +275,7 @@ def _spread(values: Sequence[float]) -> dict[str, float | None]:
 
 
 def _interval(values: Sequence[float]) -> tuple[float, float] | None:
-    """Of the mean, by resampling."""
+    """Return the confidence interval of the mean by resampling."""
     if not values:
         return None
     draw = random.Random(1)
@@ -275,7 +284,7 @@ def _interval(values: Sequence[float]) -> tuple[float, float] | None:
 
 
 def _write(models: Sequence[Model], *, fresh: bool, seed: int) -> list[dict[str, Any]]:
-    """Add the rounds to those of earlier runs, and sum up."""
+    """Add the rounds to those of earlier runs, and write the summary."""
     known = json.loads(OUT.read_text()) if OUT.exists() and not fresh else {"rounds": [], "failures": []}
     rounds = known["rounds"] + [{"run": seed} | asdict(one) for model in models for one in model.rounds]
     failures = known["failures"] + [
@@ -309,7 +318,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--beside", action="store_true", help="measure although another cluster is up")
     options = parser.parse_args(arguments)
     cases = [case for case in CASES if options.case is None or case.name in options.case]
-    interrupts.heed()  # the cluster and the loads end with us
+    interrupts.heed()  # the cluster and the loads end with this process
     models: list[Model] = []
     broken = 0
     try:

@@ -1,5 +1,5 @@
-"""The one exception of the benchmark."""
+"""The only exception class of the benchmarks."""
 
 
 class BenchError(Exception):
-    """A part can't go on; the message says what, why, and what to do."""
+    """A part that can't continue. The message has the problem, the reason and the next step."""

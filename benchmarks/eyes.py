@@ -1,4 +1,4 @@
-"""Looks into a model's balancer: how many requests each pod has in flight."""
+"""Number of requests in flight on each pod, read from a model's balancer."""
 
 import asyncio
 import json
@@ -10,7 +10,7 @@ from demo.kube import Kube
 
 
 class Eyes:
-    """Requests in flight on each pod, asked of the balancer's HAProxy through one kubectl exec that stays open."""
+    """Reader of the requests in flight on each pod, through a single kubectl exec to the balancer's HAProxy."""
 
     _SCRIPT = (
         "import asyncio, json, sys\n"
@@ -42,10 +42,10 @@ class Eyes:
         await self._process.wait()
 
     async def look(self) -> dict[str, int]:
-        """By address of a pod that takes requests.
+        """Return the requests in flight by the address of each pod that receives requests.
 
         Raises:
-            BenchError: the balancer does not say.
+            BenchError: the balancer doesn't respond.
         """
         if self._process.stdin is None or self._process.stdout is None:
             raise BenchError("kubectl exec has no pipes")
@@ -57,10 +57,10 @@ class Eyes:
         return {str(address): int(count) for address, count in json.loads(line).items()}
 
     async def until(self, true: Callable[[dict[str, int]], bool], *, limit_s: float) -> None:
-        """Look again and again; HAProxy has no events.
+        """Poll until `true` holds for the result of `look`. HAProxy offers no events.
 
         Raises:
-            TimeoutError: it was not so within the limit.
+            TimeoutError: the time limit passed.
         """
         async with asyncio.timeout(limit_s):
             while True:

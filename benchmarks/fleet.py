@@ -1,4 +1,4 @@
-"""Part `fleet`: steps of the load on some of 200 models, then of 1,000, and what the operator costs meanwhile."""
+"""Part `fleet`: steps of the load on some of 200 models, then of 1,000, and the operator's resource usage."""
 
 import asyncio
 import random
@@ -17,7 +17,7 @@ SIZES = (200, 1000)
 HPA_SYNC_S = 15
 LOW_RPS, HIGH_RPS = 35.0, 210.0
 BUSY_SHARE = 0.10
-"""Models with a steady load; the others are idle until it is their turn."""
+"""Share of the models that have a steady load. The others are idle until their step."""
 STEP_SHARE = 0.05
 MAX_REPLICAS = 10
 _WAVES = 5
@@ -30,7 +30,7 @@ _AT_ONCE = 16
 
 @dataclass
 class _Cost:
-    """The operator's CPU and memory between two moments."""
+    """The operator's CPU and memory usage between two times."""
 
     pid: int
     began_s: float = field(default_factory=time.monotonic)
@@ -40,18 +40,18 @@ class _Cost:
         self.cpu_before_s = cpu_s(self.pid)
 
     async def follow(self) -> None:
-        """Look at the memory each second, until cancelled."""
+        """Sample the memory once a second, until cancelled."""
         while True:
             self.most_mib = max(self.most_mib, rss_mib(self.pid))
             await asyncio.sleep(1.0)
 
     def cores(self) -> float:
-        """CPU seconds per second so far."""
+        """Return the CPU seconds used per second so far."""
         return (cpu_s(self.pid) - self.cpu_before_s) / (time.monotonic() - self.began_s)
 
 
 def run(sizes: tuple[int, ...] = SIZES) -> list[Row]:
-    """Measure; a row per size."""
+    """Measure, and return one row per number of models."""
     with plane(hpa_sync_s=HPA_SYNC_S, pods=3 * max(sizes)) as there:
         return asyncio.run(_run(there, sizes))
 
@@ -92,7 +92,10 @@ async def _create(counts: Counts, names: list[str]) -> None:
 async def _measured(
     there: Plane, counts: Counts, agents: Agents, *, known: list[str], busy: set[str], draw: random.Random
 ) -> Row:
-    """Waves of steps on models that are chosen at random; each is chosen once, and has one replica when its load grows."""
+    """Run waves of load steps on models chosen at random.
+
+    Each model is chosen only once, and has one replica when its load increases.
+    """
     before = await asyncio.to_thread(there.operator.metrics)
     cost = _Cost(there.operator.pid)
     watching = asyncio.create_task(cost.follow())

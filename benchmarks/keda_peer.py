@@ -1,6 +1,7 @@
-"""The real KEDA as the scaler of one model of a bench: its ScaledObject asks a real Prometheus for what is in flight, as docs/guides/keda.md has it.
+"""KEDA as the scaler of a benchmark's model: a ScaledObject that reads the requests in flight from a real Prometheus.
 
-KEDA gets what is best for it: a scrape each second, one balancer to ask, and Halcyon's data plane, which bounds the queue.
+It is set up as in docs/guides/keda.md. The conditions favour KEDA: a scrape each second, a single balancer, and
+Halcyon's data plane, which limits the queue.
 """
 
 import tempfile
@@ -20,22 +21,25 @@ from halcyon.render import names
 from tests.integration.real_prometheus import prometheus
 
 TARGET = 8
-"""Requests in flight that a replica should have: one batch, and what the measurement that came before took (docs/benchmarks/reaction.md)."""
+"""Target of requests in flight per replica: one batch of 8, the best value in the preceding measurement
+(docs/benchmarks/reaction.md)."""
 STAND_IN = "KEDA's two programs run as processes on this machine with an administrator's permissions, not as pods"
 _LIMIT_S = 60
 
 
 @contextmanager
 def scales(kube: Kube, name: str, *, least: int, most: int) -> Iterator[None]:
-    """KEDA scales the model, which leaves its count to it, while the block runs; Halcyon gives external.metrics.k8s.io up before.
+    """Scale the model with KEDA while the context is open.
+
+    Halcyon leaves the replicas to KEDA, and gives up serving external.metrics.k8s.io before.
 
     Raises:
-        BenchError: there is no cluster, or no balancer to ask.
+        BenchError: there is no cluster, or no balancer to scrape.
     """
     cluster = clusters.find(NAME)
     if cluster is None:
         raise BenchError(f"cluster {NAME} is not up")
-    # Two can't own one APIService (docs/guides/keda.md).
+    # An APIService can have only one owner (docs/guides/keda.md).
     kube.helm(
         "upgrade",
         "halcyon",
@@ -63,7 +67,7 @@ def scales(kube: Kube, name: str, *, least: int, most: int) -> Iterator[None]:
 
 
 def _target(kube: Kube, name: str) -> dict[str, object]:
-    """The model's balancer, with the labels that the chart's PodMonitor gives it."""
+    """Return the scrape target for the model's balancer, with the labels that the chart's PodMonitor adds."""
     found = [pod["status"]["podIP"] for pod in kube.pods(name, "balancer")]
     if len(found) != 1:
         raise BenchError(f"{name} has {len(found)} balancers; 1 was expected")
@@ -94,7 +98,7 @@ def _scaled_object(kube: Kube, name: str, address: str, *, least: int, most: int
 
 
 def _is_ready(kube: Kube, name: str) -> bool:
-    """Also by the HPA's own word: it has read the metric once."""
+    """Return True if KEDA is ready, and its HPA has read the metric once."""
     path = f"/apis/{kinds.HPA.api_version}/namespaces/{kube.namespace}/horizontalpodautoscalers/keda-hpa-{name}"
     conditions = ((kube.json(path) or {}).get("status") or {}).get("conditions") or ()
     return any(c["type"] == "ScalingActive" and c["status"] == "True" for c in conditions)

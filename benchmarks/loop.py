@@ -1,7 +1,8 @@
-"""Part `loop`: the decision loop itself with 10,000 models in one process, its caches filled once and no API server.
+"""Part `loop`: the decision loop alone with 10,000 models in one process, without an API server.
 
-Real: the loop (`control.scaler`), hub, readings and planner, at the pace at which agents speak. Stand-ins: objects that never
-change, and records that are handed over in the process (no TLS, no JSON).
+Real: the loop (`control.scaler`), the hub, readings and planner, with reports arriving as often as agents send them.
+Simulated: objects in caches that are filled once and never change, and reports passed within the process (no TLS, no
+JSON).
 """
 
 import asyncio
@@ -60,7 +61,7 @@ _ACCEPTED = Acceptance(accepted=True, reason=Reason.ACCEPTED, message="")
 
 
 class _Stored:
-    """As much of the client as informers and the loop ask for; nothing ever changes."""
+    """The methods of the Kubernetes client that informers and the loop use, with objects that never change."""
 
     def __init__(self, objects: Mapping[Kind, list[Object]]) -> None:
         self._objects = objects
@@ -80,7 +81,7 @@ class _Stored:
 
 @dataclass(frozen=True)
 class _OneSpec:
-    """The same spec for every model."""
+    """A spec source with the same spec for every model."""
 
     spec: Spec
 
@@ -95,12 +96,13 @@ class _Leader:
 
 
 class _Times(DecisionMetrics):
-    """The operator's own account of its decisions, and each figure by itself."""
+    """The operator's own metrics of its decisions, which also keeps each value."""
 
     def __init__(self, ages: Callable[[], Iterable[float]]) -> None:
         super().__init__(ages, CollectorRegistry())
         self.took_s: list[float] = []
-        """From one model's turn to the next, by the wall clock: reading, planning, and what follows."""
+        """Duration from the start of one model's turn to the next, by the wall clock: reading, planning, and subsequent
+        work."""
 
     @override
     def took(self, seconds: float) -> None:
@@ -110,11 +112,11 @@ class _Times(DecisionMetrics):
 
 @dataclass
 class _Timed(Decider):
-    """Takes the CPU time of one decision in `_CPU_EVERY`."""
+    """A wrapper that measures the CPU time of one decision in `_CPU_EVERY`."""
 
     worked_s: list[float] = field(default_factory=list)
-    """By this thread's CPU clock, from the reading to the verdict. That clock is two system calls, so most decisions go without: what
-    the wall clock tells of all of them is to be theirs."""
+    """CPU time of this thread per measured decision, from the reading to the decision. Reading this clock takes two
+    system calls. So most decisions are not measured, in order not to distort their wall-clock times."""
     _made: int = 0
 
     @override
@@ -129,7 +131,7 @@ class _Timed(Decider):
 
 
 def run(models: int = MODELS, for_s: float = _FOR_S) -> list[Row]:
-    """Measure; one row."""
+    """Measure, and return one row."""
     return [asyncio.run(_run(models, for_s))]
 
 
@@ -162,7 +164,7 @@ async def _run(models: int, for_s: float) -> Row:
     await caches.wait_synced()
     for key in keys:
         scaler.planned(key, ReconcilePlan(_ACCEPTED, actuator=Actuator.HPA))
-    # The operator keeps the cyclic collector away from its caches; so does this.
+    # The operator excludes its caches from the cyclic garbage collector, so this benchmark does the same.
     heap = GcFreeze(caches.size, caches.changes)
     working = [asyncio.create_task(work) for work in (feed.run(), scaler.run(), heap.run())]
     ages: list[float] = []
@@ -210,13 +212,13 @@ async def _run(models: int, for_s: float) -> Row:
 
 
 class _Feed:
-    """Records of one agent per model: once a second of busy ones, at the uplink's pace of idle ones, evenly spread."""
+    """Generator of the reports of one agent per model: once a second if busy, else at the uplink's interval."""
 
     def __init__(self, hub: ObservationStore, keys: list[Key]) -> None:
         self.building_s = 0.0
-        """CPU time that went into making the records: the generator's, not the loop's."""
+        """CPU time spent on creating the reports, which belongs to the load generator and not to the loop."""
         self.late_s: list[float] = []
-        """By how much records came later than they were due."""
+        """Delay of each report behind its due time, in seconds."""
         self._hub = hub
         busy = int(BUSY_SHARE * len(keys))
         models = [
@@ -230,7 +232,7 @@ class _Feed:
         ]
 
     async def run(self) -> None:
-        """Speak until cancelled."""
+        """Send reports until cancelled."""
         while True:
             for turns in self._turns:
                 for due_s, key, model in turns.due(time.monotonic()):
@@ -244,14 +246,14 @@ class _Feed:
 
 
 class _Turns:
-    """Models that take turns, each once per period."""
+    """A schedule that gives each model one turn per period."""
 
     def __init__(self, models: list[tuple[Key, StandIn]], *, every_s: float, began_s: float) -> None:
         self._models, self._every_s, self._began_s = models, every_s, began_s
         self._done = 0
 
     def due(self, now: float) -> list[tuple[float, Key, StandIn]]:
-        """(when, key, model) of those whose turn has come since the last call."""
+        """Return (time, key, model) of those whose turn has come since the last call."""
         if not self._models:
             return []
         apart_s = self._every_s / len(self._models)
@@ -272,7 +274,7 @@ def _spec() -> Object:
 
 
 def _objects(keys: list[Key]) -> dict[Kind, list[Object]]:
-    """A model, one server pod and one balancer pod for each key, ready for an hour."""
+    """Return a model, a model pod and a balancer pod for each key, ready for an hour."""
     since = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() - 3600))
     return {
         kinds.MODEL_DEPLOYMENT: [

@@ -1,6 +1,7 @@
-"""Part `one`: one model on real Triton; its load grows from one replica's to four, and /scale is written. Ten fresh models.
+"""Part `one`: time from a step of the load to the write of /scale, with one model on real Triton, ten times.
 
-Fresh, since a planner that has seen the same step three times expects the fourth: that is its merit, and not the reaction.
+The load grows from the capacity of one replica to that of four. Each step uses a new model, because a planner that has
+learnt the same step three times would expect the fourth. That is a useful property, but not the reaction time.
 """
 
 import asyncio
@@ -24,7 +25,7 @@ _DEADLINE_S = 10.0
 
 
 def run(steps: int = STEPS) -> list[Row]:
-    """Measure; one row."""
+    """Measure, and return one row."""
     with pods.cluster() as kube:
         return [asyncio.run(_run(kube, steps))]
 
@@ -36,7 +37,7 @@ async def _run(kube: Kube, steps: int) -> Row:
     async with Counts(str(kube.kubeconfig), lambda _: kube.namespace) as counts:
         for number in range(steps):
             name = f"one-{number}"
-            # Off the full second, and another part of the HPA's period each time.
+            # The step begins off the full second, and at a different phase of the HPA's sync interval each time.
             profile = step(
                 low_rps=LOW_RPS, high_rps=HIGH_RPS, before_s=_BEFORE_S + 0.37 * number, for_s=_LIMIT_S, after_s=0.1
             )
@@ -63,7 +64,7 @@ async def _run(kube: Kube, steps: int) -> Row:
 
 
 async def _step(kube: Kube, counts: Counts, name: str, profile: Profile, *, seed: int) -> float | None:
-    """Seconds from the step to the write; None where there was none within the limit. The load ends with the write."""
+    """Return the seconds from the step to the write, which ends the load; None if the limit passed before."""
     address = pods.address(kube, name)
     with open_loop.running(address, name, profile, deadline_s=_DEADLINE_S, seed=seed) as load:
         rise_s = load.began_s + profile.rises_s[0]

@@ -1,6 +1,7 @@
-"""An open loop of a changing rate on one model over gRPC, in a process of its own; every request's time and latency is kept.
+"""An open-loop gRPC load with a changing rate on one model, in its own process, with the latency of every request.
 
-`e2e.load` has one mean rate and tells percentiles; a step needs one run over all rates, and the share that was late.
+`e2e.load` supports only one mean rate and reports percentiles. The benchmark of a step needs one run over all rates,
+and the share of late requests.
 """
 
 import argparse
@@ -29,30 +30,30 @@ _GRACE_S = 20.0
 
 @dataclass(frozen=True)
 class Sent:
-    """What came of a load. Times are of the machine's monotonic clock, which all its processes share."""
+    """The results of a load. Times are of the machine's monotonic clock, which all its processes share."""
 
     began_s: float
     at_s: tuple[float, ...]
-    """When each request was sent, in seconds from `began_s`."""
+    """Time at which each request was sent, in seconds since `began_s`."""
     latency_s: tuple[float | None, ...]
-    """Of each request; None where it failed."""
+    """Latency of each request in seconds; None if it failed."""
     failures: dict[str, int]
     late_sending_s: float
-    """The most by which a request was sent later than it was due: the generator's own fault."""
+    """Largest delay of a request behind its due time in seconds, which is the generator's fault."""
 
 
 class Running:
-    """A load under way."""
+    """A load in progress."""
 
     def __init__(self, process: subprocess.Popen[str], began_s: float, limit_s: float) -> None:
         self.began_s = began_s
         self._process, self._limit_s = process, limit_s
 
     def result(self) -> Sent:
-        """Wait for its end.
+        """Wait for the end of the load, and return the results.
 
         Raises:
-            BenchError: it broke, or did not end in time.
+            BenchError: the load failed, or did not end in time.
         """
         try:
             out, _ = self._process.communicate(timeout=self._limit_s)
@@ -66,10 +67,10 @@ class Running:
 
 @contextmanager
 def running(address: str, model: str, profile: Profile, *, deadline_s: float, seed: int) -> Iterator[Running]:
-    """Start a load; it has begun when the context is entered, and is gone when that is left.
+    """Start a load, which has begun when the context is entered, and is ended when it is left.
 
     Raises:
-        BenchError: it does not begin.
+        BenchError: the load doesn't begin.
     """
     told = {
         "address": address,
@@ -102,7 +103,7 @@ async def _send(told: dict[str, Any]) -> Sent:
     async with Connections(load) as connections:
         work = _Work(connections.caller())
         began_s = time.monotonic()
-        print(began_s, flush=True)  # whoever started us waits for this
+        print(began_s, flush=True)  # the parent process waits for this line
         await work.send(profile.arrivals(told["seed"]), began_s)
     return Sent(began_s, tuple(work.at_s), tuple(work.latency_s), work.failures, work.late_s)
 
@@ -132,7 +133,7 @@ class _Work:
     async def _one(self, number: int, due_s: float) -> None:
         try:
             await self._call(number)
-            # From when it was due: a generator that lags must not make answers look quick.
+            # Measure from the due time, so that a slow generator doesn't make latencies look shorter.
             self.latency_s[number] = round(time.monotonic() - due_s, 4)
         except Exception as error:  # noqa: BLE001  # every kind of failure is what is counted here
             self._failed(kind_of(error))
@@ -144,7 +145,7 @@ class _Work:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Send a load that is told as JSON, and print what came of it."""
+    """Send the load given as JSON, and print the results."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.open_loop", description=__doc__)
     parser.add_argument("load", help="as `running` writes it")
     told = json.loads(parser.parse_args(arguments).load)

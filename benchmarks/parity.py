@@ -1,10 +1,12 @@
-"""Part `parity`: the same load on two models, one scaled through an HPA and one directly: the same counts within one sync?
+"""Part `parity`: the same load on two models, one scaled by an HPA and one directly, must give the same replicas.
 
-Up, the wanted count grows from 1 to 40 in steps of 1; down, it falls back the same way. On the way down the count of the one
-is the HPA's alone, so that is where its tolerance would show. Each model has a planner of its own, and each has its own moments: so
-each count is also compared with what its own model's planner decided, which tells how an actuator acts from what it is told.
+The replicas must agree within one sync interval. The desired replicas grow from 1 to 40 in steps of 1, and then
+decrease in the same way. On the way down, the HPA alone decides, so an effect of its tolerance would show there. Each
+model has its own planner, with its own decision times. So the replicas are also compared with the decisions of the
+model's own planner, which separates the actuator from its input.
 
-Twice: by a load that grows and falls, where planners may leave counts out, and by a schedule that asks for each count in turn.
+The comparison runs twice. First with a load that grows and falls, where planners may skip numbers, and then with a
+schedule that requests each number in turn.
 """
 
 import asyncio
@@ -25,32 +27,35 @@ from halcyon.scaling.planner.scale_down_hold import MAX_FIRST_HOLD_S
 HPA_SYNC_S = 1
 MOST = 40
 SLACK_S = 1.0
-"""Beside one sync: the agents of the two models speak at once, but each model's decision may wait for its own second."""
+"""Tolerance in seconds in addition to one sync interval. The agents of both models report at the same time, but each
+model's decision may wait for up to a second."""
 _STEP_S = 2.5
-"""From one wanted count to the next: longer than a sync and the slack, so that a count that is left out shows."""
+"""Time in seconds between two changes of the desired replicas. It is longer than a sync interval plus the tolerance, so
+that skipped numbers are detected."""
 _SAMPLE_S = 0.25
 _HOLD_S = MAX_FIRST_HOLD_S + 15.0
-"""The planner lets go of what was needed no sooner than this."""
+"""Minimum time in seconds for which the planner keeps replicas that are no longer needed."""
 _ACTUATORS = ("HPA", "Direct")
 
 
 def run(most: int = MOST) -> list[Row]:
-    """Measure; one row for each walk."""
+    """Measure, and return one row for each of the two runs."""
     with plane(hpa_sync_s=HPA_SYNC_S, pods=4 * most) as there:
         return asyncio.run(_run(there, most))
 
 
 def rate_for(count: int) -> float:
-    """A rate in the middle of those for which so many replicas are wanted, where nothing but utilisation counts."""
+    """Return the middle of the range of rates for which `count` replicas are desired by utilization alone."""
     return (count - 0.5) * UTILIZATION * Law().peak_rps
 
 
 def agreement(
     one: Sequence[Change], other: Sequence[Change], *, begin_s: float, end_s: float, window_s: float
 ) -> tuple[int, int]:
-    """(samples, those that agree): `one`'s count at a time is one that `other` had within the window before, or the reverse.
+    """Return (number of samples, number of samples that agree).
 
-    The reverse, since either may be the first to move.
+    A sample agrees if the replicas of `one` at that time occurred in `other` within the window before, or the reverse,
+    because either may change first.
     """
     samples = agreed = 0
     at = begin_s + window_s
@@ -71,13 +76,13 @@ def _within(changes: Sequence[Change], at: float, window_s: float) -> set[int]:
 
 @dataclass(frozen=True)
 class _Walk:
-    """A way from one replica to many and back."""
+    """A way to request increasing and then decreasing numbers of replicas."""
 
     what: str
     ask: Callable[[int], Awaitable[None]]
-    """Ask both models for a count."""
+    """Request a number of replicas from both models."""
     rest_s: float
-    """How long the last count may take to be reached."""
+    """Maximum time in seconds until the last number is reached."""
 
 
 async def _run(there: Plane, most: int) -> list[Row]:

@@ -1,7 +1,8 @@
-"""A control plane without a node, and the operator as a process of this machine: what the parts with many models run on.
+"""A control plane without nodes, with the operator as a process on this machine, for the parts with many models.
 
-Real: etcd, API server, controller-manager with its HPA controller, scheduler, TokenReviews, TLS, the operator. Not real: the
-pods, which KWOK's stages make Ready at once (`STAND_INS`). The operator's process is the integration tests' own.
+Real: etcd, API server, controller-manager with its HPA controller, scheduler, TokenReviews, TLS, the operator.
+Simulated: the pods, which KWOK makes Ready at once (`STAND_INS`). The operator's process is started by the helper of
+the integration tests.
 """
 
 import zlib
@@ -19,10 +20,11 @@ from halcyon.api.types import API_VERSION, KIND
 from tests.integration.operator_process import Operator, install
 
 LOGS = FILE.parent
-"""The operator's log of the last run stays there."""
+"""Folder that keeps the operator's log of the last run."""
 NAME = "bench"
 SPACES = 20
-"""Namespaces that the models are spread over, as teams have them: what controllers look for, they look for in one namespace."""
+"""Number of namespaces over which the models are spread, as with teams. Kubernetes controllers list objects by
+namespace."""
 STAND_INS = (
     "pods are simulated by KWOK: no container runs, and each pod is Ready at once",
     "a load generator creates the agents' reports and sends them over TLS, with the same client as the agents",
@@ -41,16 +43,16 @@ class Plane:
 
     @property
     def kubeconfig(self) -> str:
-        """An administrator's."""
+        """Return the path of an administrator's kubeconfig."""
         return str(self.cluster.kubeconfig)
 
 
 @contextmanager
 def alone(*, beside: bool = False) -> Iterator[None]:
-    """Measure while no other cluster is up, and leave none behind.
+    """Make sure that no other cluster is up, and remove this one afterwards.
 
     Raises:
-        BenchError: another cluster is up, and `beside` does not allow that.
+        BenchError: another cluster is up, and `beside` doesn't allow that.
     """
     others = [name for name in names() if name != NAME]
     if others and not beside:
@@ -66,7 +68,7 @@ def alone(*, beside: bool = False) -> Iterator[None]:
 
 @contextmanager
 def plane(*, hpa_sync_s: int, pods: int) -> Iterator[Plane]:
-    """A control plane with room for so many pods, and an operator that leads and serves the external metrics."""
+    """Start a control plane for `pods` pods, and an operator that leads and serves the external metrics."""
     LOGS.mkdir(parents=True, exist_ok=True)
     for old in LOGS.glob("bench-operator-*.log"):
         old.unlink()
@@ -81,7 +83,7 @@ def plane(*, hpa_sync_s: int, pods: int) -> Iterator[Plane]:
         _files(cluster)
         yield Plane(cluster, operator)
     except BenchError as error:
-        # Nobody starts it anew here, as the kubelet would: without it nothing more can come.
+        # Without a kubelet, nothing restarts the operator. If it exits, no more results can arrive.
         ended = operator.process is not None and operator.process.poll() is not None
         raise BenchError(
             f"{error}\n{f'the operator has ended: {operator.tail()}' if ended else operator.log}"
@@ -91,7 +93,7 @@ def plane(*, hpa_sync_s: int, pods: int) -> Iterator[Plane]:
 
 
 def model(name: str, *, most: int, **scaling: Any) -> dict[str, Any]:
-    """A ModelDeployment on CPU with one balancer; `scaling` is laid over the limits."""
+    """Return a ModelDeployment on CPU with one balancer. `scaling` overrides the default limits."""
     return {
         "apiVersion": API_VERSION,
         "kind": KIND,
@@ -111,7 +113,7 @@ def model(name: str, *, most: int, **scaling: Any) -> dict[str, Any]:
 
 
 def namespace_of(name: str) -> str:
-    """Of a model of this name."""
+    """Return the namespace of the model with this name."""
     return _namespace(zlib.crc32(name.encode()) % SPACES)
 
 
@@ -120,7 +122,7 @@ def _namespace(number: int) -> str:
 
 
 def _files(cluster: Cluster) -> None:
-    """The namespaces, and in each the model's files."""
+    """Create the namespaces and, in each, the model's files."""
     for namespace in map(_namespace, range(SPACES)):
         cluster.api.create("/api/v1/namespaces", {"metadata": {"name": namespace}})
         cluster.api.create(
@@ -130,7 +132,7 @@ def _files(cluster: Cluster) -> None:
 
 
 def _node(cluster: Cluster, name: str) -> None:
-    """One more of KWOK's nodes; the cluster's own has room for a thousand pods."""
+    """Create another KWOK node, because the cluster's own node has capacity for a thousand pods."""
     resources: Mapping[str, str] = {"cpu": "10k", "memory": "32Ti", "pods": str(_PODS_PER_NODE)}
     cluster.api.create(
         "/api/v1/nodes",
@@ -144,7 +146,10 @@ def _node(cluster: Cluster, name: str) -> None:
 
 
 def _register(cluster: Cluster, operator: Operator) -> None:
-    """What the chart makes for the metrics API; the Service leads to this machine (see e2e.cluster.control_plane)."""
+    """Create the objects that the chart creates for the metrics API.
+
+    The Service leads to this machine (see e2e.cluster.control_plane).
+    """
     cluster.api.create(
         f"/api/v1/namespaces/{operator.namespace}/services",
         {"metadata": {"name": "halcyon"}, "spec": {"type": "ExternalName", "externalName": "localhost"}},

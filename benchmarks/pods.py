@@ -1,4 +1,4 @@
-"""A model on real Triton pods whose service law is known because it sleeps, and the cluster that it runs on."""
+"""A model on real Triton pods that sleeps, so that its service law is known, and the cluster on which it runs."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +13,7 @@ from demo.models import GRPC_PORT
 from e2e.cluster.progress import say
 
 LAW = Law()
-"""80 + 6 ms x rows, batches of up to 8."""
+"""Service law: 80 + 6 ms x rows, with batches of up to 8."""
 HPA_SYNC_S = 15
 STAND_INS = (
     "GPU time is simulated by sleeping: a batch of b rows (at most 8) takes S(b) = 80 + 6 b ms, on CPU pods that share this machine",
@@ -26,7 +26,7 @@ _CPU, _MEMORY, _SHARED = "100m", "384Mi", "64Mi"
 
 @contextmanager
 def cluster() -> Iterator[Kube]:
-    """The embedded cluster with Halcyon on it, as the demo installs it; gone when the context is left."""
+    """Start the embedded cluster with Halcyon, installed as in the demo. It is removed when the context is left."""
 
     def tell(title: str) -> None:
         say(f"bench: {title}")
@@ -43,7 +43,7 @@ def cluster() -> Iterator[Kube]:
 
 
 def files() -> dict[str, Any]:
-    """The ConfigMap with the model."""
+    """Return the ConfigMap with the model."""
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
@@ -55,7 +55,10 @@ def files() -> dict[str, Any]:
 def model(
     name: str, *, start_s: float, replicas: int | None = None, scaling: dict[str, Any] | None = None, **traffic: Any
 ) -> dict[str, Any]:
-    """A ModelDeployment of it. `start_s` is slept in initialize(); without `scaling`, `replicas` is the count."""
+    """Return a ModelDeployment of the model.
+
+    Its initialize() sleeps for `start_s` seconds. `replicas` is used if `scaling` is None.
+    """
     count = {} if replicas is None else {"replicas": replicas}
     return {
         "apiVersion": "serving.halcyon.dev/v1alpha1",
@@ -85,7 +88,7 @@ def model(
                 "resources": {"requests": {"cpu": _CPU}, "limits": {"memory": _MEMORY}},
                 "sharedMemory": _SHARED,
             },
-            # No maxQueueDelay: with one, batches fill worse under full load (docs/guides/batching.md).
+            # maxQueueDelay is not set, because with it batches are less full under full load (docs/guides/batching.md).
             "batching": {"maxBatchSize": LAW.max_batch},
             "traffic": {"balancerReplicas": 1, "queueTimeout": "10s", "responseTimeout": "10s", **traffic},
             **count,
@@ -95,5 +98,5 @@ def model(
 
 
 def address(kube: Kube, name: str) -> str:
-    """host:port of its gRPC endpoint."""
+    """Return host:port of its gRPC endpoint."""
     return kube.must_address(name, GRPC_PORT)

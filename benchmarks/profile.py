@@ -1,4 +1,4 @@
-"""Load over time, what a clairvoyant would spend on it, and how many answers came too late. Pure."""
+"""Load over time, the GPU time of a clairvoyant schedule for it, and the number of late responses. Pure."""
 
 import itertools
 import math
@@ -17,22 +17,22 @@ class Phase:
 
 @dataclass(frozen=True)
 class Profile:
-    """A load: phases in their order, the first from 0, the last until `until_s`."""
+    """A load as consecutive phases. The first starts at 0, and the last ends at `until_s`."""
 
     phases: tuple[Phase, ...]
     until_s: float
 
     def rate_at(self, at_s: float) -> float:
-        """Mean rate at a time."""
+        """Return the mean rate at a time."""
         return next((phase.rate_rps for phase in reversed(self.phases) if phase.from_s <= at_s), 0.0)
 
     def spans(self) -> list[tuple[float, float, float]]:
-        """(from, until, rate) of each phase."""
+        """Return (start, end, rate) of each phase."""
         ends = [*(phase.from_s for phase in self.phases[1:]), self.until_s]
         return [(phase.from_s, end, phase.rate_rps) for phase, end in zip(self.phases, ends, strict=True)]
 
     def arrivals(self, seed: int) -> Iterator[float]:
-        """Times of Poisson arrivals; the same for the same seed."""
+        """Return Poisson arrival times. The same seed gives the same times."""
         draw = random.Random(seed)
         for begin, end, rate in self.spans():
             at = begin
@@ -41,13 +41,13 @@ class Profile:
 
     @property
     def rises_s(self) -> list[float]:
-        """When the rate steps up."""
+        """Return the times at which the rate increases."""
         spans = self.spans()
         return [new[0] for old, new in itertools.pairwise(spans) if new[2] > old[2]]
 
 
 def step(*, low_rps: float, high_rps: float, before_s: float, for_s: float, after_s: float) -> Profile:
-    """Low, high for a while, low again."""
+    """Return a load that is low, then high for `for_s`, then low again."""
     return bursts(
         low_rps=low_rps, high_rps=high_rps, before_s=before_s, for_s=for_s, apart_s=0.0, count=1, after_s=after_s
     )
@@ -56,7 +56,7 @@ def step(*, low_rps: float, high_rps: float, before_s: float, for_s: float, afte
 def bursts(
     *, low_rps: float, high_rps: float, before_s: float, for_s: float, apart_s: float, count: int, after_s: float
 ) -> Profile:
-    """Low, then `count` bursts of `for_s`, from the end of one to the begin of the next `apart_s`."""
+    """Return a low load with `count` bursts of `for_s` seconds, with gaps of `apart_s` between them."""
     phases, at = [Phase(0.0, low_rps)], before_s
     for _ in range(count):
         phases += [Phase(at, high_rps), Phase(at + for_s, low_rps)]
@@ -65,10 +65,11 @@ def bursts(
 
 
 def clairvoyant_pod_s(profile: Profile, *, capacity_rps: float, start_s: float, least: int = 1) -> float:
-    """Pod-seconds of whoever knows the load: ceil(rate / capacity) replicas at each moment, each begun one start earlier.
+    """Return the pod-seconds of a scaler that knows the load in advance.
 
-    A replica is kept through a gap that is no longer than a start; else it ends with the load, and begins anew in time.
-    Starts count from the creation of a pod, and not from before the profile begins.
+    At each time it has ceil(rate / capacity) replicas, each created one start time earlier. A replica is kept through a
+    gap that is not longer than a start time. Otherwise it ends with the load, and a new one is started in time. Pods
+    are billed from their creation, but not before the start of the profile.
     """
     spans = [(begin, end, max(math.ceil(rate / capacity_rps), least)) for begin, end, rate in profile.spans()]
     total = least * profile.until_s
@@ -87,29 +88,32 @@ def clairvoyant_pod_s(profile: Profile, *, capacity_rps: float, start_s: float, 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of the requests of a load."""
+    """Results of the requests of a load."""
 
     requests: int
     late: int
-    """Answered, but after more than the objective."""
+    """Number of responses that took longer than the objective."""
     failed: int
-    """Refused, out of time, or never sent."""
+    """Number of requests that were rejected, timed out, or were never sent."""
 
     @property
     def violations_pct(self) -> float:
-        """Share that was late or failed."""
+        """Return the percentage of requests that were late or failed."""
         return 100 * (self.late + self.failed) / self.requests if self.requests else math.nan
 
 
 def outcome(latencies_s: Sequence[float | None], *, slo_s: float) -> Outcome:
-    """Of latencies in seconds, None for a request that failed."""
+    """Return the results for latencies in seconds, with None for a failed request."""
     failed = sum(latency is None for latency in latencies_s)
     late = sum(latency is not None and latency > slo_s for latency in latencies_s)
     return Outcome(len(latencies_s), late, failed)
 
 
 def integral(changes: Sequence[tuple[float, int]], *, begin_s: float, end_s: float) -> float:
-    """Count x seconds between two times, of a count told as (time, count) in order; 0 before the first."""
+    """Return the integral of a number over time, between two times.
+
+    `changes` are (time, number) in chronological order; the number is 0 before the first.
+    """
     ends = [*(at for at, _ in changes[1:]), end_s]
     held = ((max(at, begin_s), min(until, end_s), count) for (at, count), until in zip(changes, ends, strict=False))
     return sum(count * max(until - at, 0.0) for at, until, count in held)

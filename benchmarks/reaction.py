@@ -35,13 +35,13 @@ _RUNS: dict[str, Callable[[], list[Row]]] = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the parts; returns 0, 1 where one broke (the others go on), 130 where it was interrupted."""
+    """Run the parts. Return 0, 1 if a part failed (the others still run), or 130 if interrupted."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.reaction", description="How quickly Halcyon reacts.")
     parser.add_argument("--only", action="append", choices=PARTS, help="this part alone; may be given more than once")
     parser.add_argument("--beside", action="store_true", help="measure although another cluster is up")
     parser.add_argument("--page", action="store_true", help="run nothing; write the page from the JSON")
     options = parser.parse_args(arguments)
-    # A cluster, an operator, a load: what was started must end with us, also when we are told to stop.
+    # Child processes such as clusters, operators and loads must end with this process, including on SIGTERM.
     interrupts.heed()
     parts = () if options.page else options.only or PARTS
     measure = _apart if len(parts) > 1 else _here
@@ -56,13 +56,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _apart(part: str, *, beside: bool) -> bool:
-    """Measure a part as `_here`, in a process of its own.
+    """Measure a part with `_here` in a separate process.
 
-    What one part leaves in memory (10,000 models, the answers of an hour) is looked through by each collection of the next, whose load
-    generator then speaks late: 1,000 models rose after 4.5 s in the median, and after 2.7 s on the same machine in a process of their own.
+    Objects that one part leaves in memory (10,000 models, the responses of an hour) slow down each garbage collection
+    in the next part, whose load generator is then late. In one process, 1,000 models were scaled after 4.5 s in the
+    median. In separate processes on the same machine, it was 2.7 s.
     """
     command = [sys.executable, "-m", "benchmarks.reaction", "--only", part, *(["--beside"] if beside else [])]
-    # In a session of its own, so that Ctrl-C reaches it through us and once: another would interrupt its cleaning up.
+    # A separate session, so that Ctrl-C reaches it only once, through this process. A second signal would interrupt its
+    # cleanup.
     with subprocess.Popen(command, start_new_session=True) as process:
         try:
             return process.wait() == 0
@@ -73,14 +75,14 @@ def _apart(part: str, *, beside: bool) -> bool:
 
 
 def _here(part: str, *, beside: bool) -> bool:
-    """Measure a part and write its rows; says whether it could be measured."""
+    """Measure a part and write its rows. Return True if this succeeded."""
     began_s = time.monotonic()
     say(f"part {part}")
     try:
         with alone(beside=beside):
             found = _RUNS[part]()
     except (BenchError, ClusterError, DemoError, AssertionError) as error:
-        # AssertionError: how the operator's process tells that it did not come up.
+        # The helper that starts the operator raises an AssertionError if it doesn't start.
         print(f"part {part}: {error}", file=sys.stderr)
         return False
     rows.write(part, found)

@@ -1,4 +1,4 @@
-"""A row of build/bench/reaction.json, percentiles, and the file: parts that were not run again keep their rows."""
+"""Rows of build/bench/reaction.json, and percentiles. Parts that are not run again keep their rows."""
 
 import json
 import math
@@ -10,39 +10,41 @@ from typing import Any
 
 FILE = Path(__file__).resolve().parents[1] / "build" / "bench" / "reaction.json"
 PARTS = ("one", "fleet", "loop", "step", "peers", "parity")
-"""In the order of the file and of the page."""
+"""Parts in the order of the file and of the page."""
 
 Figure = float | int | str | bool | None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """One run. None, or an empty list, where a figure does not apply or could not be had."""
+    """One run. Values that don't apply or were not measured are None or empty."""
 
     part: str
     what: str
-    """The run in a few words."""
+    """Short description of the run."""
     models: int
     actuator: str | None
     hpa_sync_s: float | None = None
     step_to_scale_s: tuple[float, ...] = ()
-    """From the moment that the load grew to the arrival, here, of the watch event with a higher spec.replicas."""
+    """Seconds from the increase of the load until the watch event with a higher spec.replicas arrives at this
+    process."""
     cpu_cores: float | None = None
-    """CPU seconds per second of the operator's process (of the loop's own, where there is no operator)."""
+    """CPU seconds per second of the operator's process, or of the loop if there is no operator."""
     rss_mib: float | None = None
-    """Largest resident size that was seen in the run."""
+    """Largest resident memory during the run, in MiB."""
     decision_us_p50: float | None = None
-    """Of one model's turn in the loop, by the operator's own clock: reading, decision, and what follows from it."""
+    """Median duration of one model's turn in the loop in microseconds, from the operator's own measurement: reading,
+    decision, and subsequent work."""
     decision_us_p99: float | None = None
     decision_age_p99_s: float | None = None
-    """How old a model's last decision is, over all models and moments."""
+    """Age of a model's last decision in seconds, as the p99 over all models and times."""
     stand_ins: tuple[str, ...] = ()
-    """What was not real, in words."""
+    """Descriptions of the components that were simulated."""
     figures: dict[str, Figure] = field(default_factory=dict)
-    """What only this part has; written beside the others."""
+    """Further figures that only this part has. They are written with the others."""
 
     def to_dict(self) -> dict[str, Any]:
-        """As it stands in the file."""
+        """Return the row in the format of the file."""
         plain = asdict(self)
         figures = plain.pop("figures")
         times = self.step_to_scale_s
@@ -51,9 +53,9 @@ class Row:
 
 
 def quantile(values: Iterable[float], share: float) -> float | None:
-    """The smallest value that at least this share of them does not exceed; None of none.
+    """Return the smallest value that at least this share of the values doesn't exceed; None if there are no values.
 
-    Not interpolated: with few values the 99th percentile is the largest, and says so honestly.
+    The result is not interpolated, so with few values the 99th percentile is the largest one.
     """
     ordered = sorted(values)
     if not ordered:
@@ -62,13 +64,13 @@ def quantile(values: Iterable[float], share: float) -> float | None:
 
 
 def merged(known: Sequence[dict[str, Any]], part: str, rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """The file's rows with those of one part replaced, in the order of `PARTS`."""
+    """Return the file's rows with those of one part replaced, in the order of `PARTS`."""
     kept = [row for row in known if row["part"] != part]
     return sorted([*kept, *(row.to_dict() for row in rows)], key=lambda row: PARTS.index(row["part"]))
 
 
 def read(file: Path = FILE) -> list[dict[str, Any]]:
-    """The rows in the file; none where there is no file."""
+    """Return the rows in the file; empty if it doesn't exist."""
     try:
         found = json.loads(file.read_text())
     except FileNotFoundError:
@@ -77,7 +79,7 @@ def read(file: Path = FILE) -> list[dict[str, Any]]:
 
 
 def write(part: str, rows: Sequence[Row], file: Path = FILE) -> None:
-    """Replace the rows of one part; who reads meanwhile sees the old file or the new one."""
+    """Replace the rows of one part in the file atomically: a reader sees either the old or the new content."""
     file.parent.mkdir(parents=True, exist_ok=True)
     new = file.with_name(f".{file.name}.{os.getpid()}")
     new.write_text(json.dumps(merged(read(file), part, rows), indent=1) + "\n")

@@ -1,8 +1,8 @@
-"""A model as its balancer's agent would read it: a queue in front of Triton pods with S(b) = t0 + a x b, as a fluid. Pure.
+"""Simulation of a model as its balancer's agent would observe it, used if pods are simulated by KWOK. Pure.
 
-Stands in for HAProxy and Triton where there are pods by the hundred and no containers (KWOK), and for nothing else: what the
-agent sends, and how, is the real thing (`agents`). Deterministic: requests come evenly spaced, so that what is measured is
-the reaction and not the luck of the draw.
+It replaces HAProxy and Triton by a queue in front of pods with the service law S(b) = t0 + a x b, treated as a fluid.
+The content and transport of the reports are real (`agents`). The simulation is deterministic, with evenly spaced
+requests, so that the benchmark measures the reaction and not random fluctuations.
 """
 
 import math
@@ -12,32 +12,33 @@ from dataclasses import dataclass, field
 from halcyon.api.documents.observation_report import AgentReport, BalancerSample, BatchStats, PodSample
 
 BATCHES_EVERY_S = 5.0
-"""How often agents read a pod's batch statistics."""
+"""Interval in seconds at which agents read a pod's batch statistics."""
 _WARM_UP = 3
-"""Batches of one row and of the largest size that a pod has run before it is ready, as a warm-up does."""
+"""Number of batches with one row, and with the largest size, that a pod has run in its warm-up."""
 _IN_SERVER = 3
-"""Batches' worth of requests that a balancer lets into one server; the others wait in it."""
+"""Number of batches' worth of requests that a balancer sends to one server at a time. Other requests wait in the
+balancer."""
 
 
 @dataclass(frozen=True)
 class Law:
-    """A batch of b rows takes t0_s + a_s x b on one instance."""
+    """Service law: a batch of b rows takes t0_s + a_s x b on one instance."""
 
     t0_s: float = 0.080
     a_s: float = 0.006
     max_batch: int = 8
 
     def seconds(self, batch: int) -> float:
-        """Of one batch."""
+        """Return the duration of a batch of this size, in seconds."""
         return self.t0_s + self.a_s * batch
 
     @property
     def peak_rps(self) -> float:
-        """Requests per second of a replica with full batches."""
+        """Return the requests per second of a replica with full batches."""
         return self.max_batch / self.seconds(self.max_batch)
 
     def batch_at(self, rate_rps: float) -> float:
-        """Mean rows per batch, where those that arrive during one batch make up the next: b = rate x S(b)."""
+        """Return the mean rows per batch, if requests that arrive during one batch form the next: b = rate x S(b)."""
         if rate_rps >= self.peak_rps:
             return float(self.max_batch)
         return min(max(rate_rps * self.t0_s / (1 - rate_rps * self.a_s), 1.0), float(self.max_batch))
@@ -51,7 +52,7 @@ class _Pod:
 
 @dataclass
 class StandIn:
-    """One model. Times are seconds since the epoch, and only grow."""
+    """The state of one simulated model. Times are in seconds since the epoch, and must not decrease."""
 
     namespace: str
     name: str
@@ -65,12 +66,12 @@ class StandIn:
     _told: dict[str, BatchStats] = field(default_factory=dict)
 
     def set_rate(self, now: float, rate_rps: float, pods: Sequence[str]) -> None:
-        """From `now` on; what came until then came at the rate before."""
+        """Set the rate from `now` on. Requests until then arrive at the previous rate."""
         self.advance(now, pods)
         self.rate_rps = rate_rps
 
     def advance(self, now: float, pods: Sequence[str]) -> None:
-        """Let time pass with these pods ready."""
+        """Advance the simulation to `now` with these ready pods."""
         law = self.law
         warm = {1: float(_WARM_UP), law.max_batch: float(_WARM_UP)}
         self._pods = {pod: self._pods.get(pod) or _Pod(batches=dict(warm)) for pod in pods}
@@ -93,7 +94,7 @@ class StandIn:
                 pod.batches[low + 1] = pod.batches.get(low + 1, 0.0) + runs * (mean - low)
 
     def record(self, now: float, pods: Sequence[str], agent: str) -> AgentReport:
-        """What the agent `agent` says now."""
+        """Return the report that the agent `agent` sends at `now`."""
         self.advance(now, pods)
         if now - self._batches_at >= BATCHES_EVERY_S or self._told.keys() != self._pods.keys():
             self._batches_at = now

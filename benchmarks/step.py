@@ -1,7 +1,7 @@
-"""Parts `step` and `peers`: a step and bursts on real Triton pods that take 20 s to load, and what is lost on the way.
+"""Parts `step` and `peers`: a step and bursts of the load on real Triton pods that take 20 s to load.
 
-Against the clairvoyant, who starts pods before the load comes: `profile.clairvoyant_pod_s`. A pod is paid for from its
-creation until it is gone.
+The violations are compared with those of a clairvoyant scaler that starts pods before the load arrives
+(`profile.clairvoyant_pod_s`). A pod is billed from its creation until it is gone.
 """
 
 import asyncio
@@ -30,8 +30,9 @@ LOW_RPS, HIGH_RPS = 35.0, 210.0
 MOST = 10
 STATIC = 4
 QUEUE_LIMIT = 1
-"""Requests that wait in the balancer. The 24 in a server take 3 batches, 0.384 s, and whoever waits for a place one more at most:
-behind 8 others in front of it nobody would meet the objective."""
+"""Maximum number of requests that wait in the balancer. The 24 requests in a server take 3 batches, 0.384 s, and a
+request that waits for a place takes at most one batch more. With 8 others in front of it, a request would miss the
+objective."""
 _STEP = step(low_rps=LOW_RPS, high_rps=HIGH_RPS, before_s=60, for_s=180, after_s=90)
 _BURSTS = bursts(low_rps=LOW_RPS, high_rps=HIGH_RPS, before_s=45, for_s=30, apart_s=60, count=3, after_s=60)
 _SERVED_WITHIN_S = 120.0
@@ -44,20 +45,20 @@ def _nobody(_kube: Kube, _name: str) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Scaler:
-    """Who decides on the count."""
+    """The component that decides the replicas, with its configuration."""
 
     name: str
     scaling: dict[str, Any] | None = None
-    """spec.scaling; None where Halcyon does not scale."""
+    """spec.scaling; None if Halcyon doesn't scale the model."""
     first: int = 1
-    """Replicas before the load comes; without `scaling` those of the spec."""
+    """Replicas before the load begins. Without `scaling`, this is spec.replicas."""
     beside: Callable[[Kube, str], AbstractContextManager[None]] = _nobody
-    """Who else scales the model of this name while the block runs."""
+    """Context in which another component scales the model with the given name."""
     stand_ins: tuple[str, ...] = ()
-    """What of that is not real."""
+    """Descriptions of the components that are simulated."""
 
     def model(self, name: str) -> dict[str, Any]:
-        """The ModelDeployment."""
+        """Return the ModelDeployment."""
         count = self.first if self.scaling is None else None
         return pods.model(name, start_s=START_S, replicas=count, scaling=self.scaling, queueLimit=QUEUE_LIMIT)
 
@@ -66,7 +67,7 @@ _LIMITS = {"minReplicas": 1, "maxReplicas": MOST}
 _AT_500_MS = {"targets": {"latency": "500ms"}}
 HALCYON = Scaler("Planner", {**_LIMITS, **_AT_500_MS})
 RESERVED = Scaler("Planner, minReplicas 2", {**_LIMITS, "minReplicas": 2, **_AT_500_MS}, first=2)
-"""As a user has it who knows of bursts that outrun any start."""
+"""Configuration of a user who expects bursts that are faster than any start."""
 PEERS = (
     Scaler(f"static {STATIC}", first=STATIC),
     Scaler("HPA by queue depth", {**_LIMITS, "policy": "Rules", "targets": {"queueDepth": 8}}),
@@ -77,20 +78,24 @@ KEDA = Scaler(
     stand_ins=(keda_peer.STAND_IN,),
 )
 Load = tuple[str, Profile, int]
-"""Name, rates, and the seed of the arrivals."""
+"""Name, rates, and seed of the arrivals."""
 STEPS: tuple[Load, ...] = tuple(("step", _STEP, seed) for seed in (1, 2, 3))
-"""The need at 210 req/s is 3.8 replicas, so whether it takes four or five is chance: one run says little."""
+"""Steps with different seeds. At 210 req/s, 3.8 replicas are needed, so chance decides between four and five, and a
+single run is not enough."""
 BURSTS: Load = ("bursts", _BURSTS, 1)
 
 
 def run() -> list[Row]:
-    """Halcyon's planner on the steps and on the bursts, from one pod and from two: 47 minutes."""
+    """Measure Halcyon's planner on the steps and on the bursts, starting with one pod and with two: 47 minutes."""
     return _measured("step", [(scaler, load) for scaler in (HALCYON, RESERVED) for load in (*STEPS, BURSTS)])
 
 
 def run_peers() -> list[Row]:
-    """The peers that can be had here, on the step, and KEDA on all that Halcyon has: 39 minutes, and KEDA's build the first time."""
-    # KEDA comes last: Halcyon gives the metrics API up for it.
+    """Measure the available peers on the step, and KEDA on all loads of Halcyon: 39 minutes.
+
+    The first run also builds KEDA.
+    """
+    # KEDA comes last, because Halcyon gives up the metrics API for it.
     return _measured("peers", [*((peer, STEPS[0]) for peer in PEERS), *((KEDA, load) for load in (*STEPS, BURSTS))])
 
 
@@ -103,13 +108,13 @@ def _measured(part: str, runs: Sequence[tuple[Scaler, Load]]) -> list[Row]:
 
 
 def capacity() -> float:
-    """Requests per second at which the p99 of one replica meets the objective."""
+    """Return the requests per second at which the p99 of one replica meets the objective."""
     return capacity_rps(ServiceLaw(pods.LAW.t0_s, pods.LAW.a_s, pods.LAW.max_batch), SLO_S)
 
 
 @asynccontextmanager
 async def _entered(context: AbstractContextManager[None]) -> AsyncIterator[None]:
-    """The same, while the watches go on: to enter and to leave may take a minute."""
+    """Enter and leave the context in a thread, so that the watches continue: this may take a minute."""
     with ExitStack() as held:
         await asyncio.to_thread(held.enter_context, context)
         try:
@@ -178,7 +183,7 @@ def _row(
         models=1,
         actuator=counts.actuator(name),
         hpa_sync_s=pods.HPA_SYNC_S,
-        # A later burst finds pods of the one before: only the first rise is a reaction from one replica.
+        # A later burst meets pods from the burst before, so only the first increase is a reaction from one replica.
         step_to_scale_s=raised[:1],
         stand_ins=(*pods.STAND_INS, *scaler.stand_ins),
         figures={

@@ -44,9 +44,9 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; returns 0, 1 where a budget was missed or something broke, 130 where it was interrupted."""
+    """Run one command. Return 0, 1 if a budget was missed or a step failed, or 130 if interrupted."""
     options = _parser().parse_args(arguments)
-    # A load, a port-forward: what runs beside us must end with us, also when we are told to stop.
+    # Child processes such as a load generator or a port-forward must end with this process, including on SIGTERM.
     interrupts.heed()
     try:
         if options.command == "down":

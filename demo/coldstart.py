@@ -1,4 +1,4 @@
-"""From `kubectl apply` to the first answer, and where the time goes."""
+"""Time from `kubectl apply` to the first response of a model, and how it divides into steps."""
 
 import threading
 import time
@@ -15,7 +15,7 @@ from demo.models import GRPC_PORT, said
 
 _LOOK_EVERY_S = 0.05
 _ASK_EVERY_S = 0.03
-# A refused connection is tried again at once: gRPC would wait a second, then two.
+# After a refused connection, retry at once: gRPC's default backoff is one second, then two.
 _EAGER = [
     ("grpc.initial_reconnect_backoff_ms", 50),
     ("grpc.min_reconnect_backoff_ms", 50),
@@ -25,10 +25,10 @@ _EAGER = [
 
 @dataclass(frozen=True)
 class ColdStart:
-    """Seconds from the start of `kubectl apply` to the first answer over the Service, and to each step on the way.
+    """Seconds from the start of `kubectl apply` to each step, up to the first response through the Service.
 
-    The steps are seen by looking every 50 ms: pod created, scheduled, model fetched, triton started, model ready (the pod
-    is Ready), balancer ready (its pod is).
+    The steps are observed by polling every 50 ms: pod created, scheduled, model fetched, Triton started, model ready
+    (the model pod is Ready), balancer ready (the balancer pod is Ready).
     """
 
     first_answer_s: float
@@ -36,10 +36,10 @@ class ColdStart:
 
 
 def cold_start(kube: Kube, name: str, *, manifest: str, limit_s: float = 60) -> ColdStart:
-    """Apply a manifest that is not there yet, and ask the model until it answers.
+    """Apply the manifest of a model that doesn't exist yet, and send requests until one succeeds.
 
     Raises:
-        DemoError: no answer within `limit_s`; the message has the model's conditions.
+        DemoError: no response within `limit_s`; the message contains the model's conditions.
     """
     stop = threading.Event()
     phases: dict[str, float] = {}
@@ -56,7 +56,7 @@ def cold_start(kube: Kube, name: str, *, manifest: str, limit_s: float = 60) -> 
             address = kube.address(name, GRPC_PORT)
         _ask(kube, name, address, began_s, limit_s)
         first_s = _since(began_s)
-        # Readiness is told by the kubelet a moment after the model can answer.
+        # The kubelet reports readiness slightly later than the model can respond.
         watch.join(15.0)
     finally:
         stop.set()

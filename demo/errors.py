@@ -1,5 +1,5 @@
-"""The one exception of the demo."""
+"""The only exception class of the demo."""
 
 
 class DemoError(Exception):
-    """A step can't go on; the message says what, why, and what to do."""
+    """A step that can't continue. The message has the problem, the reason and the next step."""

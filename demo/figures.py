@@ -1,4 +1,4 @@
-"""The figures: their keys, their budgets, the table at the end, and build/demo.json."""
+"""The measurements (figures): their keys, their budgets, the table at the end, and build/demo.json."""
 
 import json
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from demo.models import REPOSITORY
 
 FILE = REPOSITORY / "build" / "demo.json"
 FROM_TESTS = REPOSITORY / "build" / "figures"
-"""Figures that `make test` measures, a file each."""
+"""Folder of the figures that `make test` measures, one file each."""
 KEYS = (
     "apply_to_first_answer_s",
     "cold_start_s",
@@ -33,14 +33,14 @@ KEYS = (
     "worker_exits",
     "versions",
 )
-"""What build/demo.json always has; null where a figure was not measured."""
+"""Keys that build/demo.json always has. The value is null if the figure was not measured."""
 
 Figures = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Budget:
-    """What a figure must hold to."""
+    """The limit that a figure must keep."""
 
     key: str
     what: str
@@ -74,14 +74,15 @@ BUDGETS = (
 )
 SKIPPED, TUNNELLED = "skipped", "by tunnel"
 BY_TUNNEL = frozenset({"apply_to_first_answer_s", "batching_gain"})
-"""On a cluster of yours requests go through `kubectl port-forward`: these are shown there, and are no budget of ours."""
+"""Figures that are measured through `kubectl port-forward` on a user's own cluster. There they are shown, but not
+checked against a budget."""
 BY_TESTS = frozenset({"unit_tests_s", "worker_exits", "dead_backend_out_s", "goodput_at_3x"})
-"""`make test` measures these; before it has run they are no budget missed."""
+"""Figures that `make test` measures. If it has not run yet, their budgets don't count as missed."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """A budget beside its figure. `ok` is None for a figure that was not asked for, or can't be judged here."""
+    """A figure with its budget. `ok` is None if the figure was skipped on purpose or can't be judged here."""
 
     budget: Budget
     value: Any
@@ -91,7 +92,7 @@ class Row:
 def rows(
     figures: Figures, *, skipped: frozenset[str] = frozenset(), unjudged: frozenset[str] = frozenset()
 ) -> list[Row]:
-    """Each budget with its figure. One that is missing, and was not skipped on purpose, is missed."""
+    """Return each budget with its figure. A missing figure that was not skipped on purpose misses its budget."""
     found = []
     for budget in BUDGETS:
         value = figures.get(budget.key)
@@ -103,12 +104,12 @@ def rows(
 
 
 def from_tests(folder: Path = FROM_TESTS) -> Figures:
-    """What the last `make test` in this tree has measured, by key; nothing where there was none."""
+    """Return the figures that the last `make test` in this tree measured, by key; empty if it has not run."""
     return {file.stem: json.loads(file.read_text()) for file in sorted(folder.glob("*.json"))}
 
 
 def table(found: list[Row]) -> Table:
-    """The rows as a table for the terminal."""
+    """Return the rows as a table for the terminal."""
     result = Table(title=None, title_justify="left")
     for heading, justify in (("figure", "left"), ("measured", "right"), ("budget", "right"), ("", "left")):
         result.add_column(heading, justify="right" if justify == "right" else "left")
@@ -120,7 +121,7 @@ def table(found: list[Row]) -> Table:
 
 
 def shown(value: Any) -> str:
-    """A figure as text."""
+    """Return a figure as text."""
     if value is None:
         return "-"
     if isinstance(value, list):
@@ -129,11 +130,11 @@ def shown(value: Any) -> str:
 
 
 def complete(figures: Figures) -> Figures:
-    """All keys, those that were not measured as None, in the order of `KEYS`; further ones after them."""
+    """Return all `KEYS` in order, with None for figures that were not measured. Additional keys follow."""
     return {key: figures.get(key) for key in KEYS} | {key: value for key, value in figures.items() if key not in KEYS}
 
 
 def write(figures: Figures, *, file: Path = FILE) -> None:
-    """Write build/demo.json."""
+    """Write the figures to build/demo.json."""
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(json.dumps(complete(figures), indent=2) + "\n")

@@ -1,4 +1,4 @@
-"""What Halcyon itself costs: memory of its processes, writes to the API server at rest; and which versions ran."""
+"""Halcyon's own resource usage: memory of its processes, idle writes to the API server, and the versions in use."""
 
 import json
 import re
@@ -19,15 +19,15 @@ _STATUS_OF_ALL = ("sh", "-c", "cat /proc/[0-9]*/status 2>/dev/null | grep ^VmRSS
 
 
 def operator_rss_mib(kube: Kube) -> float:
-    """The resident memory of the larger of the operator's processes."""
+    """Return the largest resident memory of the operator's processes, in MiB."""
     found = [total(kube.metrics(pod, _OPERATOR_PORT), "process_resident_memory_bytes") for pod in kube.operators()]
     return round(max(found, default=0.0) / 2**20, 1)
 
 
 def balancer_rss_mib(kube: Kube, name: str) -> tuple[float, float]:
-    """(agent, whole pod) of the largest balancer pod of a model.
+    """Return (agent, whole pod) resident memory in MiB of the largest balancer pod of a model.
 
-    Each is a sum of the processes' resident memory, in which pages that two share count twice: an upper bound.
+    The values are sums over processes. Pages that two processes share are counted twice, so they are upper bounds.
     """
     agents, pods = [0.0], [0.0]
     for pod in kube.pods(name, "balancer"):
@@ -41,7 +41,7 @@ def balancer_rss_mib(kube: Kube, name: str) -> tuple[float, float]:
 
 
 def _rss_mib(kube: Kube, pod: str, container: str) -> float:
-    # The shell that reads is small, and not the container's: it is left out by its own size, under a MiB.
+    # The shell that reads the values isn't part of the container. It is excluded by its size, which is below 1 MiB.
     said = kube("exec", pod, f"--container={container}", "--", *_STATUS_OF_ALL)
     sizes = [int(size) / 1024 for size in _RSS.findall(said)]
     return sum(size for size in sizes if size > 2)
@@ -60,13 +60,14 @@ def apply_idle_models(kube: Kube, *, image: str | None = None, count: int = IDLE
 
 
 def wait_for_idle_models(kube: Kube, names: list[str], *, limit_s: float = 300) -> float:
-    """Wait until all are served, and have their pods fit on a small node; return after how many seconds.
+    """Wait until all idle models serve, and return the seconds that this took.
 
-    A balancer asks for 120m of CPU, which at rest it does not use: twenty are more than two cores have. Requests only decide where
-    a pod may run, so they are lowered in the pods (in-place resize), where the operator doesn't look.
+    A balancer requests 120m of CPU, which it doesn't use when idle. Twenty balancers would request more than the two
+    cores of a small node. Requests affect only the scheduling, so they are lowered in the pods by in-place resize. The
+    operator ignores this change.
 
     Raises:
-        DemoError: not within the limit.
+        DemoError: the models don't all serve within `limit_s`.
     """
     lowered: set[str] = set()
 
@@ -93,10 +94,10 @@ def _lower_requests(kube: Kube, pod: str) -> None:
 
 
 def writes(kube: Kube) -> dict[str, float]:
-    """Writes to the API server by operator pod, since its start; Lease and reviews are not counted.
+    """Return the writes to the API server by operator pod, since its start, without writes to Leases and reviews.
 
     Raises:
-        DemoError: a pod does not answer.
+        DemoError: a pod doesn't respond.
     """
     counts = {}
     for pod in kube.operators():
@@ -108,10 +109,12 @@ def writes(kube: Kube) -> dict[str, float]:
 
 
 def writes_at_rest(kube: Kube, *, seconds: float) -> int:
-    """Wait until nothing was written for 15 s (two minutes at most), then count the writes of all operators.
+    """Count the writes of all operators for `seconds`, after a wait for idleness.
+
+    The count begins after 15 s without writes, or after two minutes.
 
     Raises:
-        DemoError: an operator pod was replaced meanwhile.
+        DemoError: an operator pod was replaced during the measurement.
     """
     last, since_s = writes(kube), time.monotonic()
     limit_s = since_s + _SETTLE_LIMIT_S
@@ -129,7 +132,7 @@ def writes_at_rest(kube: Kube, *, seconds: float) -> int:
 
 
 def versions(kube: Kube, name: str) -> dict[str, str]:
-    """What ran: read from the running parts, not from what was asked for."""
+    """Return the versions in use, as the running components report them, not as they were configured."""
     nodes = kube.items("/api/v1/nodes")
     runtime = nodes[0]["status"]["nodeInfo"]["containerRuntimeVersion"] if nodes else "?"
     balancer = next((p["metadata"]["name"] for p in kube.pods(name, "balancer") if is_ready(p)), "")
@@ -160,5 +163,5 @@ def _number(text: str) -> str:
 
 
 def delete_idle_models(kube: Kube, names: list[str]) -> None:
-    """Delete what `apply_idle_models` made, without waiting for its pods."""
+    """Delete the models that `apply_idle_models` created, without waiting for their pods."""
     models.delete(kube, *names, wait=False)

@@ -1,4 +1,4 @@
-"""One Kubernetes cluster as the demo uses it: kubectl and helm, quick reads, and addresses that this machine can reach."""
+"""A Kubernetes cluster for the demo: kubectl and Helm, fast reads, and addresses reachable from this machine."""
 
 import json
 import os
@@ -24,14 +24,15 @@ OWNER_LABEL = "serving.halcyon.dev/model-deployment"
 COMPONENT_LABEL = "app.kubernetes.io/component"
 SYSTEM = "halcyon-system"
 PATIENCE = 3.0
-"""All limits times this: they end what never comes, and what does come takes longer on a machine that has other work."""
+"""Factor for all time limits. The limits only end waits that would never succeed, and a busy machine needs more
+time."""
 _SAMPLE = re.compile(r"^([a-zA-Z_:][\w:]*)(?:\{(.*)\})? (\S+)$")
 _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 
 
 @dataclass(frozen=True)
 class Sample:
-    """One line of Prometheus text."""
+    """One line of Prometheus text format."""
 
     name: str
     labels: dict[str, str]
@@ -40,10 +41,10 @@ class Sample:
 
 @dataclass(kw_only=True)
 class Kube:
-    """A cluster and the namespace in which the demo's models live.
+    """A cluster, and the namespace of the demo's models.
 
-    `reachable`: whether Service and pod addresses answer from this machine, as the embedded cluster's do. Where they don't,
-    `address` goes through `kubectl port-forward`, which ends with `close`.
+    `reachable` is True if this machine can connect to Service and pod addresses, as with the embedded cluster.
+    Otherwise `address` uses `kubectl port-forward`, which `close` ends.
     """
 
     kubeconfig: Path
@@ -61,19 +62,19 @@ class Kube:
             raise DemoError(f"KUBECONFIG {self.kubeconfig}: {error}") from None
 
     def __call__(self, *arguments: str, stdin: str | None = None, namespace: str | None = None) -> str:
-        """Run `kubectl ARGUMENTS` in the demo's namespace, or in another, and return what it printed.
+        """Run `kubectl ARGUMENTS` in the demo's namespace or in `namespace`, and return its output.
 
         Raises:
-            DemoError: it failed; the message is kubectl's own.
+            DemoError: kubectl failed; the message is kubectl's.
         """
         with _told():
             return self._kubectl(namespace or self.namespace)(*arguments, stdin=stdin)
 
     def helm(self, *arguments: str) -> str:
-        """Run `helm ARGUMENTS` and return what it printed.
+        """Run `helm ARGUMENTS`, and return its output.
 
         Raises:
-            DemoError: it failed; the message is Helm's own.
+            DemoError: Helm failed; the message is Helm's.
         """
         with _told():
             return run(self.programs / "helm", *arguments, kubeconfig=self.kubeconfig)
@@ -87,7 +88,10 @@ class Kube:
         return Kubectl(programs=self.programs, kubeconfig=self.kubeconfig, namespace=namespace)
 
     def raw(self, path: str, **query: str) -> tuple[int, bytes]:
-        """GET a path of the API server; (0, the reason) where it can't be reached. Takes milliseconds, unlike kubectl."""
+        """GET a path of the API server, and return (status, body), or (0, the reason) if the server is unreachable.
+
+        This takes milliseconds, much less than kubectl.
+        """
         if query:
             path = f"{path}?{urlencode(query)}"
         method, url, header, body, post = self._client.param_serialize("GET", path, auth_settings=["BearerToken"])
@@ -98,7 +102,7 @@ class Kube:
             return 0, str(error).encode()
 
     def json(self, path: str, **query: str) -> dict[str, Any] | None:
-        """GET an object; None where there is none, or no answer."""
+        """GET an object; return None if it doesn't exist or there is no response."""
         status, body = self.raw(path, **query)
         if status != 200:
             return None
@@ -106,51 +110,51 @@ class Kube:
         return decoded if isinstance(decoded, dict) else None
 
     def items(self, path: str, **query: str) -> list[dict[str, Any]]:
-        """GET a list; empty where there is no answer."""
+        """GET a list; return an empty list if there is no response."""
         return list((self.json(path, **query) or {}).get("items") or [])
 
     def model(self, name: str) -> dict[str, Any] | None:
-        """A ModelDeployment of the demo's namespace."""
+        """Return a ModelDeployment of the demo's namespace."""
         return self.json(f"{GROUP}/namespaces/{self.namespace}/modeldeployments/{name}")
 
     def condition(self, name: str, kind: str) -> dict[str, Any] | None:
-        """A condition of a ModelDeployment."""
+        """Return a condition of a ModelDeployment."""
         conditions = ((self.model(name) or {}).get("status") or {}).get("conditions") or []
         return next((condition for condition in conditions if condition["type"] == kind), None)
 
     def pods(self, name: str, component: str) -> list[dict[str, Any]]:
-        """The pods of a ModelDeployment's servers or balancers, those that end included."""
+        """Return the model pods or balancer pods of a ModelDeployment, including terminating ones."""
         selector = f"{OWNER_LABEL}={name},{COMPONENT_LABEL}={component}"
         return self.items(f"/api/v1/namespaces/{self.namespace}/pods", labelSelector=selector)
 
     def operators(self) -> list[dict[str, Any]]:
-        """The operator's pods that are not on their way out."""
+        """Return the operator's pods that aren't terminating."""
         pods = self.items(f"/api/v1/namespaces/{SYSTEM}/pods", labelSelector="app.kubernetes.io/name=halcyon")
         return [pod for pod in pods if not pod["metadata"].get("deletionTimestamp")]
 
     def metrics(self, pod: dict[str, Any], port: int) -> list[Sample] | None:
-        """What a pod publishes for Prometheus, read through the API server; None where it doesn't answer."""
+        """Return the Prometheus metrics of a pod, read through the API server; None if the pod doesn't respond."""
         meta = pod["metadata"]
         path = f"/api/v1/namespaces/{meta['namespace']}/pods/{meta['name']}:{port}/proxy/metrics"
         status, body = self.raw(path)
         return samples(body.decode()) if status == 200 else None
 
     def external_metric(self, name: str, metric: str) -> float | None:
-        """A model's metric as its HPA is told it: the sum over its pods; None where it is an error."""
+        """Return a model's external metric as its HPA reads it, summed over pods; None if the API returns an error."""
         selector = f"{OWNER_LABEL}={name}"
         path = f"/apis/external.metrics.k8s.io/v1beta1/namespaces/{self.namespace}/{metric}"
         found = self.items(path, labelSelector=selector)
         return quantity(found[0]["value"]) if found else None
 
     def address(self, service: str, port: int) -> str | None:
-        """host:port of a model's Service, reachable from here; None while there is none."""
+        """Return host:port of a model's Service, reachable from this machine; None while it isn't available."""
         if self.reachable:
             found = self.json(f"/api/v1/namespaces/{self.namespace}/services/{service}")
             return None if found is None else f"{found['spec']['clusterIP']}:{port}"
         with self._lock:
             known = self._forwards.get((service, port))
             if known is None or known[0].poll() is not None:
-                # kubectl ends at once where no pod is ready behind the Service.
+                # kubectl exits immediately if no pod behind the Service is ready.
                 if not any(map(is_ready, self.pods(service, "balancer"))):
                     return None
                 known = self._forward(service, port)
@@ -184,7 +188,7 @@ class Kube:
         return process, f"127.0.0.1:{free}"
 
     def connects(self, service: str, port: int) -> bool:
-        """Whether a model's Service takes a connection from here; a second is waited for it."""
+        """Return True if a model's Service accepts a connection from this machine within a second."""
         found = self.address(service, port)
         if found is None:
             return False
@@ -196,14 +200,14 @@ class Kube:
         return True
 
     def close(self) -> None:
-        """End what forwards ports."""
+        """End the port-forwards."""
         for process, _ in self._forwards.values():
             process.kill()
             process.wait()
         self._forwards.clear()
 
     def must_address(self, service: str, port: int) -> str:
-        """As `address`, of a Service that is known to be there."""
+        """Return the same as `address`, but raise an error if the Service isn't available."""
         found = self.address(service, port)
         if found is None:
             raise DemoError(f"Service {service} is missing; see: kubectl describe mdep {service}")
@@ -212,7 +216,7 @@ class Kube:
 
 @contextmanager
 def _told() -> Iterator[None]:
-    """Have a failure of kubectl or Helm as the demo's own."""
+    """Convert failures of kubectl and Helm to DemoError."""
     try:
         yield
     except KubectlError as error:
@@ -225,7 +229,7 @@ def _listens(port: int) -> bool:
 
 
 def samples(text: str) -> list[Sample]:
-    """Read Prometheus text."""
+    """Parse Prometheus text format."""
     found = []
     for line in text.splitlines():
         match = _SAMPLE.match(line)
@@ -235,34 +239,34 @@ def samples(text: str) -> list[Sample]:
 
 
 def total(found: Iterable[Sample] | None, name: str) -> float:
-    """The sum of a metric's samples; 0 where there are none."""
+    """Return the sum of a metric's samples; 0 if there are none."""
     return sum(sample.value for sample in found or () if sample.name == name)
 
 
 def quantity(text: str) -> float:
-    """A quantity as metrics APIs write them: `7`, `1500m`, `12k`."""
+    """Parse a Kubernetes quantity as in the metrics APIs: `7`, `1500m`, `12k`."""
     factors = {"m": 1e-3, "u": 1e-6, "n": 1e-9, "k": 1e3, "M": 1e6}
     return float(text[:-1]) * factors[text[-1]] if text[-1] in factors else float(text)
 
 
 def is_ready(pod: dict[str, Any]) -> bool:
-    """Whether a pod is Ready and is not on its way out."""
+    """Return True if a pod is Ready and isn't terminating."""
     conditions = (pod.get("status") or {}).get("conditions") or []
     ready = any(condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions)
     return ready and not pod["metadata"].get("deletionTimestamp")
 
 
 def wait_for(done: Callable[[], bool], *, what: str, limit_s: float, every_s: float = 0.2) -> float:
-    """Return after how many seconds DONE was true.
+    """Wait until `done` returns a true value, and return the seconds that this took.
 
     Args:
-        done: tells.
-        what: is waited for.
-        limit_s: on a quiet machine.
-        every_s: between two looks.
+        done: condition to wait for.
+        what: description of the condition, for the error message.
+        limit_s: time limit on an idle machine, in seconds.
+        every_s: polling interval in seconds.
 
     Raises:
-        DemoError: it was not within `limit_s` times PATIENCE.
+        DemoError: the condition was not met within `limit_s` times PATIENCE.
     """
     limit_s *= PATIENCE
     began_s = time.monotonic()

@@ -1,4 +1,4 @@
-"""The demo's ModelDeployments: digits as it stands in manifests/examples, and variants of it."""
+"""ModelDeployments of the demo: the model digits from manifests/examples, and variants of it."""
 
 import copy
 import json
@@ -17,12 +17,12 @@ HTTP_PORT, GRPC_PORT, TRITON_METRICS_PORT = 8000, 8001, 8002
 
 
 def documents() -> dict[str, dict[str, Any]]:
-    """digits.yaml's objects by kind."""
+    """Return the objects in digits.yaml by kind."""
     return {document["kind"]: document for document in yaml.safe_load_all(MANIFEST.read_text())}
 
 
 def digits(*, image: str | None = None, scale_down_after_s: int | None = None) -> dict[str, Any]:
-    """The ModelDeployment of digits.yaml; with another Triton image, another time until it scales down, where given."""
+    """Return the ModelDeployment of digits.yaml, optionally with another Triton image or scale-down time."""
     document = documents()["ModelDeployment"]
     if scale_down_after_s is not None:
         document["spec"]["scaling"]["behavior"]["scaleDown"]["stabilizationWindowSeconds"] = scale_down_after_s
@@ -34,7 +34,10 @@ def digits(*, image: str | None = None, scale_down_after_s: int | None = None) -
 def variant(
     name: str, *, replicas: int = 1, gpus: int = 1, batching: bool = True, image: str | None = None
 ) -> dict[str, Any]:
-    """Digits under another name, without scaling and with one balancer, with or without dynamic batching."""
+    """Return a copy of digits with another name, without scaling and with one balancer.
+
+    `batching` selects dynamic batching.
+    """
     document = copy.deepcopy(digits(image=image))
     document["metadata"]["name"] = name
     spec = document["spec"]
@@ -48,17 +51,18 @@ def variant(
 
 
 def ready_servers(kube: Kube, name: str) -> int:
-    """How many of a model's servers are Ready."""
+    """Return the number of a model's Ready model pods."""
     return sum(map(is_ready, kube.pods(name, "server")))
 
 
 def wait_until_served(kube: Kube, *names: str, replicas: int = 1, limit_s: float = 90) -> float:
-    """Wait until each model has its servers and a balancer, where it wants one; return after how many seconds.
+    """Wait until each model has its model pods and, if it uses one, a balancer; return the seconds that this took.
 
-    Where Services answer from here, theirs do: kube-proxy hears of a pod that is Ready a moment after the API server.
+    If Service addresses are reachable from this machine, also wait until they accept connections: kube-proxy learns of
+    a Ready pod slightly later than the API server.
 
     Raises:
-        DemoError: not within the limit; the message has what the models' conditions say.
+        DemoError: the time limit passed; the message contains the models' conditions.
     """
 
     def served() -> bool:
@@ -80,14 +84,14 @@ def _needs_none(kube: Kube, name: str) -> bool:
 
 
 def said(kube: Kube, name: str) -> str:
-    """What a model's conditions say, one line each."""
+    """Return the messages of a model's conditions, one line each."""
     conditions = ((kube.model(name) or {}).get("status") or {}).get("conditions") or []
     lines = [f"  {c['type']}={c['status']} {c['reason']}: {c['message']}" for c in conditions]
     return "\n".join([f"{name}:", *lines])
 
 
 def delete(kube: Kube, *names: str, wait: bool = True) -> None:
-    """Delete models; with `wait`, until their pods are gone."""
+    """Delete models; with `wait`, wait until their pods are gone."""
     if not names:
         return
     kube("delete", "modeldeployment", *names, "--ignore-not-found", "--wait=false")
@@ -102,7 +106,7 @@ def delete(kube: Kube, *names: str, wait: bool = True) -> None:
 
 
 def triton_counts(kube: Kube, name: str) -> dict[str, tuple[float, float]]:
-    """(rows, executions) of a model by pod, from Triton's own counters."""
+    """Return (rows, executions) of a model by pod, from Triton's counters."""
     counts = {}
     for pod in kube.pods(name, "server"):
         found = kube.metrics(pod, TRITON_METRICS_PORT)
@@ -116,7 +120,10 @@ def triton_counts(kube: Kube, name: str) -> dict[str, tuple[float, float]]:
 
 
 def mean_batch(before: dict[str, tuple[float, float]], after: dict[str, tuple[float, float]]) -> float | None:
-    """Rows per execution between two looks; pods that are gone count for nothing, new ones from 0."""
+    """Return the mean rows per execution between two readings of the counters.
+
+    Pods that are gone are ignored, and new ones count from 0.
+    """
     rows = executions = 0.0
     for pod, (rows_after, executions_after) in after.items():
         rows_before, executions_before = before.get(pod, (0.0, 0.0))
@@ -126,5 +133,5 @@ def mean_batch(before: dict[str, tuple[float, float]], after: dict[str, tuple[fl
 
 
 def as_text(document: dict[str, Any]) -> str:
-    """An object as text that kubectl takes."""
+    """Return an object as text that kubectl accepts."""
     return json.dumps(document)

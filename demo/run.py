@@ -1,4 +1,4 @@
-"""The demo's path: each step measures, is shown, and puts its figures where build/demo.json is written from."""
+"""The sequence of the demo's steps. Each step measures, is shown, and records its figures for build/demo.json."""
 
 import shlex
 from collections.abc import Callable
@@ -18,7 +18,8 @@ from e2e.load.process import LoadFailedError
 from e2e.load.settings import Load, Report
 
 _STEP_LIMIT_S = 150
-"""The HPA's own 15 s, the 15 s of the signals' mean, and patience."""
+"""Time limit for a scaling step in seconds: the HPA's sync interval of 15 s, the 15 s mean of the signals, and a
+margin."""
 _LONG_PARTS = frozenset(
     {
         "batching_gain",
@@ -35,7 +36,7 @@ _NOT_QUICK = "--quick leaves it out"
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """What `up` can be told."""
+    """The options of `up`."""
 
     cluster: str = "halcyon"
     quick: bool = False
@@ -45,7 +46,7 @@ class Options:
 
 @dataclass
 class Demo:
-    """The steps on an installed cluster, and what they found."""
+    """The steps on a cluster with Halcyon, and the figures that they measure."""
 
     options: Options
     screen: Screen
@@ -60,7 +61,7 @@ class Demo:
         return self.on.kube
 
     def run(self) -> None:
-        """All steps; one that breaks is told, and the others go on where they can."""
+        """Run all steps. If one fails, the failure is shown, and the steps that don't depend on it continue."""
         if not self._step("kubectl apply -f manifests/examples/digits.yaml", self._apply):
             return
         self._step("held-out digits over HTTP and gRPC", self._accuracy)
@@ -137,7 +138,7 @@ class Demo:
         return f"{figures.shown(report.shares)} of {report.answered} requests"
 
     def _scaling(self) -> None:
-        """Up for the queue, down, up for the GPU, down, up by the planner, down, while a probe counts what fails."""
+        """Scale up by queue, GPU utilization and planner, and down after each, while a probe counts failures."""
         probes = scaling.Probes(self.kube, DIGITS)
         with Watch(self.kube, DIGITS, tell=self.screen.look) as watch, probes:
             self._step(
@@ -225,7 +226,7 @@ class Demo:
 
 
 def up(options: Options) -> int:
-    """Bring everything up and measure; returns 0, or 1 where a budget was missed or a step broke."""
+    """Start everything and measure. Return 0, or 1 if a budget was missed or a step failed."""
     with Screen() as screen:
         try:
             on = install(options.cluster, hpa_sync=options.hpa_sync, step=screen.step)

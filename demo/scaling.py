@@ -1,4 +1,4 @@
-"""Load that makes the HPA act: by a long queue, by a busy GPU, by the planner; then quiet; and a probe that counts what fails."""
+"""Loads that make the HPA scale: a long queue, a busy GPU, the planner; then none. A probe counts failures."""
 
 import json
 import time
@@ -18,40 +18,42 @@ from e2e.load.process import RunningLoad
 from e2e.load.settings import Load, Report
 
 QUEUE_CLIENTS = 96
-"""Some 80 of them wait while 16 are in the batch: five times the target of 16 per replica."""
+"""Number of clients. 16 requests are in the batch, so about 80 wait: five times the target of 16 per replica."""
 GPU_RATE_RPS = 200.0
-"""Keeps one replica about two thirds busy (target 50 %) in batches of two, and nobody waits. An open loop: with two replicas
-each is then below the target, where closed-loop clients would keep any number of replicas busy."""
+"""Request rate that keeps one replica about two thirds busy (target: 50 %), in batches of two, without a queue. The
+rate is fixed (an open loop), so that two replicas are below the target. Closed-loop clients would keep any number of
+replicas busy."""
 PLANNED_LATENCY = "60ms"
-"""With 96 clients one replica answers in 100 ms."""
+"""Latency target of the planner. With 96 clients, one replica responds after 100 ms."""
 AT_REST_S = 30.0
-"""Who plans anew takes what runs for right, and little of what it sees in the first seconds for certain."""
+"""Time in seconds for which a new planner observes the idle load. In its first seconds, it keeps the running replicas
+and trusts its measurements little."""
 PROBE_RPS = 5.0
 _LONGEST_S = 1800.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """One load and the HPA's answer to it."""
+    """One load, and how the HPA scaled for it."""
 
     to_scale_s: float
-    """From the first request until /scale had another count."""
+    """Seconds from the first request until the replicas changed in /scale."""
     change: Change
     reason: str
-    """Who decided, in its own words: what the HPA says it counted with, or the planner."""
+    """The decision's reason, in the words of the HPA (the metric values that it used) or of the planner."""
     report: Report
     mean_batch: float | None
-    """By Triton's counters, over the whole load and all pods."""
+    """Mean batch size over the whole load and all pods, from Triton's counters."""
 
 
 def queue_load(kube: Kube, name: str, *, duration_s: float) -> Load:
-    """A load under which requests wait."""
+    """Return a load that makes requests wait."""
     address = kube.must_address(name, GRPC_PORT)
     return Load(address=address, model=name, clients=QUEUE_CLIENTS, channels=8, duration_s=duration_s)
 
 
 def gpu_load(kube: Kube, name: str, *, duration_s: float) -> Load:
-    """A load that keeps the GPU busy and the queue short."""
+    """Return a load that keeps the GPU busy and the queue short."""
     address = kube.must_address(name, GRPC_PORT)
     return Load(address=address, model=name, rate_rps=GPU_RATE_RPS, clients=4096, channels=8, duration_s=duration_s)
 
@@ -65,12 +67,12 @@ def step_up(
     tell: Callable[[Report], None] | None = None,
     says: Callable[[Kube, str, int], str] | None = None,
 ) -> Step:
-    """Put a load on the watched model until the HPA adds replicas, those are ready, and `hold_s` more seconds.
+    """Load the watched model until the HPA has added replicas and they are ready, and for `hold_s` seconds more.
 
-    `says` tells why; it is the HPA where it's left out.
+    `says` returns the reason for the scaling; by default, the HPA's.
 
     Raises:
-        DemoError: the load's time was over before.
+        DemoError: the load ended before this.
     """
     before = models.triton_counts(kube, watch.name)
     with RunningLoad(load, watch=tell) as running:
@@ -111,7 +113,7 @@ def step_up(
 
 
 def step_down(watch: Watch, *, to: int = 1, limit_s: float = 240) -> float:
-    """Wait until the HPA has taken the replicas back; return after how many seconds."""
+    """Wait until the HPA has removed the added replicas, and return the seconds that this took."""
 
     def down() -> bool:
         look = watch.latest
@@ -121,7 +123,7 @@ def step_down(watch: Watch, *, to: int = 1, limit_s: float = 240) -> float:
 
 
 def hpa_says(kube: Kube, name: str) -> str:
-    """What the HPA counted with last, in its own words: the metric that asked for most."""
+    """Return the HPA's description of the metric with the highest desired replicas in its last sync."""
     hpa: dict[str, Any] = (
         kube.json(f"/apis/autoscaling/v2/namespaces/{kube.namespace}/horizontalpodautoscalers/{name}") or {}
     )
@@ -131,12 +133,12 @@ def hpa_says(kube: Kube, name: str) -> str:
 
 
 def hpa_rescaled(kube: Kube, name: str, size: int, *, since_s: float) -> str:
-    """Why the HPA went to this size, by the Event that it writes then; `since_s` in seconds since the epoch.
+    """Return the reason for scaling to `size`, from the HPA's Event since `since_s` (seconds since the epoch).
 
-    Its status is written later, and may by then tell of the next look.
+    The HPA writes its status later, when it may already describe the next sync.
 
     Raises:
-        DemoError: there is no such Event; the message has what its status says.
+        DemoError: there is no such Event; the message contains the HPA's status.
     """
     chosen = f"involvedObject.kind=HorizontalPodAutoscaler,involvedObject.name={name},reason=SuccessfulRescale"
     found: list[str] = []
@@ -146,7 +148,7 @@ def hpa_rescaled(kube: Kube, name: str, size: int, *, since_s: float) -> str:
         found.extend(
             event["message"]
             for event in events
-            # Whole seconds.
+            # Event times have a resolution of one second.
             if event["message"].startswith(f"New size: {size};")
             and _epoch_s(event.get("lastTimestamp") or event["eventTime"]) > since_s - 1
         )
@@ -164,7 +166,7 @@ def _epoch_s(timestamp: str) -> float:
 
 
 def planner_says(kube: Kube, name: str, wanted: int) -> str:
-    """Why the planner wants so many, or more by now; the status is written after the count."""
+    """Return the planner's reason for at least `wanted` replicas. The status is written after the replicas."""
     wait_for(
         lambda: _told(kube, name).get("desired", 0) >= wanted, what=f"the status says why {wanted} replicas", limit_s=10
     )
@@ -172,7 +174,7 @@ def planner_says(kube: Kube, name: str, wanted: int) -> str:
 
 
 def let_plan(kube: Kube, name: str) -> None:
-    """Give the count to the planner, which moves nothing, and let it see the load at rest."""
+    """Switch the model to the planner, which doesn't change the replicas, and let it observe the idle load."""
     _scale_by(kube, name, {"policy": "Planner", "targets": {"latency": PLANNED_LATENCY}})
 
     def knows() -> bool:
@@ -184,13 +186,13 @@ def let_plan(kube: Kube, name: str) -> None:
 
 
 def let_rules_decide(kube: Kube, name: str) -> None:
-    """Scale by digits.yaml's rules again."""
+    """Switch the model back to the HPA rules of digits.yaml."""
     _scale_by(kube, name, models.digits()["spec"]["scaling"])
 
 
 def _scale_by(kube: Kube, name: str, scaling: dict[str, Any]) -> None:
     now = ((kube.model(name) or {}).get("spec") or {}).get("scaling") or {}
-    # A merge keeps what isn't named.
+    # A merge patch keeps the fields that it doesn't contain.
     targets = dict.fromkeys(now.get("targets") or {}) | scaling["targets"]
     patch = {"spec": {"scaling": {"behavior": None} | scaling | {"targets": targets}}}
     kube("patch", "modeldeployment", name, "--type=merge", "-p", json.dumps(patch))
@@ -201,7 +203,7 @@ def _told(kube: Kube, name: str) -> dict[str, Any]:
 
 
 class Probes:
-    """A light, steady load over both protocols for as long as this context is open: what it counts as failed, a client lost."""
+    """A light, steady load over both protocols while this context is open, to count the failures of requests."""
 
     def __init__(self, kube: Kube, name: str) -> None:
         self._kube, self._name = kube, name

@@ -1,4 +1,4 @@
-"""What is seen while the demo runs: a live view on a terminal, plain lines elsewhere."""
+"""Display of the running demo: a live view on a terminal, plain lines elsewhere."""
 
 import sys
 import threading
@@ -19,7 +19,7 @@ _LINE_EVERY_S = 5.0
 
 
 class Screen:
-    """Steps, and a line on the model that is watched. Thread-safe: looks and reports come from threads of their own."""
+    """Display of the steps and of the watched model. Thread-safe, because several threads report to it."""
 
     def __init__(self, console: Console | None = None) -> None:
         self.console = console or Console(file=sys.stdout, highlight=False, soft_wrap=True)
@@ -49,7 +49,7 @@ class Screen:
             self._live.stop()
 
     def step(self, title: str) -> None:
-        """A step begins; the one before it, if it was not ended, is done."""
+        """Begin a step. If the previous step was not ended, it counts as done."""
         with self._lock:
             self._close()
             self._title, self._step_began_s = title, time.monotonic()
@@ -57,33 +57,33 @@ class Screen:
             self._say(Text(f"       .. {title}"))
 
     def end(self, result: str = "", *, ok: bool = True) -> None:
-        """The step is over."""
+        """End the step with its result."""
         with self._lock:
             self._close(result, ok=ok)
 
     def note(self, text: str) -> None:
-        """Say something that stays on the screen."""
+        """Print a line that stays on the screen."""
         self._say(Text(f"          {text}"))
 
     def load(self, title: str) -> None:
-        """Which load the reports are of; empty for none."""
+        """Set the name of the load that the following reports are about; empty for none."""
         with self._lock:
             self._load, self._report = title, None
 
     def look(self, look: Look) -> None:
-        """The watched model was looked at."""
+        """Show a new observation of the watched model."""
         with self._lock:
             self._look = look
         if self._live is None:
             self._print(look)
 
     def report(self, report: Report) -> None:
-        """A second of the load is over."""
+        """Show the report on one second of the load."""
         with self._lock:
             self._report = report
 
     def forget(self) -> None:
-        """No model is watched any more."""
+        """Stop showing a model."""
         with self._lock:
             self._look = self._report = None
             self._load = ""
@@ -102,7 +102,7 @@ class Screen:
         self.console.print(text)
 
     def _print(self, look: Look) -> None:
-        """On a change of the replicas, else every few seconds."""
+        """Print an observation if the replicas have changed, or else every few seconds."""
         now, replicas = time.monotonic(), (look.wanted, look.ready)
         with self._lock:
             if replicas == self._printed and now - self._printed_s < _LINE_EVERY_S:

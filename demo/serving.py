@@ -1,4 +1,4 @@
-"""What one model does with requests: right answers, batches, and shares between its pods."""
+"""Checks of one model's serving: correct responses, batching, and the distribution over its pods."""
 
 import gc
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ CLIENTS = 32
 
 @dataclass(frozen=True)
 class Accuracy:
-    """The share of held-out digits that were labelled right, by protocol."""
+    """Share of the held-out digits that were classified correctly, by protocol."""
 
     http: float
     grpc: float
@@ -29,7 +29,7 @@ class Accuracy:
 
 
 def accuracy(kube: Kube, name: str) -> Accuracy:
-    """Send every held-out digit over HTTP and over gRPC, with tritonclient, in requests of 16 rows."""
+    """Send every held-out digit over HTTP and over gRPC with tritonclient, in requests of 16 rows."""
     _, pixels, _, labels = train.split()
     by_protocol = {}
     for client_module, port in ((http_client, HTTP_PORT), (grpc_client, GRPC_PORT)):
@@ -42,29 +42,29 @@ def accuracy(kube: Kube, name: str) -> Accuracy:
                 told: Any = client.infer(name, [tensor]).as_numpy("label")
                 right += int(np.count_nonzero(told.reshape(-1) == labels[start : start + _ROWS]))
         by_protocol[port] = round(right / len(pixels), 4)
-    gc.collect()  # scikit-learn's arrays, and tritonclient's green threads before an interpreter that warns of them
+    gc.collect()  # free scikit-learn's arrays, and tritonclient's green threads before they cause a warning
     return Accuracy(http=by_protocol[HTTP_PORT], grpc=by_protocol[GRPC_PORT], digits=len(pixels))
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """The same model, machine and load, with dynamic batching and without."""
+    """Throughput of the same model, machine and load, with and without dynamic batching."""
 
     batched: Report
     unbatched: Report
 
     @property
     def gain(self) -> float:
-        """How many times as many answers per second."""
+        """Return the throughput with batching divided by the throughput without."""
         return round(self.batched.rate_rps / self.unbatched.rate_rps, 2)
 
 
 def compare_batching(kube: Kube, *, batched: str, unbatched: str, rounds: int = 3, round_s: float = 4) -> Comparison:
-    """Put 32 closed-loop clients on each of two models that are served, in turns; both are warmed up first.
+    """Run 32 closed-loop clients against each of two models, alternately, after warming up both.
 
-    In turns, so that whatever else the machine does meanwhile weighs on both. The totals of all rounds are compared.
+    Alternating rounds expose both models equally to other work on the machine. The totals of all rounds are compared.
     """
-    # Which pod answers is not asked: there is one, and its name would be copied with each answer.
+    # The name of the responding pod is not requested: there is only one, and copying it into each response costs time.
     for name in (unbatched, batched):
         address = kube.must_address(name, GRPC_PORT)
         process.run(Load(address=address, model=name, clients=CLIENTS, duration_s=1.5, who_output=None))
@@ -78,13 +78,13 @@ def compare_batching(kube: Kube, *, batched: str, unbatched: str, rounds: int = 
 
 
 def one_channel(kube: Kube, name: str, *, duration_s: float, clients: int = 12) -> Report:
-    """Send over a single long-lived gRPC connection; the report's shares tell which pods answered."""
+    """Send requests over a single gRPC connection. The report contains each pod's share of the responses."""
     address = kube.must_address(name, GRPC_PORT)
     return process.run(Load(address=address, model=name, clients=clients, channels=1, duration_s=duration_s))
 
 
 def compared_models(*, image: str | None = None) -> list[dict[str, Any]]:
-    """The two models of the comparison, digits-batched and digits-unbatched."""
+    """Return the two models of the comparison, digits-batched and digits-unbatched."""
     return [
         models.variant("digits-batched", image=image),
         models.variant("digits-unbatched", batching=False, image=image),

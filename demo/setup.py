@@ -1,4 +1,4 @@
-"""Brings up what the demo runs on: images, a cluster, the chart. Each part is left as it is where it is there already."""
+"""Setup of the demo: images, a cluster and the chart. A part that exists already is kept."""
 
 import os
 import shutil
@@ -31,19 +31,19 @@ _ROLLS_OPERATOR = "imageInputs"
 
 @dataclass(frozen=True, kw_only=True)
 class Installed:
-    """A cluster on which Halcyon runs; `triton_image` where the models must name another than digits.yaml does."""
+    """A cluster with Halcyon. `triton_image` is set if the models need an image other than that of digits.yaml."""
 
     kube: Kube
     triton_image: str | None = None
     helm_s: float = 0.0
-    """How long `helm upgrade --install --wait` took, in seconds, where the images were on the node."""
+    """Duration in seconds of `helm upgrade --install --wait`, with the images already on the node."""
 
 
 def install(name: str, *, hpa_sync: str = "15s", step: Callable[[str], None]) -> Installed:
-    """Images, cluster and chart; `step` is told what begins.
+    """Build the images, start a cluster and install the chart. `step` is called with the name of each part.
 
     Raises:
-        DemoError: a part can't be made; nothing is taken down again.
+        DemoError: a part fails. The parts that exist already are not removed.
     """
     if name == EXISTING:
         return _install_existing(step)
@@ -62,7 +62,8 @@ def install(name: str, *, hpa_sync: str = "15s", step: Callable[[str], None]) ->
         raise DemoError(str(error)) from error
     kube = Kube(kubeconfig=cluster.kubeconfig, programs=cluster.bin, namespace="default", reachable=True)
     step("helm upgrade --install")
-    # The tag stays `dev`: what tells the Deployment to take a new build is what the image was built from.
+    # The tag is always `dev`, so an annotation with the digest of the image's inputs makes the Deployment use a new
+    # build.
     built = f"podAnnotations.{_ROLLS_OPERATOR}={RECIPES['operator'].digest[:16]}"
     began = time.monotonic()
     _helm(kube, "--set-string", f"images.registry=localhost,{built}")
@@ -83,10 +84,10 @@ def _install_existing(step: Callable[[str], None]) -> Installed:
 
 
 def existing() -> Kube:
-    """The cluster that KUBECONFIG names.
+    """Return the cluster to which KUBECONFIG refers.
 
     Raises:
-        DemoError: it names none.
+        DemoError: KUBECONFIG refers to no cluster.
     """
     told = os.environ.get("KUBECONFIG") or str(Path.home() / ".kube" / "config")
     if not Path(told).is_file():
@@ -98,10 +99,10 @@ def existing() -> Kube:
 
 
 def image_values() -> dict[str, Any]:
-    """The Helm values that name the images in a registry.
+    """Return the Helm values with the images in a registry.
 
     Raises:
-        DemoError: there are none.
+        DemoError: there is no file with these values.
     """
     if not IMAGE_VALUES.is_file():
         raise DemoError(
@@ -123,7 +124,7 @@ def image_values() -> dict[str, Any]:
 
 
 def _programs() -> Path:
-    """Where kubectl and helm are: the machine's own if it has both, else those that are built for the embedded cluster."""
+    """Return the paths of kubectl and Helm: the machine's if it has both, else the embedded cluster's."""
     kubectl = shutil.which("kubectl")
     if kubectl is not None and (Path(kubectl).parent / "helm").exists():
         return Path(kubectl).parent
@@ -153,7 +154,7 @@ def _helm(kube: Kube, *arguments: str) -> None:
 
 
 def remove(name: str, *, step: Callable[[str], None]) -> bool:
-    """Take away what `install` and the demo made; returns whether there was anything.
+    """Remove everything that `install` and the demo created, and return whether there was anything to remove.
 
     Raises:
         DemoError: something can't be removed.
@@ -170,7 +171,7 @@ def remove(name: str, *, step: Callable[[str], None]) -> bool:
     step("helm uninstall")
     kube.helm("uninstall", "halcyon", f"--namespace={SYSTEM}", "--ignore-not-found", "--wait")
     kube("delete", "namespace", SYSTEM, "--ignore-not-found")
-    # Helm keeps a chart's CRD. Others' models may hang on it: then it stays.
+    # Helm keeps the CRD of a chart. It is removed only if no other ModelDeployments exist.
     left = kube("get", "modeldeployments", "--all-namespaces", "--ignore-not-found", "-o", "name").strip()
     if not left:
         kube("delete", "crd", "modeldeployments.serving.halcyon.dev", "--ignore-not-found")

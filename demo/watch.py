@@ -1,4 +1,4 @@
-"""Looks at one model while the demo runs: its replicas, and the signals as its HPA is told them."""
+"""Observation of one model while the demo runs: its replicas, and the signals that its HPA receives."""
 
 import threading
 import time
@@ -14,7 +14,7 @@ LOOK_EVERY_S = 0.5
 
 @dataclass(frozen=True, kw_only=True)
 class Look:
-    """What one look saw. `queue` and `gpu_percent` are sums over the pods; None where the metrics API gave no value."""
+    """One observation. `queue` and `gpu_percent` are sums over the pods; None if the metrics API returned no value."""
 
     at_s: float
     wanted: int
@@ -25,13 +25,16 @@ class Look:
 
     @property
     def gpu_each_percent(self) -> float | None:
-        """The mean over the pods, as the HPA has it: one that starts counts as the metrics API says."""
+        """Return the mean GPU utilization over the pods, as the HPA computes it.
+
+        Starting pods count as the metrics API reports them.
+        """
         return None if self.gpu_percent is None or not self.pods else self.gpu_percent / self.pods
 
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """The count that was written to /scale changed; `look` is the first that saw it."""
+    """A change of the replicas in /scale; `look` is the first observation that shows it."""
 
     look: Look
     before: int
@@ -39,14 +42,14 @@ class Change:
 
 
 class Watch:
-    """Looks every half second, in a thread, while this context is open; times are of the monotonic clock."""
+    """A thread that observes the model every half second while this context is open, with monotonic times."""
 
     def __init__(self, kube: Kube, name: str, *, tell: Callable[[Look], None] | None = None) -> None:
         self.name = name
         self.latest: Look | None = None
         self.changes: list[Change] = []
         self.most = 0
-        """The most Ready pods that were seen."""
+        """The largest number of Ready pods observed."""
         self._kube, self._tell = kube, tell
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -62,7 +65,7 @@ class Watch:
         self._thread.join()
 
     def first_change(self, *, since_s: float, up: bool) -> Change | None:
-        """The first change upward, or downward, that was seen after a time."""
+        """Return the first increase (or decrease, if `up` is False) observed after a time."""
         return next((c for c in self.changes if c.look.at_s >= since_s and (c.after > c.before) is up), None)
 
     def _run(self) -> None:

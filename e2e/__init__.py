@@ -1,1 +1,4 @@
-"""End-to-end tests and what they stand on: the embedded cluster, load, the scenarios. Never shipped."""
+"""End-to-end tests and their infrastructure: the embedded cluster, load and scenarios.
+
+Not part of any package or image.
+"""

@@ -1,4 +1,4 @@
-"""To be ended politely: SIGTERM is as Ctrl-C, so that `finally` ends what was started."""
+"""Graceful termination: SIGTERM is treated like Ctrl-C, so that `finally` blocks end what was started."""
 
 import signal
 from collections.abc import Iterator
@@ -7,13 +7,13 @@ from types import FrameType
 
 
 def heed() -> None:
-    """From now on SIGTERM raises KeyboardInterrupt in the main thread."""
+    """Make SIGTERM raise KeyboardInterrupt in the main thread from now on."""
     signal.signal(signal.SIGTERM, _interrupt)
 
 
 @contextmanager
 def heeded() -> Iterator[None]:
-    """The same for a while."""
+    """Make SIGTERM raise KeyboardInterrupt while the context is open."""
     before = signal.signal(signal.SIGTERM, _interrupt)
     try:
         yield

@@ -1,7 +1,7 @@
-"""The real KEDA beside a cluster: its operator and its metrics server, built from the Go module that `modules/keda` pins.
+"""The real KEDA for a cluster: its operator and its metrics server, built from the Go module pinned in `modules/keda`.
 
-What is not real: both run as processes of this machine with an administrator's kubeconfig, not as pods with roles of their own,
-and its admission webhook isn't there. KEDA holds external.metrics.k8s.io while it runs, as it does wherever it is installed.
+Both run as processes on this machine with an administrator's kubeconfig, not as pods with their own roles, and without
+KEDA's admission webhook. While KEDA runs, it serves external.metrics.k8s.io, as in every installation.
 """
 
 import json
@@ -35,25 +35,25 @@ _LIMIT_S = 60
 
 @dataclass(frozen=True)
 class Keda:
-    """One that runs."""
+    """A running KEDA."""
 
     directory: Path
-    """Where its logs are."""
+    """Folder of its logs."""
 
     def said(self) -> str:
-        """The end of what its two processes have said."""
+        """Return the end of the logs of its two processes."""
         return "\n".join(f"{log.stem}:\n{tail(log, lines=20)}" for log in sorted(self.directory.glob("*.log")))
 
 
 def version() -> str:
-    """The pinned one, as 2.21."""
+    """Return the pinned version, for example 2.21."""
     found = re.search(rf"{re.escape(_MODULE)} v(\d+\.\d+)", (PINNED / "go.mod").read_text())
     assert found is not None, PINNED
     return found[1]
 
 
 def definitions() -> list[dict[str, Any]]:
-    """Its CustomResourceDefinitions as they are released; Go fetches the module once and checks it against go.sum."""
+    """Return its released CRDs. Go downloads the module once, and checks it against go.sum."""
     told = subprocess.run(
         [binaries.toolchain(), "mod", "download", "-json", _MODULE],
         cwd=PINNED,
@@ -67,7 +67,7 @@ def definitions() -> list[dict[str, Any]]:
 
 
 def api_service(port: int = 443) -> dict[str, Any]:
-    """The APIService by which KEDA has the external metrics, through its Service at this port."""
+    """Return the APIService with which KEDA serves the external metrics, through its Service at this port."""
     return {
         "apiVersion": kinds.API_SERVICE.api_version,
         "kind": kinds.API_SERVICE.kind,
@@ -77,7 +77,7 @@ def api_service(port: int = 443) -> dict[str, Any]:
             "version": "v1beta1",
             "groupPriorityMinimum": 100,
             "versionPriority": 100,
-            # Its certificate is for 127.0.0.1, by which its two programs find each other.
+            # The certificate is for 127.0.0.1, the address at which its two programs reach each other.
             "insecureSkipTLSVerify": True,
             "service": {"namespace": NAMESPACE, "name": SERVICE, "port": port},
         },
@@ -86,10 +86,12 @@ def api_service(port: int = 443) -> dict[str, Any]:
 
 @contextmanager
 def running(cluster: Cluster, directory: Path) -> Iterator[Keda]:
-    """KEDA while the block runs. What was made for it goes at the end; ScaledObjects must be gone before, or nobody finishes them.
+    """Run KEDA while the context is open, and remove its objects at the end.
+
+    ScaledObjects must be deleted before, because afterwards nothing removes their finalizers.
 
     Raises:
-        ClusterError: it can't be built, or does not come up.
+        ClusterError: it can't be built, or does not start.
     """
     programs = {name: binaries.beside(f"keda-{name}") for name in ("operator", "adapter")}
     [port] = free_ports(1)
@@ -113,7 +115,10 @@ def running(cluster: Cluster, directory: Path) -> Iterator[Keda]:
 def _commands(
     cluster: Cluster, programs: dict[str, Path], certificates: Path, port: int
 ) -> Iterator[tuple[str, list[str]]]:
-    """Names and command lines: the two talk to each other by gRPC with certificates of both, and the API server comes to `port`."""
+    """Return names and command lines of the two programs.
+
+    They communicate by gRPC with mutual TLS, and the API server connects to `port`.
+    """
     service, probes, metrics, plain = free_ports(4)
     kubeconfig = cluster.kubeconfig
     yield (
@@ -153,7 +158,7 @@ def _start(cluster: Cluster, name: str, log: Path, command: list[str]) -> Starte
     }
     with log.open("wb") as output:
         process = subprocess.Popen(
-            # A run that is killed must not leave it behind.
+            # They must end even if the test run is killed.
             ["setpriv", "--pdeathsig=KILL", *command],
             env=environment,
             stdout=output,
@@ -164,7 +169,7 @@ def _start(cluster: Cluster, name: str, log: Path, command: list[str]) -> Starte
 
 
 def _certificates(directory: Path) -> Path:
-    """One certificate for all, which is its own authority."""
+    """Create a certificate for all of them, which is its own CA."""
     folder = directory / "certificates"
     folder.mkdir()
     made = pair()
@@ -185,7 +190,10 @@ def _define(cluster: Cluster) -> None:
 
 
 def _register(cluster: Cluster, port: int) -> None:
-    """The APIService, and a Service that leads to this machine: by name on loopback, where Endpoints can't be (e2e.cluster.control_plane)."""
+    """Create the APIService, and a Service that leads to this machine by the name localhost.
+
+    Endpoints can't be loopback addresses (e2e.cluster.control_plane).
+    """
     services = f"/api/v1/namespaces/{NAMESPACE}/services"
     if cluster.network.namespace is None:
         cluster.api.create(

@@ -1,4 +1,4 @@
-"""Images that hold a model and nothing else, made as docs/guides/model-images.md says."""
+"""Images that contain only a model, built as described in docs/guides/model-images.md."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ _LOG = "model"
 
 
 def build(reference: str, files: Mapping[str, bytes], directory: Path) -> Path:
-    """Build the image of these files, by their paths in it; gives its OCI archive.
+    """Build the image from these files, given by their paths in it, and return its OCI archive.
 
     Args:
-        reference: its name.
+        reference: name of the image.
         files: the model's folder.
-        directory: an empty one, for what is put in and what comes out.
+        directory: an empty folder for input and output.
 
     Raises:
-        ImagesError: this machine can't build, or the build failed.
+        ImagesError: this machine can't build images, or the build failed.
     """
     folder, archive = directory / "model", directory / "model.tar"
     for path, content in files.items():

@@ -1,4 +1,7 @@
-"""Puts queries to a Prometheus: which of those of the dashboards and alerts have data. For the tests and for a cluster with real Triton."""
+"""Queries of a Prometheus, to check which queries of the dashboards and alerts have data.
+
+It is used by tests, and with clusters that run real Triton.
+"""
 
 import json
 import math
@@ -10,15 +13,15 @@ from generators.monitoring.queries import NamedQuery
 
 
 def unanswered(address: str, asked: Iterable[NamedQuery]) -> list[NamedQuery]:
-    """Those that have no number now, of the queries put to the Prometheus at HOST:PORT."""
+    """Return the queries that have no value now, sent to the Prometheus at HOST:PORT."""
     return [one for one in asked if not any(map(math.isfinite, values(address, one.expression)))]
 
 
 def values(address: str, expression: str) -> list[float]:
-    """What a query has now, a number for each series.
+    """Return the current values of a query, one for each series.
 
     Raises:
-        OSError: Prometheus doesn't answer, or refuses the query.
+        OSError: Prometheus doesn't respond, or rejects the query.
     """
     question = urllib.parse.urlencode({"query": expression})
     with urllib.request.urlopen(f"http://{address}/api/v1/query?{question}", timeout=10) as answer:

@@ -1,4 +1,4 @@
-"""A real store that speaks S3, for tests: Versity's gateway on a folder of this machine, built from its Go module."""
+"""A real S3 store for tests: Versity's gateway on a local folder, built from its Go module."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ _LIMIT_S = 20
 
 @dataclass(frozen=True)
 class Store:
-    """A store that runs."""
+    """A running store."""
 
     url: str
-    """Its address, without a path."""
+    """URL of the store, without a path."""
 
     def put(self, path: str, content: bytes) -> None:
-        """An object: BUCKET/KEY. The bucket is there (see `arguments`)."""
+        """Store an object at BUCKET/KEY. The bucket exists (see `arguments`)."""
         bucket, _, key = path.partition("/")
         store = S3Store(
             bucket,
@@ -44,9 +44,10 @@ class Store:
         obstore.put(store, key, content)
 
     def mark(self, folder: str) -> None:
-        """Make BUCKET/FOLDER as consoles do: an object of no bytes whose key ends in a slash.
+        """Create BUCKET/FOLDER as web consoles do: an empty object whose key ends with a slash.
 
-        The library has no name for such a key, so the request is signed here (AWS Signature Version 4, with nothing in it but its path).
+        The client library doesn't support this kind of key, so the request is signed here (AWS Signature Version 4,
+        with only the path).
         """
         host, path = urlsplit(self.url).netloc, f"/{folder}/"
         at = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
@@ -66,17 +67,17 @@ class Store:
 
 
 def arguments(program: Path, listen: str, folder: Path, *more: str, bucket: str = BUCKET) -> list[str]:
-    """The command line of a store that keeps everything in `folder` and has one bucket, at HOST:PORT."""
+    """Return the command line of a store at HOST:PORT that keeps everything in `folder` and has one bucket."""
     (folder / "buckets" / bucket).mkdir(parents=True, exist_ok=True)
     (folder / "sidecar").mkdir(exist_ok=True)
     given = [f"--access={ACCESS_KEY}", f"--secret={SECRET_KEY}", f"--port={listen}", "--quiet", *more]
-    # Beside the objects, not in attributes of their files: not every file system has those.
+    # Store metadata in files next to the objects, because some file systems don't support extended attributes.
     return [str(program), *given, "posix", f"--sidecar={folder / 'sidecar'}", str(folder / "buckets")]
 
 
 @contextmanager
 def running(program: Path, port: int, folder: Path, *more: str, scheme: str = "http") -> Iterator[Store]:
-    """A store on 127.0.0.1 while the block runs."""
+    """Run a store on 127.0.0.1 while the context is open."""
     log = folder / "log"
     with log.open("wb") as output:
         command = arguments(program, f"127.0.0.1:{port}", folder, *more)
@@ -98,7 +99,7 @@ def _wait(process: subprocess.Popen[bytes], url: str, log: Path) -> None:
 
 
 def answers(url: str) -> bool:
-    """Whether something answers there, whatever it says."""
+    """Return True if a server responds at this URL, with any status."""
     try:
         urllib.request.urlopen(url, timeout=2).close()
     except urllib.error.HTTPError:

@@ -1,1 +1,1 @@
-"""What is generated from the code and committed: `scripts/generate` runs these. In no wheel and no image."""
+"""Generators of committed files from the code, run by `scripts/generate`. They are in no wheel and no image."""

@@ -77,12 +77,12 @@ def source() -> Object:
 
 
 def policies(policy: SitePolicy, name: str, *, namespaces: tuple[str, ...] = ()) -> list[Object]:
-    """Return the policies and their bindings; none if no limit is set.
+    """Return the policies and their bindings; an empty list if no limit is set.
 
     Args:
         policy: the site policy.
-        name: name of the objects; that of the warnings has a suffix.
-        namespaces: the only namespaces that the policies apply to; empty: all.
+        name: name of the objects. The objects for warnings have it with a suffix.
+        namespaces: namespaces to which the policies apply; empty: all.
     """
     made = []
     for action, suffix in (("Deny", ""), ("Warn", "-warnings")):
@@ -140,7 +140,7 @@ def _binding(name: str, action: str) -> Object:
 
 
 def _literal(value: Any) -> str:  # any JSON value
-    """Return a limit in CEL: JSON is CEL if nothing is null."""
+    """Return a limit as a CEL literal. JSON is valid CEL if it contains no null."""
     return json.dumps(value, separators=(",", ":"))
 
 

@@ -1,11 +1,14 @@
-"""Makes the kustomize bases and overlays of manifests/ from the chart: `python generators/chart_manifests.py HELM DIRECTORY`.
+"""Generator of the kustomize bases and overlays in manifests/ from the chart.
 
-    bases/crd             the CRD, by itself; the file is generated with the others of the CRD
-    bases/operator        what both modes have in common
-    overlays/cluster      every namespace: ClusterRole, APIService
+Usage: `python generators/chart_manifests.py HELM DIRECTORY`. It writes:
+
+    bases/crd             the CRD; its file is generated together with the other files of the CRD
+    bases/operator        objects that both modes have in common
+    overlays/cluster      all namespaces: ClusterRole, APIService
     overlays/namespaced   listed namespaces: Roles, and the operator limited to them
 
-The chart is the one source: an object that both modes render alike is the base's, else its overlay's. Labels of Helm are left out.
+The chart is the only source. An object that is the same in both modes belongs to the base, others to their overlay.
+Helm's labels are left out.
 """
 
 from __future__ import annotations
@@ -27,7 +30,8 @@ SYSTEM, MODELS = "halcyon-system", "models"
 REGISTRY = "registry.example.com/halcyon"
 VALUES: Object = {"images": {"registry": REGISTRY}, "crds": {"install": False}}
 MODES: dict[str, Object] = {
-    # Which service holds the metrics API isn't known when these are made; docs/guides/install.md says how to leave it out.
+    # Which Service serves the metrics API in a cluster is unknown here. docs/guides/install.md describes how to leave
+    # it out.
     "cluster": {"metricsAPI": {"register": True}},
     "namespaced": {"watchNamespaces": [MODELS]},
 }
@@ -40,7 +44,7 @@ NAMESPACE: Object = {
 
 
 def rendered(helm: str, mode: str) -> dict[Key, Object]:
-    """The chart's objects in a mode, without what only Helm needs."""
+    """Return the chart's objects for a mode, without the parts that only Helm needs."""
     done = subprocess.run(
         [helm, "template", "halcyon", str(CHART), "--namespace", SYSTEM, "--skip-tests", "--values", "-"],
         input=json.dumps(VALUES | MODES[mode]),
@@ -58,7 +62,7 @@ def rendered(helm: str, mode: str) -> dict[Key, Object]:
 
 
 def key(obj: Object) -> Key:
-    """What an object is found by."""
+    """Return the key that identifies an object."""
     return obj["kind"], obj["metadata"].get("namespace", ""), obj["metadata"]["name"]
 
 
@@ -77,7 +81,7 @@ def _without_helm(part: Any) -> None:
 
 
 def files(helm: str) -> dict[str, list[Object]]:
-    """What stands in each file below manifests/."""
+    """Return the content of each file, by its path below manifests/."""
     cluster, namespaced = (rendered(helm, mode) for mode in MODES)
     operator = ("Deployment", SYSTEM, "halcyon")
     shared = {k: obj for k, obj in cluster.items() if namespaced.get(k) == obj or k == operator}
@@ -122,7 +126,7 @@ def _kustomization(*resources: str) -> Object:
 
 
 def main(helm: str, directory: Path) -> None:
-    """Write them below a directory."""
+    """Write the files to a directory."""
     for name, objects in files(helm).items():
         path = directory / name
         path.parent.mkdir(parents=True, exist_ok=True)

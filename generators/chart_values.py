@@ -1,14 +1,15 @@
-"""Makes values.schema.json and README.md's table of each chart from its values.yaml: `python generators/chart_values.py DIRECTORY`.
+"""Generator of each chart's values.schema.json, and of the values table in its README.md, from values.yaml.
 
-In the comments above a value, `# --` begins what it means (a row of the table), and `# @schema` says what it may be:
+Usage: `python generators/chart_values.py DIRECTORY`. In the comments above a value, `# --` starts its description,
+which becomes a row of the table. `# @schema` specifies its type:
 
-    a word                a type of TYPES below, or of Kubernetes (`Affinity`)
-    [a word]              a list of them
-    sitePolicy.a.b        that limit of halcyon.api.policy.site_policy
-    a mapping             JSON schema; `items` and `properties` may hold words
+    a word                a type in TYPES below, or a Kubernetes type (`Affinity`)
+    [a word]              a list of this type
+    sitePolicy.a.b        the limit with this path in halcyon.api.policy.site_policy
+    a mapping             JSON schema; `items` and `properties` may contain words
 
-A switch (true, false) and a section need none. Every section is closed: a name that isn't in values.yaml is refused. Nothing here
-reads templates.
+Booleans and sections need no `# @schema`. Every section is closed: names that aren't in values.yaml are rejected. The
+templates are not read.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ Schema = dict[str, Any]
 
 CHARTS = Path(__file__).resolve().parents[1] / "charts"
 NEWEST = "v1.36.0-local"
-"""Of Kubernetes, whose types are taken; what is newer is refused."""
+"""Kubernetes version whose types are used. Fields from newer versions are rejected."""
 BEGIN, END = "<!-- values: written by scripts/generate -->\n", "<!-- values end -->\n"
 
 _LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
@@ -101,27 +102,27 @@ ENUMS: dict[tuple[str, str], list[str]] = {
     ("Toleration", "operator"): ["Exists", "Equal"],
     ("TopologySpreadConstraint", "whenUnsatisfiable"): ["DoNotSchedule", "ScheduleAnyway"],
 }
-"""What Kubernetes' types leave to prose, by type and field."""
+"""Enumerations that Kubernetes' schema documents only in prose, by type and field."""
 
 
 class ValuesError(Exception):
-    """values.yaml says too little of a value."""
+    """A value whose comment in values.yaml lacks a description or a type."""
 
 
 @dataclass
 class ChartValue:
-    """One entry of values.yaml and what stands above it."""
+    """One entry of values.yaml, with the comment above it."""
 
     path: str
     default: Any
     text: str = ""
     schema: Any = None
     parts: dict[str, ChartValue] = field(default_factory=dict)
-    """Of a section, but not of a mapping with a schema of its own, which is one value."""
+    """Entries of a section. A mapping with its own schema is a single value and has none."""
 
 
 def read(text: str) -> ChartValue:
-    """The values of a values.yaml, below a nameless root."""
+    """Return the values of a values.yaml, as children of a root without a name."""
     node = yaml.compose(text, yaml.SafeLoader)
     if node is None:
         raise ValuesError("values.yaml is empty")
@@ -140,7 +141,7 @@ def _read(node: yaml.Node, lines: list[str], path: str, text: str = "", schema: 
 
 
 def _comment(lines: list[str], line: int) -> tuple[str, Any]:
-    """What the comment right above a line says: prose after `# --`, and what stands after `# @schema`."""
+    """Return the description (after `# --`) and the schema (after `# @schema`) in the comment directly above a line."""
     above: list[str] = []
     while line > 0 and lines[line - 1].lstrip().startswith("#"):
         line -= 1
@@ -152,7 +153,7 @@ def _comment(lines: list[str], line: int) -> tuple[str, Any]:
 
 
 def json_schema(root: ChartValue, *, title: str) -> Schema:
-    """The JSON schema of the values."""
+    """Return the JSON schema of the values."""
     used: dict[str, Schema] = {}
     built = _section(root, used)
     built["properties"]["global"] = {
@@ -164,7 +165,10 @@ def json_schema(root: ChartValue, *, title: str) -> Schema:
 
 
 def _section(value: ChartValue, used: dict[str, Schema]) -> Schema:
-    """Closed, and complete: `null` takes a name away in Helm, and templates count on it."""
+    """Return the schema of a section, which allows no other names and requires all that have a default.
+
+    They are required because in Helm null removes a name, and the templates rely on them.
+    """
     parts = {name: _schema(part, used) for name, part in value.parts.items()}
     needed = [name for name, part in value.parts.items() if part.default is not None]
     built = {"type": "object", "additionalProperties": False, "properties": parts, "required": needed}
@@ -184,12 +188,12 @@ def _schema(value: ChartValue, used: dict[str, Schema]) -> Schema:
 
 
 def _expanded(given: Any, used: dict[str, Schema]) -> Schema:
-    """A `# @schema` as JSON schema; the types it names are put into `used`."""
+    """Return a `# @schema` as JSON schema, and add the Kubernetes types that it uses to `used`."""
     if isinstance(given, list):
         return {"type": "array", "maxItems": 100, "items": _expanded(given[0], used)}
     if isinstance(given, str):
         if given not in used:
-            used[given] = {}  # it may name itself
+            used[given] = {}  # the type may refer to itself
             used[given] = _named(given, used)
         return {"$ref": f"#/$defs/{given}"}
     built = dict(given)
@@ -208,7 +212,7 @@ def _named(name: str, used: dict[str, Schema]) -> Schema:
 
 
 def _of_policy(name: str) -> Schema:
-    """A limit of the operator's own model, which is where the values end."""
+    """Return the schema of a limit in the operator's site policy model, which finally receives the value."""
     whole = SitePolicy.model_json_schema()
     found: Any = whole
     for part in name.split(".")[1:]:
@@ -222,7 +226,7 @@ def _of_policy(name: str) -> Schema:
 
 
 def _of_kubernetes(name: str, used: dict[str, Schema]) -> Schema:
-    """A type of Kubernetes' own API, closed, without its prose."""
+    """Return the schema of a Kubernetes API type, closed and without descriptions."""
     folder = Path(kubernetes_validate.__file__).parent / "kubernetes-json-schema" / NEWEST
     definitions = json.loads((folder / "_definitions.json").read_text())["$defs"]
     full = next((full for full in definitions if re.fullmatch(rf"io\.k8s\.(api|apimachinery)\..*\.{name}", full)), None)
@@ -242,7 +246,7 @@ def _of_kubernetes(name: str, used: dict[str, Schema]) -> Schema:
             if key not in {"description", "format", "default"} and not key.startswith("x-kubernetes")
         }
         if isinstance(kept.get("type"), list):
-            kept["type"] = kept["type"][0]  # the other is null, which Helm takes for "as by default"
+            kept["type"] = kept["type"][0]  # the other alternative is null, which Helm treats as unset
         return kept | ({"additionalProperties": False} if "properties" in kept else {})
 
     found = closed(definitions[full])
@@ -253,7 +257,7 @@ def _of_kubernetes(name: str, used: dict[str, Schema]) -> Schema:
 
 
 def table(root: ChartValue) -> str:
-    """Rows of what each value is, and means."""
+    """Return the table rows with the type, default and description of each value."""
     rows = ["| value | default | meaning |", "| --- | --- | --- |"]
     rows += [f"| `{value.path}` | {_default(value.default)} | {_escaped(value.text)} |" for value in _documented(root)]
     return "\n".join(rows) + "\n"
@@ -287,7 +291,7 @@ def _escaped(text: str) -> str:
 
 
 def main(directory: Path) -> None:
-    """Write DIRECTORY/CHART/values.schema.json and README.md, as they should be."""
+    """Write DIRECTORY/CHART/values.schema.json and README.md of each chart."""
     for chart in sorted(path.parent for path in CHARTS.glob("*/Chart.yaml")):
         root = read((chart / "values.yaml").read_text())
         before, begins, rest = (chart / "README.md").read_text().partition(BEGIN)

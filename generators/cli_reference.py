@@ -1,4 +1,4 @@
-"""Generator of docs/reference/cli.md from the commands' own help, with output from the golden files of the tests.
+"""Generator of docs/reference/cli.md from the help of the commands, with output from the tests' golden files.
 
 `scripts/generate docs` runs it in the repository's root: `python -m generators.cli_reference`.
 """
@@ -31,11 +31,11 @@ OUTPUTS: Mapping[str, tuple[tuple[str, str], ...]] = {
         ("halcyon plan -f digits.yaml --observations observations.json", "plan-observations.txt"),
     ),
 }
-"""Examples with output: (command line, golden file), by command."""
+"""Examples with output, as (command line, golden file), by command."""
 COMMON = ("namespace", "context", "kubeconfig", "timeout", "form", "no_color")
-"""Parameters of the options that several commands share."""
+"""Names of the parameters that several commands share."""
 COMMON_FORMS = ("table", "json", "yaml")
-"""Output formats that every command with -o has."""
+"""Output formats of every command with -o."""
 _HEAD = """\
 # Command line reference
 
@@ -57,7 +57,7 @@ Commands act with your permissions and use the same kubeconfig as kubectl. They 
 
 
 def page(golden: Path) -> str:
-    """Return the page in Markdown, with output from the golden files in a folder."""
+    """Return the page in Markdown, with output from the golden files in the folder `golden`."""
     exits = "".join(f"| {status} | {text} |\n" for status, text in EXIT_STATUSES)
     negative = "".join(f"| `{name}` | {text} |\n" for name, text in NEGATIVE_RESULTS.items())
     head = (
@@ -80,7 +80,7 @@ def commands() -> Iterator[tuple[str, click.Command]]:
 
 
 def _common_options() -> Iterator[str]:
-    """Yield a row for each common option, with the commands that have it."""
+    """Yield a table row for each common option, with the commands that have it."""
     every = dict(commands())
     for parameter in COMMON:
         having = {name: p for name, command in every.items() for p in command.params if p.name == parameter}
@@ -124,7 +124,7 @@ def _command(name: str, command: click.Command, parent: click.Context, golden: P
 
 
 def _option(param: click.Parameter, context: click.Context) -> str | None:
-    """Return the row of an option; None for a common one, unless its choices differ from the common ones."""
+    """Return the table row of an option; None for a common option, unless its choices differ from the common ones."""
     if not isinstance(param, click.Option):
         return None
     is_common = not isinstance(param.type, click.Choice) or tuple(param.type.choices) == COMMON_FORMS

@@ -1,4 +1,4 @@
-"""The CustomResourceDefinition, generated from the models: `python -m generators.crd` prints it."""
+"""Generator of the CustomResourceDefinition from the models: `python -m generators.crd` prints it."""
 
 from __future__ import annotations
 
@@ -46,7 +46,8 @@ def build() -> dict[str, Any]:
             "kind": {"type": "string"},
             "metadata": {"type": "object"},
             "spec": schema(Spec),
-            # Until the operator has seen an object: tools that wait by kstatus (Helm, Flux, Argo CD) treat one without a status as done.
+            # Initial status, until the operator has processed an object. Tools that wait with kstatus (Helm, Flux, Argo
+            # CD) treat an object without a status as ready.
             "status": schema(Status) | {"default": {"observedGeneration": 0}},
         },
         "x-kubernetes-validations": [name_rule],
@@ -92,7 +93,7 @@ def build() -> dict[str, Any]:
 
 
 def to_yaml() -> str:
-    """Return the text of the file under crds/."""
+    """Return the CustomResourceDefinition as YAML, the content of the file in crds/."""
 
     class _Plain(yaml.SafeDumper):
         def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002  # the signature is PyYAML's

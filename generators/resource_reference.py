@@ -1,6 +1,6 @@
-"""The reference pages, generated from the models: `python -m generators.resource_reference FOLDER` writes them.
+"""Generator of the API reference pages from the models: `python -m generators.resource_reference FOLDER`.
 
-Out of scope: the meaning of a field, which is documented under the field itself, and the conditions' truth tables
+Out of scope: the meaning of a field, which its docstring documents, and the truth tables of the conditions
 (`halcyon.control.status.status`).
 """
 
@@ -208,7 +208,7 @@ ALTERNATIVES: dict[str, Any] = {
         },
     },
 }
-"""Values of fields that the example cannot set because fields exclude each other, by path; the deepest first."""
+"""Values by path for fields that the example can't set, because they exclude fields in it. Deeper paths come first."""
 
 ROLLING = (
     "spec.model",
@@ -217,11 +217,12 @@ ROLLING = (
     "spec.traffic.drainTimeout",
     "spec.traffic.stickiness",
 )
-"""A change of these fields, or of one below them, is a new revision. A test compares this with `halcyon.render.revision`."""
+"""Fields that start a new revision if they, or fields below them, change. A test compares this with
+`halcyon.render.revision`."""
 
 
 def fields(schema: JsonSchema, where: str = "spec") -> Iterator[tuple[str, JsonSchema, bool]]:
-    """Yield path, schema and whether it is required, for every field below; `[]` stands for any item of a list."""
+    """Yield (path, schema, required) for every field below; `[]` in a path stands for the items of a list."""
     for name, field in schema.get("properties", {}).items():
         path = f"{where}.{name}"
         yield path, field, name in schema.get("required", ())
@@ -233,15 +234,15 @@ _ROLLOUT = "starts a rollout"
 
 
 def rolls(path: str) -> bool:
-    """Return whether a change of this field starts a rollout."""
+    """Return True if a change to this field starts a rollout."""
     return any(path == part or path.startswith((f"{part}.", f"{part}[")) for part in ROLLING)
 
 
 def example(path: str) -> Any:  # any JSON value
-    """Return the field's value in the example, from the first item of a list that sets it.
+    """Return the value of the field in the example, from the first list item that sets it.
 
     Raises:
-        KeyError: the example does not set the field.
+        KeyError: the example doesn't set the field.
     """
     for base, value in ALTERNATIVES.items():
         if path == base or path.startswith(f"{base}."):
@@ -265,7 +266,7 @@ def _pick(values: list[Any], names: list[str], path: str) -> Any:  # any JSON va
 
 
 def resource_page() -> str:
-    """Return docs/reference/modeldeployment.md."""
+    """Return the text of docs/reference/modeldeployment.md."""
     spec, status = structural_schema.schema(Spec), structural_schema.schema(Status)
     documented = list(fields(spec))
     parts = [
@@ -305,7 +306,7 @@ def _link(path: str, text: str = "") -> str:
 
 
 def _contents(spec: JsonSchema) -> str:
-    """Return the sections, and the fields of spec with those right below them, as a list of links."""
+    """Return a list of links to the sections, and to the fields of spec and their direct children."""
     lines = ["- [Example with every field](#example-with-every-field)", "- [Defaults](#defaults)"]
     lines += ["- [Fields of spec](#fields-of-spec)"]
     for name, field in spec["properties"].items():
@@ -335,7 +336,7 @@ def _field(path: str, schema: JsonSchema, *, required: bool) -> str:
         lines.append(f"It must match `{schema['pattern']}`.")
     lines += _rules(path, schema) + _rules(path, schema.get("items", {}))
     if schema["type"] != "object" or "additionalProperties" in schema:
-        if _ROLLOUT not in schema["description"]:  # a description may say it, with a condition
+        if _ROLLOUT not in schema["description"]:  # the description may state the effect, with a condition
             lines += ["A change restarts the server pods." if rolls(path) else "A change does not restart server pods."]
         name = path.rpartition(".")[2]
         text = yaml.safe_dump({name: example(path)}, sort_keys=False, default_flow_style=False).rstrip()

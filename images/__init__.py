@@ -1,5 +1,5 @@
-"""Builds the container images without a container daemon, keeps them as OCI archives, and pushes them to a registry.
+"""Builds of the container images without a container daemon. Images are kept as OCI archives and pushed to a registry.
 
-What is in an image stands in its Dockerfile, which plain `docker build` takes as well. How an archive gets into a cluster
-is the cluster's business (`e2e/cluster`).
+The contents of an image are defined by its Dockerfile, which also works with plain `docker build`. Out of scope: how an
+archive is loaded into a cluster (`e2e/cluster`).
 """

@@ -1,4 +1,4 @@
-"""`python -m images build|push|pushed|sbom|audit`: the command line of the image builds."""
+"""Command line of the image builds: `python -m images build|push|pushed|sbom|audit`."""
 
 import argparse
 import sys

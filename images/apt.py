@@ -1,4 +1,7 @@
-"""Debian packages that image builds, the test cluster and tests need: installed, or only unpacked, if there is apt-get. Out of scope: which ones."""
+"""Debian packages that image builds, the test cluster and tests need: installed, or only unpacked. Needs apt-get.
+
+Out of scope: which packages these are.
+"""
 
 import fcntl
 import os
@@ -10,11 +13,11 @@ from pathlib import Path
 
 
 class AptError(Exception):
-    """Packages can't be installed; the message names all of them, and the command that does it by hand."""
+    """Packages that can't be installed. The message has their names, and the command to install them manually."""
 
 
 def install(packages: Sequence[str]) -> None:
-    """Install Debian packages, without those that they only recommend.
+    """Install Debian packages, without recommended packages.
 
     Raises:
         AptError: there is no apt-get, or it failed.
@@ -39,12 +42,13 @@ def install(packages: Sequence[str]) -> None:
 
 
 def unpacked(package: str, cache: Path) -> Path:
-    """The tree of a Debian package, fetched into CACHE and not installed: no service of it starts, nothing else changes.
+    """Return the unpacked files of a Debian package, downloaded into `cache` but not installed.
 
-    One tree per version that apt would fetch today; made on the first call.
+    So no service of the package starts, and the machine isn't changed. There is one folder per version; it is created
+    if apt would now download a version that isn't there yet.
 
     Raises:
-        AptError: there is no apt-get, it knows no such package, or can't fetch it.
+        AptError: there is no apt-get, the package doesn't exist, or the download failed.
     """
     cache.mkdir(parents=True, exist_ok=True)
     with (cache / f"{package}.lock").open("w") as lock:
@@ -60,7 +64,7 @@ def unpacked(package: str, cache: Path) -> Path:
 
 
 def _candidate(package: str) -> str:
-    """The version that apt would fetch; where it knows none, after a look at what there is now."""
+    """Return the version that apt would download. If the package is unknown, update the package lists first."""
     if shutil.which("apt-get") is None:
         raise AptError(f"missing: {package}, and there is no apt-get; on Debian: apt-get download {package}")
     for _ in range(2):
@@ -79,7 +83,7 @@ def _fetch(package: str, directory: Path) -> None:
     try:
         _run(package, download, directory)
     except AptError:
-        # The index is older than the archive.
+        # The package list is older than the archive.
         _run(package, ["apt-get", "update", "-qq"])
         _run(package, download, directory)
 

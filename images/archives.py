@@ -1,4 +1,4 @@
-"""What is in an OCI archive: the files of an image as a container sees them, and its configuration.
+"""Contents of an OCI archive: the files of an image as a container sees them, and the image's configuration.
 
 Specification: github.com/opencontainers/image-spec, layer.md (whiteouts) and config.md.
 """
@@ -23,30 +23,30 @@ class File:
     """A regular file."""
 
     size: int
-    """In bytes."""
+    """Size in bytes."""
     sha256: str
     content: bytes | None = None
-    """Where it was asked for."""
+    """Content; None unless it was requested."""
 
 
 @dataclass
 class Image:
-    """An image, flattened."""
+    """An image, with its layers merged."""
 
     identity: str
-    """Digest of its configuration: what docker calls the image's id. Compression doesn't change it."""
+    """Digest of the image's configuration, which docker calls the image ID. It doesn't depend on the compression."""
     created: str
-    """RFC 3339."""
+    """Creation time in RFC 3339 format."""
     config: dict[str, Any]
     files: dict[str, File] = field(default_factory=dict)
-    """Path without the leading slash -> file; no directories, devices or symbolic links."""
+    """Path without leading slash -> file. Directories, devices and symbolic links are left out."""
 
 
 def read(archive: Path, wanted: Callable[[str], bool]) -> Image:
-    """The image of an OCI archive with one manifest; the content is kept of files whose path is `wanted`.
+    """Read an OCI archive with one manifest. Contents are kept for files whose path is `wanted`.
 
     Raises:
-        KeyError, ValueError, tarfile.TarError: the file is no such archive.
+        KeyError, ValueError, tarfile.TarError: the file is not such an archive.
     """
     with tarfile.open(archive) as outer:
 
@@ -85,7 +85,7 @@ def _lay_over(files: dict[str, File], members: tarfile.TarFile, wanted: Callable
             mine[path] = _file(members, member, keep=wanted(path))
         elif not member.isdir():
             hidden.append(path)
-    # A layer hides what is below it, never what it brings itself.
+    # The whiteouts of a layer remove files of lower layers, never of the layer itself.
     for path in [p for p in files if any(p == h or p.startswith(h if h.endswith("/") else f"{h}/") for h in hidden)]:
         del files[path]
     files |= mine

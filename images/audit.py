@@ -1,6 +1,7 @@
-"""What Debian has mended since the images were built: packages of which the suite has a newer version, by apt itself in the image.
+"""Audit of the images for outdated packages: packages of which Debian's suite now has a newer version.
 
-Databases of known vulnerabilities are not asked: a scanner reads the bills of materials.
+The check runs apt in each image. It doesn't use databases of known vulnerabilities; for those, run a scanner on the
+bills of materials.
 """
 
 from __future__ import annotations
@@ -17,17 +18,17 @@ _NEWER = re.compile(r"^Inst (\S+) \[([^\]]+)\] \((\S+)", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Finding:
-    """Something that ought to be taken in."""
+    """An available update that an image should include."""
 
     where: str
     what: str
 
 
 def findings() -> list[Finding]:
-    """All of them.
+    """Return the findings for all images.
 
     Raises:
-        ImagesError: a build failed, or a registry can't be asked.
+        ImagesError: a build failed, or a registry is unreachable.
     """
     chosen = [recipe for recipe in RECIPES.values() if recipe.values_key]
     build_images(recipe.name for recipe in chosen)
@@ -36,7 +37,7 @@ def findings() -> list[Finding]:
     found = []
     for recipe in chosen:
         with workshop.locked(), container(workshop, recipe) as run:
-            # Without that, apt takes lists that it could not fetch for none, and there would be nothing newer.
+            # Without this option, apt treats lists that it could not download as empty, and would report no updates.
             run("apt-get", "-qq", "-o", "APT::Update::Error-Mode=any", "update")
             told = run("apt-get", "-s", "-o", "Debug::NoLocking=1", "dist-upgrade")
         found += [Finding(recipe.name, f"{name} {old}: {new} is there") for name, old, new in _NEWER.findall(told)]

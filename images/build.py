@@ -1,7 +1,7 @@
-"""mmdebstrap -> buildah -> OCI archive, each step only where its inputs changed.
+"""Image builds: mmdebstrap -> buildah -> OCI archive. A step runs only if its inputs have changed.
 
-Beside NAME.tar lies NAME.inputs, the digest of the inputs it was built from. buildah's storage (the cache of layers) is
-our own and lies in the same directory, so that removing the directory removes everything.
+The file NAME.inputs next to NAME.tar contains the digest of the inputs of the build. buildah's storage (the layer
+cache) is in the same directory and isn't shared with other programs, so removing the directory removes everything.
 """
 
 import fcntl
@@ -18,48 +18,53 @@ from images.recipes import RECIPES, REPOSITORY, Base, Recipe
 
 _BASE_LABEL = "dev.halcyon.inputs"
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-# Where and how to find packages is the host's to say. The first stages alone see these, so no image records them.
+# The host's settings for package indexes and proxies. Only the first build stages receive them, so no image contains
+# them.
 _PIP_SETTINGS = ("PIP_CERT", "PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL")
 _CERTIFICATES = Path("/etc/ssl/certs")
 _LINES_OF_AN_ERROR = 15
 
 
 def progress(name: str, message: str) -> None:
-    """One line for the person who waits."""
+    """Print a progress line for the user."""
     print(f"images: {name}: {message}", flush=True)
 
 
 class Workshop:
-    """buildah on a storage of our own, with a log per image. One process at a time: see `locked`."""
+    """buildah with its own storage and a log per image. Only one process may use it at a time: see `locked`."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self._buildah = ("buildah", "--root", str(directory / "storage"), "--runroot", str(directory / "run"))
-        # Without a daemon and inside containers there may be neither namespaces nor cgroups to make; a chroot is enough to build.
+        # Containers without a daemon may lack namespaces and cgroups. The isolation chroot needs neither.
         self._environment = {**os.environ, "BUILDAH_ISOLATION": "chroot"}
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Wait for other builds on the same cache, then keep them waiting."""
+        """Hold the lock of the cache. Wait for other builds that use the same cache, and make later ones wait."""
         with (self.directory / ".lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
 
     def buildah(self, *arguments: str, log: str) -> str:
-        """Run buildah; returns its stdout.
+        """Run buildah, and return its stdout.
 
         Raises:
-            ImagesError: it failed; the message ends with the last lines of the log.
+            ImagesError: buildah failed; the message ends with the last lines of the log.
         """
         return self.run((*self._buildah, *arguments), log=log)
 
     def succeeds(self, *arguments: str) -> bool:
-        """Whether a buildah command succeeds, for questions such as `inspect`."""
+        """Return True if a buildah command succeeds, for queries such as `inspect`."""
         done = subprocess.run([*self._buildah, *arguments], env=self._environment, capture_output=True, check=False)
         return done.returncode == 0
 
     def run(self, command: Iterable[str], *, log: str) -> str:
-        """Run a program with its stderr in logs/`log`.log; returns its stdout. Raises ImagesError as `buildah` does."""
+        """Run a program with its stderr in logs/`log`.log, and return its stdout.
+
+        Raises:
+            ImagesError: as for `buildah`.
+        """
         logs = self.directory / "logs"
         logs.mkdir(exist_ok=True)
         path = logs / f"{log}.log"
@@ -78,12 +83,12 @@ class Workshop:
 
 
 def build_images(names: Iterable[str] = (), *, fresh: bool = False) -> dict[str, Path]:
-    """Bring the named images (default: all) up to date; returns the archives by name.
+    """Build the named images (default: all) if they are outdated, and return the archives by name.
 
-    `fresh` empties buildah's storage first (base images and cached layers), to take in Debian's updates.
+    `fresh` empties buildah's storage first (base images and cached layers), so that Debian's updates are included.
 
     Raises:
-        ImagesError: an unknown name, a machine that can't build, or a build that failed.
+        ImagesError: a name is unknown, the machine can't build images, or a build failed.
     """
     recipes = _named(names)
     directory = images_directory()
@@ -100,34 +105,34 @@ def build_images(names: Iterable[str] = (), *, fresh: bool = False) -> dict[str,
             for base in dict.fromkeys(recipe.base for recipe in stale):
                 _ensure_base(workshop, base)
             for recipe in stale:
-                # Another process may have built it while we waited for the lock.
+                # Another process may have built it during the wait for the lock.
                 if fresh or not is_current(recipe, directory):
                     _build(workshop, recipe)
     return {recipe.name: archive(recipe, directory) for recipe in recipes}
 
 
 def archive(recipe: Recipe, directory: Path) -> Path:
-    """Where the image's OCI archive lies."""
+    """Return the path of the image's OCI archive."""
     return directory / f"{recipe.name}.tar"
 
 
 def is_current(recipe: Recipe, directory: Path) -> bool:
-    """Whether the archive is there and was built from the inputs as they are now."""
+    """Return True if the archive exists and was built from the current inputs."""
     stamp = directory / f"{recipe.name}.inputs"
     return archive(recipe, directory).exists() and stamp.exists() and stamp.read_text().strip() == recipe.digest
 
 
 def ensure_stored(workshop: Workshop, recipe: Recipe) -> None:
-    """Have the image in buildah's storage, from its archive if the storage was removed."""
+    """Load the image from its archive into buildah's storage, if it isn't there."""
     if not workshop.succeeds("inspect", "--type=image", recipe.reference):
         workshop.buildah("pull", "-q", f"oci-archive:{archive(recipe, workshop.directory)}", log=recipe.name)
 
 
 @contextmanager
 def container(workshop: Workshop, recipe: Recipe) -> Iterator[Callable[..., str]]:
-    """The image's root, to run programs in it as root: a function of their arguments that gives what they say.
+    """Yield a function that runs a program as root in the image, and returns its output.
 
-    They see the host's certificates, as builds do. What they write goes with the container.
+    The programs see the host's certificates, as builds do. Files that they write are removed with the container.
     """
     ensure_stored(workshop, recipe)
     made = workshop.buildah("from", "--pull-never", recipe.reference, log=recipe.name)
@@ -140,7 +145,7 @@ def container(workshop: Workshop, recipe: Recipe) -> Iterator[Callable[..., str]
 
 
 def _certificates() -> list[str]:
-    """What the host trusts, others trust: behind a proxy that re-signs, apt and pip would fail without it."""
+    """The host's trusted certificates. Behind a proxy that re-signs TLS connections, apt and pip fail without them."""
     return ["--volume", f"{_CERTIFICATES}:{_CERTIFICATES}:ro"] if _CERTIFICATES.is_dir() else []
 
 
@@ -189,7 +194,8 @@ def _build(workshop: Workshop, recipe: Recipe) -> None:
     before = _identity(workshop, recipe)
     workshop.buildah(*_build_arguments(recipe), log=recipe.name)
     if before and before != _identity(workshop, recipe):
-        # Else every change of our code would leave an image behind. Fails, rightly, where its layers serve the new one.
+        # Otherwise each change of the code would leave an old image behind. The removal fails, as intended, if the new
+        # image uses its layers.
         workshop.succeeds("rmi", before)
     built_s = time.monotonic() - start_s
 
@@ -204,7 +210,7 @@ def _build(workshop: Workshop, recipe: Recipe) -> None:
 
 
 def _identity(workshop: Workshop, recipe: Recipe) -> str:
-    """The id of the image that has the recipe's name in the storage; empty if none has."""
+    """Return the ID of the image with the recipe's name in the storage; empty if there is none."""
     found = workshop.buildah(
         "images", "--quiet", "--no-trunc", "--filter", f"reference={recipe.reference}", log=recipe.name
     )
@@ -220,5 +226,5 @@ def _build_arguments(recipe: Recipe) -> list[str]:
     arguments += _certificates()
     for setting in _PIP_SETTINGS:
         if setting in os.environ:
-            arguments += ["--build-arg", setting]  # buildah reads the value itself: it may hold a password
+            arguments += ["--build-arg", setting]  # buildah reads the value itself, which may hold a password
     return [*arguments, str(REPOSITORY / recipe.context)]

@@ -1,6 +1,6 @@
-"""A docker daemon of its own: Debian's, fetched and not installed, in one directory, for as long as it is asked for.
+"""A temporary docker daemon in its own directory, from Debian's packages, which are downloaded but not installed.
 
-It makes no bridge and no firewall rule, so builds use the machine's network and containers have none.
+It creates neither a bridge nor firewall rules. Builds use the machine's network, and containers have no network.
 """
 
 import fcntl
@@ -17,7 +17,7 @@ from images import apt
 from images.host import ImagesError
 
 _NEEDED = ("containerd", "runc")
-"""Debian packages and programs of the same name; the daemon starts both."""
+"""Debian packages that the daemon needs, each with a program of the same name that the daemon starts."""
 _START_WITHIN_S = 60.0
 _END_WITHIN_S = 60.0
 _LINES_OF_AN_ERROR = 15
@@ -25,16 +25,16 @@ _LINES_OF_AN_ERROR = 15
 
 @dataclass(frozen=True)
 class Docker:
-    """The client of a daemon that runs."""
+    """Client of the running daemon."""
 
     program: Path
     socket: Path
 
     def __call__(self, *arguments: str) -> str:
-        """Run `docker ARGUMENTS`, builds by BuildKit as Docker 23 and newer do. Returns stdout.
+        """Run `docker ARGUMENTS`, and return its stdout. Builds use BuildKit, as in Docker 23 and newer.
 
         Raises:
-            ImagesError: it failed; the message ends with its last lines.
+            ImagesError: docker failed; the message ends with its last lines of output.
         """
         done = subprocess.run(
             [self.program, "--host", f"unix://{self.socket}", *arguments],
@@ -51,10 +51,12 @@ class Docker:
 
 @contextmanager
 def daemon(cache: Path) -> Iterator[Docker]:
-    """Run a daemon in CACHE/docker, which is removed afterwards, and before where an earlier one was killed. One at a time.
+    """Run a daemon in CACHE/docker, only one at a time, and remove this folder afterwards.
+
+    A folder left by a killed process is removed first.
 
     Raises:
-        ImagesError: it can't be fetched, or doesn't start; the message has the end of its log.
+        ImagesError: the packages can't be downloaded, or the daemon doesn't start; the message has the end of its log.
     """
     try:
         if missing := [package for package in _NEEDED if shutil.which(package) is None]:
@@ -83,7 +85,7 @@ def daemon(cache: Path) -> Iterator[Docker]:
 
 def _command(tree: Path, home: Path) -> list[str]:
     return [
-        *("setpriv", "--pdeathsig=TERM", "--"),  # it ends with us, also where we are killed
+        *("setpriv", "--pdeathsig=TERM", "--"),  # the daemon ends with this process, even if this is killed
         str(tree / "usr" / "sbin" / "dockerd"),
         *(f"--data-root={home}/data", f"--exec-root={home}/exec", f"--pidfile={home}/pid", f"--host=unix://{home}/socket"),
         *("--iptables=false", "--ip6tables=false", "--ip-forward=false", "--ip-masq=false", "--bridge=none"),

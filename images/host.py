@@ -1,4 +1,4 @@
-"""What the build asks of the machine: root, two Debian packages, room on disk; and where its results are kept."""
+"""Requirements of the image builds on the machine (root, two Debian packages, disk space), and the cache folder."""
 
 import os
 import shutil
@@ -11,11 +11,11 @@ _ROOM_GIB = 4
 
 
 class ImagesError(Exception):
-    """An image can't be built or pushed; the message says which, why, and what to do."""
+    """An image that can't be built or pushed. The message has its name, the reason and the next step."""
 
 
 def images_directory() -> Path:
-    """Where archives, buildah's storage and logs are kept: `images` in $HALCYON_CACHE (default ~/.cache/halcyon)."""
+    """Return the folder of archives, storage and logs: `images` in $HALCYON_CACHE (default ~/.cache/halcyon)."""
     cache = os.environ.get("HALCYON_CACHE")
     if not cache:
         cache = str(Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "halcyon")
@@ -25,10 +25,10 @@ def images_directory() -> Path:
 
 
 def prepare(directory: Path) -> None:
-    """Check the machine, and install what lacks where that is possible.
+    """Check the machine, and install missing packages if possible.
 
     Raises:
-        ImagesError: not root, packages that can't be installed, or too little room for `directory`.
+        ImagesError: the user isn't root, packages can't be installed, or `directory` has too little free space.
     """
     if os.geteuid() != 0:
         raise ImagesError(

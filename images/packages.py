@@ -1,7 +1,7 @@
-"""The packages of an image, by what dpkg, Python's installers and npm have written down in it. Pure.
+"""The packages in an image, according to the metadata of dpkg, Python's installers and npm. Pure.
 
-Formats: deb-control(5), Debian's machine-readable copyright files (DEP 5), Python's "Recording installed projects" and core metadata,
-npm's package.json.
+Formats: deb-control(5), Debian's machine-readable copyright files (DEP 5), Python's "Recording installed projects" and
+core metadata, npm's package.json.
 """
 
 from __future__ import annotations
@@ -28,34 +28,34 @@ _OF_PYTHON = re.compile(r"(.+)/[^/]+\.dist-info/(METADATA|RECORD)")
 _OF_NPM = re.compile(r"(.+)/package\.json")
 _COPYRIGHT = re.compile(r"usr/share/doc/[^/]+/copyright")
 _MERGED = re.compile(r"(bin|sbin|lib|lib64)/")
-"""Of Debian's merged /usr: packages may name files as they were before."""
+"""Directories of Debian's merged /usr. Packages may list files under their paths from before the merge."""
 _SHORT_LICENCE = re.compile(r"^License:[ \t]*(\S.*?)[ \t]*$", re.MULTILINE)
 _KNOWN_FORMAT = re.compile(r"^Format(-Specification)?:", re.MULTILINE)
 
 
 @dataclass(frozen=True)
 class Package:
-    """What was installed under a name."""
+    """An installed package."""
 
     purl: PackageURL
     licences: tuple[str, ...]
-    """As the package tells them: SPDX expressions, or names."""
+    """Licences as the package declares them: SPDX expressions, or names."""
     needs: tuple[str, ...]
-    """Of those in the image: their purls."""
+    """Package URLs (purl) of the packages in the image on which it depends."""
     files: frozenset[str]
-    """Paths without the leading slash."""
+    """Paths of its files, without leading slash."""
     summary: str = ""
 
 
 def wanted(path: str) -> bool:
-    """Whether this file's content is needed here."""
+    """Return True if the content of this file is needed to find packages."""
     if path in {_STATUS, _RELEASE, "usr/lib/os-release"}:
         return True
     return any(form.fullmatch(path) for form in (_OF_DPKG, _OF_PYTHON, _OF_NPM, _COPYRIGHT))
 
 
 def found(files: Mapping[str, File]) -> list[Package]:
-    """Every package of the image, Debian's first. A package of npm inside one of Python has its files twice."""
+    """Return all packages of the image, Debian's first. Files of an npm package in a Python package belong to both."""
     return [*_debian(files), *_python(files), *_npm(files)]
 
 
@@ -99,13 +99,13 @@ def _debian_purl(stanza: Message, distro: str) -> PackageURL:
     qualifiers = {"arch": str(stanza["Architecture"]), "distro": distro}
     source = str(stanza["Source"] or "").partition(" ")[0]
     if source and source != stanza["Package"]:
-        # Debian's advisories name the source package.
+        # Debian's security advisories use the name of the source package.
         qualifiers["upstream"] = source
     return PackageURL("deb", "debian", str(stanza["Package"]), str(stanza["Version"]), qualifiers)
 
 
 def _relations(stanza: Message, field: str) -> list[list[str]]:
-    """Of each relation, the names of which one is enough."""
+    """Return the dependencies of a field; each is a list of alternative names, of which one is enough."""
     relations = str(stanza[field] or "").replace("\n", " ").split(",")
     return [
         [re.split(r"[\s(:\[]", one.strip(), maxsplit=1)[0] for one in relation.split("|")]
@@ -149,7 +149,7 @@ def _python(files: Mapping[str, File]) -> Iterator[Package]:
 
 
 def _needed(text: str) -> NormalizedName | None:
-    """The name of a requirement that holds without any extra; None where it doesn't hold."""
+    """Return the name of a requirement that applies without extras, else None."""
     try:
         requirement = Requirement(text)
     except InvalidRequirement:
@@ -167,7 +167,7 @@ def _python_licences(meta: Message) -> tuple[str, ...]:
         if str(value).startswith("License ::") and not str(value).endswith("OSI Approved")
     )
     told = str(meta["License"] or "").strip()
-    # Some put the whole text there.
+    # Some packages put the whole licence text into this field.
     return by_class or ((told,) if told and "\n" not in told and len(told) < 80 else ())
 
 

@@ -1,4 +1,4 @@
-"""Pushes the images to a registry and writes the Helm values that name them by digest."""
+"""Push of the images to a registry, and the Helm values that refer to them by digest."""
 
 import tempfile
 from pathlib import Path
@@ -11,14 +11,14 @@ from images.recipes import RECIPES, Recipe
 
 
 def push_images(*, registry: str, values: Path, plain_http: bool = False) -> None:
-    """Build what is stale, push every image that a chart refers to, and write `values`.
+    """Build outdated images, push every image that a chart uses, and write `values`.
 
-    `registry` is a host with an optional path (`registry.example.com/ml`). Credentials are buildah's: those of
-    `buildah login`, of `docker login`, or the file in $REGISTRY_AUTH_FILE. The file maps
+    `registry` is a host with an optional path (`registry.example.com/ml`). Credentials are those that buildah finds:
+    from `buildah login`, from `docker login`, or in the file $REGISTRY_AUTH_FILE. The written file maps
     `images.<operator|balancer|triton>` to `registry`, `repository` and `digest`.
 
     Raises:
-        ImagesError: a build or a push failed. `values` is written only after all pushes succeeded.
+        ImagesError: a build or a push failed. `values` is written only after all pushes have succeeded.
     """
     recipes = [recipe for recipe in RECIPES.values() if recipe.values_key]
     build_images(recipe.name for recipe in recipes)
@@ -41,10 +41,10 @@ def push_images(*, registry: str, values: Path, plain_http: bool = False) -> Non
 
 
 def pushed(values: Path) -> dict[str, str]:
-    """What was pushed, by the file that `push_images` wrote: the image's name -> REGISTRY/REPOSITORY@DIGEST.
+    """Return the pushed images, from the file written by `push_images`: image name -> REGISTRY/REPOSITORY@DIGEST.
 
     Raises:
-        ImagesError: nothing was pushed.
+        ImagesError: the file doesn't exist.
     """
     try:
         images = yaml.safe_load(values.read_text())["images"]
@@ -58,7 +58,7 @@ def pushed(values: Path) -> dict[str, str]:
 
 
 def _target(recipe: Recipe, registry: str) -> tuple[str, str]:
-    """The repository and the tag in the registry: `localhost/` gives way to the registry's name."""
+    """Return the repository and the tag in the registry. The registry's name replaces `localhost/`."""
     name, tag = recipe.reference.removeprefix("localhost/").split(":")
     return f"{registry.rstrip('/')}/{name}", tag
 

@@ -1,6 +1,6 @@
-"""What images there are, under which names, from which inputs; and the digest that tells whether one must be built anew.
+"""Recipes of the images: their names, their inputs, and the digest that shows whether an image must be rebuilt.
 
-Nothing here runs a program or writes a file.
+This module runs no programs and writes no files.
 """
 
 import hashlib
@@ -13,21 +13,22 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 
 @dataclass(frozen=True)
 class Base:
-    """A Debian base, made by mmdebstrap; the Dockerfiles' own default is Docker's image of the same suite."""
+    """A Debian base image, made by mmdebstrap. The default of the Dockerfiles is Docker's image of the same suite."""
 
     suite: str
     merge_usr: bool = False
 
     @property
     def reference(self) -> str:
-        """The name in buildah's storage."""
+        """The image's name in buildah's storage."""
         return f"localhost/halcyon-base:{self.suite}"
 
     @property
     def options(self) -> tuple[str, ...]:
-        """What mmdebstrap is given: only what dpkg itself needs, and no documentation, as in Docker's slim images.
+        """Return mmdebstrap's options: only the packages that dpkg needs, without documentation.
 
-        `merge_usr`: Debian 12 would merge /usr by a package that draws in 60 MB of Perl, were it not done beforehand.
+        Docker's slim images leave out the same. `merge_usr` merges /usr beforehand. Otherwise Debian 12 would do it with a
+        package that depends on 60 MB of Perl.
         """
         excluded = ("/usr/share/doc/*", "/usr/share/man/*", "/usr/share/locale/*", "/usr/share/info/*")
         return (
@@ -44,7 +45,10 @@ class Base:
 
     @property
     def digest(self) -> str:
-        """Changes with the suite and the options. Debian's own updates don't change it: `build --fresh` takes those in."""
+        """Return the digest of the suite and the options.
+
+        Debian's updates don't change it; use `build --fresh` to include them.
+        """
         return hashlib.sha256("\n".join((self.suite, *self.options)).encode()).hexdigest()
 
 
@@ -52,8 +56,8 @@ class Base:
 class Recipe:
     """How one image is built. Paths are relative to the repository.
 
-    `name` names the archive; `inputs` are files and directories, all that the build reads beside the base.
-    `values_key` is the image's place in the Helm values; empty for an image that no chart refers to.
+    `name` is the name of the archive. `inputs` are all files and directories that the build reads, in addition to the
+    base. `values_key` is the image's key in the Helm values; it is empty for an image that no chart uses.
     """
 
     name: str
@@ -65,7 +69,7 @@ class Recipe:
     values_key: str = ""
 
     def files(self) -> Iterator[Path]:
-        """The input files, sorted; byte code is left out, as in the build's context."""
+        """Return the input files, sorted. Byte code is left out, as in the build context."""
         for entry in self.inputs:
             path = REPOSITORY / entry
             found = [path] if path.is_file() else sorted(path.rglob("*"))
@@ -73,7 +77,7 @@ class Recipe:
 
     @property
     def digest(self) -> str:
-        """Over the names, modes and contents of all inputs, and the base."""
+        """Return the digest of the names, modes and contents of all inputs, and of the base."""
         digest = hashlib.sha256(f"{self.reference}\n{self.base.digest}\n".encode())
         for file in self.files():
             content = hashlib.sha256(file.read_bytes()).hexdigest()
@@ -87,7 +91,7 @@ TRIXIE = Base(suite="trixie")
 
 
 def _small(name: str, reference: str, base: Base, *, directory: str, values_key: str = "") -> Recipe:
-    """An image whose context is the directory of its Dockerfile."""
+    """Return the recipe of an image whose build context is the directory of its Dockerfile."""
     path = f"images/{directory}"
     return Recipe(
         name=name,

@@ -1,7 +1,8 @@
-"""An image's bill of materials, CycloneDX 1.6 in JSON: what is in the archive, not what its recipe asks for.
+"""Bill of materials of an image's archive, as CycloneDX 1.6 in JSON.
 
-The same archive gives the same document. What belongs to no package and could be run or loaded (below /usr and /opt) is listed file by
-file; what else belongs to none (configuration, lists of dpkg, certificates) is counted.
+It lists what the archive contains, not what the recipe requests. The same archive gives the same document. Files that
+belong to no package and could be executed or loaded (below /usr and /opt) are listed one by one. Other files without a
+package (configuration, dpkg's lists, certificates) are only counted.
 """
 
 from __future__ import annotations
@@ -36,10 +37,10 @@ _RUN = ("usr/", "opt/")
 
 
 def write(names: Iterable[str], folder: Path) -> list[Path]:
-    """Build what is stale of these images (default: all that a chart refers to) and write NAME.cdx.json of each.
+    """Build these images if outdated (default: all that a chart uses), and write NAME.cdx.json for each.
 
     Raises:
-        ImagesError: a build failed, or a document would not be valid.
+        ImagesError: a build failed, or a document would be invalid.
     """
     chosen = [RECIPES[name] for name in names or (r.name for r in RECIPES.values() if r.values_key)]
     build_images(recipe.name for recipe in chosen)
@@ -54,10 +55,10 @@ def write(names: Iterable[str], folder: Path) -> list[Path]:
 
 
 def document(reference: str, image: Image) -> str:
-    """The document of an image that is called `reference`, NAME:TAG.
+    """Return the document of an image with the name `reference`, NAME:TAG.
 
     Raises:
-        ImagesError: it isn't valid by CycloneDX' own schema.
+        ImagesError: the document violates CycloneDX's schema.
     """
     name, _, tag = reference.partition(":")
     root = Component(name=name, version=tag, type=ComponentType.CONTAINER, bom_ref=image.identity)
@@ -106,7 +107,7 @@ def _component(package: Package) -> Component:
 def _licences(told: tuple[str, ...]) -> list[License]:
     factory = LicenseFactory()
     made: list[License] = [factory.make_from_string(text) for text in told]
-    # Of several, each by itself: an expression can only stand alone.
+    # If there are several licences, each is a separate entry: an expression must be the only entry.
     return made if len(made) == 1 else [_named(factory, text) for text in told]
 
 
@@ -118,7 +119,7 @@ def _named(factory: LicenseFactory, text: str) -> License:
 
 
 def _unowned(image: Image, known: list[Package]) -> tuple[list[Component], int]:
-    """Files that no package has brought: those that could be run or loaded, and how many others there are."""
+    """Return the files that belong to no package and could be executed or loaded, and the number of the others."""
     owned: set[str] = set().union(*(package.files for package in known))
     left = [path for path in image.files if path not in owned and not _of_python(path, owned)]
     loose = [path for path in left if path.startswith(_RUN)]
@@ -134,6 +135,6 @@ def _unowned(image: Image, known: list[Package]) -> tuple[list[Component], int]:
 
 
 def _of_python(path: str, owned: set[str]) -> bool:
-    """Whether it is the byte code of a module that a package has brought."""
+    """Return True if this is the byte code of a module that belongs to a package."""
     folder, cached, name = path.rpartition("__pycache__/")
     return bool(cached) and f"{folder}{name.partition('.')[0]}.py" in owned

@@ -1,7 +1,7 @@
-"""Memory and import time of operator and agent against the base commit, in turns: `python scripts/quality_pairs.py`.
+"""Comparison of memory and import time of operator and agent with the base commit: `python scripts/quality_pairs.py`.
 
-Writes the ratios of medians (import time: of the shortest) to build/quality/raw/pairs.json, which scripts/quality.py reads, and the time
-of the unit tests with them.
+Runs of both versions alternate. The ratios of the medians (for import time, of the minima) and the duration of the unit
+tests are written to build/quality/raw/pairs.json, which scripts/quality.py reads.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ PROCESSES = {
     "operator": ("halcyon.control.app", "halcyon.control.runtime.app"),
     "agent": ("halcyon.balancer.main", "halcyon.balancer.agent.main"),
 }
-"""Module of each process, at the base commit and now."""
+"""Module of each process: (name at the base commit, name now)."""
 ROUNDS = 7
 CHILD = """
 import time; began = time.perf_counter()
@@ -34,13 +34,13 @@ print(peak, took)
 
 
 def main() -> int:
-    """Measure and write."""
+    """Measure, and write the ratios."""
     with tempfile.TemporaryDirectory() as folder:
         archive = subprocess.run(["git", "archive", BASE, "operator"], cwd=ROOT, check=True, capture_output=True).stdout
         subprocess.run(["tar", "-x", "-C", folder], input=archive, check=True)
         sides = (Path(folder) / "operator", ROOT / "operator")
         figures: dict[str, list[list[tuple[float, float]]]] = {name: [[], []] for name in PROCESSES}
-        for _ in range(ROUNDS + 1):  # the first round writes byte code
+        for _ in range(ROUNDS + 1):  # the first round only compiles byte code
             for name, modules in PROCESSES.items():
                 for side in (0, 1):
                     figures[name][side].append(_run(modules[side], sides[side]))
@@ -60,7 +60,7 @@ def main() -> int:
 
 
 def _run(module: str, source: Path) -> tuple[float, float]:
-    """Return the peak memory in KiB and the seconds of an import in a process of its own."""
+    """Return the peak memory in KiB and the import time in seconds of a module, in a new process."""
     environment = {k: v for k, v in os.environ.items() if k not in {"PYTHONDONTWRITEBYTECODE", "PYTHONPATH"}}
     out = subprocess.run(
         [sys.executable, "-c", CHILD.format(module=module)],

@@ -1,11 +1,12 @@
-"""Samples of the text that people read, drawn at random by a seed, for judges who see the text alone.
+"""Random samples of texts that people read, for judges who see each text without its code.
 
     python scripts/quality_samples.py docstrings 1      60 docstrings of operator/halcyon
-    python scripts/quality_samples.py docs 1            60 sentences of README and docs, without decisions and generated pages
+    python scripts/quality_samples.py docs 1            60 sentences of README and docs, without decisions and generated
+    pages
     python scripts/quality_samples.py messages 1        40 messages of conditions and events
     python scripts/quality_samples.py crd 1             all descriptions of the CRD
 
-Prints one line for each: number, place, text, with tabs between them.
+The second argument is the seed. The output has one line per text: number, location and text, separated by tabs.
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ SIZES = {"docstrings": 60, "docs": 60, "messages": 40, "crd": None}
 GENERATED = {"cli.md", "conditions.md", "metrics.md", "modeldeployment.md", "agent-metrics.md"}
 CRD = ROOT / "crds" / "modeldeployments.serving.halcyon.dev.yaml"
 Sample = tuple[str, str]
-"""Place and text."""
+"""A sample text as (location, text)."""
 
 
 def main(argv: list[str]) -> int:
-    """Print the sample of a kind and a seed."""
+    """Print the sample of the given kind, with the given seed."""
     kind, seed = argv
     for number, (place, text) in enumerate(draw(kind, int(seed)), 1):
         print(f"{number}\t{place}\t{text}")
@@ -38,14 +39,14 @@ def main(argv: list[str]) -> int:
 
 
 def draw(kind: str, seed: int) -> list[Sample]:
-    """Return the sample of a kind: the same for the same seed and the same tree."""
+    """Return a sample. The same seed and the same tree give the same sample."""
     texts = sorted(set(SOURCES[kind]()))
     size = SIZES[kind]
     return texts if size is None or size >= len(texts) else random.Random(seed).sample(texts, size)
 
 
 def docstrings() -> Iterator[Sample]:
-    """Yield every docstring of operator/halcyon in one line, strings below fields and constants included."""
+    """Yield every docstring in operator/halcyon as one line, including those below fields and constants."""
     for path in _files("operator/halcyon", ".py"):
         tree = ast.parse((ROOT / path).read_text())
         for literal in _bare_strings(tree):
@@ -53,7 +54,10 @@ def docstrings() -> Iterator[Sample]:
 
 
 def docs() -> Iterator[Sample]:
-    """Yield every sentence of eight words or more of the pages' prose: no tables, code, headings and generated pages."""
+    """Yield every sentence of at least eight words in the prose of the pages.
+
+    Tables, code, headings and generated pages are left out.
+    """
     for path in ["README.md", *_files("docs", ".md")]:
         if path.startswith(("docs/decisions", "docs/quality")) or Path(path).name in GENERATED:
             continue
@@ -69,7 +73,10 @@ def docs() -> Iterator[Sample]:
 
 
 def messages() -> Iterator[Sample]:
-    """Yield what the status module and its neighbours write as messages: string literals and f-strings of five words or more."""
+    """Yield the messages in the status module and related modules.
+
+    These are string literals and f-strings of at least five words.
+    """
     for path in _files("operator/halcyon/control", ".py"):
         if not re.search(r"/(status|desired|rollout|acceptance|reconcile)/", path):
             continue
@@ -104,7 +111,7 @@ SOURCES = {"docstrings": docstrings, "docs": docs, "messages": messages, "crd": 
 
 
 def _bare_strings(tree: ast.AST) -> Iterator[ast.Constant]:
-    """Yield the strings that stand as statements: docstrings, and those below fields and constants."""
+    """Yield the strings that are statements: docstrings, also those below fields and constants."""
     for node in ast.walk(tree):
         body = getattr(node, "body", None)
         for child in body if isinstance(body, list) else ():

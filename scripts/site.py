@@ -1,9 +1,9 @@
-"""The documentation as a site: `make site` writes build/site, which any web server can serve, and which loads nothing from elsewhere.
+"""Generator of the documentation site: `make site` writes build/site, which any web server can serve.
 
-The order of the pages is that of docs/README.md. What a page links to outside of docs/ (the chart's values, examples) becomes a page of
-its own, so that no link leads out of the site; one that leads nowhere fails the build.
+The site loads nothing from other servers. Pages are in the order of docs/README.md. Files outside of docs/ to which a
+page links (the chart's values, examples) become pages, so that no link leaves the site. A broken link fails the build.
 
-Usage: site.py [FOLDER], build/site where it is left out.
+Usage: site.py [FOLDER]; the default is build/site.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ DOCS = ROOT / "docs"
 INDEX = DOCS / "README.md"
 _BUILT = "site"
 _BESIDE = Path("repository")
-"""Where what isn't of docs/ goes."""
+"""Folder of the site for files from outside of docs/."""
 _CODE_OR_LINK = re.compile(
     r"^```.*?^```$|^    .*?$|`[^`\n]*`|(?<=\]\()(?P<link>[^()\s]+)(?=\))", re.DOTALL | re.MULTILINE
 )
@@ -34,11 +34,11 @@ _TITLE = re.compile(r"^# (.+)$", re.MULTILINE)
 
 
 class SiteError(Exception):
-    """A sentence about what is wrong with the pages."""
+    """An error in the pages. The message is one sentence."""
 
 
 def main() -> int:
-    """Stage the pages and build the site."""
+    """Prepare the pages, and build the site."""
     target = (ROOT / sys.argv[1] if len(sys.argv) > 1 else ROOT / "build" / "site").resolve()
     source = target.with_name(f"{target.name}-source")
     shutil.rmtree(source, ignore_errors=True)
@@ -67,7 +67,7 @@ def main() -> int:
 
 
 def _stage(folder: Path) -> dict[Path, Path]:
-    """Copy docs/ and what it links to; returns where each file of the repository went."""
+    """Copy docs/ and the files to which it links, and return the new path of each repository file."""
     staged: dict[Path, Path] = {}
     waiting = [path for path in sorted(DOCS.rglob("*")) if path.is_file()]
     while waiting:
@@ -97,7 +97,7 @@ def _place(path: Path) -> Path:
 
 
 def _text(path: Path) -> str:
-    """A page of this file or folder."""
+    """Return the Markdown text of the page for a file or folder."""
     if path.suffix == ".md":
         return path.read_text()
     title = f"# {path.relative_to(ROOT)}\n\n"
@@ -107,7 +107,7 @@ def _text(path: Path) -> str:
 
 
 def _target(path: Path, link: str) -> Path | None:
-    """The file that a link of this page leads to; None where it isn't of the repository."""
+    """Return the repository file to which a link on this page points; None if it points elsewhere."""
     name = link.partition("#")[0]
     if not name or "://" in link or link.startswith("mailto:"):
         return None
@@ -124,7 +124,7 @@ def _linked(path: Path) -> Iterator[Path]:
 
 
 def _rewritten(path: Path, staged: dict[Path, Path]) -> str:
-    """The page, its links led to where the files went."""
+    """Return the text of the page, with its links changed to the new paths."""
 
     def lead(match: re.Match[str]) -> str:
         link = match["link"]
@@ -145,7 +145,7 @@ def _configuration(pages: dict[Path, Path]) -> dict[str, Any]:
         "site_dir": _BUILT,
         "theme": {
             "name": "material",
-            "font": False,  # a reader's own: nothing is loaded from elsewhere
+            "font": False,  # the reader's own fonts: the site loads nothing from other servers
             "features": ["content.code.copy", "navigation.footer", "navigation.tabs", "navigation.top", "search.highlight", "toc.follow"],
             "palette": [
                 {"media": "(prefers-color-scheme: light)", "scheme": "default", "toggle": {"icon": "material/weather-night", "name": "Dark"}},
@@ -159,7 +159,10 @@ def _configuration(pages: dict[Path, Path]) -> dict[str, Any]:
 
 
 def _navigation(pages: dict[Path, Path]) -> list[dict[str, Any]]:
-    """The index' sections with their pages; runbooks and decisions, which it names by one page, with all of them."""
+    """Return the sections of the index with their pages.
+
+    All runbooks and decisions are added, which the index covers with one page each.
+    """
     nav: list[dict[str, Any]] = [{"Documentation": "index.md"}]
     left = dict(pages)
     del left[INDEX]

@@ -1,7 +1,8 @@
-"""Hatch's build hook: says so if a wheel or source archive is made without the dashboard's chart library, which isn't in git.
+"""Hatch build hook that warns if a wheel or source archive is built without the dashboard's chart library.
 
-The command line needs no charts, only the operator's packages, so pip alone installs a plain clone. An operator without the library says
-so when it starts and in place of the dashboard's pages. Images are never built without it (images/operator/install.py).
+The library isn't in git. The command line needs only the operator's packages and no charts, so pip can install a plain
+clone. An operator without the library reports this at its start and in place of the dashboard's pages. Images always
+contain it (images/operator/install.py).
 """
 
 from pathlib import Path
@@ -13,10 +14,10 @@ LIBRARY = "operator/halcyon/dashboard/static/uplot/uPlot.esm.js"
 
 
 class WithCharts(BuildHookInterface):  # type: ignore[type-arg]
-    """A warning about what would show no pages; an editable install may come before the library."""
+    """Build hook that prints a warning if the chart library is missing. An editable install may precede the library."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """`version` is the kind of build: standard or editable."""
+        """Print the warning, unless the build is editable. `version` is the kind of build: standard or editable."""
         del build_data
         if version != "editable" and not (Path(self.root) / LIBRARY).is_file():
             self.app.display_warning(

@@ -1,4 +1,4 @@
-"""Clocks that a test drives."""
+"""Clocks that a test controls."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class DrivenClock:
 
 @dataclass
 class SplitClock:
-    """A clock whose two times have nothing to do with each other."""
+    """A clock whose wall-clock time and monotonic time are independent of each other."""
 
     monotonic: Callable[[], float]
     wall: Callable[[], float]

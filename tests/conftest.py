@@ -1,15 +1,16 @@
-"""What all tests share: hypothesis measures no time here, since these machines are noisy and a slow minute is no defect."""
+"""Settings for all tests. Hypothesis has no deadlines, because timing on shared machines varies too much."""
 
 import gc
 
 from hypothesis import HealthCheck, settings
 
 _USUAL = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-# The same examples in every run, so that a change is judged by what it changes; `make properties` draws others, and many of them.
+# Use the same examples in every run, so that a difference is caused by the change under test. `make properties` draws
+# new ones, and many more.
 settings.register_profile("halcyon", _USUAL, max_examples=10, derandomize=True)
 settings.register_profile("thorough", _USUAL, max_examples=1000)
 settings.load_profile("halcyon")
 
-# Thousands of tests are hundreds of thousands of objects that live to the end, and each collection looks through them again. What a
-# test leaves behind is found by the collections that remain.
+# Thousands of tests create hundreds of thousands of objects that live to the end, and each collection visits them. So
+# collections are less frequent; they still find the garbage that a test leaves behind.
 gc.set_threshold(50_000, 20, 100)

@@ -1,4 +1,4 @@
-"""How many examples a property draws, as a share of what the run draws for each (tests/conftest.py): `make unit` few, `make properties` many."""
+"""Number of examples of a property test, relative to the default: few in `make unit`, many in `make properties`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ from hypothesis import settings
 
 
 def draws(of_the_usual: float, *, steps: int | None = None) -> settings:
-    """Settings for a property whose examples take long (below 1) or are cheap and many-sided (above); `steps` is a state machine's."""
+    """Return settings for a property with slow examples (factor below 1) or fast and diverse ones (above 1).
+
+    `steps` is the number of steps of a state machine.
+    """
     usual = settings()
     examples = max(1, round(usual.max_examples * of_the_usual))
     return settings(

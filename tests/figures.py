@@ -1,4 +1,7 @@
-"""Figures that only tests can measure, kept in build/figures/KEY.json, whence `make demo` takes them into build/demo.json."""
+"""Figures that only tests can measure, stored in build/figures/KEY.json.
+
+`make demo` includes them in build/demo.json.
+"""
 
 import json
 from pathlib import Path
@@ -7,6 +10,6 @@ FIGURES = Path(__file__).parents[1] / "build" / "figures"
 
 
 def record(key: str, value: float) -> None:
-    """Keep the figure of this run."""
+    """Store the figure measured by this run."""
     FIGURES.mkdir(parents=True, exist_ok=True)
     (FIGURES / f"{key}.json").write_text(json.dumps(value) + "\n")

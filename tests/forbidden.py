@@ -1,6 +1,7 @@
-"""What no child of a ModelDeployment may ever have, whatever its spec says: the operator's own limits, which no policy loosens.
+"""Properties that no child object of a ModelDeployment may have, whatever its spec: limits that no policy can relax.
 
-Written from the threat model (docs/concepts/security.md), not from the builders: what isn't known here is forbidden.
+The rules are derived from the threat model (docs/concepts/security.md) and not from the code that builds the objects.
+Everything that isn't listed here is forbidden.
 """
 
 from __future__ import annotations
@@ -47,7 +48,10 @@ _RIGHTS = {("", "configmaps"), ("discovery.k8s.io", "endpointslices")}
 
 
 def found(obj: Object, *, namespace: str, name: str) -> Iterator[str]:
-    """What a child of `namespace/name` has and must not have, a sentence each. As it is written, without the API server's defaults."""
+    """Return the forbidden properties of a child of `namespace/name`, one sentence each.
+
+    The object is checked as the operator writes it, without the API server's defaults.
+    """
     kind, meta = obj["kind"], obj["metadata"]
     where = f"{kind} {meta['name']}"
     if kind not in KINDS:
@@ -134,7 +138,7 @@ _CHECKS: dict[str, Callable[[Object, str, str], Iterator[str]]] = {
 
 
 def pod(template: Object, *, name: str) -> Iterator[str]:
-    """What a pod template has and must not have."""
+    """Return the forbidden properties of a pod template, one sentence each."""
     spec = template["spec"]
     yield from violations(template)
     yield from (f"label {key}" for key in template["metadata"]["labels"] if key not in _OUR_LABELS)
@@ -173,7 +177,7 @@ def _container(container: Object, tokens: set[str]) -> Iterator[str]:
         yield "has a token"
     if container["name"] == "triton":
         given = {argument.partition("=")[0] for argument in container["args"]}
-        # In any other mode whoever reaches the API loads what he likes.
+        # In any other mode, everyone who reaches Triton's API can load models.
         fixed = "--model-control-mode=none" in container["args"]
         if container["command"] != ["/bin/sh", "-c", _START, "tritonserver"] or not given <= _TRITON or not fixed:
             yield f"runs {container['command']} {container['args']}"

@@ -1,12 +1,14 @@
-"""Seventy inputs by which people try to get past an operator, as rows: what is tried, and what must come of it.
+"""Seventy hostile inputs for an operator, as a table: what is attempted, and what must happen.
 
-The rows are those of the project's research on what went wrong in other operators, in its order and numbers; where a row names a
-field that this resource hasn't, that there is none is what it tries. tests/integration/api/test_hostile_specs.py tries all of it on a real API
-server beside a real operator; tests/unit/control/acceptance/test_hostile_specs.py holds `off` against the plan of a reconcile alone.
+The rows follow the project's research on failures of other operators, with its order and numbers. If a row is about a
+field that this resource doesn't have, the attempt sets it, and the API server must reject the unknown field.
+tests/integration/api/test_hostile_specs.py sends all of them to a real API server with a real operator.
+tests/unit/control/acceptance/test_hostile_specs.py checks `off` against the plan of a single reconcile.
 
-    admission    it must
-    on           be refused by the API server, in these words; or, where only the operator can tell, not be accepted
-    off          not be accepted by the operator, in these words, and make nothing
+    admission    expected result
+    on           the API server rejects the spec with this text; if only the operator can detect the problem, it must
+    not accept the spec
+    off          the operator doesn't accept the spec, with this text, and creates nothing
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ POLICY: Document = {
         "hostnames": ["*.{namespace}.models.example.com"],
     },
 }
-"""Of the site that the rows are tried at."""
+"""Site policy that applies to the attempts."""
 
 
 @dataclass(frozen=True)
@@ -48,13 +50,13 @@ class Attempt:
 
     spec: Document
     on: str
-    """What the API server says of it; empty: it can't tell, and the operator says `off`."""
+    """Text of the API server's rejection; empty if it can't detect the problem and the operator reports `off`."""
     off: str
-    """What the operator says of it."""
+    """Text of the operator's rejection."""
     name: str = ""
-    """Empty: any."""
+    """Name of the ModelDeployment; empty for any."""
     storable: bool = True
-    """Whether an API server that knows no rule takes it: for /scale it must find a count."""
+    """True if an API server without the rules stores it. For /scale it needs a number in spec.replicas."""
 
 
 @dataclass(frozen=True)
@@ -65,15 +67,15 @@ class Row:
     tried: str
     attempts: tuple[Attempt, ...] = ()
     deed: str = ""
-    """What is more than a spec: it takes an API server to try it."""
+    """Name of an attempt that needs more than a spec, and so an API server."""
     beside: tuple[str, ...] = ()
-    """Tests that try more of it: `file::name`."""
+    """Further tests of the same attempt: `file::name`."""
     why: str = ""
-    """What of it is tried there, and why not on an API server beside pods that run nothing."""
+    """What those tests cover, and why an API server with pods that run nothing isn't sufficient."""
 
 
 def spec(path: str = "", value: Any = None) -> Document:
-    """A spec that is right, with one field set."""
+    """Return a valid spec with one field set."""
     made: Document = {
         "model": {
             "source": {"configMap": {"name": "files", "items": [{"key": "config.pbtxt", "path": "config.pbtxt"}]}}
@@ -90,22 +92,22 @@ def spec(path: str = "", value: Any = None) -> Document:
 
 
 def unknown(path: str, value: Any) -> Attempt:
-    """A field that there isn't."""
+    """Return an attempt with a field that doesn't exist."""
     return Attempt(spec(path, value), f'unknown field "spec.{path}"', f"spec.{path} is not a field")
 
 
 def bad(path: str, value: Any, on: str, off: str = "") -> Attempt:
-    """A field with a value that it can't have; both name the field."""
+    """Return an attempt with an invalid value of a field. Both rejections must name the field."""
     return Attempt(spec(path, value), on or f"spec.{path}", off or f"spec.{path}")
 
 
 def both(path: str, value: Any, words: str) -> Attempt:
-    """A value that both refuse in the same words."""
+    """Return an attempt with a value that API server and operator reject with the same text."""
     return Attempt(spec(path, value), words, words)
 
 
 def named(name: str) -> Attempt:
-    """A name that there can't be."""
+    """Return an attempt with an invalid name."""
     return Attempt(spec(), "metadata.name", f"metadata.name is '{name}'", name=name)
 
 
@@ -142,7 +144,7 @@ _ANOTHER_SHAPE: tuple[tuple[str, Any], ...] = (
     ("runtime", []), ("runtime.gpu", 1), ("runtime.gpu.count", "one"), ("runtime.env", {"A": "b"}), ("scaling", "x"), ("scaling", True),
     ("scaling.maxReplicas", {}), ("batching", 8), ("traffic", ["HAProxy"]), ("rollout", "Canary"),
 )  # fmt: skip
-"""What another version of the schema could have held there."""
+"""Values that another version of the schema could have stored there."""
 
 
 ROWS: tuple[Row, ...] = (
@@ -299,7 +301,7 @@ ROWS: tuple[Row, ...] = (
         *(bad(path, value, "") for path, value in _ANOTHER_SHAPE),
         bad("model.parameters", {f"k{n}": "x" * 4096 for n in range(300)}, "must have at most 64 items"),
         bad("model.parameters", {"k": "x" * 1_200_000}, "Too long"),
-        # The operator reads no further than it must to see that it is none.
+        # The operator reads only as much of the file as it needs to detect that it isn't valid.
         bad("model.deep", _deep(200), 'unknown field "spec.model.deep"', "recursion limit exceeded"),
     ), deed="annotations_without_end"),
     Row(44, "documents that grow when they are read", deed="yaml_bombs", beside=(

@@ -1,7 +1,7 @@
-"""Keeps a test off the network: an audit hook, for it hears of every connection of the process, whatever library makes it.
+"""Prevents a test from using the network, with an audit hook, which is called for every connection of the process.
 
-Let through: sockets of the machine's file system (AF_UNIX), and pairs of sockets, which connect to nobody (asyncio's own). Not
-held: what a process that a test starts does, and a name that is given to a socket itself, which no library does.
+Allowed are sockets in the machine's file system (AF_UNIX), and socket pairs, which have no address (asyncio uses them).
+Not covered are processes that a test starts, and names that are passed directly to a socket, which no library does.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from dataclasses import dataclass, field
 
 _CONNECTING = {"socket.connect", "socket.sendto", "socket.sendmsg"}
 _held: list[Held] = []
-"""The test that is held, if any; a hook can't be taken away."""
+"""The test that must not use the network, if any. An audit hook can't be removed."""
 
 
 class ReachedOutError(RuntimeError):
-    """A test has used the network."""
+    """An attempt of a test to use the network."""
 
 
 @dataclass(eq=False)
 class Held:
-    """A test that is held."""
+    """A test that must not use the network."""
 
     test: str
     refused: list[str] = field(default_factory=list)
-    """What it has tried, in sentences: code under test may take the error for one of its own, and go on."""
+    """Its attempts, one sentence each. The code under test may catch the error and continue."""
 
 
 def _hear(event: str, args: tuple[object, ...]) -> None:
@@ -35,7 +35,7 @@ def _hear(event: str, args: tuple[object, ...]) -> None:
         return
     if event in _CONNECTING:
         _, address = args[0], args[1]
-        # An address of a file is a text, one of the kernel's own parts (netlink) a pair of numbers.
+        # The address of a file is a text; the address of a kernel component (netlink) is a pair of numbers.
         if isinstance(address, tuple) and address and isinstance(address[0], str):
             _refuse("connects to", _said(address))
     elif event == "socket.getaddrinfo" and isinstance(args[0], str | bytes) and not _is_address(args[0]):
@@ -65,10 +65,10 @@ sys.addaudithook(_hear)
 
 @contextmanager
 def no_network(test: str) -> Iterator[Held]:
-    """Within it, connecting to an address of a network and looking up a name raise ReachedOutError, which names the test.
+    """Raise ReachedOutError with the test's name on each connection to a network address, and on each name lookup.
 
     Raises:
-        ReachedOutError: at its end, if it was raised inside and went no further than there.
+        ReachedOutError: at the end of the context, if it was raised before and was caught by other code.
     """
     held = Held(test)
     _held.append(held)

@@ -1,8 +1,10 @@
-"""Run a folder of tests in as many processes as there are cores, each with files of its own: `python -m tests.parts tests/unit -q`.
+"""Runs a folder of tests in one process per core, each with its own files: `python -m tests.parts tests/unit -q`.
 
-pytest-xdist has each worker collect everything, and a process beside them that is told of each test. Where thousands of tests take half
-a minute on two cores, that is a sixth of it. Files go by weight, the heaviest first, to whoever has least: their size, and so much more for each test with
-drawn examples. On two cores the halves then differ by a hundredth of what they take (by a quarter where size alone counted). The first part's output is shown as it comes, that of the others when they have ended.
+With pytest-xdist, each worker collects all tests, and a controlling process receives a report for each test. For
+thousands of tests that take half a minute on two cores, this costs a sixth of the time. Here, files are assigned by
+weight, the heaviest first, to the process with the least weight. A file's weight is its size plus a constant for each
+test with drawn examples. On two cores the durations differ by 1 % (by 25 % if only the size counts). The output of the
+first process is shown immediately, that of the others after they have ended.
 """
 
 import os
@@ -18,22 +20,22 @@ from pathlib import Path
 from tests import figures
 
 _DRAWN = 10_000
-"""What a test with drawn examples weighs, in bytes of other tests."""
+"""Weight of a test with drawn examples, in bytes."""
 
 
 _SAID = re.compile(rb"^WEIGHT_BYTES = ([0-9_]+)", re.MULTILINE)
-"""What a file says of itself, if its size is no measure: its cases are made in a loop."""
+"""Weight that a file declares itself, if its size is no measure because its cases are generated in a loop."""
 
 
 def weight(file: Path) -> int:
-    """Return about what a file's tests take, in bytes of tests; 60,000 are a second."""
+    """Return the estimated weight of a file in bytes; 60,000 bytes take about a second."""
     text = file.read_bytes()
     said = _SAID.search(text)
     return int(said[1]) if said else len(text) + _DRAWN * text.count(b"@given(")
 
 
 def divided(files: Sequence[Path], parts: int) -> list[list[Path]]:
-    """So many lists of about the same weight; fewer where there are fewer files."""
+    """Divide the files into `parts` lists of about the same weight; fewer if there are fewer files."""
     lists: list[list[Path]] = [[] for _ in range(min(parts, len(files)))]
     weights = [0] * len(lists)
     for heavy, file in sorted(((weight(file), file) for file in files), key=lambda w: (-w[0], w[1])):
@@ -44,12 +46,15 @@ def divided(files: Sequence[Path], parts: int) -> list[list[Path]]:
 
 
 def run(folder: Path, options: Sequence[str]) -> int:
-    """0 where every part passed, else 1: also where one was ended by a signal, whose status is a negative number."""
+    """Run the tests, and return 0 if every part passed, else 1.
+
+    A part that was ended by a signal, with a negative status, counts as failed.
+    """
     parts = divided(list(folder.rglob("test_*.py")), os.cpu_count() or 1)
-    # Each would write the cache of what failed last as if there were nobody else.
+    # Otherwise each part would overwrite the others' cache of failed tests.
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *options]
     with ExitStack() as stack:
-        # In files: a part that has much to say would wait at a full pipe until its turn comes.
+        # Output goes to files, because a part with much output would block on a full pipe.
         later = [stack.enter_context(tempfile.TemporaryFile("w+")) for _ in parts[1:]]
         running = [
             subprocess.Popen([*command, *map(str, sorted(part))], stdout=out)
@@ -59,7 +64,7 @@ def run(folder: Path, options: Sequence[str]) -> int:
             ended = [process.wait() for process in running]
         finally:
             for process in running:
-                process.kill()  # none is left but where we were interrupted
+                process.kill()  # a process is left only after an interruption
         for out in later:
             out.seek(0)
             sys.stdout.write(out.read())
@@ -67,7 +72,7 @@ def run(folder: Path, options: Sequence[str]) -> int:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """How long the unit tests take, from here to the end of the last part, is a figure of the project; a run that failed is none."""
+    """Run the tests, and record the total duration if they are the unit tests and all pass."""
     began = time.monotonic()
     folder, *options = arguments
     status = run(Path(folder), options)

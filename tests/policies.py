@@ -1,4 +1,4 @@
-"""Site policies for tests: each limit with what it refuses and what it allows, and hypothesis strategies of whole policies."""
+"""Site policies for tests: for each limit a rejected and an allowed spec, and hypothesis strategies for policies."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ GATEWAY = {"name": "edge", "namespace": "infra", "http": {"hostnames": ["a.team.
 
 
 def policy(limits: Document) -> SitePolicy:
-    """The policy with these limits, by their paths."""
+    """Return the policy with these limits, given by their paths."""
     nested: Document = {}
     for path, limit in limits.items():
         section, _, name = path.partition(".")
@@ -156,10 +156,10 @@ LIMITS: Final[dict[str, tuple[Any, Document, list[str], Document]]] = {
         document("traffic.gateway", GATEWAY | {"grpc": {"hostnames": ["*.models.example.com"]}}),
     ),
 }
-"""By the limit's path: a limit, a spec that it refuses, words of the refusal, and a spec that it allows."""
+"""By path of the limit: its value, a spec that it rejects, words in the rejection, and a spec that it allows."""
 
 EVERY: Final = policy({path: limit for path, (limit, *_) in LIMITS.items()} | {"triton.digests": {DIGEST: "26.05"}})
-"""All of these at once."""
+"""A policy with all of these limits."""
 
 _ENTRIES: Final[dict[str, list[str]]] = {
     "images.registries": ["nvcr.io/nvidia", "docker.io", "docker.io/library", "localhost", "a.b", "a:1", "0.0/a"],
@@ -179,7 +179,7 @@ _ENTRIES: Final[dict[str, list[str]]] = {
 
 
 def policies() -> st.SearchStrategy[SitePolicy]:
-    """Policies with some limits, among them such as random specs meet."""
+    """Return a strategy for policies with some limits, including limits that affect random specs."""
     limits: dict[str, st.SearchStrategy[Any]] = {
         path: st.lists(st.sampled_from(entries), max_size=4, unique=True) for path, entries in _ENTRIES.items()
     }
@@ -224,7 +224,7 @@ _HOSTS: Final = [
 
 @st.composite
 def pointed(draw: st.DrawFn, document: st.SearchStrategy[Document]) -> Document:
-    """Valid specs with what policies are about: images, classes, Secrets, Gateways."""
+    """Return a strategy for valid specs with fields that policies limit: images, classes, Secrets, Gateways."""
     spec = copy.deepcopy(draw(document))
     runtime = spec.setdefault("runtime", {})
     placement = runtime.setdefault("placement", {})

@@ -1,4 +1,4 @@
-"""Ports for servers of tests, which nobody else takes between their choice and their use."""
+"""Ports for test servers that no other process takes between selection and use."""
 
 import itertools
 import os
@@ -6,7 +6,8 @@ import random
 import socket
 
 _FIRST, _EACH = 10000, 2500
-"""Below what the kernel gives to outgoing connections (32768 up), and below the cluster's (20000 up); so many for each worker of xdist."""
+"""First port and number of ports per xdist worker. They are below the kernel's range for outgoing connections (from
+32768) and the cluster's range (from 20000)."""
 _WORKERS = 4
 
 
@@ -20,11 +21,11 @@ _next = itertools.cycle([*_mine()[_start:], *_mine()[:_start]])
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nothing uses now, on any address of IPv4; a port comes again only after all others."""
+    """Return ports that are unused on all IPv4 addresses. A port is reused only after all others."""
     found: list[int] = []
     for port in itertools.islice(_next, _EACH):
         with socket.socket() as probe:
-            # As servers do: connections that have ended don't keep a port.
+            # Set the same option as servers do, so that closed connections don't occupy a port.
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
                 probe.bind(("0.0.0.0", port))

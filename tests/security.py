@@ -1,4 +1,4 @@
-"""Figures on security that tests count, kept in build/security/KEY.json."""
+"""Security figures that tests count, stored in build/security/KEY.json."""
 
 import json
 from collections.abc import Mapping
@@ -8,6 +8,6 @@ FIGURES = Path(__file__).parents[1] / "build" / "security"
 
 
 def record(key: str, counts: Mapping[str, int]) -> None:
-    """Keep the counts of this run."""
+    """Store the counts of this run."""
     FIGURES.mkdir(parents=True, exist_ok=True)
     (FIGURES / f"{key}.json").write_text(json.dumps(dict(counts)) + "\n")

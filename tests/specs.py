@@ -1,4 +1,4 @@
-"""Specs in force, for parts that read them."""
+"""Sources of specs for components that read them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from halcyon.kube.kinds import Key
 
 @dataclass(frozen=True)
 class OneSpec:
-    """The same spec for every model; None: none is in force."""
+    """A source with the same spec for every model, or None for no spec."""
 
     spec: Spec | None
 

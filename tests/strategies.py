@@ -1,7 +1,8 @@
-"""Hypothesis strategies made from the resource's own models: whatever a model allows, they make.
+"""Hypothesis strategies derived from the resource's models, which cover everything that the models allow.
 
-Documents are JSON as a user writes it. `documents` gives valid ones, `broken` such with one or two mistakes. A field that is
-added to a model is covered without a change here; a rule over several fields needs its line in `_REPAIRS`.
+Documents are JSON as a user writes it. `documents` yields valid ones, and `broken` yields documents with one or two
+mistakes. A field that is added to a model is covered without a change here. A rule over several fields needs an entry
+in `_REPAIRS`.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from halcyon.api.types import NAME_PATTERN, ListMap, ListSet, Quantity, Rule, St
 
 Document = dict[str, Any]
 MAX_ITEMS = 3
-"""Lists and maps are kept short: the interesting lengths are none, one and several."""
+"""Maximum length of lists and maps. The interesting lengths are none, one and several."""
 
 _QUANTITY = next(mark.pattern for mark in get_args(Quantity) if isinstance(mark, StringConstraints))
 _THOROUGH = settings().max_examples >= 1000
@@ -43,18 +44,18 @@ NAMES = st.one_of(
     _PLAIN_NAMES,
     _PLAIN_NAMES.map(lambda n: (n + "x" * 52)[:52]),
 )
-"""Names of ModelDeployments, also the longest."""
+"""Names of ModelDeployments, including the longest possible."""
 
 
 def documents(model: type[BaseModel] = Spec) -> st.SearchStrategy[Document]:
-    """JSON objects that the model accepts."""
+    """Return a strategy for JSON objects that the model accepts."""
     if model not in _DOCUMENTS:
         _DOCUMENTS[model] = _build(model)
     return _DOCUMENTS[model]
 
 
 def specs() -> st.SearchStrategy[Spec]:
-    """Valid specs."""
+    """Return a strategy for valid specs."""
     return documents(Spec).map(lambda document: parse("digits", document))
 
 
@@ -142,10 +143,10 @@ def _strings(marks: tuple[Any, ...], bounds: dict[str, Any]) -> st.SearchStrateg
         return st.text(min_size=least, max_size=min(most, 20))
     pattern = bounds["pattern"]
     if pattern.startswith("^(s3://") and not _THOROUGH:
-        # Drawn from its own pattern, a URL takes as long as half a spec.
+        # Drawing a URL from its own pattern takes as long as half a spec.
         return st.from_regex(_SHORT_URL, fullmatch=True)
     texts = st.from_regex(pattern, fullmatch=True).filter(lambda text: least <= len(text) <= most)
-    # The API server cuts larger quantities to 2**63 - 1: no spec that means anything has one.
+    # The API server truncates larger quantities to 2**63 - 1; no useful spec has one.
     return texts.filter(lambda text: quantity(text) < 2**63) if pattern == _QUANTITY else texts
 
 
@@ -222,7 +223,7 @@ def _scaling(document: Document, _: Any) -> Document:
 
 
 def _schedule(document: Document, chance: Any) -> Document:
-    """With a rule and a zone that exist: the schema can't tell, the operator refuses others."""
+    """Set an existing rule and time zone: the schema can't check them, but the operator rejects others."""
     zone = {"timeZone": chance.choice(["UTC", "Europe/Berlin", "Asia/Kathmandu"])} if "timeZone" in document else {}
     real = {**document, **zone, "start": chance.choice(["0 8 * * 1-5", "*/15 * * * *", "30 2 29 2 *"])}
     if "minReplicas" not in real:
@@ -258,7 +259,7 @@ def _spec(document: Document, _: Any) -> Document:
 
 
 def _service(document: Document, _: Any) -> Document:
-    """With keys that a site allows unless it says otherwise."""
+    """Use keys that a site allows by default."""
     kept = {k: v for k, v in document.items() if k != "sourceRanges" or document.get("type") == "LoadBalancer"}
     if given := kept.get("annotations"):
         kept["annotations"] = {f"service.beta.kubernetes.io/a{n}": text for n, text in enumerate(given.values())}
@@ -307,7 +308,7 @@ Schema = dict[str, Any]
 
 @st.composite
 def broken(draw: st.DrawFn, schema: Schema) -> Document:
-    """Documents with one or two changes that may break them; `schema` is the spec's structural schema."""
+    """Draw documents with one or two changes that may make them invalid. `schema` is the spec's structural schema."""
     document = copy.deepcopy(draw(documents(Spec)))
     for _ in range(draw(st.integers(1, 2))):
         spots = list(_spots(document, schema))
@@ -316,7 +317,7 @@ def broken(draw: st.DrawFn, schema: Schema) -> Document:
 
 
 def _spots(value: Any, schema: Schema) -> typing.Iterator[Callable[[st.DrawFn], None]]:
-    """Every change that could be made somewhere in this value."""
+    """Yield every change that can be made at some place in this value."""
     if isinstance(value, dict):
         yield lambda draw: value.__setitem__(draw(st.sampled_from(["surplus", "Model", ""])), draw(_ODD))
         if value:
@@ -344,7 +345,7 @@ _ODD: st.SearchStrategy[Any] = st.one_of(
 
 
 def _near(schema: Schema) -> st.SearchStrategy[Any]:
-    """Values at the edges of what a field allows, just beyond them, and of other types."""
+    """Yield values at and just beyond the limits of a field, and values of other types."""
     edges: list[Any] = []
     for bound, step in (("minimum", -1), ("maximum", 1)):
         if bound in schema:

@@ -1,7 +1,7 @@
-"""What the data plane costs and loses, measured: the balancer beside HAProxy alone, nginx, Envoy and a plain Service.
+"""Benchmarks of the data plane's cost and losses, compared with HAProxy alone, nginx, Envoy and a plain Service.
 
-`python -m benchmarks.dataplane` (`make bench-dataplane`) is the way in. Proxies are compared on loopback, in turns of a few
-seconds in one run, in front of the same Tritons, which run outside of a cluster from the cluster's own image; what Kubernetes
-has a part in (rollouts, evictions, zero) runs on the embedded cluster. What is a stand-in is said in
-build/bench/dataplane.json and on the page.
+Start them with `python -m benchmarks.dataplane` (`make bench-dataplane`). Proxies are compared on loopback, in
+alternating turns of a few seconds. They use the same Triton servers, which run outside of a cluster from the cluster's
+image. Parts that depend on Kubernetes (rollouts, evictions, scaling from zero) run on the embedded cluster.
+build/bench/dataplane.json and the page list which components were simulated.
 """

@@ -68,7 +68,7 @@ def _too_long(_signal: int, _frame: FrameType | None) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the parts; returns 0, 1 where one broke (the others go on), 130 where it was interrupted."""
+    """Run the parts. Return 0, 1 if a part failed (the others still run), or 130 if interrupted."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.dataplane", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -80,7 +80,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     unknown = [part for part in options.parts if part not in PARTS]
     if unknown:
         parser.error(f"no part is named {', '.join(unknown)}; there are: {', '.join(PARTS)}")
-    # A cluster, proxies, servers, a load: what was started must end with us, also when we are told to stop.
+    # Child processes such as clusters, proxies, servers and loads must end with this process, including on SIGTERM.
     interrupts.heed()
     signal.signal(signal.SIGALRM, _too_long)
     broken = []
@@ -96,7 +96,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(parts: Sequence[str], *, short: bool, beside: bool) -> list[str]:
-    """Run the parts in their order; returns those that broke."""
+    """Run the parts in order, and return those that failed."""
     broken = []
     until_s = time.monotonic() + _LONGEST_S
     with leftovers.ended(), Stage(beside=beside) as stage:
@@ -118,7 +118,7 @@ def _run(parts: Sequence[str], *, short: bool, beside: bool) -> list[str]:
                 TimeoutError,
                 AssertionError,
             ) as error:
-                # AssertionError: how the tests' balancer tells that it did not come up.
+                # The tests' balancer raises an AssertionError if it doesn't start.
                 broken.append(part)
                 print(f"part {part}: {type(error).__name__}: {error}", file=sys.stderr)
                 continue

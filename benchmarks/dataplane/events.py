@@ -1,4 +1,4 @@
-"""What is done to a model while requests are sent: each event, and when it is over."""
+"""Events that happen to a model while requests are sent, with the condition that ends each event."""
 
 import asyncio
 import json
@@ -16,7 +16,7 @@ _ROLLED_OUT = "--timeout=120s"
 
 @dataclass(frozen=True)
 class Subject:
-    """The model that requests are sent to."""
+    """The model that receives the requests."""
 
     kube: Kube
     name: str
@@ -55,7 +55,10 @@ async def _roll_out(model: Subject, change: dict[str, object]) -> None:
 
 
 async def _canary(model: Subject) -> None:
-    """Half of the count and then of the requests on the other slot's pods, which take over; the old slot's go."""
+    """Roll out a canary to the other slot: half of the replicas, then half of the requests, then everything.
+
+    The pods of the old slot are deleted.
+    """
     steps = [{"weight": 25, "pause": "5s"}, {"weight": 50, "pause": "5s"}]
     how = {"strategy": "Canary", "canary": {"steps": steps, "analysis": "Off"}}
     await _roll_out(model, {"rollout": how, "batching": {"maxQueueDelay": "2ms"}})
@@ -70,7 +73,7 @@ async def _evict_balancer(model: Subject) -> None:
 
 
 async def _evict(model: Subject, component: str) -> None:
-    """As a node's drain does it: again and again while the budget forbids it."""
+    """Evict pods as a node drain does, and retry while the PodDisruptionBudget forbids it."""
     pod = min(_names(model, component))
     path = f"/api/v1/namespaces/{model.kube.namespace}/pods/{pod}/eviction"
     eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod}}
@@ -116,7 +119,7 @@ def _names(model: Subject, component: str) -> set[str]:
 
 
 async def _whole(model: Subject, *, servers: int | None = None, without: Collection[str] = ()) -> None:
-    """Until all pods are ready and none of the old ones is left."""
+    """Wait until all pods are ready and none of the old pods remains."""
     wanted = {"server": model.replicas if servers is None else servers, "balancer": model.balancers}
 
     def whole() -> bool:
@@ -142,7 +145,7 @@ ALL: dict[str, Event] = {
     "restart of the operator": _restart_operator,
     "canary": _canary,
 }
-"""In their order."""
+"""All events, in the order in which they run."""
 ONE_REPLICA: dict[str, Event] = {
     "rollout, batching": _roll_out_batching,
     "eviction of the server": _evict_server,

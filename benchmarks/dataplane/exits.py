@@ -1,8 +1,8 @@
-"""Part `exits`: 2,000 pods replaced one after the other at 800 requests a second, through the real agent; does HAProxy survive?
+"""Part `exits`: 2,000 pods are replaced one after the other at 800 requests/s through the real agent.
 
-Pods are stand-ins: what is looked at is HAProxy under the agent's commands, and Triton takes seconds to start. Each
-replacement is one change of the EndpointSlices: the oldest of three pods terminates, a new one is ready; two
-replacements later the old one is gone.
+The part measures whether HAProxy survives this. Pods are stand-ins, because Triton takes seconds to start, and only
+HAProxy's reaction to the agent's commands matters. Each replacement is one change of the EndpointSlices: the oldest of
+three pods starts to terminate, and a new one is ready. Two replacements later the old pod is gone.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from tests.unit.balancer.stand_ins import Pod
 
 _PODS = 3
 _KEPT = 2
-"""So many pods terminate at a time."""
+"""Number of pods that terminate at the same time."""
 _RATE_RPS = 800.0
 _IN_USE_WITHIN_S = 10.0
 _MODEL = "m"
@@ -29,7 +29,7 @@ _addresses = (f"127.91.{number // 250}.{number % 250 + 1}" for number in itertoo
 
 
 def run(*, short: bool) -> Found:
-    """Full: 2,000 replacements, 1.5 minutes; as many as there is time for in 4. Short: 200."""
+    """Run the part. Full: 2,000 replacements in 1.5 minutes, or as many as fit into 4 minutes. Short: 200."""
     count, most_s = (200, 60.0) if short else (2000, 240.0)
     return asyncio.run(_run(count, most_s))
 
@@ -41,7 +41,8 @@ async def _run(count: int, most_s: float) -> Found:
     leaving: list[Pod] = []
     clock = asyncio.get_running_loop().time
     try:
-        # A pod that terminates keeps its line until its last request has ended: lines for all of them.
+        # A terminating pod keeps its server entry until its last request has ended, so there must be entries for all of
+        # them.
         asked = replace(ways.plan(_MODEL), drain_ms=3000)
         async with ways.balancers(1, asked, [pod.address for pod in pods], ports=(http, grpc_port, metrics)) as [
             balancer
@@ -85,7 +86,7 @@ async def _worker(balancer: Balancer) -> object:
 
 
 async def _in_use(balancer: Balancer, address: str) -> None:
-    """Until the agent has given the pod a line."""
+    """Wait until the agent has assigned a server entry to the pod."""
     async with asyncio.timeout(_IN_USE_WITHIN_S):
         while True:
             lines = (await balancer.balanced.haproxy.runtime.read()).servers.values()
@@ -95,7 +96,7 @@ async def _in_use(balancer: Balancer, address: str) -> None:
 
 
 def found(balancer: Balancer, sent: Sent, replaced: int, seconds: float, same_worker: bool) -> Found:
-    """The figures."""
+    """Return the figures of the part."""
     haproxy = balancer.balanced.haproxy
     return Found(
         figures={"haproxy_exits": haproxy.worker_exits()},

@@ -1,10 +1,11 @@
-"""`python -m benchmarks.dataplane.features`: what each feature of the balancer costs, in microseconds of HAProxy's CPU per request.
+"""CPU cost of each feature of the balancer, in microseconds of HAProxy's CPU time per request.
 
-The real haproxy.cfg of a plan, and the same with one feature taken out, each in a HAProxy of its own, all in front of one stand-in
-server: another HAProxy that answers by itself, so that little else runs. In rounds, each variant gets a turn of some thousand gRPC
-requests, 32 under way on one connection; differences are of turns of the same round, and the median over the rounds is told.
+Usage: `python -m benchmarks.dataplane.features`. The benchmark compares the real haproxy.cfg of a plan with variants
+that lack one feature. Each runs in its own HAProxy. All send requests to the same stand-in server, another HAProxy with
+a fixed response, so that little else uses the CPU. In each round, every variant handles some thousand gRPC requests, 32
+at a time on one connection. Differences are taken within a round, and the result is their median over the rounds.
 
-On a machine that does other things the figures of one run can be compared, those of two can't.
+On a machine with other work, only figures from the same run can be compared.
 """
 
 import argparse
@@ -52,7 +53,7 @@ Change = Callable[[str], str]
 
 
 def _without(*patterns: str) -> Change:
-    """The configuration without the lines in which one of these is found."""
+    """Return a change that removes all lines that match one of these patterns."""
 
     def change(text: str) -> str:
         kept = [line for line in text.splitlines() if not any(re.search(pattern, line) for pattern in patterns)]
@@ -80,7 +81,7 @@ FEATURES: dict[str, Change] = {
         "track-sc[23]", r"conn_cur\([03]\)", "fe_conn", "buffers.limit", "stick-counters"
     ),
 }
-"""The second is one that was taken out: what it costs is what it would cost more."""
+"""Changes to the configuration, by the feature that they remove. The second one only makes the buffers smaller."""
 ALL, ALONE = "all", "HAProxy alone"
 
 
@@ -90,14 +91,14 @@ class _Variant:
     haproxy: Haproxy
 
     def cpu_us(self) -> float:
-        """CPU of its worker so far, user and system, all threads."""
+        """Return the CPU time of its worker so far in microseconds: user and system, all threads."""
         [worker] = self.haproxy.workers()
         tasks = Path(f"/proc/{worker}/task").glob("*/schedstat")
         return sum(int(task.read_text().split()[0]) for task in tasks) / 1000
 
 
 def measure(rounds: int, requests: int) -> dict[str, list[float]]:
-    """CPU of each variant per request, by round, in microseconds."""
+    """Return the CPU time per request of each variant by round, in microseconds."""
     found: dict[str, list[float]] = {}
     with ExitStack() as stack:
         loader = stack.enter_context(h2load.loader(tritons.request_body(_MODEL)))
@@ -105,7 +106,7 @@ def measure(rounds: int, requests: int) -> dict[str, list[float]]:
         for variant in variants:
             _turn(variant, loader, _WARM)
         for number in range(rounds):
-            # Rotated: whatever comes first in a round is first as often as the others.
+            # The order is rotated, so that each variant comes first equally often.
             for variant in [*variants[number % len(variants) :], *variants[: number % len(variants)]]:
                 found.setdefault(variant.name, []).append(_turn(variant, loader, requests))
     return found
@@ -148,7 +149,7 @@ def _server(haproxy: Haproxy, ports: list[int]) -> str:
 def _config(haproxy: Haproxy, ports: list[int], change: Change | None) -> str:
     if change is None:
         alone = peer_configs.haproxy(haproxy.ports.grpc, [f"{address}:{ports[1]}" for address in _SERVERS])
-        # One thread, as ours; and a port that tells when it listens.
+        # One thread, as in Halcyon's balancer, and a port that shows when HAProxy is listening.
         return (
             alone.replace("global\n", "global\n  nbthread 1\n")
             + f"frontend up\n  bind 127.0.0.1:{haproxy.ports.http}\n"
@@ -163,7 +164,7 @@ def _config(haproxy: Haproxy, ports: list[int], change: Change | None) -> str:
 
 
 def table(found: dict[str, list[float]]) -> str:
-    """What was measured, as a table of Markdown."""
+    """Return the measurement as a Markdown table."""
     lines = ["| | us per request | of it |", "| --- | --- | --- |"]
     for name, values in found.items():
         saved = median(every - mine for every, mine in zip(found[ALL], values, strict=True))
@@ -172,7 +173,7 @@ def table(found: dict[str, list[float]]) -> str:
 
 
 def main() -> int:
-    """Measure, and print the table; `of it` is what would be saved without the feature."""
+    """Measure, and print the table. Its column `of it` is the share that is saved without the feature."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.dataplane.features", description=__doc__.split("\n\n")[0]
     )

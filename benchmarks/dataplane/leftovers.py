@@ -1,6 +1,7 @@
-"""Processes that a bench has started end with it, and where it was killed, with the next one.
+"""Cleanup of the processes that a benchmark starts, also after it was killed.
 
-All of them carry the bench's own process id in their environment, from the moment of exec on; so do their children.
+All these processes and their children have the benchmark's process ID in their environment from exec on. So the next
+benchmark can find and end those that are left.
 """
 
 import contextlib
@@ -15,7 +16,7 @@ _MARK = "HALCYON_BENCH_DATAPLANE"
 
 @contextmanager
 def ended() -> Iterator[None]:
-    """End what a dead bench has left, and at the end what this one has started and not ended itself."""
+    """End the processes left by dead benchmarks and, when the context is left, those of this benchmark."""
     for pid, owner in _marked():
         if not Path(f"/proc/{owner}").exists():
             _kill(pid)
@@ -30,7 +31,7 @@ def ended() -> Iterator[None]:
 
 
 def owner_of(environment: bytes) -> int | None:
-    """The bench in a process's environment, as /proc has it; None where there is none."""
+    """Return the process ID of the benchmark from a process's environment in /proc; None if it has none."""
     prefix = f"{_MARK}=".encode()
     for variable in environment.split(b"\0"):
         if variable.startswith(prefix) and variable[len(prefix) :].isdigit():

@@ -1,7 +1,8 @@
-"""Parts `loss` and `single`: what is lost while a model is scaled, rolled out, evicted and its balancers and operator restarted.
+"""Parts `loss` and `single`: requests lost during scaling, rollouts, evictions, and restarts of balancers and operator.
 
-100,000 requests, half over HTTP keep-alive and half over gRPC channels that live as long as the load. The same load tells how
-long a pod that is ready waits for its first request, and how long one that terminates still gets new ones.
+The load is 100,000 requests, half over HTTP keep-alive and half over gRPC channels that stay open for the whole load.
+The same load measures how long a ready pod waits for its first request, and how long a terminating pod still receives
+new ones.
 """
 
 import asyncio
@@ -28,7 +29,7 @@ STAND_INS = ("pods are real Triton on CPU with the digits model; one node",)
 
 @dataclass(frozen=True)
 class Window:
-    """From the begin of an event to that of the next one."""
+    """The period from the start of an event to the start of the next event."""
 
     event: str
     from_s: float
@@ -36,7 +37,7 @@ class Window:
 
 
 def run(kube: Kube, *, short: bool) -> Found:
-    """Full: 100,000 requests at 400 a second, 5 minutes. Short: 10,000 at 60, 3 minutes: the events take their time."""
+    """Run the part. Full: 100,000 requests at 400/s, 5 minutes. Short: 10,000 at 60/s, 3 minutes for the events."""
     rate, count = (60.0, 10_000) if short else (400.0, 100_000)
     model = stage.digits(
         "loss", replicas=2, balancers=2, queueTimeout=f"{_REQUEST_TIMEOUT_S}s", responseTimeout=f"{_REQUEST_TIMEOUT_S}s"
@@ -72,7 +73,7 @@ def run(kube: Kube, *, short: bool) -> Found:
 
 
 def run_single(kube: Kube, *, short: bool) -> Found:
-    """One replica, so that requests wait in the balancer for a pod's start: 2,000 requests at 20 a second, 1.5 minutes."""
+    """Run the part with one replica: 2,000 requests at 20/s, 1.5 minutes. Requests wait while a pod starts."""
     rate, count = (10.0, 200) if short else (20.0, 2_000)
     model = stage.digits(
         "single",
@@ -124,7 +125,7 @@ async def _under_load(
 
 
 def lost(sent: Sent, windows: Sequence[Window]) -> dict[str, object]:
-    """Requests and failures in all and by event. A failure counts where it was sent."""
+    """Return the requests and failures in total and by event. A failure belongs to the event in which it was sent."""
     told_by: dict[str, object] = {}
     for window in windows:
         begin, end = (int(at - sent.began_s) for at in (window.from_s, window.until_s))
@@ -142,20 +143,24 @@ def lost(sent: Sent, windows: Sequence[Window]) -> dict[str, object]:
 
 @dataclass(frozen=True)
 class Waits:
-    """Of each pod that came, or went, under the load, in seconds; nothing is less than 0. A pod that never answered is not among them."""
+    """Waiting times of pods that started or terminated under the load, in seconds, at least 0.
+
+    Pods that never sent a response are left out.
+    """
 
     first_sent: dict[str, float]
-    """From ready until the first request that it answered was sent."""
+    """Time from readiness until the first request that the pod answered was sent."""
     first_answer: dict[str, float]
-    """From ready until its first answer: what that request took comes on top, which a server's first is slow at."""
+    """Time from readiness until the first response. It includes the duration of that request, and a server's first
+    request is slow."""
     last_sent: dict[str, float]
-    """From being told to go until the last request that it answered was sent."""
+    """Time from the start of termination until the last request that the pod answered was sent."""
 
 
 def waits(sent: Sent, times: PodTimes) -> Waits:
-    """How soon pods got their first request, and how long they got new ones.
+    """Return how soon pods received their first request, and how long they received new ones.
 
-    A request that was sent before a pod was ready may be answered by it: that is 0.
+    A request sent before a pod was ready may still be answered by it. It counts as 0.
     """
     came = {pod: at for pod, at in times.ready_s.items() if at > sent.began_s}
     return Waits(
@@ -170,7 +175,7 @@ def _since(at_s: Mapping[str, float], then_s: Mapping[str, float]) -> dict[str, 
 def by_event(
     waited: Mapping[str, float], at_s: Mapping[str, float], windows: Sequence[Window]
 ) -> dict[str, list[float]]:
-    """What pods waited, by the event in which each came or went, the longest first."""
+    """Return the waiting times of pods by the event in which each pod started or terminated, longest first."""
     found: dict[str, list[float]] = {}
     for pod, seconds in sorted(waited.items(), key=lambda item: -item[1]):
         event = next((w.event for w in windows if w.from_s <= at_s[pod] < w.until_s), "after the load")
@@ -179,12 +184,12 @@ def by_event(
 
 
 def ends_s(times: PodTimes) -> list[float]:
-    """Seconds from being told to go until it was gone, of each pod whose end was seen."""
+    """Return the seconds from the start of termination until the pod was gone, for each pod whose end was observed."""
     return [round(gone - times.leaving_s[pod], 1) for pod, gone in times.gone_s.items() if pod in times.leaving_s]
 
 
 def told(sent: Sent, broken: Mapping[str, str]) -> dict[str, object]:
-    """What explains a loss."""
+    """Return details that explain a loss."""
     return {
         "seconds": round(sent.ended_s - sent.began_s, 1),
         "answered": sent.answered,

@@ -1,7 +1,8 @@
-"""Part `overload`: three times the requests that two replicas can answer, each with a deadline of a second; what comes in time?
+"""Part `overload`: three times the requests that two replicas can handle, each with a deadline of one second.
 
-Goodput is answers within the deadline, per second of the whole overload, its first seconds included, over the capacity: what the
-same pods answer in a closed loop that keeps their batches full, measured right before.
+The result is the goodput: responses within the deadline per second, divided by the capacity. It covers the whole
+overload, including its first seconds. The capacity is the throughput of the same pods in a closed loop that keeps their
+batches full, measured directly before.
 """
 
 import math
@@ -25,25 +26,26 @@ _DEADLINE_S = 1.0
 _QUEUE_LIMIT = 200
 _CLIENTS = 64
 _ONSET_S = 4.0
-"""The rule that refuses on arrival learns the servers' pace in so long (docs/concepts/overload.md)."""
+"""Time in seconds that the balancer's rule for rejecting on arrival needs to learn the servers' rate
+(docs/concepts/overload.md)."""
 _SEED = 1
 
 
 @dataclass(frozen=True)
 class Overload:
-    """One run."""
+    """The result of one run."""
 
     capacity_rps: float
     goodput: float
-    """In time, per second, over the capacity."""
+    """Responses within the deadline per second, divided by the capacity."""
     later: float
-    """The same without the onset."""
+    """The same without the first seconds (`_ONSET_S`)."""
     accepted_p99_s: float | None
     failures: dict[str, int]
 
 
 def run(kube: Kube, *, short: bool) -> Found:
-    """Full: 20 s with one balancer, and with two, twice each, 2.5 minutes. Short: 10 s, once each."""
+    """Run the part. Full: 20 s with one and with two balancers, twice each, 2.5 minutes. Short: 10 s, once each."""
     rounds, for_s, capacity_s = (1, 10.0, 5.0) if short else (2, 20.0, 6.0)
     kube.apply(pods.files())
     found: dict[int, list[Overload]] = {}
@@ -92,7 +94,7 @@ def _overload(kube: Kube, name: str, for_s: float, capacity_s: float) -> Overloa
 
 
 def outcome(sent: Sent, *, capacity_rps: float, for_s: float) -> Overload:
-    """What came of an overload of so many seconds."""
+    """Return the result of an overload of `for_s` seconds."""
     in_time = [
         (at, latency)
         for at, latency in zip(sent.at_s, sent.latency_s, strict=True)

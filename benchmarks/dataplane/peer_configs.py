@@ -1,4 +1,4 @@
-"""What the peers are told: least connections over the same servers, gRPC on both sides, no access log. Pure."""
+"""Configurations of the peers: least connections over the same servers, gRPC on both sides, no access log. Pure."""
 
 import json
 from collections.abc import Sequence
@@ -6,7 +6,7 @@ from pathlib import PurePosixPath
 
 
 def haproxy(listen: int, servers: Sequence[str]) -> str:
-    """HAProxy alone: the shortest configuration that balances gRPC by request."""
+    """Return HAProxy's configuration, the shortest that balances gRPC by request."""
     lines = [f"  server s{number} {server} proto h2 check" for number, server in enumerate(servers, start=1)]
     return "\n".join(
         [
@@ -30,7 +30,10 @@ def haproxy(listen: int, servers: Sequence[str]) -> str:
 
 
 def nginx(listen: int, servers: Sequence[str], folder: PurePosixPath) -> str:
-    """nginx; `folder` is where it may write. Its default of 1,000 requests per connection is lifted on both sides."""
+    """Return nginx's configuration. `folder` is a writable folder.
+
+    The default limit of 1,000 requests per connection is removed on both sides.
+    """
     kinds = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
     return "\n".join(
         [
@@ -64,7 +67,7 @@ def nginx(listen: int, servers: Sequence[str], folder: PurePosixPath) -> str:
 
 
 def envoy(listen: int, servers: Sequence[str]) -> str:
-    """Envoy's bootstrap as JSON, with LEAST_REQUEST."""
+    """Return Envoy's bootstrap configuration as JSON, with LEAST_REQUEST."""
     http2 = {"http2_protocol_options": {"max_concurrent_streams": 1000}}
     manager = {
         "@type": "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
@@ -96,7 +99,7 @@ def envoy(listen: int, servers: Sequence[str]) -> str:
         "type": "STATIC",
         "connect_timeout": "1s",
         "lb_policy": "LEAST_REQUEST",
-        # Its defaults, 1,024 each, are far above what is under way here.
+        # Envoy's default limits of 1,024 each are far above the number of requests in flight here.
         "typed_extension_protocol_options": {"envoy.extensions.upstreams.http.v3.HttpProtocolOptions": upstream},
         "load_assignment": {
             "cluster_name": "servers",

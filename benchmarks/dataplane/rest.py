@@ -1,4 +1,4 @@
-"""Part `rest`: what a balancer pod takes: its memory after a load, and its agent's CPU while nothing is asked."""
+"""Part `rest`: resource usage of a balancer pod: its memory after a load, and its agent's CPU without requests."""
 
 import time
 from pathlib import Path
@@ -21,7 +21,7 @@ _BALANCERS, _SERVERS = 2, 2
 
 
 def run(kube: Kube, *, short: bool) -> Found:
-    """Full: 20 s of load and 60 s of rest. Short: 5 s and 15 s."""
+    """Run the part. Full: 20 s of load and 60 s of rest. Short: 5 s and 15 s."""
     load_s, rest_s = (5.0, 15.0) if short else (20.0, 60.0)
     with stage.served(kube, stage.digits("rest", replicas=_SERVERS, balancers=_BALANCERS), replicas=_SERVERS) as name:
         address = kube.must_address(name, GRPC_PORT)
@@ -47,7 +47,7 @@ def run(kube: Kube, *, short: bool) -> Found:
 
 
 def memory_mib(pod: dict[str, Any]) -> dict[str, float]:
-    """Resident memory of a pod's processes, `rss` in all; `pss` has pages that several share once."""
+    """Return the resident memory of a pod's processes. `rss` is the sum; `pss` counts shared pages once."""
     found = {"agent": 0.0, "haproxy": 0.0, "pss": 0.0}
     for program, wanted in (("agent", "halcyon agent"), ("haproxy", "haproxy")):
         for pid in _pids(pod, wanted):
@@ -68,7 +68,7 @@ def _pids(pod: dict[str, Any], wanted: str) -> list[int]:
 
 
 def _cores(pods: list[dict[str, Any]], wanted: str, for_s: float) -> list[float]:
-    """CPU of a program of each pod, as a share of one core, over some time."""
+    """Return the CPU usage of a program in each pod over `for_s` seconds, as a share of one core."""
     pids = [_pids(pod, wanted) for pod in pods]
     if not pids or not all(pids):
         raise BenchError(f"no process `{wanted}` in a balancer pod; is this machine the cluster's node?")

@@ -1,7 +1,7 @@
-"""The figures: which part measures which, the file build/bench/dataplane.json, and how one part's run replaces the last one's.
+"""Results of the data plane benchmark: the figures of each part, the file build/bench/dataplane.json, and its updates.
 
-The issue's keys stand at the top of the file. `parts` has what each part found beside them, in which size it ran, and what was
-not real. A key that was not measured is None, never 0.
+The file has the main figures at the top level. `parts` has the further results of each part, the size in which it ran,
+and what was simulated. Figures that were not measured are None, never 0.
 """
 
 import json
@@ -24,7 +24,7 @@ KEYS_OF: dict[str, tuple[str, ...]] = {
     "overload": ("goodput_at_3x",),
     "rest": ("agent_idle_cores", "rss_mib"),
 }
-"""By part, in the order in which they run and stand on the page."""
+"""Keys of the figures by part, in the order in which the parts run and appear on the page."""
 PARTS = tuple(KEYS_OF)
 
 Figures = dict[str, Any]
@@ -32,21 +32,22 @@ Figures = dict[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class Found:
-    """What one part has measured."""
+    """The measurements of one part."""
 
     figures: Figures
-    """By the keys of this part; those that are missing were not measured."""
+    """Figures by the keys of this part; missing ones were not measured."""
     details: Figures = field(default_factory=dict)
-    """What explains them; written beside them and shown on the page where it knows them."""
+    """Further results that explain the figures. They are stored with the figures, and the page shows those for which it
+    has a text."""
     stand_ins: tuple[str, ...] = ()
-    """What was not real, in words."""
+    """Descriptions of the components that were simulated."""
 
 
 def merged(known: Mapping[str, Any], part: str, found: Found, *, short: bool, seconds: float) -> Figures:
-    """The file's content with one part's figures replaced, all keys present, in the order of `KEYS_OF`.
+    """Return the file's content with the figures of one part replaced, and all keys in the order of `KEYS_OF`.
 
     Raises:
-        ValueError: the part has a figure under a key that is not its own.
+        ValueError: a figure's key doesn't belong to the part.
     """
     foreign = found.figures.keys() - set(KEYS_OF[part])
     if foreign:
@@ -63,7 +64,8 @@ def merged(known: Mapping[str, Any], part: str, found: Found, *, short: bool, se
     }
     shares, of_service = values.get("throughput_share"), (parts.get("service") or {}).get("details", {}).get("share")
     if shares and of_service:
-        # Measured on the cluster, where Services are; its share is of a pod asked directly there.
+        # This figure is measured on the cluster, because it needs Services. Its share is relative to a pod called
+        # directly there.
         values["throughput_share"] = {**shares, "service": of_service["service"]}
     keys = [key for owned in KEYS_OF.values() for key in owned]
     return {
@@ -73,7 +75,7 @@ def merged(known: Mapping[str, Any], part: str, found: Found, *, short: bool, se
 
 
 def read(file: Path = FILE) -> Figures:
-    """The file's content; nothing where there is no file."""
+    """Return the content of the file; empty if it doesn't exist."""
     try:
         return dict(json.loads(file.read_text()))
     except FileNotFoundError:
@@ -81,7 +83,7 @@ def read(file: Path = FILE) -> Figures:
 
 
 def write(content: Figures, file: Path = FILE) -> None:
-    """Write the file; who reads meanwhile sees the old one or the new one."""
+    """Write the file atomically: a reader sees either the old or the new content."""
     file.parent.mkdir(parents=True, exist_ok=True)
     new = file.with_name(f".{file.name}.{os.getpid()}")
     new.write_text(json.dumps(content, indent=1) + "\n")

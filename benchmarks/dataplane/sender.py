@@ -1,8 +1,8 @@
-"""A steady load over HTTP keep-alive and gRPC at once, in a process of its own: every failure with its time, and who answered when.
+"""A steady load over HTTP keep-alive and gRPC, in its own process. It records every failure and who responded when.
 
-Requests are due at even distances; each protocol has a fixed number of callers, and one that is late goes at once. So a data
-plane that is slow is asked less and not refused: what fails here was lost. gRPC channels and HTTP connections live as long as
-the load.
+Requests are due at constant intervals. Each protocol has a fixed number of callers, and a late request is sent
+immediately. So a slow data plane receives fewer requests but doesn't reject any, and every failure is a lost request.
+gRPC channels and HTTP connections stay open for the whole load.
 """
 
 import argparse
@@ -30,35 +30,36 @@ from e2e.load.settings import Load
 _GRACE_S = 10.0
 Protocol = Literal["http", "grpc"]
 Call = Callable[[int], Awaitable[str | None]]
-"""Sends request number n; returns who answered, where that is told."""
+"""Function that sends the request with this number, and returns the name of the responding pod if it is known."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Steady:
-    """What is sent. `addresses` has host:port by protocol; each gets half of `rate_rps`."""
+    """The load to send. `addresses` has host:port by protocol; each protocol gets half of `rate_rps`."""
 
     addresses: Mapping[Protocol, str]
     model: str
     rate_rps: float
     most_s: float
-    """The load ends then at the latest."""
+    """Maximum duration of the load in seconds."""
     most_requests: int = 10_000_000
     callers: int = 16
-    """Of each protocol: the most that it has under way."""
+    """Number of callers per protocol, the maximum number of requests in flight."""
     timeout_s: float = 30.0
     channels: int = 4
     stand_ins: bool = False
-    """The servers are the tests' own, which answer any bytes with their address; else Tritons with the input `input`."""
+    """True if the servers are the tests' stand-ins, which respond to any bytes with their address. Otherwise they are
+    Triton servers with the input `input`."""
     input: str = "pixels"
     columns: int = 64
     tells_who: bool = True
     together: bool = False
-    """All requests at once: for a bound on what waits."""
+    """True to send all requests at once, for tests of the limit on waiting requests."""
 
 
 @dataclass(frozen=True)
 class Failure:
-    """One request that was not answered; `at_s` is of the machine's monotonic clock, which its processes share."""
+    """A request that failed. `at_s` is from the machine's monotonic clock, which all its processes share."""
 
     at_s: float
     sent_s: float
@@ -68,34 +69,34 @@ class Failure:
 
 @dataclass
 class Sent:
-    """What came of a load. Times are of the monotonic clock."""
+    """The results of a load. Times are of the monotonic clock."""
 
     began_s: float
     ended_s: float = 0.0
     answered: dict[str, int] = field(default_factory=lambda: {"http": 0, "grpc": 0})
     failures: list[Failure] = field(default_factory=list)
     first_answer_s: dict[str, float] = field(default_factory=dict)
-    """By who answered: when the first answer came."""
+    """Time of the first response, by responding pod."""
     first_sent_s: dict[str, float] = field(default_factory=dict)
-    """By who answered: when the first request that it answered was sent."""
+    """Time at which the first request that the pod answered was sent, by pod."""
     last_sent_s: dict[str, float] = field(default_factory=dict)
-    """By who answered: when the last request that it answered was sent."""
+    """Time at which the last request that the pod answered was sent, by pod."""
     by_second: dict[int, int] = field(default_factory=dict)
-    """Requests that ended in a second, counted from `began_s`."""
+    """Number of requests that ended in each second since `began_s`."""
     longest_s: float = 0.0
 
     @property
     def requests(self) -> int:
-        """Answered and failed together."""
+        """Return the number of requests, including failed ones."""
         return sum(self.answered.values()) + len(self.failures)
 
     def to_json(self) -> str:
-        """As one line."""
+        """Return the results as one line of JSON."""
         return json.dumps(asdict(self))
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """The inverse of `to_json`."""
+        """Parse the output of `to_json`."""
         told = json.loads(text)
         told["failures"] = [Failure(**failure) for failure in told["failures"]]
         told["by_second"] = {int(second): count for second, count in told["by_second"].items()}
@@ -103,12 +104,12 @@ class Sent:
 
 
 class Running:
-    """A load under way."""
+    """A load in progress."""
 
     def __init__(self, process: subprocess.Popen[str], began_s: float, limit_s: float) -> None:
         self.began_s = began_s
         self.requests = 0
-        """Ended so far, as told each second."""
+        """Number of requests that have ended, reported once a second."""
         self._process, self._limit_s = process, limit_s
         self._last = ""
         self._news = threading.Condition()
@@ -117,26 +118,26 @@ class Running:
         self._reader.start()
 
     def until(self, count: int, until_s: float) -> None:
-        """Wait until so many requests have ended, or it is that late, or the load has ended."""
+        """Wait until `count` requests have ended, until the time `until_s`, or until the end of the load."""
         with self._news:
             self._news.wait_for(
                 lambda: self.requests >= count or bool(self._last), timeout=max(until_s - time.monotonic(), 0.0)
             )
 
     def stop(self) -> Sent:
-        """Send no more, and return what came of it.
+        """Stop sending, and return the results.
 
         Raises:
-            BenchError: its process broke.
+            BenchError: the load's process failed.
         """
         self._process.send_signal(signal.SIGTERM)
         return self.result()
 
     def result(self) -> Sent:
-        """Wait for its end.
+        """Wait for the end of the load, and return the results.
 
         Raises:
-            BenchError: it broke, or did not end in time.
+            BenchError: the load's process failed, or did not end in time.
         """
         try:
             status = self._process.wait(self._limit_s)
@@ -159,10 +160,12 @@ class Running:
 
 @contextmanager
 def running(load: Steady) -> Iterator[Running]:
-    """Start a load; its first request is about to be sent when the context is entered. It is gone when that is left.
+    """Start a load, whose first request is sent right after the context is entered.
+
+    It is ended when the context is left.
 
     Raises:
-        BenchError: it does not begin.
+        BenchError: the load doesn't begin.
     """
     with begun("benchmarks.dataplane.sender", json.dumps(asdict(load)), what=load.model) as (process, began_s):
         yield Running(process, began_s, load.most_s + load.timeout_s + _GRACE_S)
@@ -170,7 +173,7 @@ def running(load: Steady) -> Iterator[Running]:
 
 @asynccontextmanager
 async def _calls(load: Steady) -> AsyncIterator[dict[Protocol, Call]]:
-    """How to ask, by protocol."""
+    """Return the function that sends a request, by protocol."""
     if load.stand_ins:
         async with _stand_in_calls(load) as found:
             yield found
@@ -234,7 +237,7 @@ async def _stand_in_calls(load: Steady) -> AsyncIterator[dict[Protocol, Call]]:
 async def _send(load: Steady, stop: asyncio.Event) -> Sent:
     async with _calls(load) as calls:
         sent = Sent(time.monotonic())
-        print(sent.began_s, flush=True)  # whoever started us waits for this
+        print(sent.began_s, flush=True)  # the parent process waits for this line
         work = [_Work(load, sent, protocol, call, stop) for protocol, call in calls.items()]
         telling = asyncio.create_task(_tell(sent))
         await asyncio.gather(*(each.run() for each in work))
@@ -250,7 +253,7 @@ async def _tell(sent: Sent) -> None:
 
 
 class _Work:
-    """One protocol's half."""
+    """The load of one protocol."""
 
     def __init__(self, load: Steady, sent: Sent, protocol: Protocol, call: Call, stop: asyncio.Event) -> None:
         self._load, self._sent, self._protocol, self._call, self._stop = load, sent, protocol, call, stop
@@ -277,7 +280,7 @@ class _Work:
             who = await self._call(number)
         except Exception as error:  # noqa: BLE001  # every kind of failure is what is counted here
             sent.failures.append(Failure(time.monotonic(), at_s, self._protocol, kind_of(error)))
-            # Who is refused at once would else ask some thousand times a second.
+            # Without this pause, immediate rejections would cause some thousand requests per second.
             await asyncio.sleep(0.05)
         else:
             now = time.monotonic()
@@ -300,13 +303,16 @@ async def _run(load: Steady) -> Sent:
 
 
 def main() -> int:
-    """Send the load in the only argument, as JSON; print when it begins, each second how far it is, and what came of it."""
+    """Send the load given as JSON in the only argument.
+
+    The output is its start time, the progress once a second, and the results.
+    """
     parser = argparse.ArgumentParser(prog="python -m benchmarks.dataplane.sender", description=__doc__)
     parser.add_argument("load", help="a Steady as JSON")
     told: dict[str, Any] = json.loads(parser.parse_args().load)
     try:
         print(asyncio.run(_run(Steady(**told))).to_json(), flush=True)
-    except BrokenPipeError:  # who started us is dead
+    except BrokenPipeError:  # the parent process is dead
         return 1
     return 0
 

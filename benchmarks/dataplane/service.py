@@ -1,6 +1,7 @@
-"""Part `service`: a plain ClusterIP Service, and the balancers' own, against a pod asked directly, on the cluster, gRPC.
+"""Part `service`: a plain ClusterIP Service, and the balancers' Service, compared with a pod called directly. gRPC.
 
-A Service is the kernel's: it costs next to nothing, and one gRPC channel stays with one pod, whatever the others do.
+It runs on the embedded cluster. A ClusterIP Service is implemented in the kernel. It costs almost nothing, but a gRPC
+channel always uses the same pod, even if other pods are idle.
 """
 
 import time
@@ -23,7 +24,7 @@ SERVICE = "service"
 
 
 def run(kube: Kube, *, short: bool) -> Found:
-    """Full: 6 rounds of 1.5 s, 1 minute. Short: 2 rounds."""
+    """Run the part. Full: 6 rounds of 1.5 s, 1 minute. Short: 2 rounds."""
     rounds, turn_s = (2, 1.0) if short else (6, 1.5)
     kube.apply(_files(), _service())
     document = stage.digits(_NAME, replicas=2, balancers=2)
@@ -83,7 +84,7 @@ def _ready(kube: Kube, component: str) -> list[dict[str, Any]]:
 
 def _files() -> dict[str, Any]:
     data = {path.removeprefix("1/"): content for path, content in _WORK.files.items()}
-    # Batching is the ModelDeployment's to say.
+    # The ModelDeployment configures batching.
     data["config.pbtxt"] = data["config.pbtxt"].replace("dynamic_batching { }", "")
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": _NAME}, "data": data}
 

@@ -1,4 +1,4 @@
-"""The embedded cluster with Halcyon on it, brought up for the first part that needs it; models on it, and when their pods came and went."""
+"""The embedded cluster with Halcyon, started by the first part that needs it, its models and its pods."""
 
 import asyncio
 import json
@@ -30,10 +30,13 @@ _SERVED_WITHIN_S = 120.0
 
 
 class Stage:
-    """A context: the cluster is down when it is left, and any that a killed bench has left is down before it comes up."""
+    """Context with the embedded cluster, which is shut down when the context is left.
+
+    Clusters left by killed benchmarks are shut down first.
+    """
 
     def __init__(self, *, beside: bool) -> None:
-        """`beside`: measure although another cluster is up."""
+        """Prepare the context. `beside` allows the benchmark to run while another cluster is up."""
         self._beside = beside
         self._kube: Kube | None = None
         self._stack = ExitStack()
@@ -47,11 +50,11 @@ class Stage:
         self._stack.close()
 
     def kube(self) -> Kube:
-        """The cluster; up after about 30 s where images and programs are built already.
+        """Return the cluster. Starting it takes about 30 s if the images and programs are built already.
 
         Raises:
             BenchError: another cluster is up.
-            DemoError: it can't be brought up.
+            DemoError: it can't be started.
         """
         if self._kube is None:
             others = [name for name in cluster_names() if name != NAME]
@@ -73,7 +76,7 @@ def _tell(title: str) -> None:
 
 
 def digits(name: str, *, replicas: int, balancers: int, **traffic: Any) -> dict[str, Any]:
-    """A ModelDeployment of the digits classifier, whose answers tell which pod gave them."""
+    """Return a ModelDeployment of the digits classifier, whose responses contain the name of the pod."""
     document = models.variant(name, replicas=replicas, gpus=0)
     spec = document["spec"]
     spec["runtime"]["resources"] = {"cpu": _CPU, "memory": _MEMORY}
@@ -83,7 +86,10 @@ def digits(name: str, *, replicas: int, balancers: int, **traffic: Any) -> dict[
 
 @contextmanager
 def served(kube: Kube, document: dict[str, Any], *, replicas: int) -> Iterator[str]:
-    """Apply a ModelDeployment; it has its servers and all its balancers when the context is entered, and is gone after it."""
+    """Apply a ModelDeployment, and delete it when the context is left.
+
+    When the context is entered, all its model pods and balancers are ready.
+    """
     name = str(document["metadata"]["name"])
     balancers = int(document["spec"]["traffic"]["balancerReplicas"])
     try:
@@ -100,25 +106,28 @@ def served(kube: Kube, document: dict[str, Any], *, replicas: int) -> Iterator[s
 
 
 def addresses(kube: Kube, name: str) -> dict[Any, str]:
-    """host:port of a model's Service by protocol."""
+    """Return host:port of a model's Service by protocol."""
     return {"http": kube.must_address(name, HTTP_PORT), "grpc": kube.must_address(name, GRPC_PORT)}
 
 
 def patch(kube: Kube, name: str, spec: dict[str, Any]) -> None:
-    """Merge into a ModelDeployment's spec."""
+    """Apply a merge patch to a ModelDeployment's spec."""
     kube("patch", "modeldeployment", name, "--type=merge", "-p", json.dumps({"spec": spec}))
 
 
 @dataclass
 class PodTimes:
-    """When server pods became ready, were told to go, and were gone: arrivals of the watch's events, monotonic clock."""
+    """Times at which model pods became ready, began to terminate and were gone.
+
+    They are the arrival times of watch events on the monotonic clock.
+    """
 
     ready_s: dict[str, float] = field(default_factory=dict)
     leaving_s: dict[str, float] = field(default_factory=dict)
     gone_s: dict[str, float] = field(default_factory=dict)
 
     def changed(self, key: Key, _before: dict[str, Any] | None, after: dict[str, Any] | None) -> None:
-        """Take one event of the watch."""
+        """Process one event of the watch."""
         if after is None:
             self.gone_s[key.name] = time.monotonic()
         elif not pod_facts.is_server(after):
@@ -131,7 +140,7 @@ class PodTimes:
 
 @asynccontextmanager
 async def pod_times(kube: Kube, name: str) -> AsyncIterator[PodTimes]:
-    """Watch a model's server pods; those that are ready already count as ready now."""
+    """Watch a model's pods. Those that are ready already count as ready from now on."""
     told = PodTimes()
     client = await connect(str(kube.kubeconfig))
     selector = f"{names.OWNER_LABEL}={name},{names.COMPONENT_LABEL}={names.SERVER}"
@@ -154,9 +163,9 @@ async def pod_times(kube: Kube, name: str) -> AsyncIterator[PodTimes]:
 
 
 async def until(true: Callable[[], bool], *, what: str, limit_s: float) -> None:
-    """Ask the cluster again and again until it is so, without holding up this loop.
+    """Evaluate `true` repeatedly until it returns True, without blocking the event loop.
 
     Raises:
-        DemoError: it was not within the limit.
+        DemoError: the time limit passed.
     """
     await asyncio.to_thread(wait_for, true, what=what, limit_s=limit_s)

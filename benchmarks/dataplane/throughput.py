@@ -1,7 +1,8 @@
-"""Part `throughput`: what each way to the same two Tritons gives and costs, gRPC, a model that does no work.
+"""Part `throughput`: throughput and CPU cost of each way to the same two Triton servers.
 
-In rounds: each way gets a turn of a second or two with 32 requests under way, then one with a single request at a time; shares
-and added latencies are of turns of the same round, and the median over the rounds is told.
+The model does no work. Requests use gRPC. In each round, every way has a turn of one or two seconds with 32 requests in
+flight, and one with a single request at a time. Shares and added latencies compare turns of the same round, and the
+result is the median over the rounds.
 """
 
 import asyncio
@@ -22,23 +23,24 @@ _WORK = Work("nowork")
 _SERVERS = 2
 _UNDER_WAY = 32
 FIRST = 2000
-"""Requests of a first look at what a way can do."""
+"""Number of requests in the first turn, which estimates the throughput of a way."""
 _ANSWERED = 0.999
-"""Of what h2load counts as done, at least so much must be answers by Triton's own count: a refusal is done as well."""
+"""Minimum share of the requests that h2load counts as done and that Triton counts as successful. h2load counts
+rejections as done, too."""
 
 
 @dataclass(frozen=True)
 class Turn:
-    """One way's turn under load."""
+    """One turn of a way under load."""
 
     per_s: float
     proxy_us: float
-    """CPU of the proxies per request."""
+    """CPU time of the proxies per request, in microseconds."""
     agent_us: float
 
 
 def run(*, short: bool) -> Found:
-    """Full: 8 rounds, 3 minutes. Short: 3 rounds."""
+    """Run the part. Full: 8 rounds, 3 minutes. Short: 3 rounds."""
     rounds, turn_s, singles = (3, 1.0, 500) if short else (8, 2.0, 2000)
     return asyncio.run(_run(rounds, turn_s, singles))
 
@@ -56,12 +58,13 @@ async def _run(rounds: int, turn_s: float, singles: int) -> Found:
                     ways.way(HALCYON_2, both),
                     *peers.found,
                 ]
-                # What each can do, so that turns take about as long; and connections and Triton's first batches on the way.
+                # Estimate the throughput of each way, so that all turns take about the same time. This also opens
+                # connections and runs Triton's first batches.
                 rates = {
                     way.name: (await asyncio.to_thread(loaded, loader, way, servers, FIRST)).per_s for way in known
                 }
                 for number in range(rounds):
-                    # Rotated: whatever comes first in a round is first as often as the others.
+                    # The order is rotated, so that each way comes first equally often.
                     for way in [*known[number % len(known) :], *known[: number % len(known)]]:
                         count = max(round(rates[way.name] * turn_s), FIRST)
                         turns[way.name].append(await asyncio.to_thread(loaded, loader, way, servers, count))
@@ -74,10 +77,10 @@ async def _run(rounds: int, turn_s: float, singles: int) -> Found:
 
 
 def loaded(loader: Loader, way: Way, servers: Sequence[Triton], count: int) -> Turn:
-    """One way's turn with so many requests.
+    """Run one turn of a way with `count` requests.
 
     Raises:
-        BenchError: not all of them were answered by these servers.
+        BenchError: these servers didn't answer all of them.
     """
     before, proxies, agents = sum(s.answered() for s in servers), way.cpu_s(), way.agents_cpu_s()
     running = [
@@ -97,7 +100,7 @@ def loaded(loader: Loader, way: Way, servers: Sequence[Triton], count: int) -> T
 
 
 def found(turns: dict[str, list[Turn]], single_ms: dict[str, list[float]], missing: dict[str, str]) -> Found:
-    """The figures of turns in rounds; the n-th turns of all ways are one round."""
+    """Return the figures. The n-th turns of all ways belong to the same round."""
     names = [name for name in turns if name != DIRECT]
     shares = {
         name: [mine.per_s / direct.per_s for mine, direct in zip(turns[name], turns[DIRECT], strict=True)]

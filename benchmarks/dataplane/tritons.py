@@ -1,6 +1,6 @@
-"""Real Tritons on loopback, outside of a cluster: the cluster's image in a chroot, each with an address of its own as a pod has.
+"""Real Triton servers on loopback: the cluster's image in a chroot, each server with its own address, as a pod has.
 
-Each lives in a mount and a process namespace, so that its mounts and the stubs that it starts go with it.
+Each server has its own mount and process namespace, so that its mounts and its child processes end with it.
 """
 
 import itertools
@@ -46,7 +46,7 @@ class TritonPythonModel:
 
 @dataclass(frozen=True)
 class Work:
-    """A model: it answers at once, or sleeps t0_ms + a_ms x rows per batch of up to 16."""
+    """A model that responds at once, or sleeps t0_ms + a_ms x rows per batch of up to 16 rows."""
 
     name: str
     t0_ms: float = 0.0
@@ -54,7 +54,7 @@ class Work:
 
     @property
     def files(self) -> dict[str, str]:
-        """Path below the model's folder -> content."""
+        """Return the files of the model as path -> content, with paths relative to the model's folder."""
         sleeps = {"t0_ms": self.t0_ms, "a_ms": self.a_ms} if self.t0_ms else {}
         parameters = "\n".join(
             f'parameters {{ key: "{key}" value {{ string_value: "{value:g}" }} }}' for key, value in sleeps.items()
@@ -67,7 +67,7 @@ class Work:
 
 @dataclass(frozen=True)
 class Triton:
-    """One that answers."""
+    """A running Triton server."""
 
     address: str
     model: str
@@ -75,21 +75,21 @@ class Triton:
 
     @property
     def grpc(self) -> str:
-        """host:port."""
+        """Return host:port of the gRPC endpoint."""
         return f"{self.address}:{GRPC_PORT}"
 
     def answered(self) -> int:
-        """Requests that its model has answered so far, by its own count."""
+        """Return the number of requests that its model has answered so far, from Triton's counters."""
         with urllib.request.urlopen(f"http://{self.address}:{self.metrics_port}/metrics", timeout=5) as answer:
             return int(total(samples(answer.read().decode()), "nv_inference_request_success"))
 
 
 @contextmanager
 def running(works: Sequence[Work]) -> Iterator[list[Triton]]:
-    """One Triton for each, all ready; gone when the context is left.
+    """Start one Triton server per model, and yield them when all are ready. They are ended when the context is left.
 
     Raises:
-        BenchError: one does not come up; the message has the end of its log.
+        BenchError: a server doesn't start; the message has the end of its log.
     """
     tree = installed.triton()
     with tempfile.TemporaryDirectory(prefix="halcyon-tritons-") as folder:
@@ -139,7 +139,7 @@ def _command(tree: Path, repository: Path, address: str) -> list[str]:
         f"mount -t tmpfs tmp {tree}/tmp",
         f"exec chroot {tree} tritonserver --model-repository=/mnt {options}",
     ]
-    # Whoever kills `unshare` kills the whole process namespace.
+    # Killing `unshare` kills the whole process namespace.
     enter = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--propagation", "private"]
     return [*enter, "sh", "-c", " && ".join(steps)]
 
@@ -161,7 +161,7 @@ def _await(triton: Triton, process: subprocess.Popen[bytes], log: Path) -> None:
 
 
 def request_body(model: str) -> bytes:
-    """One ModelInfer request of one row as it goes over the wire, gRPC's five bytes before it."""
+    """Return a ModelInfer request with one row as sent on the wire, with gRPC's prefix of five bytes."""
     request = service_pb2.ModelInferRequest(model_name=model)
     tensor = request.inputs.add(name="x", datatype="FP32")
     tensor.shape.extend([1, 1])

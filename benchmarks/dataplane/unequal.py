@@ -1,6 +1,7 @@
-"""Part `unequal`: three Tritons, one of them three times slower, one gRPC channel at 80 % of what they can do together.
+"""Part `unequal`: three Triton servers, one of them three times slower, and one gRPC channel at 80 % of their capacity.
 
-The balancer and HAProxy alone take turns; the ratio of their p99 is of turns of one round, and its median is told.
+The balancer and HAProxy alone take turns. The result is the ratio of their p99 latencies within a round, as the median
+over the rounds.
 """
 
 import asyncio
@@ -25,13 +26,16 @@ STAND_INS = (
 
 
 def rate_rps() -> float:
-    """80 % of the three servers' capacity with full batches."""
+    """Return 80 % of the three servers' capacity with full batches, in requests per second."""
     one = 1000 * _BATCH / (_T0_MS + _A_MS * _BATCH)
     return _LOAD * one * (2 + 1 / _SLOWER)
 
 
 def run(*, short: bool) -> Found:
-    """Full: 6 rounds of 8 s for each of the two, 2 of 8 s for the others, 2.5 minutes. Short: 2 rounds of 4 s, without the others."""
+    """Run the part. Full: 6 rounds of 8 s for the balancer and HAProxy, 2 of 8 s for the others, 2.5 minutes.
+
+    Short: 2 rounds of 4 s, without the others.
+    """
     rounds, turn_s = (2, 4.0) if short else (6, 8.0)
     return asyncio.run(_run(rounds, turn_s, others=() if short else (NGINX, ENVOY)))
 
@@ -79,7 +83,7 @@ def _loaded(way: Way, server: Triton, for_s: float) -> Report:
 
 
 def found(reports: dict[str, list[Report]], shares: dict[str, list[float]], missing: dict[str, str]) -> Found:
-    """The figures of reports in rounds; the n-th of the balancer and of HAProxy are one round."""
+    """Return the figures. The n-th reports of the balancer and of HAProxy belong to the same round."""
     pairs = zip(reports[HALCYON], reports[HAPROXY], strict=True)
     ratios = [mine.p99_ms / alone.p99_ms for mine, alone in pairs if mine.p99_ms and alone.p99_ms]
     return Found(

@@ -1,7 +1,7 @@
 """The ways to the same servers: directly, through each peer, and through Halcyon's balancers with their agents.
 
-The balancers are HAProxy 3.0 and the agent's process as in a pod, in front of an API server and a collector that are stand-ins
-(the integration tests' own).
+A balancer is HAProxy 3.0 with the agent's process, as in a pod. The API server and the collector are the stand-ins of
+the integration tests.
 """
 
 import contextlib
@@ -38,7 +38,10 @@ _LISTENS_WITHIN_S = 10.0
 
 @dataclass(frozen=True)
 class Way:
-    """One way. `addresses` are host:port, one per balancer; `proxies` and `agents` are process ids whose CPU time it costs."""
+    """One way to the servers.
+
+    `addresses` are host:port, one per balancer. `proxies` and `agents` are the processes whose CPU time is measured.
+    """
 
     name: str
     addresses: tuple[str, ...]
@@ -46,11 +49,11 @@ class Way:
     agents: tuple[int, ...] = ()
 
     def cpu_s(self) -> float:
-        """CPU seconds of its proxies so far, children included."""
+        """Return the CPU time of its proxies so far in seconds, including child processes."""
         return sum(cpu_s(pid) for root in self.proxies for pid in _family(root))
 
     def agents_cpu_s(self) -> float:
-        """CPU seconds of its agents so far."""
+        """Return the CPU time of its agents so far, in seconds."""
         return sum(map(cpu_s, self.agents))
 
 
@@ -61,14 +64,14 @@ def _family(pid: int) -> list[int]:
 
 @dataclass
 class Ways:
-    """Those that could be had, and why others could not."""
+    """The available ways, and the reasons why others are missing."""
 
     found: list[Way] = field(default_factory=list)
     missing: dict[str, str] = field(default_factory=dict)
 
 
 def plan(model: str, *, max_connections: int = 48) -> BalancerPlan:
-    """What the controller would write for a model with batches of 16: three of them in flight to each server."""
+    """Return the controller's plan for a model with batches of 16, and three batches in flight per server."""
     return BalancerPlan(
         namespace="default",
         name="m",
@@ -84,7 +87,10 @@ def plan(model: str, *, max_connections: int = 48) -> BalancerPlan:
 
 @contextmanager
 def peers(servers: Sequence[str], names: Sequence[str]) -> Iterator[Ways]:
-    """The peers of these names in front of gRPC servers (host:port); one that can't be had is told and left out."""
+    """Yield the peers with these names, which proxy to gRPC servers (host:port).
+
+    Peers that can't be started are reported and left out.
+    """
     made = Ways()
     with ExitStack() as stack:
         for name in names:
@@ -113,7 +119,8 @@ def _nginx(servers: Sequence[str]) -> Iterator[Way]:
     with _folder_in(tree) as (folder, inside):
         port = _port()
         (folder / "cfg").write_text(peer_configs.nginx(port, servers, inside))
-        # In a process namespace: nginx writes its title over its environment, which would else tell whose it is (`leftovers`).
+        # A process namespace is needed, because nginx overwrites its environment with its title, and `leftovers` could
+        # not find it.
         enter = ["unshare", "--pid", "--fork", "--kill-child"]
         command = [*enter, "chroot", str(tree), "/usr/sbin/nginx", "-e", "stderr", "-c", f"{inside}/cfg"]
         with _started(NGINX, command, port) as pid:
@@ -142,31 +149,31 @@ PEERS = tuple(_PEERS)
 
 @dataclass(frozen=True)
 class Balancer:
-    """One of Halcyon's on loopback."""
+    """One of Halcyon's balancers on loopback."""
 
     balanced: Balanced
     agent: Process
 
     @property
     def grpc(self) -> str:
-        """host:port."""
+        """Return host:port of its gRPC endpoint."""
         return f"127.0.0.1:{self.balanced.haproxy.ports.grpc}"
 
     @property
     def http(self) -> str:
-        """host:port."""
+        """Return host:port of its HTTP endpoint."""
         return f"127.0.0.1:{self.balanced.haproxy.ports.http}"
 
     @property
     def haproxy_pid(self) -> int:
-        """The master's."""
+        """Return the process ID of HAProxy's master."""
         process = self.balanced.haproxy.process
         if process is None:
             raise BenchError(f"HAProxy has ended: {self.balanced.haproxy.said()[-500:]}")
         return process.pid
 
     def endpoints(self, addresses: Sequence[str], *, leaving: Sequence[str] = ()) -> None:
-        """Have the API server tell of these pods, and of those that terminate."""
+        """Make the API server report these pods as endpoints, and those in `leaving` as terminating."""
         for kind, told in (("x", addresses), ("y", leaving)):
             terminating = {"ready": False, "serving": False, "terminating": True} if kind == "y" else {}
             content = slice_of("m-server-a", {_pod(address): address for address in told}, **terminating)
@@ -185,7 +192,10 @@ async def balancers(
     *,
     ports: tuple[int, int, int] = (HTTP_PORT, GRPC_PORT, METRICS_PORT),
 ) -> AsyncIterator[list[Balancer]]:
-    """So many balancers in front of servers at these addresses, which have Triton's three `ports`; all in use when entered."""
+    """Start `count` balancers for servers at these addresses, which use Triton's three `ports`.
+
+    They use all servers when the context is entered.
+    """
     async with AsyncExitStack() as stack:
         made = []
         for _ in range(count):
@@ -212,7 +222,7 @@ async def _in_use(one: Balancer, count: int) -> bool:
 
 
 def way(name: str, made: Sequence[Balancer]) -> Way:
-    """Through these balancers."""
+    """Return the way through these balancers."""
     return Way(
         name,
         tuple(one.grpc for one in made),
@@ -223,7 +233,7 @@ def way(name: str, made: Sequence[Balancer]) -> Way:
 
 @contextmanager
 def _folder_in(tree: Path) -> Iterator[tuple[Path, PurePosixPath]]:
-    """A folder in a tree's /tmp, and its name within the chroot."""
+    """Yield a folder in the /tmp of a file tree, and its path inside the chroot."""
     folder = tree / "tmp" / f"bench-{secrets.token_hex(4)}"
     folder.mkdir()
     try:
@@ -239,7 +249,7 @@ def _port() -> int:
 
 @contextmanager
 def _started(name: str, command: list[str], port: int) -> Iterator[int]:
-    """A proxy that listens; its process id."""
+    """Start a proxy, wait until it listens, and return its process ID."""
     with tempfile.TemporaryFile() as log:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         try:
@@ -249,7 +259,8 @@ def _started(name: str, command: list[str], port: int) -> Iterator[int]:
                     log.seek(0)
                     raise BenchError(f"{name} does not listen: {log.read()[-500:].decode(errors='replace')}")
                 time.sleep(0.05)
-            # A server that is checked counts as up before its first check; a moment for connections all the same.
+            # A server with health checks counts as up before its first check. Wait briefly for connections
+            # nevertheless.
             time.sleep(0.3)
             yield process.pid
         finally:

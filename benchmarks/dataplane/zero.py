@@ -1,4 +1,4 @@
-"""Part `zero`: 100 requests for a model with no replica, half of each protocol: they are held, the model wakes, all are answered."""
+"""Part `zero`: 100 requests, half of each protocol, for a model with 0 replicas, which are held until it serves."""
 
 import asyncio
 import threading
@@ -24,17 +24,17 @@ _LOOK_EVERY_S = 0.1
 
 @dataclass(frozen=True)
 class Wake:
-    """One time from zero."""
+    """One scale-up from zero."""
 
     sent: Sent
     raised_s: float | None
-    """From the first request to the count's rise; None where it did not rise."""
+    """Time in seconds from the first request until the replicas increased; None if they didn't."""
     held: int
-    """Most that the balancers' agents counted as held at a time."""
+    """Maximum number of requests that the balancers' agents reported as held at a time."""
 
 
 def run(kube: Kube, *, short: bool) -> Found:
-    """Full: twice with one balancer, then twice with two, 3 minutes. Short: once each."""
+    """Run the part. Full: twice with one balancer, then twice with two, 3 minutes. Short: once each."""
     rounds = 1 if short else 2
     wakes = {count: asyncio.run(_wakes(kube, count, rounds)) for count in (1, 2)}
     every = [wake for some in wakes.values() for wake in some]
@@ -91,7 +91,7 @@ async def _wakes(kube: Kube, balancers: int, rounds: int) -> list[Wake]:
 
 
 async def _wake(kube: Kube, counts: Counts, name: str) -> Wake:
-    # The balancers have seen the last server go.
+    # The balancers have removed the last server.
     await asyncio.sleep(2.0)
     load = Steady(
         addresses=stage.addresses(kube, name),

@@ -1,1 +1,1 @@
-"""What is learnt from batches and from a GPU's own counters, checked against a recording from a real GPU."""
+"""Checks of what Halcyon learns from batches and GPU counters, against recordings from a real GPU."""

@@ -1,6 +1,6 @@
-"""What the operator's own code makes of a recording. Pure.
+"""Evaluation of a recording with the operator's own code. Pure.
 
-Laws are played by `replay`; loads are read as they were recorded.
+Service laws are replayed with `replay`; loads are used as recorded.
 """
 
 from __future__ import annotations
@@ -18,48 +18,51 @@ from halcyon.signals.merged_counters import MergedBatches
 
 MAX_BATCH = 32
 SHARES = (0.5, 0.05)
-"""Load of each pod, of what one can do with full batches."""
+"""Loads of each pod, as a share of its throughput with full batches."""
 LOOKS_S = (0, 5, 10, 60)
-"""Seconds of load when the line is looked at; at 0 there was only the warm-up."""
+"""Times at which the learnt line is compared, in seconds of load. At 0 only the warm-up has run."""
 SCALED_AT_S = 60
 NEW_PODS = 9
 _WARM_UP, _ITERATIONS = (1, MAX_BATCH), 2
-"""As `spec.model.warmup` has them by itself."""
+"""Batch sizes and iterations of the default `spec.model.warmup`."""
 _SETTLED_S = 4.0
-"""A recorded load counts from here."""
+"""Seconds at the start of a recorded load that are ignored."""
 
 
 @dataclass(frozen=True)
 class Learnt:
-    """How far the planner's line is from what batches take; percent, positive where it thinks of them as slower."""
+    """Error of the planner's service line relative to the measured batch durations, in percent.
+
+    It is positive if the planner overestimates them.
+    """
 
     model: str
     share: float
     at_mean: Mapping[int, float | None]
-    """At the mean batch of the load, by seconds of load."""
+    """Error at the mean batch size of the load, by seconds of load."""
     at_full: Mapping[int, float | None]
-    """At the largest batch: what a replica is thought to do at most."""
+    """Error at the largest batch size, which determines the assumed capacity of a replica, by seconds of load."""
     scaled: float | None
-    """At the largest batch, just after nine more pods came from their warm-ups."""
+    """Error at the largest batch size directly after nine more pods have started and run their warm-ups."""
     worst_after: float
-    """The largest error at the largest batch in the minute after that, without its sign."""
+    """Largest absolute error at the largest batch size in the minute after that."""
 
 
 @dataclass(frozen=True)
 class Busy:
-    """How busy a GPU was with one load; percent."""
+    """GPU utilization under one load, in percent, from different sources."""
 
     load: str
     derived: float
-    """By Halcyon, from the counters of batches."""
+    """Utilization that Halcyon derives from the batch counters."""
     nvml: float
-    """NVML's utilisation."""
+    """Utilization reported by NVML."""
     graphics: float | None
-    """GPM's graphics engine; None where the GPU doesn't tell it."""
+    """Activity of the graphics engine from GPM; None if the GPU doesn't report it."""
 
 
 def laws(recording: Mapping[str, Any]) -> dict[str, Law]:
-    """The recorded laws, by model."""
+    """Return the recorded service laws by model."""
     return {
         name: Law(
             {int(rows): took for rows, took in law["first_s"].items()},
@@ -70,7 +73,7 @@ def laws(recording: Mapping[str, Any]) -> dict[str, Law]:
 
 
 def learnt(model: str, law: Law, share: float, *, seed: int = 1) -> Learnt:
-    """A pod, a minute of load, nine more pods, and one more minute: what the planner thinks of a batch meanwhile."""
+    """Replay a pod with a minute of load, then nine more pods and another minute, and return the planner's errors."""
     source = random.Random(seed)
     rate = share * MAX_BATCH / law.means_s[MAX_BATCH]
     merged, capacity = MergedBatches(), Capacity()
@@ -82,7 +85,7 @@ def learnt(model: str, law: Law, share: float, *, seed: int = 1) -> Learnt:
             pods[f"p-{len(pods)}"] = pod, pod.serve(rate, MAX_BATCH)
 
     def look() -> float | None:
-        """The error at the largest batch."""
+        """Return the error at the largest batch size."""
         nonlocal merged, capacity
         merged = merged.with_tables({name: pod.read() for name, (pod, _) in pods.items()}, exist=pods.keys())
         capacity = capacity.with_batches({rows: (count, us / 1e6) for rows, (count, us) in merged.table.items()})
@@ -117,7 +120,7 @@ def _mean_rows(pod: Pod) -> int:
 
 
 def busy(recording: Mapping[str, Any]) -> list[Busy]:
-    """Each recorded load, as Halcyon derives it and as the GPU tells it."""
+    """Return the utilization under each recorded load, as Halcyon derives it and as the GPU reports it."""
     return [_busy(load) for load in recording["loads"]]
 
 

@@ -1,14 +1,16 @@
-"""`python3 benchmarks/gpu/record.py FILE`: record what batches take on this machine's GPU, and how busy that is. About 4 minutes.
+"""Recorder of batch durations and GPU utilization on this machine: `python3 benchmarks/gpu/record.py FILE`, 4 minutes.
 
-It needs PyTorch, torchvision, transformers and nvidia-ml-py, and nothing of Halcyon's: a machine with a GPU is seldom one that this
-repository was set up on. The weights are random, which changes no time. A batch is counted as Triton counts it: input to the GPU,
-inference, output to the host.
+The script needs PyTorch, torchvision, transformers and nvidia-ml-py, but nothing from Halcyon, because GPU machines
+rarely have this repository set up. The weights are random, which doesn't affect the durations. A batch is measured as
+in Triton: input to the GPU, inference, output to the host.
 
-The recording has
+The recording contains:
 
-    laws    per model: the first executions, and seconds of each batch by its size
-    loads   per load: counters of batches by size, as `batch_stats` has them, once a second; NVML's utilisation five times a second
-            (DCGM_FI_DEV_GPU_UTIL has the same source) and GPM's graphics engine once a second (as DCGM_FI_PROF_GR_ENGINE_ACTIVE)
+    laws    per model: the durations of the first executions, and of all later batches by size, in seconds
+    loads   per load: counters of batches by size, as in `batch_stats`, once a second; NVML's utilization five times a
+    second
+            (the source of DCGM_FI_DEV_GPU_UTIL) and GPM's graphics engine activity once a second (as
+            DCGM_FI_PROF_GR_ENGINE_ACTIVE)
 """
 
 from __future__ import annotations
@@ -33,16 +35,16 @@ REPEATS = 25
 MAX_BATCH = 32
 LOAD_S = 16.0
 SHARES = (0.1, 0.3, 0.6, 0.9, 1.2)
-"""Of what one instance can do at its largest batch."""
+"""Loads as a share of one instance's throughput at its largest batch size."""
 GRAPHICS_UTIL, SM_UTIL = 1, 2
-"""GPM's numbers, of nvml.h."""
+"""Numbers of the GPM metrics in nvml.h."""
 
 Batch = Callable[[int], float]
-"""Runs so many rows; returns seconds."""
+"""Function that runs a batch with this number of rows, and returns the duration in seconds."""
 
 
 def main() -> int:
-    """Record, and write FILE; returns the exit code."""
+    """Record, write FILE, and return the exit code."""
     parser = argparse.ArgumentParser(description="Record what batches take on this machine's GPU.")
     parser.add_argument("file", type=Path)
     parser.add_argument("--sample", action="store_true", help="what the recording starts beside itself")
@@ -92,7 +94,7 @@ def main() -> int:
 
 
 def _mean(load: dict[str, Any], what: str) -> float | None:
-    """The mean of what was sampled in a load, its first 3 s left out; percent."""
+    """Return the mean of the samples in a load without its first 3 s, in percent."""
     values = [sample[what] for sample in load["samples"] if what in sample and sample["at"] >= 3]
     return round(sum(values) / len(values), 1) if values else None
 
@@ -127,10 +129,10 @@ _MODELS: dict[str, tuple[Callable[[], torch.nn.Module], Callable[[int], torch.Te
 
 
 def _batch(name: str, *, graphs: bool) -> Batch:
-    """A model of that name on the GPU, that nothing has run on yet.
+    """Create the model with this name on the GPU, without running it.
 
-    With `graphs` a size is captured as a CUDA graph by its first execution, and later ones are one launch, as from a compiled
-    engine; without, each layer is a launch of its own, as from a framework.
+    With `graphs`, the first execution of each batch size captures a CUDA graph, and later executions launch it as a
+    whole, as a compiled engine does. Without `graphs`, each layer is launched separately, as in a framework.
     """
     make, rows_of = _MODELS[name]
     model = make().half().cuda().eval()
@@ -170,9 +172,9 @@ def _batch(name: str, *, graphs: bool) -> Batch:
 
 
 def _law(batch: Batch) -> dict[str, Any]:
-    """Seconds of the first execution of each size, and of those after it."""
+    """Measure the first execution of each batch size, and later executions, in seconds."""
     first = {size: round(batch(size), 6) for size in SIZES}
-    # Sizes in turn: a clock that rises as the GPU warms is no slope.
+    # Alternate between the sizes, so that a clock that rises as the GPU warms up doesn't look like a slope.
     seconds: dict[int, list[float]] = {size: [] for size in SIZES}
     for _ in range(REPEATS):
         for size in SIZES:
@@ -189,7 +191,7 @@ def _loads() -> Iterator[dict[str, Any]]:
             seconds = batch(size)
 
     def half(rows: int) -> float:
-        """Half of the time of a full batch is the host's, as in a Python backend that prepares its input."""
+        """Spend half of a full batch's duration on the host, as a Python backend that prepares its input."""
         begin_s = time.perf_counter()
         framework(rows)
         time.sleep(seconds)
@@ -204,9 +206,10 @@ def _loads() -> Iterator[dict[str, Any]]:
 
 
 def _load(name: str, batch: Batch, share: float) -> dict[str, Any]:
-    """Poisson arrivals, a batch of all that wait, up to `MAX_BATCH`, as soon as the last one is done.
+    """Run a load with Poisson arrivals, in batches of all waiting rows, up to `MAX_BATCH`.
 
-    Their rate is that share of what one instance can do at its largest batch.
+    A batch starts as soon as the previous one ends. The arrival rate is `share` times the throughput of one instance at
+    its largest batch size.
     """
     rate = share * MAX_BATCH / sorted(batch(MAX_BATCH) for _ in range(9))[4]
     source = random.Random(1)
@@ -234,7 +237,7 @@ def _load(name: str, batch: Batch, share: float) -> dict[str, Any]:
 
 
 def _sample(file: Path) -> None:
-    """Write what NVML says, until we are ended."""
+    """Write NVML's samples to a file, until this process is ended."""
     pynvml.nvmlInit()
     device = pynvml.nvmlDeviceGetHandleByIndex(0)
     before, after = None, None

@@ -1,7 +1,8 @@
-"""Recorded batches, played as pods that come one by one, as the operator would read them. Pure.
+"""Replay of recorded batches as pods that start one by one, in the form in which the operator reads them. Pure.
 
-What a batch takes is drawn from the recording, the first of its size in a pod is the recorded first. Arrivals, batching and reads are
-made here: Poisson arrivals, one instance, a batch of all that wait, a read every `READ_S`.
+The duration of a batch is drawn from the recording. The first batch of a size in a pod takes as long as the recorded
+first one. Arrivals, batching and reads are simulated: Poisson arrivals, one instance, batches of all waiting rows, a
+read every `READ_S`.
 """
 
 from __future__ import annotations
@@ -15,21 +16,24 @@ from itertools import pairwise
 from halcyon.api.documents.observation_report import Batches
 
 READ_S = 5
-"""As agents read `batch_stats`."""
+"""Interval in seconds at which agents read `batch_stats`."""
 
 
 @dataclass(frozen=True)
 class Law:
-    """What the batches of one model took on a GPU."""
+    """Recorded batch durations of one model on a GPU."""
 
     first_s: Mapping[int, float]
-    """Seconds of the first execution, by rows in the batch."""
+    """Duration of the first execution in seconds, by rows in the batch."""
     seconds: Mapping[int, Sequence[float]]
-    """Seconds of later ones."""
+    """Durations of later executions in seconds, by rows in the batch."""
 
     @cached_property
     def means_s(self) -> Mapping[int, float]:
-        """Seconds of a batch that is not the first, by rows; sizes between recorded ones lie on the line between them."""
+        """Return the mean duration in seconds of batches after the first, by rows.
+
+        Sizes between recorded ones are interpolated linearly.
+        """
         told = {rows: sum(took) / len(took) for rows, took in sorted(self.seconds.items())}
         means = dict(told)
         for (low, low_s), (high, high_s) in pairwise(told.items()):
@@ -38,13 +42,13 @@ class Law:
 
     @cached_property
     def nearest(self) -> Mapping[int, int]:
-        """The recorded size that is next to each."""
+        """Return, for each size, the nearest recorded size."""
         return {rows: min(self.seconds, key=lambda size: abs(size - rows)) for rows in self.means_s}
 
 
 @dataclass
 class Pod:
-    """One pod with one instance that runs recorded batches."""
+    """A pod with one instance that runs recorded batches."""
 
     law: Law
     source: random.Random
@@ -52,7 +56,7 @@ class Pod:
     """(executions, microseconds) by rows in the batch."""
 
     def run(self, rows: int) -> float:
-        """Runs a batch; returns its seconds."""
+        """Run a batch, and return its duration in seconds."""
         nearest, means_s = self.law.nearest[rows], self.law.means_s
         seconds = self.source.choice(self.law.seconds[nearest]) * means_s[rows] / means_s[nearest]
         if rows not in self.counters:
@@ -62,14 +66,14 @@ class Pod:
         return seconds
 
     def warmed(self, sizes: Sequence[int], iterations: int) -> Pod:
-        """After a warm-up."""
+        """Run a warm-up, and return the pod."""
         for rows in sizes:
             for _ in range(iterations):
                 self.run(rows)
         return self
 
     def serve(self, rate: float, max_batch: int) -> Iterator[Batches]:
-        """Serves so many rows per second for ever; what a read shows, every `READ_S`."""
+        """Serve `rate` rows per second forever, and yield the counters every `READ_S` seconds."""
         free, read = 0.0, float(READ_S)
         due = self.source.expovariate(rate)
         waiting = 0
@@ -85,5 +89,5 @@ class Pod:
             free = now + self.run(rows) if rows else now
 
     def read(self) -> Batches:
-        """The counters as they are now."""
+        """Return the current counters."""
         return tuple((rows, count, us) for rows, (count, us) in sorted(self.counters.items()))

@@ -1,6 +1,7 @@
-"""Sleeps as long as a GPU would compute: t0_ms + a_ms x rows per execution, and start_ms in initialize(). `y` is `x`.
+"""Triton Python model that sleeps for the time that a GPU would compute, and returns its input `x` as `y`.
 
-Nothing else: ten pods of it share two cores with whoever measures them.
+An execution takes t0_ms + a_ms x rows, and initialize() takes start_ms. The model does nothing else, because ten pods
+of it share two cores with the measuring process.
 """
 
 import json
@@ -10,10 +11,10 @@ import triton_python_backend_utils as pb_utils  # type: ignore[import-not-found]
 
 
 class TritonPythonModel:
-    """What Triton's Python backend calls, one object per instance."""
+    """The class that Triton's Python backend uses, with one object per instance."""
 
     def initialize(self, args: dict[str, str]) -> None:
-        """Load, for as long as start_ms says."""
+        """Load the model, which takes start_ms."""
         parameters = json.loads(args["model_config"]).get("parameters", {})
 
         def seconds(name: str) -> float:
@@ -23,7 +24,7 @@ class TritonPythonModel:
         time.sleep(seconds("start_ms"))
 
     def execute(self, requests: list) -> list:  # type: ignore[type-arg]  # Triton's own classes, which have no types
-        """One sleep for the rows of all requests together; one response per request, in order."""
+        """Sleep once for the rows of all requests together, and return one response per request, in order."""
         began_s = time.monotonic()
         inputs = [pb_utils.get_input_tensor_by_name(request, "x").as_numpy() for request in requests]
         rows = sum(len(values) for values in inputs)

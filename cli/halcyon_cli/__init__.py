@@ -1,1 +1,1 @@
-"""The command line, `halcyon` and `kubectl halcyon`."""
+"""The command line interface, available as `halcyon` and `kubectl halcyon`."""

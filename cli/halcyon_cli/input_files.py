@@ -1,4 +1,4 @@
-"""Text of the files that users name."""
+"""Reader for the text files that users pass as arguments."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from halcyon_cli.errors import InputError
 
 STDIN = Path("-")
-"""`-`, which means standard input."""
+"""The path `-`, which means standard input."""
 
 
 def name(file: Path) -> str:
@@ -17,7 +17,7 @@ def name(file: Path) -> str:
 
 
 def text(file: Path, *, max_bytes: int, hint: str) -> str:
-    """Read a whole file as UTF-8. `hint` ends the error for a file larger than `max_bytes`.
+    """Read a whole file as UTF-8. If it is larger than `max_bytes`, the error message ends with `hint`.
 
     Raises:
         InputError: the file can't be read, or is too large.

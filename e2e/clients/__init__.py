@@ -1,1 +1,1 @@
-"""NVIDIA's own clients, to be run against a model's address."""
+"""NVIDIA's own clients, run against a model's address."""

@@ -1,6 +1,7 @@
-"""perf_analyzer and PyTriton's ModelClient as programs; `requirements.lock` beside this pins them, scripts/clients-site installs them.
+"""The programs perf_analyzer and PyTriton's ModelClient.
 
-perf_analyzer is built for Debian 13 and newer: it is run with the C library of the tree that the tests' HAProxy comes from.
+`requirements.lock` in this folder pins them, and scripts/clients-site installs them. perf_analyzer is built for Debian
+13 and newer, so it uses the C library of the file tree with the tests' HAProxy.
 """
 
 import json
@@ -29,7 +30,7 @@ with ModelClient(url, model, lazy_init=False, init_timeout_s=30, inference_timeo
 
 
 class ClientError(Exception):
-    """A client could not be installed, or ended with an error; the message has its last words."""
+    """A client that could not be installed, or failed. The message has the end of its output."""
 
 
 @cache
@@ -38,10 +39,10 @@ def _site() -> Path:
 
 
 def perf_analyzer(*arguments: str) -> str:
-    """What perf_analyzer says of a measurement.
+    """Run perf_analyzer, and return its report.
 
     Raises:
-        ClientError: it ended with an error.
+        ClientError: it failed.
     """
     tree = real_haproxy.root()
     [loader] = (tree / "usr/lib").glob("*/ld-linux-*.so.*")
@@ -50,10 +51,10 @@ def perf_analyzer(*arguments: str) -> str:
 
 
 def model_client(url: str, model: str, *, name: str, rows: int, width: int) -> dict[str, Any]:
-    """The model's name by its configuration, and the shapes of what it answers for rows of zeros, from PyTriton's ModelClient.
+    """Return the model's name in its configuration and the shapes of its outputs for rows of zeros, from ModelClient.
 
     Raises:
-        ClientError: it ended with an error.
+        ClientError: it failed.
     """
     command = [sys.executable, "-W", "ignore", "-c", _MODEL_CLIENT, url, model, name, str(rows), str(width)]
     found: dict[str, Any] = json.loads(_run(command, PYTHONPATH=str(_site())))

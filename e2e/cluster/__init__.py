@@ -1,5 +1,5 @@
-"""The embedded Kubernetes that tests and the demo run on: real parts, one machine, nothing left behind.
+"""The embedded Kubernetes cluster of the tests and the demo: real components on one machine.
 
-`python -m e2e.cluster --help` is the way in; `e2e.cluster.cluster` is the same for Python. What runs on the cluster
-(images, charts, scenarios) doesn't belong here.
+Everything is removed at the end. The command line is `python -m e2e.cluster --help`; the Python interface is
+`e2e.cluster.cluster`. Out of scope: what runs on the cluster (images, charts, scenarios).
 """

@@ -1,4 +1,4 @@
-"""`python -m e2e.cluster`."""
+"""Entry point of `python -m e2e.cluster`."""
 
 import sys
 

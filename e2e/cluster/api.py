@@ -1,4 +1,4 @@
-"""The few calls to the API server that bringing a cluster up needs. Starting kubectl for each would cost 0.2 s."""
+"""The few API requests needed to start a cluster. Running kubectl for each of them would take 0.2 s."""
 
 import http.client
 import json
@@ -15,7 +15,7 @@ _TIMEOUT_S = 30
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """An HTTP status and the decoded body; `body` is None where it isn't a JSON object."""
+    """An HTTP status and the decoded body; `body` is None if it isn't a JSON object."""
 
     status: int
     body: dict[str, Any] | None
@@ -23,12 +23,12 @@ class Answer:
 
 @dataclass(frozen=True)
 class Api:
-    """A client of one API server, one connection per call."""
+    """A client of one API server, with a new connection for each call."""
 
     identity: Identity
 
     def call(self, method: str, path: str, body: object = None, *, content_type: str = "application/json") -> Answer:
-        """Send one request. A server that can't be reached answers 0: callers poll while it starts."""
+        """Send one request. If the server is unreachable the status is 0, because callers poll while it starts."""
         address = urlsplit(self.identity.url)
         context = ssl.create_default_context(cafile=str(self.identity.ca))
         context.load_cert_chain(self.identity.certificate, self.identity.key)
@@ -45,15 +45,15 @@ class Api:
             connection.close()
 
     def ready(self) -> bool:
-        """Tell whether the API server says it is ready."""
+        """Return True if the API server reports that it is ready."""
         return self.call("GET", "/readyz").status == http.client.OK
 
     def exists(self, path: str) -> bool:
-        """Tell whether there is an object at PATH."""
+        """Return True if there is an object at PATH."""
         return self.call("GET", path).status == http.client.OK
 
     def create(self, path: str, body: dict[str, Any]) -> None:
-        """Create an object; one that exists is left as it is."""
+        """Create an object; an existing one isn't changed."""
         answer = self.call("POST", path, body)
         if answer.status not in {http.client.CREATED, http.client.CONFLICT}:
             raise ClusterError(f"POST {path} was answered {answer.status}: {(answer.body or {}).get('message', '')}")
@@ -65,7 +65,7 @@ class Api:
             raise ClusterError(f"PATCH {path} was answered {answer.status}: {(answer.body or {}).get('message', '')}")
 
     def node_ready(self, name: str) -> bool:
-        """Tell whether the node's condition Ready is True and no taint keeps pods away."""
+        """Return True if the node's condition Ready is True and it has no taint that keeps pods away."""
         node = self.call("GET", f"/api/v1/nodes/{name}").body or {}
         conditions = node.get("status", {}).get("conditions", [])
         tainted = any(taint.get("effect") == "NoSchedule" for taint in node.get("spec", {}).get("taints", []))

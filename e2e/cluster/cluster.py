@@ -1,4 +1,4 @@
-"""A cluster's life: up, down, status. The commands of the command line, for Python."""
+"""Life cycle of a cluster: up, down and status, the Python interface of the command line."""
 
 import dataclasses
 import json
@@ -26,7 +26,7 @@ _DURATION = re.compile(r"([1-9]\d*)(ms|s|m)")
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """What `up` can be told. `hpa_sync` is a Go duration, `gpus` a count, `registry` whether the node has one for images."""
+    """Options of `up`. `hpa_sync` is a Go duration, `gpus` a number. With `registry` the node has an image registry."""
 
     hpa_sync: str = "15s"
     control_plane_only: bool = False
@@ -43,7 +43,7 @@ class Options:
 
     @property
     def text(self) -> str:
-        """The options as one would write them."""
+        """Return the options as on the command line."""
         only = ["--control-plane-only"] if self.control_plane_only else []
         images = ["--registry"] if self.registry else []
         return " ".join([f"--hpa-sync {self.hpa_sync}", *only, f"--gpus {self.gpus}", *images])
@@ -51,7 +51,7 @@ class Options:
 
 @dataclass(frozen=True, kw_only=True)
 class Cluster:
-    """A cluster that was brought up, as its record describes it."""
+    """A running cluster, as described by its record."""
 
     place: Place
     options: Options
@@ -66,17 +66,17 @@ class Cluster:
 
     @property
     def kubeconfig(self) -> Path:
-        """An administrator's kubeconfig."""
+        """Path of an administrator's kubeconfig."""
         return self.place.kubeconfig
 
     @property
     def url(self) -> str:
-        """The API server's address, usable from the host."""
+        """Address of the API server, reachable from the host."""
         return self.network.api_url
 
     @property
     def components(self) -> tuple[str, ...]:
-        """The processes that belong to it, but for the pods'."""
+        """Names of the cluster's processes, without those in pods."""
         if self.options.control_plane_only:
             return (*_COMMON, "kwok")
         images = (registry.COMPONENT,) if self.options.registry else ()
@@ -84,18 +84,18 @@ class Cluster:
 
     @property
     def registry(self) -> str | None:
-        """HOST:PORT of the node's image registry, where it has one."""
+        """HOST:PORT of the node's image registry, if it has one."""
         return registry.address(self.network) if self.options.registry else None
 
     @property
     def api(self) -> Api:
-        """A client with the administrator's identity."""
+        """API client with the administrator's identity."""
         return Api(pki.admin(self.place, self.network))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Health:
-    """What `status` found; `memory_mib` by component, absent ones missing."""
+    """Result of `status`. `memory_mib` is by component, without missing ones."""
 
     memory_mib: dict[str, float]
     missing: tuple[str, ...]
@@ -104,16 +104,16 @@ class Health:
 
     @property
     def good(self) -> bool:
-        """Whether all parts are there and say that they are ready."""
+        """Return True if all parts exist and report that they are ready."""
         return self.api_ready and self.node_ready and not self.missing
 
 
 def up(name: str, options: Options, *, image_directory: Path | None = None) -> Cluster:
-    """Bring the cluster NAME up, and return it when its node is Ready; one that is up already is left as it is.
+    """Start the cluster NAME, and return it when its node is Ready. A cluster that is already up is kept.
 
     Raises:
-        ClusterError: the machine lacks something, the cluster is up with other options, or a part doesn't start. What
-            was begun is removed again, but for the logs.
+        ClusterError: the machine lacks a requirement, the cluster is up with other options, or a part doesn't start.
+            Everything that was started is removed, except for the logs.
     """
     where = place(name)
     system.check_platform()
@@ -148,7 +148,7 @@ def up(name: str, options: Options, *, image_directory: Path | None = None) -> C
 
 
 def down(name: str) -> bool:
-    """End the cluster NAME and remove all that it made; return whether there was anything.
+    """Remove the cluster NAME with everything that it created; return whether there was anything to remove.
 
     Raises:
         ClusterError: something can't be removed, or needs root.
@@ -194,13 +194,13 @@ def get(name: str) -> Cluster:
 
 
 def health(cluster: Cluster) -> Health:
-    """Look at each part of the cluster."""
+    """Check each part of the cluster."""
     memory: dict[str, float] = {}
     for process in running(cluster.place):
         memory[process.component] = memory.get(process.component, 0) + memory_mib(process.pid)
     if not cluster.options.control_plane_only:
         memory["pods"] = sum(memory_mib(pid) for pid in cgroups.processes(cluster.place.cgroup))
-    # an API server without etcd answers after long waits only
+    # without etcd, each response of the API server takes long
     usable = cluster.complete and {"kube-apiserver", "etcd"} <= memory.keys()
     return Health(
         memory_mib=memory,
@@ -230,7 +230,7 @@ def _up(where: Place, options: Options, bin_: Path, images: Path) -> Cluster:
         _write(cluster)
         started = _start_stand_in(cluster)
     else:
-        # the lock: two clusters that choose at once must not choose the same network
+        # the lock prevents that two clusters choose the same network at the same time
         with locked(network.LOCK, waiting="waiting for another cluster to choose its network"):
             cluster = Cluster(place=where, options=options, network=network.plan(where), bin=bin_, complete=False)
             _write(cluster)
@@ -301,7 +301,7 @@ def _start_api_server(cluster: Cluster) -> list[Started]:
 
 
 def _start_controllers(cluster: Cluster, watched: list[Started]) -> list[Started]:
-    """Once the API server is ready."""
+    """Start the controllers when the API server is ready."""
     wait_until(cluster.api.ready, what="the API server is ready", limit_s=_READY_LIMIT_S, watched=watched)
     return control_plane.start_controllers(
         cluster.place, cluster.bin, cluster.network, hpa_sync=cluster.options.hpa_sync
@@ -309,7 +309,10 @@ def _start_controllers(cluster: Cluster, watched: list[Started]) -> list[Started
 
 
 def _bind_admins(api: Api) -> None:
-    """`kubeadm init` makes this binding, its phases don't; the API server calls the kubelet in that group's name."""
+    """Create the binding that `kubeadm init` creates but its phases don't.
+
+    The API server uses this group to call the kubelet.
+    """
     api.create(
         "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
         {
@@ -344,7 +347,10 @@ def _write(cluster: Cluster) -> None:
 
 
 def _check_no_kubelet() -> None:
-    """Raise ClusterError on a machine that is a node already: two kubelets share directories that can't be chosen."""
+    """Raise ClusterError if the machine is already a node.
+
+    Two kubelets would share directories that can't be configured.
+    """
     pid = other_kubelet()
     if pid is not None:
         raise ClusterError(
@@ -362,7 +368,7 @@ def _check_same(cluster: Cluster, wanted: Options) -> None:
 
 
 def _remove_unrecorded(where: Place) -> bool:
-    """Remove what bears the cluster's name but has no record, say because the cache was deleted while it was up.
+    """Remove what has the cluster's name but no record, for example because the cache was deleted while it was up.
 
     Raises:
         ClusterError: it belongs to a cluster of another cache directory.

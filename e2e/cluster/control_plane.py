@@ -1,6 +1,6 @@
-"""etcd, the API server, the controller-manager and the scheduler: their arguments and the order they start in.
+"""etcd, the API server, the controller-manager and the scheduler: their arguments and start order.
 
-No leader election, no fsync: there is one of each, and its data is thrown away with it.
+There is no leader election and no fsync, because there is one process of each kind and its data is temporary.
 """
 
 from pathlib import Path
@@ -11,13 +11,16 @@ from e2e.cluster.processes import Started, start
 
 
 def start_api_server(place: Place, bin_: Path, network: Network) -> list[Started]:
-    """Start it and etcd at once: it waits for that, and so it is quicker than waiting here."""
+    """Start the API server and etcd at the same time.
+
+    The API server waits for etcd, which is faster than waiting here.
+    """
     parts = (("etcd", _etcd(place, network)), ("kube-apiserver", _api_server(place, network)))
     return [start(place, name, [bin_ / name, *arguments], enter=network.enter) for name, arguments in parts]
 
 
 def start_controllers(place: Place, bin_: Path, network: Network, *, hpa_sync: str) -> list[Started]:
-    """Start what needs an API server that is ready: the controller-manager waits 10 s for one, and then ends."""
+    """Start the components that need a ready API server: the controller-manager exits if it gets none within 10 s."""
     parts = (("kube-controller-manager", _controller_manager(place, hpa_sync)), ("kube-scheduler", _scheduler(place)))
     return [start(place, name, [bin_ / name, *arguments], enter=network.enter) for name, arguments in parts]
 
@@ -25,7 +28,7 @@ def start_controllers(place: Place, bin_: Path, network: Network, *, hpa_sync: s
 def _etcd(place: Place, network: Network) -> list[str]:
     pki = place.pki / "etcd"
     url = f"https://127.0.0.1:{network.etcd_port}"
-    # A single member talks to no peer; the advertised peer address has to be one, and is never dialled.
+    # etcd with a single member connects to no peer. The advertised peer address is required, but never used.
     peer = "http://127.0.0.1:2380"
     return [
         f"--data-dir={place.state / 'etcd'}",
@@ -73,8 +76,9 @@ def _api_server(place: Place, network: Network) -> list[str]:
         f"--proxy-client-key-file={pki / 'front-proxy-client.key'}",
     ]
     if network.namespace is None:
-        # Endpoints may not be loopback addresses. So the Service `kubernetes` has none here, and an APIService reaches
-        # a process on this machine through a Service of type ExternalName `localhost`, which endpoint routing refuses.
+        # Endpoints must not be loopback addresses. So the Service `kubernetes` has none here. An APIService reaches a
+        # process on this machine through a Service of type ExternalName `localhost`, which endpoint routing doesn't
+        # support.
         return [*arguments, "--bind-address=127.0.0.1", "--endpoint-reconciler-type=none"]
     return [*arguments, "--enable-aggregator-routing=true"]
 
@@ -89,9 +93,10 @@ def _controller_manager(place: Place, hpa_sync: str) -> list[str]:
         f"--cluster-signing-key-file={pki / 'ca.key'}",
         f"--horizontal-pod-autoscaler-sync-period={hpa_sync}",
         "--use-service-account-credentials",
-        # There is no cloud to ask for load balancers; that of 1.31.0 panics when a Service of that type is changed.
+        # There is no cloud provider with load balancers, and the controller in 1.31.0 panics when such a Service
+        # changes.
         "--controllers=*,-service-lb-controller",
-        # It makes a token for each of its controllers; at its own 20 requests a second that alone takes 4 s.
+        # It creates a token for each of its controllers. At its default of 20 requests per second this takes 4 s.
         "--kube-api-qps=500",
         "--kube-api-burst=1000",
         "--leader-elect=false",

@@ -1,5 +1,5 @@
-"""The one exception of this package."""
+"""The only exception class of this package."""
 
 
 class ClusterError(Exception):
-    """The cluster can't do what was asked; the message says what, why, and what to do."""
+    """A failed operation on a cluster. The message has the problem, the reason and the next step."""

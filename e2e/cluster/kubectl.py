@@ -1,4 +1,7 @@
-"""kubectl and helm against one cluster, for tests, scenarios and the demo: their words, or an error that holds them."""
+"""kubectl and Helm for one cluster, for tests, scenarios and the demo.
+
+They return the output, or raise an error with it.
+"""
 
 import json
 import os
@@ -11,11 +14,11 @@ _LIMIT_S = 180
 
 
 class KubectlError(Exception):
-    """A program exited with a status other than 0, or not in time; the message is its command line and what it said."""
+    """A program that failed or timed out. The message is its command line and its output."""
 
 
 def run(program: Path, *arguments: str, kubeconfig: Path, stdin: str | None = None) -> str:
-    """Run a program that reads KUBECONFIG and return what it printed on stdout.
+    """Run a program that reads KUBECONFIG, and return its stdout.
 
     Raises:
         KubectlError: it failed, or took longer than 3 minutes.
@@ -40,7 +43,7 @@ def run(program: Path, *arguments: str, kubeconfig: Path, stdin: str | None = No
 
 @dataclass(frozen=True, kw_only=True)
 class Kubectl:
-    """Calls kubectl, which lies in PROGRAMS, with a kubeconfig, in NAMESPACE where one is given.
+    """kubectl from the folder PROGRAMS, with a kubeconfig, optionally in a NAMESPACE.
 
     Example:
         `kubectl("get", "pods", "-o", "name")`; `kubectl("apply", "-f", "-", stdin=manifest)`
@@ -51,7 +54,7 @@ class Kubectl:
     namespace: str | None = None
 
     def __call__(self, *arguments: str, stdin: str | None = None) -> str:
-        """Run `kubectl ARGUMENTS` and return what it printed on stdout.
+        """Run `kubectl ARGUMENTS`, and return its stdout.
 
         Raises:
             KubectlError: it failed.
@@ -66,6 +69,6 @@ class Kubectl:
         return answer
 
     def apply(self, *objects: dict[str, Any], arguments: tuple[str, ...] = ("--server-side",)) -> str:
-        """Apply objects, server-side unless told otherwise, and return kubectl's words."""
+        """Apply objects, server-side by default, and return kubectl's output."""
         manifest = json.dumps({"apiVersion": "v1", "kind": "List", "items": objects})
         return self("apply", *arguments, "-f", "-", stdin=manifest)

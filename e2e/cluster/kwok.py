@@ -1,8 +1,9 @@
-"""The stand-in for nodes: KWOK plays one node with GPUs whose pods become Ready at once. No container ever runs.
+"""KWOK, which simulates a node with GPUs whose pods become Ready at once. No container runs.
 
-What it plays, beyond KWOK's engine, is written below: a pod on the node gets an address, running containers and Ready;
-a Job's pod succeeds; a deleted pod goes at once. A pod with the annotation `halcyon.dev/hold` stays Pending until the
-annotation goes, for tests of what happens while pods start; one that selects nodes by a label of that name stays so for good.
+The stages of the simulation are defined below. A pod on the node gets an address, running containers and Ready; a Job's
+pod succeeds; a deleted pod is gone at once. A pod with the annotation `halcyon.dev/hold` stays Pending until the
+annotation is removed, for tests of starting pods. A pod that selects nodes by a label of that name stays Pending
+forever.
 """
 
 from pathlib import Path
@@ -104,7 +105,7 @@ conditions:
 
 
 def start_kwok(place: Place, bin_: Path, network: Network) -> Started:
-    """Start KWOK for every node of the cluster; it waits for the API server itself."""
+    """Start KWOK for every node of the cluster. It waits for the API server itself."""
     config = place.state / "kwok.yaml"
     config.write_text(yaml.safe_dump_all(_stages()))
     return start(
@@ -124,7 +125,7 @@ def start_kwok(place: Place, bin_: Path, network: Network) -> Started:
 
 
 def create_node(api: Api, *, gpus: int) -> None:
-    """Create the node, with room for many pods and GPUS units of nvidia.com/gpu."""
+    """Create the node, with capacity for many pods and GPUS units of nvidia.com/gpu."""
     resources = {
         "cpu": "64",
         "memory": "512Gi",

@@ -1,8 +1,8 @@
-"""Removing all that a cluster made, whatever state it is in.
+"""Removal of everything that a cluster created, whatever its state.
 
-There is one way down: processes are killed, then mounts, namespace, cgroups and files go. A healthy cluster, one whose
-`up` failed and one whose `up` was killed half-way are treated alike; so the hard case is tested each time, and it is
-quick. Nothing is lost: a cluster's data ends with it.
+There is only one procedure: kill the processes, then remove mounts, namespace, cgroups and files. It is the same for a
+healthy cluster and for one whose `up` failed or was killed. So the difficult case is always tested, and removal is
+fast. A cluster's data is always temporary.
 """
 
 import json
@@ -26,10 +26,10 @@ _MOUNT_ESCAPE = re.compile(r"\\([0-7]{3})")
 
 
 def remove_all(place: Place, *, interface: str | None, node: bool, keep_logs: bool = False) -> None:
-    """End the cluster. NODE: it may have pods, mounts and a namespace, to remove which we must be root.
+    """Remove the cluster. NODE: it may have pods, mounts and a namespace, whose removal requires root.
 
     Raises:
-        ClusterError: something resists; the message names it, and calling again goes on from there.
+        ClusterError: something can't be removed; the message names it, and another call continues from there.
     """
     end_processes(place)
     if node:
@@ -42,14 +42,14 @@ def remove_all(place: Place, *, interface: str | None, node: bool, keep_logs: bo
         cgroups.remove(place.cgroup)
     _remove_state(place, keep_logs=keep_logs)
     if node and place.run.exists():
-        shutil.rmtree(place.run)  # it tells whose cluster this is: after all else
+        shutil.rmtree(place.run)  # the record identifies the cluster, so it is removed last
 
 
 def end_processes(place: Place) -> None:
     """Kill the cluster's processes and those in its pods, until none is left.
 
     Raises:
-        ClusterError: one survives SIGKILL for 20 s.
+        ClusterError: a process survives SIGKILL for 20 s.
     """
     deadline = time.monotonic() + _LIMIT_S
     while pids := alive(place):
@@ -63,7 +63,7 @@ def end_processes(place: Place) -> None:
 
 
 def alive(place: Place) -> set[int]:
-    """Return the cluster's processes, those in pods included."""
+    """Return the cluster's processes, including those in pods."""
     return {process.pid for process in running(place)} | cgroups.processes(place.cgroup)
 
 
@@ -81,13 +81,13 @@ def _unmount(place: Place) -> None:
 
 
 def _remove_shim_sockets(place: Place) -> None:
-    """Remove the sockets that containerd's shims keep in a directory all containerds share."""
+    """Remove the sockets of containerd's shims from a directory that all containerd instances share."""
     for told in (place.run / "containerd").glob("io.containerd.runtime.v2.task/*/*/bootstrap.json"):
         Path(json.loads(told.read_text())["address"].removeprefix("unix://")).unlink(missing_ok=True)
 
 
 def _remove_cni_results(place: Place) -> None:
-    """Remove the results that the CNI library keeps, by container, in a directory that all networks share."""
+    """Remove the results that the CNI library stores by container in a directory that all networks share."""
     ours = re.compile(rf"{re.escape(place.namespace)}-([0-9a-f]{{64}})-eth0")
     for result in _CNI_RESULTS.glob(f"{place.namespace}-*"):
         match = ours.fullmatch(result.name)
@@ -97,14 +97,14 @@ def _remove_cni_results(place: Place) -> None:
 
 
 def _remove_log_links(place: Place) -> None:
-    """Remove the links to containers' logs that the kubelet makes in a directory that all kubelets share."""
+    """Remove the links to container logs that the kubelet creates in a directory that all kubelets share."""
     for link in _LOG_LINKS.glob("*.log"):
         if link.is_symlink() and link.readlink().is_relative_to(place.state):
             link.unlink(missing_ok=True)
 
 
 def _remove_dead_socket(socket_path: Path) -> None:
-    """Remove the socket for device plugins, whose place the kubelet doesn't let us choose, if no kubelet listens."""
+    """Remove the socket for device plugins if no kubelet listens on it. Its path can't be configured."""
     with socket.socket(socket.AF_UNIX) as probe:
         try:
             probe.connect(str(socket_path))
@@ -117,11 +117,11 @@ def _remove_dead_socket(socket_path: Path) -> None:
 def _remove_state(place: Place, *, keep_logs: bool) -> None:
     left = mounts(place)
     if left:
-        # the files below could be a volume's: removing the directory would remove them
+        # the files below may be a volume's, and removing the directory would remove them
         raise ClusterError(f"cluster {place.name}: {left[0]} is still mounted, and unmounting it needs root")
     if not place.state.is_dir():
         return
-    # The record goes last: without it, a `down` that was cut off would not know what to do.
+    # The record is removed last, because an interrupted `down` needs it to continue.
     last = [place.record, *([place.log] if keep_logs else [])]
     for entry in place.state.iterdir():
         if entry in last:

@@ -1,14 +1,15 @@
-"""Addresses of a cluster, and the network namespace that a cluster with a node lives in.
+"""Addresses of a cluster, and the network namespace of a cluster with a node.
 
-A node's cluster gets 10.X.0.0/16, X from 200 up, whose addresses nothing on the machine uses:
+A cluster with a node gets 10.X.0.0/16, where X is at least 200 and no other network on the machine uses these
+addresses:
 
     10.X.0.0/24    the veth pair: .1 is the host, .2 the node and its API server
     10.X.64.0/18   Services (kube-proxy, in the namespace)
     10.X.128.0/17  pods
 
-The host has routes to all three, so pods and Services answer from the host's shell. No rule of the host's firewall is
-touched, and the host doesn't forward: pods reach the host and each other, nothing else.
-A control plane without a node has no namespace: loopback and free ports.
+The host has routes to all three, so pods and Services are reachable from the host's shell. The host's firewall rules
+aren't changed, and the host doesn't forward packets. So pods reach only the host and each other. A control plane
+without a node has no namespace; it uses loopback and free ports.
 """
 
 import ipaddress
@@ -28,7 +29,7 @@ LOCK = RUN / ".network.lock"
 
 @dataclass(frozen=True, kw_only=True)
 class Network:
-    """Where a cluster's parts listen and what addresses it hands out."""
+    """Addresses at which a cluster's components listen, and address ranges that it assigns."""
 
     namespace: str | None
     interface: str | None
@@ -41,20 +42,20 @@ class Network:
 
     @property
     def api_url(self) -> str:
-        """The API server, from the host and from the namespace alike."""
+        """URL of the API server, valid on the host and in the namespace."""
         return f"https://{self.node_address}:{self.api_port}"
 
     @property
     def enter(self) -> list[str]:
-        """The prefix that runs a command in the cluster's network.
+        """Return the command prefix that runs a command in the cluster's network.
 
-        `ip netns exec` would also mount /sys anew and hide the cgroups from the kubelet.
+        `ip netns exec` would also mount a new /sys, which hides the cgroups from the kubelet.
         """
         return [] if self.namespace is None else ["nsenter", f"--net=/run/netns/{self.namespace}"]
 
 
 def loopback() -> Network:
-    """Plan a control plane on loopback. Pods and Services have addresses that nothing answers at."""
+    """Return a network for a control plane on loopback. Pods and Services have unreachable addresses."""
     api_port, etcd_port = _free_ports(2)
     return Network(
         namespace=None,
@@ -69,7 +70,7 @@ def loopback() -> Network:
 
 
 def plan(place: Place) -> Network:
-    """Choose a free block for a cluster with a node; nothing is made yet. Call and `make` it under LOCK.
+    """Choose a free block for a cluster with a node, without creating it. Call this and `make` while holding LOCK.
 
     Raises:
         ClusterError: no block is free.
@@ -95,7 +96,7 @@ def plan(place: Place) -> Network:
 
 
 def make(network: Network) -> None:
-    """Make the namespace, the veth pair and the host's routes."""
+    """Create the namespace, the veth pair and the host's routes."""
     if network.namespace is None or network.interface is None:
         return
     command(["ip", "netns", "add", network.namespace])
@@ -114,17 +115,18 @@ def make(network: Network) -> None:
     for cidr in (network.pod_cidr, network.service_cidr):
         command(["ip", "route", "add", cidr, "via", network.node_address, "dev", network.interface])
     command([*network.enter, "sysctl", "-qw", "net.ipv4.ip_forward=1"])
-    # A connection that begins before kube-proxy's rules for its Service would be tracked as one to nobody, and be sent
-    # there for good also when the rules are there (kubernetes/kubernetes#48719). One whose first packet is dropped isn't
-    # tracked: its next packet, a second later, finds the rules. kube-proxy puts its own rules before this one.
+    # A connection that begins before kube-proxy has created the rules for its Service would be tracked without
+    # translation, and would stay so when the rules exist (kubernetes/kubernetes#48719). A connection whose first packet
+    # is dropped isn't tracked. Its next packet, a second later, matches the rules. kube-proxy inserts its own rules
+    # before this one.
     drop = ["-d", network.service_cidr, "-m", "conntrack", "--ctstate", "NEW", "-j", "DROP"]
     command([*network.enter, "iptables", "--wait", "--append", "FORWARD", *drop])
-    # Without it kube-proxy misses packets between pods of one bridge; kernels without the module don't know the key.
+    # Without this, kube-proxy misses packets between pods on the same bridge. Kernels without the module lack the key.
     command([*network.enter, "sysctl", "-qw", "net.bridge.bridge-nf-call-iptables=1"], check=False)
 
 
 def remove(namespace: str, interface: str | None) -> None:
-    """Remove the veth pair (the host's routes go with it) and the namespace, as far as they exist."""
+    """Remove the veth pair (with the host's routes) and the namespace, if they exist."""
     if interface is not None:
         command(["ip", "link", "del", interface], check=False)
     if namespace in namespaces():
@@ -151,7 +153,7 @@ def _json(arguments: Iterable[str]) -> list[dict[str, object]]:
 
 
 def _free_ports(count: int) -> list[int]:
-    """Return ports below the range that the kernel gives to outgoing connections, so none takes them meanwhile."""
+    """Return ports below the kernel's range for outgoing connections, so that none is taken before its use."""
     found: list[int] = []
     for port in random.sample(range(20000, 30000), 200):
         with socket.socket() as probe:

@@ -1,7 +1,7 @@
-"""The node: containerd, the kubelet, kube-proxy and CoreDNS, and the images it is given.
+"""The node: containerd, the kubelet, kube-proxy and CoreDNS, and the import of images.
 
 Everything runs in the cluster's network namespace and keeps its files in the cluster's directories, so that two nodes
-on one machine don't meet. Where a program insists on a shared directory, `leavings` knows.
+on one machine are independent. `leavings` handles the programs that require a shared directory.
 """
 
 import json
@@ -38,7 +38,7 @@ def start_containerd(place: Place, bin_: Path, network: Network) -> Started:
 
 
 def start_kubelet(place: Place, bin_: Path, network: Network) -> Started:
-    """Start the kubelet; it registers the node by itself."""
+    """Start the kubelet, which registers the node itself."""
     config = place.state / "kubelet.yaml"
     config.write_text(yaml.safe_dump(_kubelet(place, network)))
     return start(
@@ -58,7 +58,7 @@ def start_kubelet(place: Place, bin_: Path, network: Network) -> Started:
 
 
 def start_kube_proxy(place: Place, bin_: Path, network: Network) -> Started:
-    """Start kube-proxy; its rules stay in the namespace."""
+    """Start kube-proxy, whose rules stay in the namespace."""
     config = place.state / "kube-proxy.yaml"
     config.write_text(
         yaml.safe_dump(
@@ -69,9 +69,9 @@ def start_kube_proxy(place: Place, bin_: Path, network: Network) -> Started:
                 "clusterCIDR": network.pod_cidr,
                 "clientConnection": {"kubeconfig": str(place.state / "super-admin.conf")},
                 "hostnameOverride": NODE,
-                # the connection table's size belongs to the whole machine: leave it alone
+                # the size of the connection table belongs to the whole machine, so don't change it
                 "conntrack": {"maxPerCore": 0, "min": 0},
-                # without it, endpoints follow one another at most once a second
+                # without this, changes of endpoints are applied at most once a second
                 "iptables": {"minSyncPeriod": "0s"},
             }
         )
@@ -80,7 +80,7 @@ def start_kube_proxy(place: Place, bin_: Path, network: Network) -> Started:
 
 
 def start_coredns(place: Place, bin_: Path, network: Network) -> Started:
-    """Start cluster DNS on the node's address. It knows the cluster's names and no others."""
+    """Start the cluster DNS on the node's address. It resolves only the cluster's names."""
     config = place.state / "Corefile"
     config.write_text(
         f"""\
@@ -103,7 +103,7 @@ def load_image(place: Place, bin_: Path, archive: Path) -> list[str]:
     """Import an image archive (OCI or docker) into the node, and return the names of its images.
 
     Raises:
-        ClusterError: it isn't there, or containerd refuses it.
+        ClusterError: the archive doesn't exist, or containerd rejects it.
     """
     if not archive.is_file():
         raise ClusterError(f"image archive {archive}: no such file; `make images` writes them")
@@ -119,12 +119,12 @@ def load_image(place: Place, bin_: Path, archive: Path) -> list[str]:
 
 
 def load_images(place: Place, bin_: Path, directory: Path) -> None:
-    """Import every archive DIRECTORY/*.tar; the pause image has to be among them.
+    """Import every archive DIRECTORY/*.tar, which must include the pause image.
 
     Raises:
-        ClusterError: as `load_image`, or the pause image is missing.
+        ClusterError: as for `load_image`, or the pause image is missing.
     """
-    # one after another: images share layers, and two at once would unpack a shared one twice
+    # one after the other, because parallel imports would unpack shared layers twice
     for archive in sorted(directory.glob("*.tar")):
         say(f"loaded {', '.join(load_image(place, bin_, archive)) or archive.name}")
     if PAUSE_IMAGE not in command([*ctr(place, bin_), "images", "ls", "-q"]).split():
@@ -135,31 +135,34 @@ def load_images(place: Place, bin_: Path, directory: Path) -> None:
 
 
 def containerd_answers(place: Place, bin_: Path) -> bool:
-    """Tell whether containerd takes requests."""
+    """Return True if containerd responds to requests."""
     done = subprocess.run([*ctr(place, bin_), "version"], capture_output=True, check=False)
     return done.returncode == 0
 
 
 def advertise_gpus(api: Api, *, gpus: int) -> None:
-    """Give the node GPUS units of nvidia.com/gpu, as a device plugin would; scheduler and kubelet enforce them."""
+    """Give the node GPUS units of nvidia.com/gpu, as a device plugin would.
+
+    Scheduler and kubelet enforce this number.
+    """
     amount = {GPU: str(gpus)}
     api.merge(f"/api/v1/nodes/{NODE}/status", {"status": {"capacity": amount, "allocatable": amount}})
 
 
 def has_gpus(api: Api, *, gpus: int) -> bool:
-    """Tell whether the node offers exactly GPUS of them."""
+    """Return True if the node offers exactly GPUS units of nvidia.com/gpu."""
     node = api.call("GET", f"/api/v1/nodes/{NODE}").body or {}
     return str(node.get("status", {}).get("allocatable", {}).get(GPU, "0")) == str(gpus)
 
 
 def ctr(place: Place, bin_: Path) -> list[str]:
-    """The command line of containerd, on the images and containers of this cluster's node."""
+    """Return the start of a `ctr` command line for the images and containers of this node."""
     return [str(bin_ / "ctr"), "--address", str(place.containerd_socket), "--namespace", "k8s.io"]
 
 
 def _containerd(place: Place, bin_: Path) -> str:
     def quoted(value: Path | str) -> str:
-        return json.dumps(str(value))  # a TOML basic string has JSON's rules
+        return json.dumps(str(value))  # the escaping rules of a TOML basic string are those of JSON
 
     return f"""\
 version = 3
@@ -219,7 +222,7 @@ def _cni(place: Place, network: Network) -> dict[str, Any]:
                 "type": "bridge",
                 "bridge": "cni0",
                 "isGateway": True,
-                # a pod may reach itself through its Service
+                # a pod can reach itself through its Service
                 "hairpinMode": True,
                 "ipam": {
                     "type": "host-local",
@@ -240,7 +243,7 @@ def _kubelet(place: Place, network: Network) -> dict[str, Any]:
         "containerRuntimeEndpoint": f"unix://{place.containerd_socket}",
         "cgroupDriver": "cgroupfs",
         "cgroupRoot": f"/{place.cgroup}",
-        # Kubernetes 1.35 refuses cgroup v1 unless told; where there is v2 this says nothing.
+        # Kubernetes 1.35 rejects cgroup v1 without this setting. With v2 it has no effect.
         "failCgroupV1": False,
         "failSwapOn": False,
         "clusterDNS": [network.node_address],
@@ -256,10 +259,11 @@ def _kubelet(place: Place, network: Network) -> dict[str, Any]:
         "volumePluginDir": str(place.state / "volume-plugins"),
         "serializeImagePulls": False,
         "maxPods": 250,
-        # Images come from archives: one that is collected can't be pulled again, and a full disk evicts no pod.
+        # Images come from archives: an image that is garbage-collected can't be pulled again. A full disk evicts no
+        # pods.
         "imageGCHighThresholdPercent": 100,
         "evictionHard": {"memory.available": "100Mi"},
-        # How soon a changed Secret or ConfigMap is in a pod's files; a minute by default.
+        # Maximum delay until a changed Secret or ConfigMap reaches a pod's files; the default is a minute.
         "syncFrequency": "10s",
         "nodeStatusUpdateFrequency": "5s",
         "nodeLeaseDurationSeconds": 40,

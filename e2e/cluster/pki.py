@@ -1,4 +1,4 @@
-"""Certificates and kubeconfigs of a cluster, made by kubeadm's own phases."""
+"""Certificates and kubeconfigs of a cluster, created by kubeadm's phases."""
 
 import base64
 from dataclasses import dataclass
@@ -12,14 +12,14 @@ from e2e.cluster.network import Network
 from e2e.cluster.places import Place
 from e2e.cluster.system import command
 
-# kubeadm refuses loopback here. A control plane on loopback gives an address that is set aside for documentation:
-# it ends up in certificates, where it does no harm.
+# kubeadm rejects loopback addresses here. A control plane on loopback uses an address reserved for documentation, which
+# only appears in certificates.
 _NOT_LOOPBACK = "192.0.2.1"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Identity:
-    """What a client of the API server needs: its address, the CA that signed it, and our certificate and key."""
+    """Identity of a client of the API server: the server's address, its CA, and the client's certificate and key."""
 
     url: str
     ca: Path
@@ -28,7 +28,7 @@ class Identity:
 
 
 def make(place: Place, bin_: Path, network: Network) -> None:
-    """Make all certificates under `place.pki`, a kubeconfig per component in `place.state`, and `place.kubeconfig`."""
+    """Create all certificates in `place.pki`, a kubeconfig per component in `place.state`, and `place.kubeconfig`."""
     place.pki.mkdir(parents=True, exist_ok=True)
     advertised = _NOT_LOOPBACK if network.namespace is None else network.node_address
     documents: list[dict[str, Any]] = [
@@ -62,7 +62,7 @@ def make(place: Place, bin_: Path, network: Network) -> None:
 
 
 def admin(place: Place, network: Network) -> Identity:
-    """Return the administrator's identity that `make` left."""
+    """Return the administrator's identity that `make` created."""
     return Identity(
         url=network.api_url,
         ca=place.pki / "ca.crt",

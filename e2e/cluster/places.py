@@ -1,4 +1,4 @@
-"""Where things are kept: the cache, and the places of one cluster. No one else makes a path from $HALCYON_CACHE."""
+"""Paths of the cache and of each cluster. Only this module uses $HALCYON_CACHE."""
 
 import fcntl
 import os
@@ -20,10 +20,11 @@ _LONGEST_SOCKET = "kubelet/pod-resources/kubelet.sock"
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """One cluster's name and directories.
+    """Name and directories of one cluster.
 
-    `state` holds everything but sockets; `run` holds sockets and containerd's state, because a socket's path has a
-    limit of 107 bytes and a cache directory may be deep. `run` is used by clusters with a node only: it needs root.
+    `state` contains everything except sockets. `run` contains sockets and containerd's state, because a socket's path
+    is limited to 107 bytes and the cache directory may have a long path. Only clusters with a node use `run`, which
+    requires root.
     """
 
     name: str
@@ -32,42 +33,42 @@ class Place:
 
     @property
     def log(self) -> Path:
-        """One file per component."""
+        """Return the log file of a component."""
         return self.state / "log"
 
     @property
     def pki(self) -> Path:
-        """Certificates and keys, laid out as kubeadm does."""
+        """Folder of certificates and keys, with kubeadm's layout."""
         return self.state / "pki"
 
     @property
     def kubeconfig(self) -> Path:
-        """A cluster administrator's kubeconfig, usable from the host."""
+        """Path of a cluster administrator's kubeconfig, for use on the host."""
         return self.state / "kubeconfig"
 
     @property
     def record(self) -> Path:
-        """What is known about the cluster; written before the first resource is made."""
+        """Path of the cluster's record, written before the first resource is created."""
         return self.state / "cluster.json"
 
     @property
     def containerd_socket(self) -> Path:
-        """The container runtime's socket."""
+        """Path of the container runtime's socket."""
         return self.run / "containerd.sock"
 
     @property
     def namespace(self) -> str:
-        """The network namespace's name."""
+        """Name of the network namespace."""
         return f"halcyon-{self.name}"
 
     @property
     def cgroup(self) -> str:
-        """The cgroup below which all pods live; the same path in each hierarchy where there are several."""
+        """Path of the cgroup that contains all pods, the same in each hierarchy."""
         return f"halcyon-{self.name}"
 
 
 def cache() -> Path:
-    """$HALCYON_CACHE, by default ~/.cache/halcyon."""
+    """Return $HALCYON_CACHE, by default ~/.cache/halcyon."""
     told = os.environ.get("HALCYON_CACHE")
     if told:
         return Path(told).resolve()
@@ -75,10 +76,10 @@ def cache() -> Path:
 
 
 def place(name: str) -> Place:
-    """Return the places of the cluster NAME; makes none of them.
+    """Return the paths of the cluster NAME, without creating them.
 
     Raises:
-        ClusterError: the name can't be one, or the cache directory is too deep for the kubelet's sockets.
+        ClusterError: the name is invalid, or the cache directory's path is too long for the kubelet's sockets.
     """
     if not _NAME.fullmatch(name):
         raise ClusterError(
@@ -101,9 +102,10 @@ def names() -> list[str]:
 
 @contextmanager
 def locked(file: Path, *, waiting: str) -> Iterator[None]:
-    """Hold the lock FILE; the kernel frees it when the process dies. Prints WAITING if someone else holds it.
+    """Hold the lock FILE, which the kernel releases when the process ends. Print WAITING if another process holds it.
 
-    Its holder may remove the file: who waits for it then finds that the name means another file, and starts over.
+    The holder may remove the file. A process that waits for it then detects that the name refers to another file, and
+    starts over.
     """
     file.parent.mkdir(parents=True, exist_ok=True)
     while True:
@@ -127,5 +129,5 @@ def _is(file: Path, handle: IO[str]) -> bool:
 
 
 def lock_of(cluster: Place) -> Path:
-    """Return the lock file of one cluster: beside its state, which `down` removes."""
+    """Return the lock file of one cluster. It is outside of its state directory, which `down` removes."""
     return cluster.state.with_name(f".{cluster.name}.lock")

@@ -1,9 +1,10 @@
-"""Starting, finding and ending a cluster's processes.
+"""Start, search and termination of a cluster's processes.
 
-Each process carries, in its environment, the cluster's state directory and the component's name, and so do its
-children. That mark is the only record: it exists from the moment of exec, no kill -9 can separate it from the process,
-and a recycled process id doesn't have it. (A file of process ids has a gap between fork and write, and outlives them.)
-Processes in pods have environments of their own; they are found by the cluster's cgroup (see `leavings`).
+Each process has the cluster's state directory and the component's name in its environment, and so do its child
+processes. This mark is the only record. It exists from exec on, SIGKILL can't separate it from the process, and a
+process with a reused ID doesn't have it. (A file with process IDs would have a gap between fork and write, and would
+outlive the processes.) Processes in pods have other environments; they are found by the cluster's cgroup (see
+`leavings`).
 """
 
 import contextlib
@@ -21,13 +22,13 @@ from e2e.cluster.places import Place
 
 _MARK = "HALCYON_CLUSTER_PROCESS"
 _PROC = Path("/proc")
-# The children of this very process, so that those that end don't stay as zombies while it lives.
+# Child processes of this process, so that they don't remain as zombies after they have ended.
 _children: list[subprocess.Popen[bytes]] = []
 
 
 @dataclass(frozen=True, kw_only=True)
 class Running:
-    """A live process of a cluster; `component` is that of its nearest marked ancestor."""
+    """A running process of a cluster. `component` is that of its nearest marked ancestor."""
 
     pid: int
     component: str
@@ -35,14 +36,14 @@ class Running:
 
 @dataclass(frozen=True, kw_only=True)
 class Started:
-    """A component that this very process started."""
+    """A component started by this process."""
 
     component: str
     process: subprocess.Popen[bytes]
     log: Path
 
     def check(self) -> None:
-        """Raise ClusterError, with the end of its log, if the component has exited."""
+        """Raise ClusterError with the end of the component's log if it has exited."""
         code = self.process.poll()
         if code is not None:
             raise ClusterError(f"{self.component} exited with {code}; the end of its log:\n{tail(self.log)}")
@@ -56,7 +57,7 @@ def start(
     enter: Sequence[str] = (),
     environment: Mapping[str, str] | None = None,
 ) -> Started:
-    """Start a component in a session of its own, its output in its log. ENTER is put before the command."""
+    """Start a component in its own session, with its output in its log. ENTER is put before the command."""
     place.log.mkdir(parents=True, exist_ok=True)
     log = place.log / f"{component}.log"
     with log.open("ab") as output:
@@ -74,7 +75,7 @@ def start(
 
 
 def running(place: Place) -> list[Running]:
-    """Return the live processes that carry the cluster's mark, and that we may look into."""
+    """Return the running processes that have the cluster's mark and whose environment is readable."""
     prefix = f"{_MARK}={_mark(place.state, '')}".encode()
     found: list[Running] = []
     for entry in _PROC.iterdir():
@@ -89,12 +90,12 @@ def running(place: Place) -> list[Running]:
 
 
 def reap() -> None:
-    """Collect those that this process started and that have ended since."""
+    """Collect the exit status of child processes that have ended."""
     _children[:] = [child for child in _children if child.poll() is None]
 
 
 def other_kubelet() -> int | None:
-    """Return the process id of a kubelet that no cluster of this package started, if there is one."""
+    """Return the process ID of a kubelet that was not started by this package, if there is one."""
     for name in _PROC.glob("[0-9]*/comm"):
         pid = int(name.parent.name)
         try:
@@ -108,10 +109,10 @@ def other_kubelet() -> int | None:
 
 
 def kill(pids: Iterable[int], *, still: Callable[[int], bool], limit_s: float) -> None:
-    """Send SIGKILL to each process for which STILL is true, and wait up to LIMIT_S for all of them to have exited.
+    """Send SIGKILL to each process for which STILL is true, and wait up to LIMIT_S until all of them have exited.
 
-    STILL is asked after a handle on the process is held, so no other can be hit. The wait matters: a process that exits
-    loses its environment, and so its mark, before it closes its files.
+    STILL is called after a handle on the process has been opened, so that no other process can be hit. The wait is
+    necessary: a process that exits loses its environment, and so its mark, before it closes its files.
     """
     waiting = select.poll()
     handles: list[int] = []
@@ -121,7 +122,7 @@ def kill(pids: Iterable[int], *, still: Callable[[int], bool], limit_s: float) -
             try:
                 handle = os.pidfd_open(pid)
             except (ProcessLookupError, FileNotFoundError):
-                # FileNotFoundError: it went, and its id is a thread's by now.
+                # FileNotFoundError: the process has ended, and its ID is now that of a thread.
                 continue
             handles.append(handle)
             if still(pid):
@@ -140,13 +141,13 @@ def kill(pids: Iterable[int], *, still: Callable[[int], bool], limit_s: float) -
 
 
 def is_marked(place: Place, pid: int) -> bool:
-    """Tell whether the process PID carries the cluster's mark now."""
+    """Return True if the process PID has the cluster's mark now."""
     prefix = f"{_MARK}={_mark(place.state, '')}".encode()
     return any(variable.startswith(prefix) for variable in _environment(pid))
 
 
 def memory_mib(pid: int) -> float:
-    """Return the process's share of memory in MiB (PSS: shared pages are split among their users); 0 if it is gone."""
+    """Return the process's memory in MiB as PSS, which divides shared pages among their users; 0 if it is gone."""
     try:
         lines = (_PROC / str(pid) / "smaps_rollup").read_text().splitlines()
     except OSError:
@@ -166,10 +167,10 @@ def tail(log: Path, *, lines: int = 6) -> str:
 def wait_until(
     done: Callable[[], bool], *, what: str, limit_s: float, watched: Iterable[Started] = (), every_s: float = 0.05
 ) -> None:
-    """Return when DONE is true.
+    """Wait until DONE returns a true value.
 
     Raises:
-        ClusterError: a watched component exited, or LIMIT_S seconds went by.
+        ClusterError: a watched component has exited, or LIMIT_S seconds have passed.
     """
     watched = tuple(watched)
     deadline = time.monotonic() + limit_s

@@ -1,4 +1,4 @@
-"""How a command tells what it does: lines on stderr, so that stdout stays free for `env` and `status`."""
+"""Progress messages of commands on stderr, so that stdout stays free for `env` and `status`."""
 
 import sys
 

@@ -1,7 +1,7 @@
-"""The node's image registry: Debian's docker-registry (CNCF Distribution), where `up --registry` asks for one.
+"""The node's image registry, started by `up --registry`: Debian's docker-registry (CNCF Distribution).
 
-It runs in the cluster's network and keeps what it is given in the cluster's directory, so it ends with the cluster. It speaks
-TLS with the API server's certificate: one CA will do for all that a node has.
+It runs in the cluster's network and stores images in the cluster's directory, so it is removed with the cluster. It
+uses TLS with the API server's certificate, so that a single CA is sufficient for the node.
 """
 
 import ssl
@@ -23,15 +23,15 @@ _SYSTEM_CAS = Path("/etc/ssl/certs/ca-certificates.crt")
 
 
 def address(network: Network) -> str:
-    """HOST:PORT, from the host and for the node alike."""
+    """Return HOST:PORT, valid on the host and on the node."""
     return f"{network.node_address}:{_PORT}"
 
 
 def ensure() -> Path:
-    """Fetch the program, and return it.
+    """Download the program, and return its path.
 
     Raises:
-        ClusterError: it can't be had.
+        ClusterError: it can't be downloaded.
     """
     try:
         return apt.unpacked("docker-registry", cache()) / "usr" / "bin" / "docker-registry"
@@ -40,21 +40,21 @@ def ensure() -> Path:
 
 
 def trusted_by_node(place: Place) -> Path:
-    """The directory that containerd reads for what is special about a registry; it may be empty."""
+    """Return the directory of registry settings that containerd reads. It may be empty."""
     return place.state / "registries"
 
 
 def trusting(place: Place) -> Path:
-    """A file of the CAs that the machine trusts, and the cluster's: for programs that heed SSL_CERT_FILE."""
+    """Return a file with the machine's trusted CAs and the cluster's, for programs that read SSL_CERT_FILE."""
     return place.state / "cas.pem"
 
 
 def start_registry(place: Place, program: Path, network: Network) -> Started:
-    """Start it, and let the node and the host's programs trust it; `answers` tells when it may be used."""
+    """Start the registry, and make the node and the host's programs trust it. `answers` reports when it is usable."""
     ca = place.pki / "ca.crt"
     for_node = trusted_by_node(place) / address(network)
     for_node.mkdir(parents=True)
-    # Debian's containerd (1.6) heeds `ca` of a host only, not that of the file as a whole.
+    # Debian's containerd (1.6) reads only the `ca` of a host, not that of the whole file.
     host = f"https://{address(network)}"
     (for_node / "hosts.toml").write_text(f'[host."{host}"]\ncapabilities = ["pull", "resolve"]\nca = "{ca}"\n')
     cas = [_SYSTEM_CAS.read_text()] if _SYSTEM_CAS.is_file() else []
@@ -79,7 +79,7 @@ def start_registry(place: Place, program: Path, network: Network) -> Started:
 
 
 def answers(place: Place, network: Network) -> bool:
-    """Tell whether it takes requests."""
+    """Return True if the registry responds to requests."""
     trust = ssl.create_default_context(cafile=str(place.pki / "ca.crt"))
     try:
         with urllib.request.urlopen(f"https://{address(network)}/v2/", context=trust, timeout=2) as answer:

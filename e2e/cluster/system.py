@@ -1,4 +1,4 @@
-"""What the cluster asks of the machine: Linux, root, Debian's packages, room on disk; one clear error per lack."""
+"""Requirements of the cluster on the machine: Linux, root, Debian packages, disk space. Each has its own error."""
 
 import os
 import platform
@@ -13,7 +13,7 @@ from images import apt
 
 CNI_PLUGINS = Path("/usr/lib/cni")
 _ARCHITECTURES = ("x86_64", "aarch64")
-# A file of each package, and the package.
+# A file of each package -> the package.
 _NODE_PACKAGES = {
     "runc": "runc",
     str(CNI_PLUGINS / "bridge"): "containernetworking-plugins",
@@ -26,7 +26,7 @@ _NODE_PACKAGES = {
 
 
 def check_platform() -> None:
-    """Raise ClusterError unless this is Linux on a processor that the pinned programs are known to run on."""
+    """Raise ClusterError unless this is Linux on an architecture on which the pinned programs have been tested."""
     if platform.system() != "Linux" or platform.machine() not in _ARCHITECTURES:
         raise ClusterError(
             f"this is {platform.system()} on {platform.machine()}; the embedded cluster runs on Linux on "
@@ -35,7 +35,7 @@ def check_platform() -> None:
 
 
 def check_root() -> None:
-    """Raise ClusterError unless we are root."""
+    """Raise ClusterError unless the user is root."""
     if os.geteuid() != 0:
         raise ClusterError(
             "a node needs root (namespaces, mounts, cgroups): run it with sudo -E; "
@@ -44,7 +44,7 @@ def check_root() -> None:
 
 
 def check_room(directory: Path, *, need_gib: float, why: str) -> None:
-    """Raise ClusterError unless the file system of DIRECTORY has NEED_GIB free."""
+    """Raise ClusterError unless the file system of DIRECTORY has NEED_GIB GiB of free space."""
     existing = next(parent for parent in (directory, *directory.parents) if parent.exists())
     free_gib = shutil.disk_usage(existing).free / 2**30
     if free_gib < need_gib:
@@ -55,10 +55,10 @@ def check_room(directory: Path, *, need_gib: float, why: str) -> None:
 
 
 def ensure_packages() -> None:
-    """Install what a node needs and the machine lacks.
+    """Install the packages that a node needs and that are missing.
 
     Raises:
-        ClusterError: there is no apt-get, or it failed; the message names all that lacks.
+        ClusterError: there is no apt-get, or it failed; the message names all missing packages.
     """
     missing = _missing(_NODE_PACKAGES)
     if not missing:
@@ -78,15 +78,15 @@ def _missing(packages: dict[str, str]) -> list[str]:
 
 
 def _present(file: str) -> bool:
-    # sbin is not on every PATH, and that is where root's tools are
+    # sbin is not on every PATH, but contains administration tools
     return shutil.which(file, path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin") is not None
 
 
 def command(arguments: Iterable[str | Path], *, check: bool = True, stdin: str | None = None) -> str:
-    """Run a short command and return what it printed.
+    """Run a short command, and return its output.
 
     Raises:
-        ClusterError: it failed and CHECK is set.
+        ClusterError: it failed and CHECK is True.
     """
     words = [str(word) for word in arguments]
     done = subprocess.run(words, capture_output=True, text=True, check=False, input=stdin)

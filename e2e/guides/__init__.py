@@ -1,1 +1,1 @@
-"""The pages of docs/ as a reader runs them: `make test-guides`."""
+"""Tests that run the commands in the pages of docs/ as a reader would: `make test-guides`."""

@@ -1,4 +1,4 @@
-"""What the tests of the pages share: a cluster with the chart and no model."""
+"""Fixtures of the page tests: a cluster with the chart and without models."""
 
 import os
 import subprocess
@@ -24,13 +24,13 @@ def kube() -> Iterator[Kube]:
 
 
 def environment(kube: Kube) -> dict[str, str]:
-    """A reader's: the cluster's programs, and Halcyon's."""
+    """Return a reader's environment: the cluster's programs and Halcyon's on PATH."""
     path = f"{kube.programs}:{REPOSITORY / '.venv' / 'bin'}:{os.environ['PATH']}"
     return {**os.environ, "PATH": path, "KUBECONFIG": str(kube.kubeconfig)}
 
 
 def run(script: str, kube: Kube, *, limit_s: float) -> str:
-    """Run it in a reader's shell, which ends at the first command that fails; what it has printed."""
+    """Run a script in a reader's shell, which ends at the first failing command, and return its output."""
     done = subprocess.run(
         ["bash", "-v", "-euo", "pipefail", "-c", script],
         cwd=REPOSITORY,

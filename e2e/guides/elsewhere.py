@@ -1,4 +1,7 @@
-"""Commands in blocks of `console` that `test_commands` doesn't run: by how they begin, who runs them, or why nobody does."""
+"""Commands in `console` blocks that `test_commands` doesn't run.
+
+They are identified by their prefix. Each has the place where it is run, or the reason why it isn't.
+"""
 
 RUN_BY = {
     "make": "e2e/readme/test_readme.py",
@@ -14,7 +17,7 @@ RUN_BY = {
     "kubectl logs POD -c fetch": "e2e/scenarios/test_download.py",
     "pip install . ./cli": "tests/integration/cli/test_wheel.py",
 }
-"""`make` runs its own targets: continuous integration, or a person; that each is there is looked at with the pages."""
+"""`make` targets are run by continuous integration or manually. Another test checks that they exist."""
 
 NOBODY = {
     "kind create cluster": "its node image is in a registry that our machines don't reach",
@@ -30,5 +33,5 @@ NOBODY = {
 
 
 def reason(command: str) -> str | None:
-    """Why it isn't among those of `test_commands`; None: it is."""
+    """Return the reason why `test_commands` doesn't run this command; None if it does."""
     return next((said for start, said in (RUN_BY | NOBODY).items() if command.startswith(start)), None)

@@ -1,5 +1,5 @@
-"""Load on a served model, and what came of it: closed or open loop, gRPC or HTTP, bounded in time and count.
+"""Load on a served model, and its results: closed or open loop, gRPC or HTTP, with a limited duration and number.
 
-`python -m e2e.load --help` is the way in; `e2e.load.process` runs it beside a program that has other things to do. What a
-figure means for Halcyon (budgets, comparisons) doesn't belong here.
+The command line is `python -m e2e.load --help`; `e2e.load.process` runs a load in a separate process. Out of scope: the
+interpretation of results (budgets, comparisons).
 """

@@ -1,4 +1,4 @@
-"""`python -m e2e.load ADDRESS MODEL`: put load on a model, and print what came of it."""
+"""Entry point of `python -m e2e.load ADDRESS MODEL`, which puts load on a model and prints the results."""
 
 import argparse
 import asyncio
@@ -27,7 +27,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--channels", type=int, default=4, help="gRPC connections (default: %(default)s)")
     parser.add_argument("--timeout", type=float, default=30, help="of one request, in seconds (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="of inputs and arrivals (default: %(default)s)")
-    parser.add_argument("--load", help=argparse.SUPPRESS)  # all of it as JSON: how e2e.load.process calls
+    parser.add_argument("--load", help=argparse.SUPPRESS)  # all settings as JSON, used by e2e.load.process
     parser.add_argument(
         "--json-lines", action="store_true", help="print a line of JSON each second, and one at the end"
     )
@@ -63,14 +63,14 @@ async def _run(load: Load, *, lines: bool) -> Report:
         try:
             print(line(report), flush=True)
         except BrokenPipeError:
-            # Who started us was killed: nobody is left to end the load.
+            # The parent process was killed, so nothing else would end the load.
             stop.set()
 
     return await run(load, stop=stop, sample=tell if lines else None)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Return the exit status: 0, 1 where a request failed, 2 where the load can't be as it was asked for."""
+    """Return the exit status: 0, 1 if a request failed, 2 if the settings are invalid."""
     options = _parser().parse_args(arguments)
     try:
         load = _load(options)

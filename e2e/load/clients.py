@@ -1,4 +1,4 @@
-"""One request over gRPC or HTTP with tritonclient, and what kind of failure an error is."""
+"""Single requests over gRPC or HTTP with tritonclient, and the classification of errors."""
 
 import asyncio
 import itertools
@@ -24,21 +24,21 @@ _INT32 = struct.Struct("<i")
 
 @dataclass(frozen=True)
 class Answer:
-    """What one answer told; None where the model has no such output."""
+    """Values from one response; None if the model has no such output."""
 
     batch: int | None
     who: str | None
 
 
 class Caller(Protocol):
-    """Sends one request; number `n` chooses among prepared inputs and connections."""
+    """Function that sends one request. The number `n` selects one of the prepared inputs and connections."""
 
     async def __call__(self, n: int) -> Answer:
-        """Return the answer, or raise."""
+        """Send request number `n`, and return the values from the response, or raise an exception."""
 
 
 class Connections:
-    """The connections of a load, open while this context is."""
+    """The connections of a load, which are open while this context is."""
 
     def __init__(self, load: Load) -> None:
         self._load = load
@@ -53,7 +53,7 @@ class Connections:
         await self._stack.aclose()
 
     def caller(self) -> Caller:
-        """What the load sends with."""
+        """Return the function that sends a request."""
         load = self._load
         outputs = [name for name in (load.batch_output, load.who_output) if name is not None]
         values = np.random.default_rng(load.seed).uniform(0, 16, (_INPUTS, *load.shape)).astype(np.float32)
@@ -62,11 +62,14 @@ class Connections:
         return self._http(values, outputs)
 
     def _grpc(self, values: Any, outputs: list[str]) -> Caller:
-        """By Triton's own stub, with messages that are made once: whoever makes them anew takes the CPU from the server beside it."""
+        """Return a caller that uses Triton's gRPC stub with prepared messages.
+
+        Creating messages for each request would take CPU time from the server on the same machine.
+        """
         load = self._load
         stubs = []
         for _ in range(load.channels):
-            # Without a pool of its own a channel to an address that is known already would share its connection.
+            # Without its own subchannel pool, a channel shares its connection with other channels to the same address.
             options = [("grpc.use_local_subchannel_pool", 1), ("grpc.max_receive_message_length", -1)]
             channel = grpc.aio.insecure_channel(load.address, options=options)
             self._stack.push_async_callback(channel.close)
@@ -79,7 +82,7 @@ class Connections:
                 output.name: raw for output, raw in zip(answer.outputs, answer.raw_output_contents, strict=True)
             }
             batch = None if load.batch_output is None else _INT32.unpack_from(contents[load.batch_output])[0]
-            # A text has its length before it.
+            # A string is prefixed with its length.
             who = None if load.who_output is None else contents[load.who_output][_INT32.size :].decode()
             return Answer(batch, who)
 
@@ -95,7 +98,7 @@ class Connections:
         wanted = [http_aio.InferRequestedOutput(name) for name in outputs] or None
 
         async def call(n: int) -> Answer:
-            # The client has no time-out of its own for all of a request, and would wait for minutes.
+            # The client has no timeout for a whole request, and would wait for minutes.
             async with asyncio.timeout(load.timeout_s + 1):
                 result = await client.infer(load.model, inputs[n % _INPUTS], outputs=wanted)
             batch = None if load.batch_output is None else int(result.as_numpy(load.batch_output).flat[0])
@@ -116,7 +119,7 @@ def _message(load: Load, value: Any, outputs: list[str]) -> Any:
 
 
 def kind_of(error: BaseException) -> str:
-    """A failure in a few words: `StatusCode.UNAVAILABLE: ...`, `503: ...`, `ClientOSError: ...`."""
+    """Return a short text for a failure: `StatusCode.UNAVAILABLE: ...`, `503: ...`, `ClientOSError: ...`."""
     if isinstance(error, grpc.aio.AioRpcError):
         said = f"{error.code()}: {error.details()}"
     elif isinstance(error, InferenceServerException):
@@ -127,5 +130,5 @@ def kind_of(error: BaseException) -> str:
 
 
 def numbers() -> Callable[[], int]:
-    """0, 1, 2, ..."""
+    """Yield 0, 1, 2, ..."""
     return itertools.count().__next__

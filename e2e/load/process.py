@@ -1,4 +1,4 @@
-"""A load in a process of its own, so that neither disturbs the other's timing."""
+"""A load in its own process, so that it and the calling program don't disturb each other's timing."""
 
 import contextlib
 import dataclasses
@@ -20,22 +20,22 @@ _GRACE_S = 5.0
 
 
 class LoadFailedError(Exception):
-    """The load's process ended without a report; the message has the end of what it said."""
+    """A load whose process ended without a report. The message has the end of its output."""
 
 
 class RunningLoad:
-    """A load under way. As a context: ended, and its process gone, when the context is left."""
+    """A load in progress. As a context manager, it ends the load and its process when the context is left."""
 
     def __init__(self, load: Load, *, watch: Callable[[Report], None] | None = None) -> None:
         self.load = load
         self.latest: Report | None = None
-        """The last second's."""
+        """Report on the last second."""
         self._watch = watch
         self._began = threading.Event()
         self._began_s = 0.0
         self._final: Report | None = None
         self._said: list[str] = []
-        # A session of its own: Ctrl-C in a terminal reaches the program that started it, which then ends the load.
+        # A separate session, so that Ctrl-C reaches only the program that started it, which then ends the load.
         self._process = subprocess.Popen(
             [sys.executable, "-m", "e2e.load", "--load", load.to_json(), "--json-lines"],
             stdout=subprocess.PIPE,
@@ -64,10 +64,10 @@ class RunningLoad:
                 self._end()
 
     def began_s(self) -> float:
-        """When the first request was sent, of this process's monotonic clock; waits for it.
+        """Return the time of the first request on this process's monotonic clock, and wait for it if necessary.
 
         Raises:
-            LoadFailedError: it can't start.
+            LoadFailedError: the load can't start.
         """
         while not self._began.wait(0.05):
             if self.done:
@@ -77,14 +77,16 @@ class RunningLoad:
 
     @property
     def done(self) -> bool:
-        """Whether its process has ended."""
+        """Return True if its process has ended."""
         return self._process.poll() is not None
 
     def stop(self) -> Report:
-        """Send no more, wait for what is under way, and return the report. A load that has yet to begin begins first.
+        """Stop sending, wait for the requests in flight, and return the report.
+
+        A load that hasn't begun is allowed to begin.
 
         Raises:
-            LoadFailedError: there is none.
+            LoadFailedError: there is no report.
         """
         self.began_s()
         with contextlib.suppress(ProcessLookupError):
@@ -92,10 +94,10 @@ class RunningLoad:
         return self._report(self.load.timeout_s + _GRACE_S)
 
     def wait(self) -> Report:
-        """Wait for its time or count to be over, and return the report.
+        """Wait until the load has reached its duration or number of requests, and return the report.
 
         Raises:
-            LoadFailedError: there is none.
+            LoadFailedError: there is no report.
         """
         return self._report(self.load.duration_s + self.load.timeout_s + _GRACE_S)
 
@@ -141,15 +143,15 @@ class RunningLoad:
 
 
 def run(load: Load) -> Report:
-    """Run a load in a process of its own from its begin to its end.
+    """Run a load in its own process from start to end, and return the report.
 
     Raises:
-        LoadFailedError: its process broke.
+        LoadFailedError: its process failed.
     """
     with RunningLoad(load) as running:
         return running.wait()
 
 
 def line(report: Report) -> str:
-    """A report as the line of JSON that a load's process prints."""
+    """Return a report as the line of JSON that a load's process prints."""
     return json.dumps(dataclasses.asdict(report))

@@ -1,4 +1,4 @@
-"""Runs a load in this process's event loop."""
+"""Execution of a load in this process's event loop."""
 
 import asyncio
 import random
@@ -13,10 +13,10 @@ NOT_SENT = "not sent: too many are under way"
 
 
 async def run(load: Load, *, stop: asyncio.Event, sample: Callable[[Report], None] | None = None) -> Report:
-    """Send the load's requests until its time or count is over, or `stop` is set; wait for those under way; report.
+    """Send requests until the load's duration or number is reached or `stop` is set, wait for responses, and report.
 
-    `sample`, where given, is called when the first request is about to be sent, with an empty report, and then once a
-    second with what came of that second.
+    `sample`, if given, is called with an empty report when the first request is about to be sent. Then it is called
+    once a second with the results of that second.
     """
     async with Connections(load) as connections:
         call = connections.caller()
@@ -71,7 +71,7 @@ class _Work:
                 failed = self.all.failures()
                 await self._one(n)
                 if self.all.failures() > failed:
-                    # A server that refuses at once would else be asked some thousand times a second.
+                    # Otherwise a server that rejects requests immediately would receive thousands per second.
                     await self._wait(0.05)
                 if self._load.pause_s:
                     await self._wait(self._load.pause_s)

@@ -1,4 +1,4 @@
-"""What a load is: where it goes, how hard, for how long. Values only; they travel to the load's process as JSON."""
+"""Settings and reports of a load. They are plain values that are passed to the load's process as JSON."""
 
 import dataclasses
 import json
@@ -12,40 +12,41 @@ MAX_RATE_RPS = 20_000.0
 
 
 class LoadError(ValueError):
-    """A load can't be as it was asked for; the message names the field, its value, the limit and a good one."""
+    """Invalid settings of a load. The message has the field, its value, the limit and a valid example."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Load:
     """One load on one model.
 
-    Closed loop: `clients` callers, each of which sends its next request when the last was answered. Open loop, where
-    `rate_rps` is given: requests at random (Poisson) times of that mean rate, whatever the answers do; `clients` is then the
-    most that may be under way, and a request that finds no room counts as a failure of kind `not sent`.
+    Closed loop: `clients` callers, each of which sends its next request after the response to the previous one. Open
+    loop, if `rate_rps` is given: requests are sent at random (Poisson) times with this mean rate, independent of
+    responses. `clients` is then the maximum number in flight. A request above this limit counts as a failure of kind
+    `not sent`.
     """
 
     address: str
-    """host:port."""
+    """Address as host:port."""
     model: str
     protocol: Literal["grpc", "http"] = "grpc"
     clients: int = 1
     rate_rps: float | None = None
     duration_s: float = 10.0
-    """For how long requests are sent; those under way are then waited for."""
+    """Time in seconds in which requests are sent. Then the requests in flight are completed."""
     most_requests: int = MAX_REQUESTS
     timeout_s: float = 30.0
-    """Of one request."""
+    """Timeout of one request in seconds."""
     channels: int = 4
-    """gRPC connections among which the requests take turns, each kept for the whole load."""
+    """Number of gRPC connections that the requests use in turn, each open for the whole load."""
     input: str = "pixels"
     shape: tuple[int, ...] = (1, 64)
-    """Of the one FP32 input, batch first; its values are random from 0 to 16."""
+    """Shape of the only FP32 input, batch dimension first. Its values are random numbers from 0 to 16."""
     batch_output: str | None = "BATCH"
-    """An output that tells the rows which were executed together; None where the model has none."""
+    """Name of an output with the number of rows that were executed together; None if the model has none."""
     who_output: str | None = "WHO"
-    """An output that tells which replica answered; None where the model has none."""
+    """Name of an output with the name of the replica that responded; None if the model has none."""
     pause_s: float = 0.0
-    """Between a client's answer and its next request, in the closed loop."""
+    """Pause in seconds between a response and the client's next request, in the closed loop."""
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -65,15 +66,15 @@ class Load:
                 )
 
     def to_json(self) -> str:
-        """As one line."""
+        """Return the load as one line of JSON."""
         return json.dumps(dataclasses.asdict(self))
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """The inverse of `to_json`.
+        """Parse the output of `to_json`.
 
         Raises:
-            LoadError: a value is out of its limits.
+            LoadError: a value is out of range.
         """
         fields: dict[str, Any] = json.loads(text)
         return cls(**{**fields, "shape": tuple(fields["shape"])})
@@ -81,10 +82,10 @@ class Load:
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """What came of a load: over all of it, or over the last second where it is a sample of the way.
+    """Results of a load, in total or over the last second.
 
-    Latencies are in milliseconds and None where nothing was answered. `answered` and `failed` are whole counts;
-    `rate_rps` is answers per second from the first request to the last answer.
+    Latencies are in milliseconds, and None if there was no response. `answered` and `failed` are numbers of requests.
+    `rate_rps` is responses per second from the first request to the last response.
     """
 
     answered: int
@@ -95,30 +96,31 @@ class Report:
     p99_ms: float | None = None
     most_ms: float | None = None
     mean_batch: float | None = None
-    """Rows executed together, as the model tells; the mean over executions, not over requests."""
+    """Mean number of rows executed together, as reported by the model; the mean is over executions, not over
+    requests."""
     failures: dict[str, int] = dataclasses.field(default_factory=dict)
-    """By kind: a gRPC status or an HTTP one, and what was said."""
+    """Number of failures by kind: a gRPC or HTTP status with its message."""
     first_failed_s: float | None = None
-    """When the first failure was known, in seconds from the first request."""
+    """Time of the first failure, in seconds since the first request."""
     last_failed_s: float | None = None
-    """When the last failure was known."""
+    """Time of the last failure, in seconds since the first request."""
     who: dict[str, int] = dataclasses.field(default_factory=dict)
-    """Answers by replica."""
+    """Number of responses by replica."""
     final: bool = True
 
     @property
     def requests(self) -> int:
-        """Answered and failed together."""
+        """Return the number of requests, including failed ones."""
         return self.answered + self.failed
 
     @property
     def shares(self) -> list[float]:
-        """Each replica's share of the answers, the largest first; their sum is 1."""
+        """Return each replica's share of the responses, the largest first. Their sum is 1."""
         return sorted((count / self.answered for count in self.who.values()), reverse=True) if self.answered else []
 
 
 def together(reports: list[Report]) -> Report:
-    """Several loads on one model, one after the other, as one: totals, without the latencies' percentiles."""
+    """Return the totals of several consecutive loads on one model, without percentiles of latencies."""
     answered = sum(report.answered for report in reports)
     seconds = sum(report.seconds for report in reports)
     executions = sum(report.answered / report.mean_batch for report in reports if report.mean_batch)

@@ -1,4 +1,4 @@
-"""Counts outcomes and turns them into reports. `now` is an argument: seconds of one monotonic clock."""
+"""Counts of results, converted to reports. `now` arguments are seconds of one monotonic clock."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ from e2e.load.settings import Report
 
 @dataclass
 class Tally:
-    """Outcomes since `began_s`."""
+    """Results since `began_s`."""
 
     began_s: float
     _latencies_ms: list[float] = field(default_factory=list)
@@ -21,27 +21,27 @@ class Tally:
     _failed_s: list[float] = field(default_factory=list)
 
     def answered(self, answer: Answer, *, sent_s: float, now: float) -> None:
-        """One request was answered."""
+        """Count a request that got a response."""
         self._latencies_ms.append((now - sent_s) * 1000)
         self._last_s = now
         if answer.batch:
-            # Each of n requests of one execution tells n: a share of 1/n each counts the execution once.
+            # Each of the n requests of an execution reports n, so each counts as 1/n of an execution.
             self._executions += 1 / answer.batch
             self._rows += 1
         if answer.who is not None:
             self._who[answer.who] += 1
 
     def failed(self, kind: str, *, now: float) -> None:
-        """One request was not answered."""
+        """Count a failed request."""
         self._failures[kind] += 1
         self._failed_s.append(round(now - self.began_s, 3))
 
     def failures(self) -> int:
-        """How many were not answered."""
+        """Return the number of failed requests."""
         return self._failures.total()
 
     def report(self, now: float, *, final: bool) -> Report:
-        """What is counted so far; `now` ends the time where nothing was answered."""
+        """Return the report on the results so far. `now` is the end of the period if there was no response."""
         latencies = sorted(self._latencies_ms)
         end_s = self._last_s if final and self._last_s is not None else now
         seconds = max(end_s - self.began_s, 1e-9)

@@ -1,1 +1,1 @@
-"""README's own words, run on a fresh cluster with an image registry: `make test-readme`."""
+"""Tests that run the commands in README on a new cluster with an image registry: `make test-readme`."""

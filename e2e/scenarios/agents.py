@@ -1,11 +1,11 @@
-"""What a model's agents say of its pods, in their own metrics: what the API server has is not yet what a balancer does."""
+"""States of pods in the metrics of a model's agents, because balancers may lag behind the API server."""
 
 from demo.kube import Kube
 from halcyon.render.names import AGENT_PORT
 
 
 def states(kube: Kube, name: str) -> list[dict[str, str]]:
-    """State by pod, of each balancer; empty for one that doesn't answer."""
+    """Return the state of each pod by balancer; empty for a balancer that doesn't respond."""
     return [
         {
             sample.labels["pod"]: sample.labels["state"]
@@ -17,5 +17,5 @@ def states(kube: Kube, name: str) -> list[dict[str, str]]:
 
 
 def drains(kube: Kube, name: str, pod: str) -> bool:
-    """Whether no balancer gives this pod anything new."""
+    """Return True if no balancer sends new requests to this pod."""
     return all(found.get(pod) == "draining" for found in states(kube, name))

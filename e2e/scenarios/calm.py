@@ -1,4 +1,4 @@
-"""The calm before a step, for scenarios of the planner."""
+"""A wait for steady load before a step, for scenarios of the planner."""
 
 from typing import Any
 
@@ -8,29 +8,29 @@ from demo.kube import Kube, wait_for
 
 
 def scaling(kube: Kube, name: str) -> dict[str, Any]:
-    """The status's part of scaling; empty where there is none."""
+    """Return status.scaling; empty if there is none."""
     return ((kube.model(name) or {}).get("status") or {}).get("scaling") or {}
 
 
 def wait_until_calm(kube: Kube, name: str, rate_rps: float) -> dict[str, Any]:
-    """Return the status's part of scaling when one replica's capacity and the rate are known, and one serves.
+    """Wait until a replica's capacity and the rate are known and one replica serves, and return status.scaling.
 
-    Where the machine is slow, the first requests wait and bring more replicas, until it is known what one can do. Those stay
-    for a while: a step that found them would need none.
+    On a slow machine, the first requests wait and cause more replicas, until the capacity of one is known. These
+    replicas stay for a while, and a step during this time would need no more.
 
     Args:
         kube: the cluster.
-        name: of the model.
-        rate_rps: requests per second that are sent, fewer than one replica can do.
+        name: name of the model.
+        rate_rps: rate of the requests that are sent, below the capacity of one replica.
 
     Raises:
-        DemoError: it was not calm in time; tells what was decided.
+        DemoError: the time limit passed; the message has the decisions.
     """
 
     found: dict[str, Any] = {}
 
     def known() -> bool:
-        """The status tells of values every 10 s at most."""
+        """Values in the status are updated every 10 s at most."""
         nonlocal found
         found = scaling(kube, name)
         told = {signal["name"]: float(signal.get("value", "0")) for signal in found.get("signals", ())}

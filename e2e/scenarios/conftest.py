@@ -1,6 +1,6 @@
-"""What the scenarios share: one cluster with real pods, the chart on it, and the digits model; all gone at the end.
+"""Fixtures of the scenarios: one cluster with real pods, the chart and the digits model, removed at the end.
 
-With HALCYON_E2E_KEEP=1 the cluster is left up, and the next run takes it as it is.
+With HALCYON_E2E_KEEP=1 the cluster stays up, and the next run uses it.
 """
 
 import os
@@ -19,14 +19,14 @@ from e2e import interrupts
 from tests import figures
 
 NAME = "e2e"
-# The default of 15 s is what the demo's figures are for; here it would only be waited for.
+# The demo's figures are for the default of 15 s. Here it would only make the tests slower.
 HPA_SYNC = "5s"
 SCALE_DOWN_AFTER_S = 5
 _HERE = Path(__file__).parent
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Without root there is no node; the cluster says what else is missing."""
+    """Skip the scenarios without root, which a node needs. The cluster reports other missing requirements."""
     if os.geteuid() != 0:
         for item in items:
             if item.path.is_relative_to(_HERE) and "installed" in getattr(item, "fixturenames", ()):
@@ -35,7 +35,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def installed() -> Iterator[Installed]:
-    """Images, cluster and chart: about 30 s where images and programs are built already."""
+    """Install images, cluster and chart. This takes 30 s if images and programs are built already."""
     keep = os.environ.get("HALCYON_E2E_KEEP") == "1"
     try:
         with interrupts.heeded():
@@ -57,15 +57,15 @@ def _clear(kube: Kube) -> None:
 
 @pytest.fixture(scope="session")
 def kube(installed: Installed) -> Kube:
-    """kubectl and helm on the cluster, and addresses in it."""
+    """Return kubectl and Helm for the cluster, and addresses in it."""
     return installed.kube
 
 
 @pytest.fixture(scope="session")
 def digits(kube: Kube) -> ColdStart:
-    """The digits model with its HPA, as in the demo but quick to scale down; what its start took.
+    """Serve the digits model as in the demo, with a faster scale-down, and return the durations of its start.
 
-    All other models come after it: its start is measured while nothing else happens, and its ConfigMap is theirs too.
+    All other models are created later: its start is measured on an idle cluster, and the others use its ConfigMap, too.
     """
     documents = models.documents() | {"ModelDeployment": models.digits(scale_down_after_s=SCALE_DOWN_AFTER_S)}
     manifest = "\n---\n".join(map(models.as_text, documents.values()))
@@ -74,7 +74,7 @@ def digits(kube: Kube) -> ColdStart:
 
 @pytest.fixture(scope="module")
 def served(kube: Kube, digits: ColdStart) -> Iterator[Callable[..., str]]:  # noqa: ARG001  # it comes first
-    """Apply a ModelDeployment and wait until it is served; deleted when the module ends."""
+    """Apply a ModelDeployment, wait until it is served, and delete it when the module ends."""
     names: list[str] = []
 
     def apply(document: dict[str, Any], *, replicas: int = 1) -> str:

@@ -1,4 +1,4 @@
-"""Processes inside pods, seen from the node, which is this machine: to kill what a pod can't kill itself."""
+"""Processes inside pods, accessed from the node, which is this machine, to kill those that a pod can't kill itself."""
 
 import contextlib
 import os
@@ -9,7 +9,7 @@ from typing import Any
 
 
 def in_pod(pod: dict[str, Any], wanted: Callable[[str], bool]) -> list[int]:
-    """Ids of a pod's processes whose command line is wanted; threads and the pod's own sandbox left out."""
+    """Return the IDs of a pod's processes whose command line is wanted, without threads and the pod's sandbox."""
     uid = str(pod["metadata"]["uid"])
     found = []
     for place in Path("/proc").glob("[0-9]*"):
@@ -18,17 +18,16 @@ def in_pod(pod: dict[str, Any], wanted: Callable[[str], bool]) -> list[int]:
             command = (place / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
         except OSError:
             continue
-        # With cgroupfs the pod's id stands as it is; systemd's names have it with underscores.
+        # cgroupfs uses the pod's ID unchanged; systemd replaces dashes with underscores.
         if (uid in groups or uid.replace("-", "_") in groups) and wanted(command):
             found.append(int(place.name))
     return found
 
 
 def kill(pod: dict[str, Any], wanted: Callable[[str], bool]) -> int:
-    """Kill a pod's processes whose command line is wanted with SIGKILL; returns how many there were.
+    """Send SIGKILL to a pod's processes whose command line is wanted, and return their number.
 
-    A container's first process takes all others of its pid namespace along: one that went with it before its own
-    turn came was killed as well.
+    When a container's first process ends, all others in its PID namespace are killed. They are included in the number.
     """
     pids = in_pod(pod, wanted)
     for pid in pids:
@@ -38,7 +37,7 @@ def kill(pod: dict[str, Any], wanted: Callable[[str], bool]) -> int:
 
 
 def restarts(pod: dict[str, Any], container: str) -> int:
-    """How often a container of the pod was started anew."""
+    """Return how often a container of the pod has been restarted."""
     status = pod["status"]
     both = [*(status.get("containerStatuses") or []), *(status.get("initContainerStatuses") or [])]
     return next((int(c["restartCount"]) for c in both if c["name"] == container), 0)

@@ -1,1 +1,1 @@
-"""Alerts, dashboards and the page of metrics, made from the lists in halcyon.monitoring."""
+"""Generators of alerts, dashboards and the metrics page from the lists of metrics in halcyon.monitoring."""

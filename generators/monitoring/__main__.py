@@ -1,4 +1,4 @@
-"""Generator of metrics.md, alerts.yaml and dashboards/NAME.json from the lists: `python -m generators.monitoring DIRECTORY`."""
+"""Generator of metrics.md, alerts.yaml and dashboards/NAME.json: `python -m generators.monitoring DIRECTORY`."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The alerts, and their rules for Prometheus.
 
-An alert concerns one model, or the operator. Its page in docs/runbooks has its name. Expressions and texts contain placeholders that
-the chart replaces (`PLACEHOLDERS`): the operator's scrape job, its namespace, the release. The site's own panels and rules select the same
-series by the same labels: `namespace` and `model_deployment`.
+An alert is about one model or about the operator. Its runbook in docs/runbooks has the alert's name. Expressions and
+texts contain placeholders that the chart replaces (`PLACEHOLDERS`): the operator's scrape job, its namespace, the
+release. The labels `namespace` and `model_deployment` identify a model, also in the site's own panels and rules.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from halcyon.monitoring.agent_metrics import named
 from halcyon.monitoring.metric import Metric
 
 PLACEHOLDERS: Final = ("__OPERATOR__", "__JOB__", "__NAMESPACE__", "__NAME__", "__REPLICAS__", "__RUNBOOKS__")
-"""Placeholders: matchers of the operator's own series and of its models' series; namespace, name and replicas of the release; base URL
-of the runbooks."""
+"""Placeholders, in this order: matchers of the operator's series; matchers of the models' series that the operator
+exports; namespace, name and replicas of the release; base URL of the runbooks."""
 MAX_START_S: Final = 300
 MAX_ERROR_RATIO: Final = 0.05
 MIN_GPU_UTILIZATION: Final = 0.05
 MAX_MEMORY_RATIO: Final = 0.8
 
 Severity = Literal["critical", "warning", "info"]
-"""critical: requests fail or will fail soon. warning: to be fixed within a day. info: cost only, no user is affected."""
+"""critical: requests fail or will fail soon. warning: fix within a day. info: only costs are affected, not users."""
 
 
 @dataclass(frozen=True)
@@ -34,17 +34,18 @@ class Alert:
     name: str
     expression: str
     after: str
-    """Time for which the expression must hold before the alert fires."""
+    """Time for which the expression must be true before the alert fires."""
     severity: Severity
     summary: str
     description: str
-    """Who is affected, why the alert has its severity, and the command to run first."""
+    """Who is affected, the reason for the severity, and the command to run first."""
     watches: str
-    """Query for the alert's input. It has data in every cluster in which the alert can fire, whether or not it fires now."""
+    """Query for the data that the alert evaluates. In every cluster in which the alert can fire, it returns data even
+    if the alert isn't firing."""
 
 
 def _models(metric: Metric, matchers: str = "") -> str:
-    """Return a query with one series per model, without the metric's other labels."""
+    """Return a query with one series per model, without the other labels of the metric."""
     inner = f"__JOB__,{matchers}" if matchers else "__JOB__"
     return f"max by ({per_model_metrics.BY}) ({metric.name}{{{inner}}})"
 
@@ -270,13 +271,13 @@ ALERTS: Final = (*MODEL_ALERTS, *OPERATOR_ALERTS)
 
 
 def groups() -> list[dict[str, Any]]:
-    """Return the rule groups of a PrometheusRule, with the placeholders of `PLACEHOLDERS` in them."""
+    """Return the rule groups of a PrometheusRule. Their texts contain the placeholders in `PLACEHOLDERS`."""
     named = (("models", MODEL_ALERTS), ("operator", OPERATOR_ALERTS))
     return [{"name": f"__NAME__.{name}", "rules": [rule(alert) for alert in alerts]} for name, alerts in named]
 
 
 def rule(alert: Alert) -> dict[str, Any]:
-    """Return the rule of an alert."""
+    """Return the Prometheus rule for an alert."""
     return {
         "alert": alert.name,
         "expr": alert.expression,

@@ -1,4 +1,4 @@
-"""The dashboards, by file name."""
+"""All dashboards, by file name."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Grafana dashboards as values, and their JSON for Grafana 9.5 and newer. The dashboards themselves are in `dashboards`.
+"""Value types for Grafana dashboards, and their JSON for Grafana 9.5 and newer. The dashboards are in `dashboards`.
 
-A panel has a title, a description, a unit, and a legend for each query. Its queries identify models by the labels `namespace` and
-`model_deployment`, and select them by the variables of the dashboard.
+A panel has a title, a description, a unit, and a legend for each query. Its queries identify models by the labels
+`namespace` and `model_deployment`, and filter them by the variables of the dashboard.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from typing import Any, Final, Literal
 
 Json = dict[str, Any]
 Unit = Literal["short", "reqps", "s", "percentunit", "bytes", "none", "ops", "dateTimeFromNow"]
-"""Grafana's names for: a number, requests per second, seconds, a ratio in percent, bytes, text, operations per second, an age."""
+"""Grafana's unit names for: a number, requests per second, seconds, a ratio shown in percent, bytes, text, operations
+per second, the age of a timestamp."""
 Kind = Literal["timeseries", "stat", "table", "state-timeline"]
 
 COLUMNS: Final = 24
@@ -25,14 +26,14 @@ class Query:
     """One query of a panel."""
 
     expression: str
-    """PromQL; it may contain the variables of the dashboard and $__rate_interval."""
+    """PromQL expression, which may contain the dashboard's variables and $__rate_interval."""
     legend: str
-    """Grafana's label template, for example `{{pod}}`."""
+    """Legend as a Grafana label template, for example `{{pod}}`."""
 
 
 @dataclass(frozen=True)
 class Panel:
-    """One panel."""
+    """One panel of a dashboard."""
 
     title: str
     description: str
@@ -43,14 +44,14 @@ class Panel:
     height: int = 8
     stacked: bool = False
     limits: Mapping[float, str] = field(default_factory=dict)
-    """Colour for values from a threshold up; green below the first threshold."""
+    """Colours by threshold. Values below the first threshold are green."""
     hidden: tuple[str, ...] = ()
-    """Labels that a table omits."""
+    """Labels that a table doesn't show."""
 
 
 @dataclass(frozen=True)
 class PanelRow:
-    """Panels below a title, from left to right."""
+    """A row of panels under a title, from left to right."""
 
     title: str
     panels: tuple[Panel, ...]
@@ -58,7 +59,7 @@ class PanelRow:
 
 @dataclass(frozen=True)
 class Variable:
-    """A selection at the top of a dashboard."""
+    """A variable, shown as a selection at the top of a dashboard."""
 
     name: str
     label: str
@@ -79,13 +80,13 @@ class GrafanaDashboard:
 
     @property
     def panels(self) -> Iterator[Panel]:
-        """All panels, in order."""
+        """Return all panels in order."""
         for row in self.rows:
             yield from row.panels
 
 
 def dashboard(board: GrafanaDashboard) -> Json:
-    """Return the JSON of a dashboard for Grafana."""
+    """Return the dashboard as JSON for Grafana."""
     return {
         "uid": board.uid,
         "title": board.title,
@@ -106,7 +107,7 @@ def dashboard(board: GrafanaDashboard) -> Json:
 
 
 def _layout(rows: Iterable[PanelRow]) -> Iterator[Json]:
-    """Yield panels with their positions; a panel that doesn't fit beside the previous ones starts a new line."""
+    """Yield the panels with their positions. A panel that doesn't fit next to the previous ones starts a new line."""
     number, top = 0, 0
     for row in rows:
         number += 1
@@ -185,7 +186,7 @@ def _options(panel: Panel) -> Json:
 
 
 def _transformations(panel: Panel) -> list[Json]:
-    """Return the transformations of a table: one line per series, without empty and hidden columns."""
+    """Return the transformations of a table: one line per series, without empty columns and hidden labels."""
     if panel.kind != "table":
         return []
     names = {f"Value #{letter}": query.legend for query, letter in _lettered(panel.queries)}

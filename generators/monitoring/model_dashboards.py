@@ -137,7 +137,7 @@ FLEET: Final = GrafanaDashboard(
 
 
 def _mean_time(title: str, metric: Metric) -> Query:
-    """Return a query for seconds per request: summed microseconds divided by requests."""
+    """Return a query for the mean seconds per request: summed microseconds divided by the number of requests."""
     return Query(f"{rate(metric)} / {rate(triton_metrics.SUCCESS)} / 1e6", title)
 
 

@@ -1,4 +1,4 @@
-"""Every query of the dashboards and alerts, ready to be sent to a Prometheus, so that a test can run each of them."""
+"""Every query of the dashboards and alerts, with variables and placeholders replaced, so that a test can run them."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from generators.monitoring.dashboards import DASHBOARDS
 
 @dataclass(frozen=True)
 class NamedQuery:
-    """One query."""
+    """One query with its location."""
 
     where: str
-    """Place of the query, for messages."""
+    """Dashboard and panel, or alert, that contains the query, for error messages."""
     expression: str
-    """PromQL without placeholders."""
+    """PromQL, with all placeholders replaced."""
 
 
 def panels(values: Mapping[str, str]) -> Iterator[NamedQuery]:
-    """Yield the queries of the dashboards; `values` are those of `$namespace`, `$__rate_interval` and others, by name without `$`."""
+    """Yield the queries of the dashboards. `values` has the value of each variable, by name without `$`."""
     for board in DASHBOARDS.values():
         for panel in board.panels:
             for query in panel.queries:
@@ -30,19 +30,19 @@ def panels(values: Mapping[str, str]) -> Iterator[NamedQuery]:
 
 
 def watched(places: Mapping[str, str]) -> Iterator[NamedQuery]:
-    """Yield the queries for the alerts' inputs; `places` maps each placeholder to its value."""
+    """Yield the queries for the alerts' input data. `places` maps each placeholder to its value."""
     for alert in ALERTS:
         yield NamedQuery(f"{alert.name}, what it watches", replaced(alert.watches, places))
 
 
 def raised(places: Mapping[str, str]) -> Iterator[NamedQuery]:
-    """Yield the alerts' own expressions, which have data only if an alert should fire."""
+    """Yield the alerts' expressions, which return data only if an alert should fire."""
     for alert in ALERTS:
         yield NamedQuery(alert.name, replaced(alert.expression, places))
 
 
 def replaced(text: str, places: Mapping[str, str]) -> str:
-    """Return the text with its placeholders replaced, as the chart does it."""
+    """Return the text with its placeholders replaced, as the chart does."""
     for placeholder, value in places.items():
         text = text.replace(placeholder, value)
     return text

@@ -1,4 +1,4 @@
-"""Text of docs/reference/metrics.md, from the lists."""
+"""Generator of docs/reference/metrics.md from the lists of metrics."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PodMonitor they have the labels `namespace`, `pod` and `model_deployment`, like 
 
 
 def page() -> str:
-    """Return the whole page."""
+    """Return the text of the page."""
     parts = [
         _HEAD,
         f"## Model metrics\n\n{_MODELS}",

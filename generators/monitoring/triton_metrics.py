@@ -1,4 +1,4 @@
-"""Triton's own metrics that the dashboards and alerts use. Triton exports them on port 8002 of each server pod."""
+"""The metrics of Triton that the dashboards and alerts use. Triton exports them on port 8002 of each model pod."""
 
 from __future__ import annotations
 

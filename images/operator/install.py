@@ -1,8 +1,8 @@
-"""Installs our own package into the operator image's environment, as a wheel's installer would, without a build back end.
+"""Installation of the package `halcyon` in the operator image, as from a wheel but without a build back end.
 
-Runs inside the image build with the environment's own Python: `install.py SOURCE`, where SOURCE holds pyproject.toml and
-the directory `halcyon`. Copies the package with its byte code, writes the metadata that `importlib.metadata` and bills of
-materials read, and makes the console scripts of [project.scripts].
+It runs during the image build with the environment's Python: `install.py SOURCE`, where SOURCE contains pyproject.toml
+and the directory `halcyon`. It copies the package with its byte code, and creates the console scripts of
+[project.scripts]. It also writes the metadata that `importlib.metadata` and bills of materials read.
 """
 
 import base64
@@ -18,7 +18,7 @@ from pathlib import Path
 
 
 def install(source: Path) -> None:
-    """Install from `source` into the environment of the running interpreter; fails where a module does not compile."""
+    """Install from `source` into the environment of the running interpreter. It fails if a module doesn't compile."""
     project = tomllib.loads((source / "pyproject.toml").read_text())["project"]
     paths = sysconfig.get_paths()
     packages, scripts = Path(paths["purelib"]), Path(paths["scripts"])
@@ -58,7 +58,7 @@ def install(source: Path) -> None:
 
 
 def _digest(path: Path) -> str:
-    """As RECORD has it: without padding."""
+    """Return a digest in the format of RECORD, without padding."""
     return "sha256=" + base64.urlsafe_b64encode(hashlib.sha256(path.read_bytes()).digest()).decode().rstrip("=")
 
 

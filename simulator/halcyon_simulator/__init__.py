@@ -1,5 +1,6 @@
-"""Discrete-event simulator: load, pods with a start time, Triton's batcher, Halcyon's own planner and its peers.
+"""Discrete-event simulator of scaling policies: load, pods that take time to start, and Triton's batcher.
 
-It answers one question: what would this policy have done? Out of scope: the planner (`halcyon.scaling`) and anything that connects to a
-cluster. It needs the extra `simulate` (numpy, numba).
+The policies are Halcyon's own planner and the autoscalers of other projects. A simulation shows what a policy would
+have done under a given load. Out of scope: the planner (`halcyon.scaling`) and anything that connects to a cluster. The
+package needs numpy and numba.
 """

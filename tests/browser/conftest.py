@@ -1,6 +1,6 @@
-"""What the tests in a browser share: a cluster, a fleet of 5,000 models with two operators beside it, and the browser.
+"""Fixtures of the browser tests: a cluster, a fleet of 5,000 models with two operators, and the browser.
 
-Run by `make test-browser`; without Playwright there is nothing to collect.
+`make test-browser` runs these tests. Without Playwright, no tests are collected.
 """
 
 import os
@@ -24,7 +24,7 @@ else:
 
     @pytest.fixture(scope="session")
     def browser() -> Iterator[Browser]:
-        """The system's Chromium."""
+        """Start the system's Chromium."""
         with sync_playwright() as playwright:
             flags = ["--no-sandbox"] if os.geteuid() == 0 else []
             found = playwright.chromium.launch(executable_path=os.environ["HALCYON_CHROMIUM"], args=flags)
@@ -33,14 +33,14 @@ else:
 
     @pytest.fixture
     def bare(browser: Browser) -> Iterator[Page]:
-        """A page of its own context."""
+        """Open a page in its own browser context."""
         context = browser.new_context(viewport={"width": 1280, "height": 800}, reduced_motion="reduce")
         yield context.new_page()
         context.close()
 
     @pytest.fixture
     def page(bare: Page) -> Iterator[Page]:
-        """The same. At its end nothing may have been complained of in the console."""
+        """Open a page, and fail the test if the browser's console has warnings or errors at the end."""
         complaints: list[str] = []
         bare.on("console", lambda said: complaints.append(said.text) if said.type in {"error", "warning"} else None)
         bare.on("pageerror", lambda error: complaints.append(str(error)))
@@ -50,14 +50,14 @@ else:
 
 @pytest.fixture(scope="session")
 def fleet(cluster, tmp_path_factory) -> Iterator[Fleet]:  # noqa: ANN001  # fixtures of another module
-    """5,000 models, and two standbys that know them: one with the dashboard, one without, to compare."""
+    """Create 5,000 models, and two standby operators with them in their caches: with and without the dashboard."""
     with filled(cluster, tmp_path_factory.mktemp("fleet")) as found:
         yield found
 
 
 @pytest.fixture(scope="session")
 def leader(cluster, tmp_path_factory) -> Iterator[Operator]:  # noqa: ANN001
-    """An operator that works in one namespace, `live`, and shows it on localhost."""
+    """Start an operator that manages the namespace `live`, with its dashboard on localhost."""
     Space(cluster.api, "live").make()
     more = ("--dashboard=localhost", f"--dashboard-port={free_ports(1)[0]}")
     with running(cluster, tmp_path_factory.mktemp("leader"), watch="live", more=more) as started:
@@ -66,6 +66,6 @@ def leader(cluster, tmp_path_factory) -> Iterator[Operator]:  # noqa: ANN001
 
 @pytest.fixture
 def live(cluster, leader: Operator) -> Space:  # noqa: ANN001
-    """The leader's namespace."""
+    """Return the namespace that `leader` manages."""
     assert leader.process is not None
     return Space(cluster.api, "live")

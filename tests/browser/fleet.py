@@ -1,6 +1,6 @@
-"""5,000 models in a real API server, as an operator of another time has left them, and two standbys that know them.
+"""5,000 models in a real API server, with the status that an earlier operator wrote, and two standby operators.
 
-Nobody reconciles them: the lease is held by a replica that isn't there, for longer than the tests last.
+The models are not reconciled: the lease belongs to a replica that doesn't exist, and expires after the tests.
 """
 
 import contextlib
@@ -36,37 +36,37 @@ class Fleet:
 
     cluster: Cluster
     shows: Operator
-    """With the dashboard."""
+    """Operator with the dashboard."""
     plain: Operator
-    """The same without."""
+    """Operator without the dashboard."""
 
     @property
     def url(self) -> str:
-        """Of the dashboard."""
+        """Return the URL of the dashboard."""
         return url(self.shows)
 
 
 def url(operator: Operator) -> str:
-    """Of an operator's dashboard."""
+    """Return the URL of an operator's dashboard."""
     port = next(one.partition("=")[2] for one in operator.more if one.startswith("--dashboard-port="))
     return f"http://localhost:{port}/"
 
 
 def resident_mib(operator: Operator) -> float:
-    """Resident memory of its process."""
+    """Return the resident memory of the operator's process, in MiB."""
     pages = int(Path(f"/proc/{operator.pid}/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
 def cpu_s(operator: Operator) -> float:
-    """Processor time of its process so far."""
+    """Return the CPU time that the operator's process has used so far, in seconds."""
     fields = Path(f"/proc/{operator.pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 @contextlib.contextmanager
 def filled(cluster: Cluster, directory: Path) -> Iterator[Fleet]:
-    """The fleet; it is gone with the cluster."""
+    """Create the fleet, which is removed together with the cluster."""
     namespace = install(cluster)
     lease = {"holderIdentity": "of-another-time", "leaseDurationSeconds": 36000, "leaseTransitions": 0}
     cluster.api.create(kinds.LEASE.path(namespace), {"metadata": {"name": "halcyon"}, "spec": lease})
@@ -123,7 +123,7 @@ def _write(cluster: Cluster, numbers: Iterable[int]) -> None:
 
 
 def model(number: int) -> tuple[str, Object, Object]:
-    """Namespace, object and status of a model; always the same of one number."""
+    """Return namespace, object and status of the model with this number. The result is always the same."""
     draw = random.Random(number)
     most, count = draw.choice([4, 8, 16, 32]), draw.randint(0, 4)
     words = [draw.choice(["resnet", "bert", "whisper", "ranker", "detector", "embedder"]), f"{number:04}"]

@@ -1,4 +1,4 @@
-"""For each alert a firing and a silent case, in the words of `promtool test rules`: series by the minute, and what must come of them."""
+"""A firing and a silent case for each alert, as series by the minute and expected alerts for `promtool test rules`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from generators.monitoring import queries
 from generators.monitoring.alerts import ALERTS, Alert
 
 RUNBOOKS = "https://halcyon.dev/docs/runbooks"
-"""The chart's default."""
+"""Default of the chart."""
 PLACES = {
     "__OPERATOR__": 'job="halcyon-metrics",namespace="halcyon-system"',
     "__JOB__": 'job="halcyon-metrics"',
@@ -25,12 +25,12 @@ OF = 'namespace="team",model_deployment="m"'
 M = f"{JOB},{OF}"
 MODEL = {"namespace": "team", "model_deployment": "m"}
 Series = dict[str, str]
-"""Series to values, in promtool's notation: `0+60x9` is 0, 60, 120 and so on, ten of them, one a minute."""
+"""Values by series, in promtool's notation: `0+60x9` is 0, 60, 120 and so on, ten values, one per minute."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """One alert: series with which it must fire at `at`, and others with which it must not."""
+    """Test case of one alert: series for which it must be firing at `at`, and others for which it must not."""
 
     name: str
     at: str
@@ -38,28 +38,28 @@ class Case:
     silent: Series
     labels: dict[str, str] = field(default_factory=lambda: dict(MODEL))
     value: str = ""
-    """How its value is written in the summary."""
+    """The value as it appears in the summary."""
     also: tuple[str, ...] = ()
-    """Others that these series raise, rightly."""
+    """Other alerts that these series cause, as intended."""
 
     @property
     def alert(self) -> Alert:
-        """Of this name."""
+        """Return the alert with this name."""
         return next(alert for alert in ALERTS if alert.name == self.name)
 
 
 def condition(kind: str, status: str, reason: str) -> str:
-    """A series of a condition."""
+    """Return the series of a condition."""
     return f'halcyon_model_condition{{{M},type="{kind}",status="{status}",reason="{reason}"}}'
 
 
 def of(name: str, more: str = "") -> str:
-    """A series of the model."""
+    """Return a series of the model."""
     return f"{name}{{{M}{more}}}"
 
 
 def failures(reason: str) -> str:
-    """A series of a server pod."""
+    """Return the series of failures of a model pod."""
     return f'nv_inference_request_failure{{{OF},pod="p",model="x",version="1",reason="{reason}"}}'
 
 
@@ -79,7 +79,7 @@ RESIDENT_TOO, LIMIT_TOO = (series.replace('"one"', '"two"') for series in (RESID
 FAILED, DONE = (f'halcyon_reconciles_total{{{OPERATOR},result="{result}"}}' for result in ("error", "done"))
 ASKED, UNANSWERED = (f'halcyon_metricsapi_requests_total{{{OPERATOR},metric="x",code="{c}"}}' for c in ("404", "503"))
 WELL = {UP: "1x200", UP_TOO: "1x200", LEADS: "1x200"}
-"""The operator as it should be."""
+"""Series of a healthy operator."""
 TROUBLE = f'halcyon_agent_degraded{{{OF},pod="b"}}'
 LACKS = f'halcyon_permissions_missing{{{OPERATOR},group="apps",resource="deployments",verb="patch"}}'
 NOT_READY = condition("Ready", "False", "NoServersReady")
@@ -88,7 +88,7 @@ CASES = (
     Case(
         "HalcyonModelNotReady",
         "12m",
-        # Another reason meanwhile doesn't start the ten minutes anew.
+        # A different reason in between doesn't restart the ten minutes.
         {NOT_READY: "1x5 stale", condition("Ready", "Unknown", "Unknown"): "_x5 1x20"},
         {NOT_READY: "1x8 stale", condition("Ready", "True", "Ready"): "_x8 1x20"},
     ),
@@ -122,14 +122,14 @@ CASES = (
         "HalcyonRequestsRejected",
         "15m",
         {CAME: "0+100x20", REJECTED: "0+8x20", LOST: "0+4x20"},
-        # Nobody asks: nothing is known of a share.
+        # There are no requests, so there is no error ratio.
         {CAME: "0x20", REJECTED: "0x20", LOST: "0x20"},
         value="12%",
     ),
     Case(
         "HalcyonBalancerDegraded",
         "16m",
-        # One of two is enough.
+        # One of the two is enough.
         {TROUBLE: "1x20", TROUBLE.replace('"b"', '"c"'): "0x20"},
         {TROUBLE: "1x10 0x9", TROUBLE.replace('"b"', '"c"'): "0x20"},
     ),
@@ -161,7 +161,7 @@ CASES = (
         "HalcyonNoLeader",
         "6m",
         WELL | {LEADS: "0x9"},
-        # A hand-over.
+        # The leadership changes.
         WELL | {LEADS: "1 1 0 1 1 1 1 1 1 1"},
         labels={},
     ),
@@ -169,9 +169,9 @@ CASES = (
     Case(
         "HalcyonOperatorMemoryHigh",
         "6m",
-        # One of two is enough.
+        # One of the two is enough.
         WELL | {RESIDENT: "85x9", LIMIT: "100x9", RESIDENT_TOO: "50x9", LIMIT_TOO: "100x9"},
-        # A peak of a moment; and no limit, no share of it.
+        # A short peak; and no limit, so no ratio.
         WELL | {RESIDENT: "79 79 85 85 85 79 79 79 79 79", LIMIT: "100x9", RESIDENT_TOO: "500x9"},
         labels={"instance": "one"},
         value="85%",
@@ -187,11 +187,11 @@ CASES = (
         "HalcyonPermissionsMissing",
         "6m",
         WELL | {LACKS: "1x9"},
-        # Given back: the series ends.
+        # The series ends when the budget is returned.
         WELL | {LACKS: "1x3 stale"},
         labels={"group": "apps", "resource": "deployments", "verb": "patch"},
     ),
-    # A standby's queue is nobody's work.
+    # The queue of a standby is irrelevant.
     Case(
         "HalcyonReconcileBacklog",
         "20m",
@@ -210,7 +210,7 @@ CASES = (
 
 
 def tests(rule_file: str) -> dict[str, Any]:
-    """The file for `promtool test rules`."""
+    """Return the input file for `promtool test rules`."""
     return {
         "rule_files": [rule_file],
         "evaluation_interval": "1m",
@@ -241,7 +241,7 @@ def _fires(case: Case) -> dict[str, Any]:
 
 
 def _rests(case: Case) -> dict[str, Any]:
-    """Never, from the beginning to long after the time at which the other case fires."""
+    """Yield tests that the alert never fires, until long after the time at which the other case fires."""
     minutes = int(case.at.removesuffix("m"))
     told = [{"eval_time": f"{m}m", "alertname": case.name, "exp_alerts": []} for m in range(minutes + 3)]
     return {

@@ -1,4 +1,4 @@
-"""One real HAProxy 3.0 with its pilot or its agent, and ways to ask it. Pods are stand-ins (tests/unit/balancer/stand_ins.py)."""
+"""A real HAProxy 3.0 with its pilot or its agent, and clients for it. Pods are tests/unit/balancer/stand_ins.py."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _addresses = (f"127.{b}.{c}.{d}" for b in range(77, 250) for c in range(1, 250) 
 
 @dataclass
 class Balanced:
-    """One HAProxy with its pilot and what stands behind it."""
+    """A HAProxy with its pilot and the stand-in pods behind it."""
 
     haproxy: Haproxy
     pilot: HaproxyController
@@ -78,14 +78,17 @@ class Balanced:
 
     @property
     def channel(self) -> grpc.aio.Channel:
-        """Without the client's own retries: what is retried, HAProxy retries."""
+        """Return a gRPC channel without client retries, so that only HAProxy retries."""
         return self.connect(retries=False)
 
     def connect(self, *, retries: bool) -> grpc.aio.Channel:
         return grpc.aio.insecure_channel(f"127.0.0.1:{self.haproxy.ports.grpc}", options=_options(retries=retries))
 
     def threaded_channel(self, *, retries: bool = False) -> grpc.Channel:
-        """For streams: where one ends while its client writes, grpc.aio forgets the status and says INTERNAL."""
+        """Return a channel of the threaded client, for streams.
+
+        If a stream ends while its client writes, grpc.aio loses the status and reports INTERNAL.
+        """
         return grpc.insecure_channel(f"127.0.0.1:{self.haproxy.ports.grpc}", options=_options(retries=retries))
 
     async def counters(self) -> tuple[int, int, int]:
@@ -104,7 +107,7 @@ def endpoint(pod: Pod, slot: str = "a", **changes: Any) -> Endpoint:
 
 @contextlib.asynccontextmanager
 async def one() -> AsyncIterator[Balanced]:
-    """Not begun yet."""
+    """Return an instance that isn't started yet."""
     with real_haproxy.haproxy() as haproxy:
         made = Balanced(haproxy, HaproxyController(haproxy.runtime, haproxy.config, haproxy.listen), [])
         try:
@@ -122,7 +125,7 @@ async def until(true: Callable[[], Awaitable[bool]], limit_s: float = 5.0) -> fl
 
 
 async def raw(port: int, request: bytes) -> tuple[int, dict[str, str], bytes]:
-    """Send bytes as they are; status, headers and body of the answer."""
+    """Send raw bytes, and return status, headers and body of the response."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
         writer.write(request)
@@ -152,7 +155,7 @@ async def is_(true: Callable[[], bool]) -> bool:
 
 @dataclass
 class Process:
-    """The agent as it runs in a pod: a process of its own, with TLS and tokens."""
+    """The agent as it runs in a pod: a separate process, with TLS and tokens."""
 
     api: StandIn
     collectors: list[StandIn]
@@ -176,15 +179,15 @@ class Process:
 
 @dataclass(frozen=True)
 class RealApi:
-    """An API server that is none of ours to start."""
+    """An API server that the test doesn't start itself."""
 
     host: str
     port: int
     ca: str
-    """PEM."""
+    """CA certificate as PEM."""
     namespace: str
     put: Callable[[str], None]
-    """Makes the ConfigMap with this plan."""
+    """Function that writes the ConfigMap with this plan."""
 
 
 @contextlib.asynccontextmanager

@@ -1,4 +1,4 @@
-"""Certificates of servers on 127.0.0.1."""
+"""Certificates for servers on 127.0.0.1."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cryptography.x509.oid import NameOID
 
 @dataclass(frozen=True)
 class Pair:
-    """A certificate that is its own authority, and its key."""
+    """A self-signed certificate, which is its own CA, and its key."""
 
     crt: str
     key: str
@@ -27,7 +27,7 @@ class Pair:
 
 def pair(*, password: bytes | None = None, left: dt.timedelta = dt.timedelta(days=5)) -> Pair:
     key = ec.generate_private_key(ec.SECP256R1())
-    # Authorities are told apart by their names.
+    # Each CA needs its own name, because clients distinguish CAs by name.
     serial = x509.random_serial_number()
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"m-{serial:x}")])
     now = dt.datetime.now(dt.UTC)

@@ -1,6 +1,6 @@
-"""The charts as Helm renders them, and what is asked of the result: shared by the tests of the charts.
+"""The charts as Helm renders them, and helpers to check the result, shared by the tests of the charts.
 
-Tests that need an API server (lookup, upgrades, uninstall) use `helm` with a kubeconfig of theirs.
+Tests that need an API server (lookup, upgrades, uninstall) call `helm` with a kubeconfig.
 """
 
 import json
@@ -29,7 +29,7 @@ Object = dict[str, Any]
 Values = dict[str, Any]
 
 LOCAL: Values = {"images": {"registry": "localhost"}}
-"""What every install says: where the images are."""
+"""Values for every installation: where the images are."""
 EVERYTHING: Values = {
     "replicas": 3,
     "images": {
@@ -121,11 +121,11 @@ NAMESPACED: Values = {
     "monitoring": {"podMonitors": {"create": True}},
 }
 SETS: dict[str, Values] = {"defaults": {}, "everything": EVERYTHING, "little": LITTLE, "namespaced": NAMESPACED}
-"""From least to most that can be asked for."""
+"""Sets of values, from the defaults to everything that can be configured."""
 
 
 def laid_over(base: Values, values: Values) -> Values:
-    """Values as Helm merges them."""
+    """Return the values merged as Helm does it."""
     merged = dict(base)
     for name, value in values.items():
         below = merged.get(name)
@@ -134,7 +134,7 @@ def laid_over(base: Values, values: Values) -> Values:
 
 
 def helm(*args: str, values: Values | None = None, kubeconfig: str = os.devnull) -> subprocess.CompletedProcess[str]:
-    """Run Helm; with no kubeconfig it knows no cluster."""
+    """Run Helm. Without a kubeconfig it has no cluster."""
     if HELM is None:
         pytest.skip("helm is built by make cluster-up; HALCYON_HELM may name another")
     return subprocess.run(
@@ -163,29 +163,29 @@ def render(
     namespace: str = "halcyon-system",
     flags: Iterable[str] = ("--skip-tests",),
 ) -> list[Object]:
-    """The objects of an install from images on the nodes, without those of `helm test`."""
+    """Return the objects of an installation with images on the nodes, without those of `helm test`."""
     return list(_render(json.dumps(values or {}), release, namespace, tuple(flags)))
 
 
 def find(objects: list[Object], kind: str, name: str = "halcyon") -> Object:
-    """The only one of this kind and name."""
+    """Return the only object of this kind and name."""
     (found,) = [o for o in objects if o["kind"] == kind and o["metadata"]["name"] == name]
     return found
 
 
 def names(objects: list[Object], kind: str) -> set[str]:
-    """Of all objects of a kind."""
+    """Return the names of all objects of a kind."""
     return {o["metadata"]["name"] for o in objects if o["kind"] == kind}
 
 
 def pod(objects: list[Object], name: str = "halcyon") -> Object:
-    """The operator's pod."""
+    """Return the operator's pod template."""
     spec: Object = find(objects, "Deployment", name)["spec"]["template"]["spec"]
     return spec
 
 
 def rules(objects: list[Object]) -> list[tuple[str, Object]]:
-    """Every RBAC rule, and in what it stands."""
+    """Return every RBAC rule, with the object that contains it."""
     return [
         (f"{o['kind']} {o['metadata']['name']}", rule)
         for o in objects
@@ -195,7 +195,7 @@ def rules(objects: list[Object]) -> list[tuple[str, Object]]:
 
 
 def refusal(values: Values) -> str:
-    """What Helm says to values that it must refuse."""
+    """Return Helm's error message for values that it must reject."""
     done = helm("template", "halcyon", str(CHART), values=laid_over(LOCAL, values))
     assert done.returncode != 0, f"Helm accepts {values}"
     return done.stderr

@@ -1,4 +1,4 @@
-"""What integration tests share: one real API server per run of pytest, a namespace of its own for each test."""
+"""Fixtures of the integration tests: one real API server per run of pytest, and a new namespace for each test."""
 
 import os
 import re
@@ -21,7 +21,7 @@ _NAME = re.compile(r"test-(\d+)")
 
 
 def _end_clusters_of_dead_runs() -> None:
-    """A run that was killed with SIGKILL could not end its own."""
+    """Remove clusters of runs that were killed with SIGKILL, and so couldn't do it themselves."""
     for name in names():
         match = _NAME.fullmatch(name)
         if match and not Path("/proc", match[1]).exists():
@@ -30,7 +30,10 @@ def _end_clusters_of_dead_runs() -> None:
 
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[Cluster]:
-    """etcd, API server, controllers, scheduler, and KWOK for a node with 8 GPUs: about 5 s. See docs/cluster.md."""
+    """Start etcd, API server, controllers, scheduler, and KWOK with a node with 8 GPUs; takes 5 s.
+
+    See docs/cluster.md.
+    """
     _end_clusters_of_dead_runs()
     name = f"test-{os.getpid()}"
     try:
@@ -41,7 +44,7 @@ def cluster() -> Iterator[Cluster]:
 
 @pytest.fixture
 def namespace(cluster: Cluster) -> Iterator[str]:
-    """A fresh namespace in which pods can be made at once; its deletion goes on behind the next test."""
+    """Create a namespace in which pods can be created at once. Its deletion continues during the next test."""
     name = f"t-{uuid.uuid4().hex[:8]}"
     cluster.api.create("/api/v1/namespaces", {"metadata": {"name": name}})
     for made in ("serviceaccounts/default", "configmaps/kube-root-ca.crt"):
@@ -63,13 +66,13 @@ def kubectl(cluster: Cluster, namespace: str) -> Kubectl:
 
 @pytest.fixture(scope="module")
 def operator(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Operator]:
-    """One operator for all tests of a module; at their end its log must hold no error."""
+    """Start one operator for all tests of a module, whose log must contain no error at the end."""
     with running(cluster, tmp_path_factory.mktemp("operator")) as started:
         yield started
 
 
 @pytest.fixture
 def space(cluster: Cluster, namespace: str, operator: Operator) -> Space:
-    """The test's namespace, with an operator that works."""
+    """Return the test's namespace, with a running operator."""
     assert operator.process is not None
     return Space(cluster.api, namespace)

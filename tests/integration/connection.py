@@ -1,4 +1,4 @@
-"""One connection to an API server for many requests: a new one for each would cost more than the request."""
+"""A persistent connection to an API server. A new connection for each request would cost more than the request."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from tests.unit.control.scope_builders import resource
 STRICT = {"dryRun": "All", "fieldValidation": "Strict"}
 LIMIT_S = 40
 TIMEOUT_S = 60
-"""Of an answer: it ends what never comes."""
+"""Time limit for a response in seconds, so that a missing response fails the test."""
 IDLE_S = 30
-"""The API server closes a connection that nobody has used for 90 s."""
+"""Idle time in seconds after which the connection is replaced. The API server closes it after 90 s."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """Of the API server."""
+    """A response of the API server."""
 
     status: int
     body: dict[str, Any]
     warnings: tuple[str, ...] = ()
-    """What it warns of, as headers have it."""
+    """Warnings of the API server, as in the Warning headers."""
 
     @property
     def message(self) -> str:
@@ -40,7 +40,7 @@ class Answer:
 
 
 class Connection:
-    """The connection."""
+    """A connection to the API server."""
 
     def __init__(self, cluster: Cluster) -> None:
         identity = cluster.api.identity
@@ -66,32 +66,32 @@ class Connection:
     def send_text(
         self, method: str, path: str, text: bytes | None, *, query: dict[str, str] | None = None, content: str
     ) -> Answer:
-        """A request as it is."""
+        """Send a request with this text as its body."""
         if time.monotonic() - self._used > IDLE_S:
-            self._http.close()  # the request opens another one
+            self._http.close()  # the request opens a new connection
         self._http.request(method, f"{path}?{urlencode(query or {})}", text, {"Content-Type": content})
         response = self._http.getresponse()
         said = response.read()
         self._used = time.monotonic()
-        # Where nothing is served yet the answer is no JSON.
+        # A path that isn't served yet gives a response that isn't JSON.
         found = json.loads(said) if said.startswith(b"{") else {"message": said.decode()}
         return Answer(response.status, found, tuple(response.headers.get_all("Warning") or ()))
 
     def apply(self, kind: Kind, obj: dict[str, Any], *, subresource: str = "", **query: str) -> Answer:
-        """Server-side apply."""
+        """Apply an object server-side."""
         meta = obj["metadata"]
         path = kind.path(meta.get("namespace", ""), meta["name"], subresource)
         asked = {"fieldManager": "halcyon", "force": "true"} | query
         return self.send("PATCH", path, obj, query=asked, content="application/apply-patch+yaml")
 
     def try_spec(self, spec: Document, *, name: str = "digits", namespace: str = "default", **query: str) -> Answer:
-        """What the API server would say to a ModelDeployment; nothing is stored."""
+        """Return the API server's response to a ModelDeployment with this spec, without storing it (dry run)."""
         body = resource() | {"metadata": {"name": name, "namespace": namespace}, "spec": spec}
         del body["status"]
         return self.send("POST", kinds.MODEL_DEPLOYMENT.path(namespace), body, query=STRICT | query)
 
 
 def _json_that_is_yaml(value: object) -> bytes:
-    # Server-side apply is read as YAML, which knows no surrogate pairs and refuses some characters that aren't escaped.
+    # Server-side apply parses YAML, which has no surrogate pairs and rejects some characters that aren't escaped.
     text = json.dumps(value, ensure_ascii=False)
     return re.sub(r"[\x7f-\uffff]", lambda found: f"\\u{ord(found[0]):04x}", text).encode()

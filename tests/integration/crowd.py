@@ -1,6 +1,7 @@
-"""Clients that misbehave towards a balancer: crowds of connections from one address, and HTTP/2 written frame by frame.
+"""Clients that misbehave towards a balancer: many connections from one address, and HTTP/2 written frame by frame.
 
-A crowd is plain sockets that nothing reads: what it costs the balancer is measured, not what it is answered.
+The connections are plain sockets from which nothing is read. The tests measure their cost for the balancer, not the
+responses.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ASKS_ONCE: Final = b"GET /none HTTP/1.1\r\nHost: m\r\n\r\n"
-"""HAProxy answers it by itself, and keeps the connection."""
+"""Request to which HAProxy itself responds, and keeps the connection open."""
 HALF_A_HEAD: Final = b"GET /v2/health/live HTTP/1.1\r\nHost: m\r\nX-Half: "
 _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 _DATA, _HEADERS, _SETTINGS, _WINDOW_UPDATE = 0, 1, 4, 8
@@ -28,13 +29,16 @@ def frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
 
 
 def preface(*, window: int = 65535) -> bytes:
-    """What a client sends first; `window` is how much of an answer's body it takes unasked."""
+    """Return the first bytes of a client.
+
+    `window` is how much of a response body it accepts without flow control updates.
+    """
     room = frame(_WINDOW_UPDATE, 0, 0, struct.pack(">I", 2**30))
     return _PREFACE + frame(_SETTINGS, 0, 0, struct.pack(">HI", _INITIAL_WINDOW, window)) + room
 
 
 def call(stream: int, method: str, body: bytes | None = None, *, whole: bool = False) -> bytes:
-    """A gRPC call: its headers, and as much of its body; `whole` ends it there."""
+    """Return a gRPC call: its headers, and this part of its body. `whole` ends the call there."""
     fields = {
         b":method": b"POST",
         b":scheme": b"http",
@@ -43,7 +47,7 @@ def call(stream: int, method: str, body: bytes | None = None, *, whole: bool = F
         b"content-type": b"application/grpc",
         b"te": b"trailers",
     }
-    # Literals that are never indexed, so that no state of a connection's table is needed.
+    # Literal header fields without indexing, so that no table of the connection is needed.
     block = b"".join(b"\x10" + bytes([len(k)]) + k + bytes([len(v)]) + v for k, v in fields.items())
     made = frame(_HEADERS, _END_HEADERS, stream, block)
     parts = [] if body is None else [body[at : at + 16384] for at in range(0, len(body), 16384)]
@@ -53,24 +57,24 @@ def call(stream: int, method: str, body: bytes | None = None, *, whole: bool = F
 
 
 def message(size: int, *, announced: int | None = None) -> bytes:
-    """A message of gRPC of `size` bytes; `announced` is the length that it says it has."""
+    """Return a gRPC message of `size` bytes. `announced` is the length in its prefix."""
     return b"\0" + struct.pack(">I", size if announced is None else announced) + b"x" * size
 
 
 class Crowd:
-    """Connections from one address of the loopback."""
+    """Connections from one loopback address."""
 
     def __init__(self, source: str, port: int) -> None:
-        """No connection yet."""
+        """Set the address; no connection is opened yet."""
         self._source, self._port = source, port
         self.sockets: list[socket.socket] = []
 
     def come(self, count: int, says: bytes = b"") -> None:
-        """So many connections more, each of which says this."""
+        """Open `count` more connections, each of which sends these bytes."""
         for _ in range(count):
             made = socket.socket()
             made.settimeout(5)
-            # Of more connections than an address has ports for listening sockets and others, none waits for its number.
+            # Choose the local port at connect, so that more connections are possible than with ports reserved by bind.
             made.setsockopt(socket.IPPROTO_IP, _BIND_ADDRESS_NO_PORT, 1)
             made.bind((self._source, 0))
             with contextlib.suppress(OSError):
@@ -81,11 +85,11 @@ class Crowd:
             self.sockets.append(made)
 
     def kept(self) -> int:
-        """Connections that the balancer has not closed."""
+        """Return the number of connections that the balancer has not closed."""
         return sum(_is_open(each) for each in self.sockets)
 
     def go(self) -> None:
-        """Close all, at once."""
+        """Close all connections at once."""
         for each in self.sockets:
             with contextlib.suppress(OSError):
                 each.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -109,7 +113,7 @@ def _is_open(each: socket.socket) -> bool:
 
 @contextlib.contextmanager
 def files(count: int) -> Iterator[None]:
-    """This process may open so many files meanwhile."""
+    """Raise this process's limit of open files while the context is open."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(count, hard)), hard))
     try:

@@ -1,4 +1,4 @@
-"""Somebody who looks at the dashboard over HTTP, from an address of this machine, with what they have to show."""
+"""An HTTP client of the dashboard, with a local address and credentials."""
 
 import contextlib
 import http.client
@@ -13,7 +13,7 @@ Object = dict[str, Any]
 
 @dataclass(frozen=True)
 class Answer:
-    """What came back."""
+    """An HTTP response."""
 
     status: int
     headers: http.client.HTTPMessage
@@ -21,14 +21,14 @@ class Answer:
 
     @property
     def body(self) -> Object:
-        """The JSON document."""
+        """Return the body parsed as JSON."""
         found: Object = json.loads(self.text)
         return found
 
 
 @dataclass(frozen=True)
 class Reader:
-    """One reader. The operator's certificate is of its own authority, which is the metrics API's matter."""
+    """One client. The operator's certificate is not verified, because it has its own CA for the metrics API."""
 
     port: int
     tls: bool = False
@@ -36,7 +36,7 @@ class Reader:
     headers: dict[str, str] = field(default_factory=dict)
 
     def ask(self, path: str, *, method: str = "GET", body: object = None, **headers: str) -> Answer:
-        """One request."""
+        """Send one request."""
         with contextlib.closing(self._connect()) as connection:
             sent = None if body is None else json.dumps(body)
             kind = {} if body is None else {"Content-Type": "application/json"}
@@ -46,7 +46,7 @@ class Reader:
 
     @contextlib.contextmanager
     def events(self, path: str) -> Iterator[Iterator[tuple[str, Object]]]:
-        """(name, document) of the events of a stream, as they come."""
+        """Yield (name, document) of the events of a stream as they arrive."""
         with contextlib.closing(self._connect()) as connection:
             connection.request("GET", path, headers=self.headers)
             answer = connection.getresponse()

@@ -1,4 +1,4 @@
-"""The definitions of the Gateway API, from its Go module at the version that `e2e/cluster/modules/gateway/go.mod` pins."""
+"""The CRDs of the Gateway API, from its Go module with the version in `e2e/cluster/modules/gateway/go.mod`."""
 
 import json
 import os
@@ -19,7 +19,10 @@ _CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
 @cache
 def definitions() -> list[dict[str, Any]]:
-    """HTTPRoute and GRPCRoute as they are released; Go fetches the module once and checks it against go.sum."""
+    """Return the released CRDs of HTTPRoute and GRPCRoute.
+
+    Go downloads the module once, and checks it against go.sum.
+    """
     told = subprocess.run(
         [toolchain(), "mod", "download", "-json", "sigs.k8s.io/gateway-api"],
         cwd=PINNED,
@@ -34,7 +37,7 @@ def definitions() -> list[dict[str, Any]]:
 
 
 def uninstall(cluster: Cluster) -> None:
-    """Take them away, where they are, and wait until the API server knows nothing of them."""
+    """Remove the CRDs if they exist, and wait until the API server doesn't serve them."""
     for definition in definitions():
         name, plural = definition["metadata"]["name"], definition["spec"]["names"]["plural"]
         cluster.api.call("DELETE", f"{_CRDS}/{name}")
@@ -46,7 +49,7 @@ def uninstall(cluster: Cluster) -> None:
 
 
 def install(cluster: Cluster) -> None:
-    """Make them, where they aren't yet, and wait until they are served."""
+    """Create the CRDs if they don't exist, and wait until they are served."""
     for definition in definitions():
         name, plural = definition["metadata"]["name"], definition["spec"]["names"]["plural"]
         if not cluster.api.exists(f"{_CRDS}/{name}"):

@@ -1,4 +1,4 @@
-"""Deeds of the hostile-input table: what takes more than a spec. Each gives what has escaped, a sentence for each thing."""
+"""Attempts of the hostile-input table that need more than a spec. Each returns its successes, one sentence each."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ QUOTA = Kind("v1", "ResourceQuota", "resourcequotas")
 
 
 def labelled(children: list[Object], name: str, namespace: str) -> list[str]:
-    """Labels, annotations and names of children as they are stored that nobody but the tenant can have asked for."""
+    """Return labels, annotations and names of stored children that can only come from the tenant."""
     found = []
     for child in children:
         template = (child.get("spec") or {}).get("template") or {"metadata": {}}
@@ -37,7 +37,10 @@ def labelled(children: list[Object], name: str, namespace: str) -> list[str]:
 
 
 def own_key(scene: HostileNamespace) -> list[str]:
-    """A model beside the operator asks for its key: no admission policy holds there, so the operator must know."""
+    """Create a model next to the operator that uses the operator's key.
+
+    No admission policy applies there, so the operator must detect it.
+    """
     there, name = Space(scene.space.api, scene.operator.namespace), "r7-own"
     asked = spec(
         "runtime.env", [{"name": "A", "valueFrom": {"secretKeyRef": {"name": "halcyon-tls", "key": "tls.key"}}}]
@@ -50,7 +53,7 @@ def own_key(scene: HostileNamespace) -> list[str]:
 
 
 def gpus_of_a_namespace(scene: HostileNamespace) -> list[str]:
-    """Models that are right by themselves and too much together, created at the same moment, and one that grows by /scale."""
+    """Create models that exceed the GPU budget only together, at the same time, and increase one with /scale."""
     asked, names = spec() | {"runtime": {"gpu": {"count": 8}}}, [f"r30-{n}" for n in range(6)]
     with ThreadPoolExecutor(len(names)) as pool:
         list(pool.map(lambda name: scene.space.apply(model(name, asked)), names))
@@ -68,11 +71,11 @@ def gpus_of_a_namespace(scene: HostileNamespace) -> list[str]:
     scene.space.wait_condition("Accepted", "False", "PolicyDenied", name=accepted[0])
     count = scene.space.replicas(accepted[0])
     escaped += [f"{accepted[0]} has {count} replicas"] if count != 1 else []
-    # It would take what the next one leaves, for it asks for more than it has.
+    # It would take the GPUs that the next model leaves, because it requests more than it has.
     scene.space.scale(1, accepted[0])
     scene.space.wait_condition("Accepted", "True", name=accepted[0])
     scene.end(accepted[1])
-    # What it left is for whoever was refused, and for one of them alone.
+    # Its GPUs go to the models that were rejected, and only to one of them.
     later = until(
         lambda: [name for name in refused if scene.space.condition("Accepted", name)[0] == "True"],
         bool,
@@ -82,7 +85,7 @@ def gpus_of_a_namespace(scene: HostileNamespace) -> list[str]:
 
 
 def numbers_that_json_has_not(scene: HostileNamespace) -> list[str]:
-    """NaN and infinity, as some clients write them."""
+    """Send NaN and infinity, as some clients write them."""
     escaped = []
     for text in ("NaN", "Infinity", "1e309"):
         body = json.dumps(model("r33", spec() | {"replicas": 77})).replace("77", text)
@@ -92,7 +95,7 @@ def numbers_that_json_has_not(scene: HostileNamespace) -> list[str]:
 
 
 def own_labels(scene: HostileNamespace) -> list[str]:
-    """Those of a ModelDeployment are its own business: no child has them."""
+    """Set labels on a ModelDeployment, which no child may have."""
     labels = {
         "sidecar.istio.io/inject": "true",
         "serving.halcyon.dev/model-deployment": "other",
@@ -106,7 +109,7 @@ def own_labels(scene: HostileNamespace) -> list[str]:
 
 
 def annotations_without_end(scene: HostileNamespace) -> list[str]:
-    """As many as Kubernetes takes: the operator keeps nothing of its own there that might not fit any more."""
+    """Set as many annotations as Kubernetes allows. The operator stores nothing there that might no longer fit."""
     scene.serve("r43", annotations={"example.com/a": "x" * 250_000})
     return []
 
@@ -117,11 +120,11 @@ _BOMB = "\n".join(
         *(f"{b}: &{b} [{','.join([f'*{a}'] * 9)}]" for a, b in zip("abcdefgh", "bcdefghi", strict=True)),
     ]
 )
-"""Nine to the ninth of one letter."""
+"""YAML in which aliases expand to nine to the ninth copies of one letter."""
 
 
 def yaml_bombs(scene: HostileNamespace) -> list[str]:
-    """Aliases that multiply, and keys that are there twice."""
+    """Send YAML with aliases that multiply, and with duplicate keys."""
     head = "apiVersion: serving.halcyon.dev/v1alpha1\nkind: ModelDeployment\nmetadata: {name: r44}\n"
     twice = f"{head}spec: {json.dumps(spec())}\nspec: {{}}\n"
     escaped = []
@@ -132,7 +135,10 @@ def yaml_bombs(scene: HostileNamespace) -> list[str]:
 
 
 def another_source(scene: HostileNamespace) -> list[str]:
-    """A source of another kind is a new revision like any other: what serves stays until that can."""
+    """Change the kind of the source.
+
+    This is a new revision like any other: the old one serves until the new one can.
+    """
     scene.serve("r45")
     before = scene.space.must(kinds.DEPLOYMENT, "r45-a")["spec"]["template"]
     scene.space.merge(
@@ -146,7 +152,7 @@ def another_source(scene: HostileNamespace) -> list[str]:
 
 
 def somebody_s_name(scene: HostileNamespace) -> list[str]:
-    """A Service of the name that the model's would have."""
+    """Create a Service with the name that the model's Service would have."""
     theirs = {
         "apiVersion": "v1",
         "kind": "Service",
@@ -163,7 +169,7 @@ def somebody_s_name(scene: HostileNamespace) -> list[str]:
 
 
 def spoofed_owner(scene: HostileNamespace) -> list[str]:
-    """A tenant writes into the ConfigMap in which the accepted spec lies, beside a spec that is refused."""
+    """Write to the ConfigMap that stores the accepted spec, while the current spec is rejected."""
     scene.serve("r47", spec() | {"replicas": 1})
     scene.space.scale(900, "r47")
     scene.space.wait_condition("Accepted", "False", "PolicyDenied", name="r47")
@@ -172,7 +178,7 @@ def spoofed_owner(scene: HostileNamespace) -> list[str]:
     forged["traffic"]["service"] = {"type": "NodePort"}
     forged["runtime"]["image"] = f"evil.example/triton@{DIGEST}"
     scene.space.merge(kinds.CONFIG_MAP, "r47-balancer", {"data": {"accepted.json": json.dumps(forged)}})
-    # It is seen for what it is: what was accepted stays in force, and is written again.
+    # The operator detects this: the accepted spec stays in force, and is written again.
     until(
         lambda: scene.space.must(kinds.CONFIG_MAP, "r47-balancer")["data"]["accepted.json"],
         lambda text: text == kept,
@@ -188,7 +194,7 @@ def spoofed_owner(scene: HostileNamespace) -> list[str]:
 
 
 def finalizers(scene: HostileNamespace) -> list[str]:
-    """Somebody's finalizer, and edits while the object goes: nothing is left, nothing comes back."""
+    """Add a foreign finalizer, and edit the object during its deletion. Nothing may be left or recreated."""
     scene.serve("r48", finalizers=["example.com/hold"])
     scene.space.delete(kinds.MODEL_DEPLOYMENT, "r48")
     scene.space.merge(kinds.MODEL_DEPLOYMENT, "r48", {"metadata": {"labels": {"a": "b"}}, "spec": {"replicas": 3}})
@@ -198,7 +204,7 @@ def finalizers(scene: HostileNamespace) -> list[str]:
 
 
 def own_status(scene: HostileNamespace) -> list[str]:
-    """Somebody writes the status: it is what it was again, and nothing was done by it."""
+    """Write to the status. The operator must restore it, and not act on it."""
     scene.serve("r49")
     before = scene.space.status("r49")["pods"]
     claimed = {"replicas": 900, "pods": {**before, "total": 900, "ready": 900}, "conditions": []}
@@ -210,7 +216,7 @@ def own_status(scene: HostileNamespace) -> list[str]:
 
 
 def broken_annotations(scene: HostileNamespace) -> list[str]:
-    """What the operator's framework would keep there is nothing that it needs."""
+    """Break the annotations of the operator's framework, which the operator must not need."""
     broken = {
         "kopf.zalando.org/last-handled-configuration": "{",
         "kopf.zalando.org/reconcile": "}",
@@ -221,14 +227,14 @@ def broken_annotations(scene: HostileNamespace) -> list[str]:
 
 
 def no_node(scene: HostileNamespace) -> list[str]:
-    """More GPUs than any node has."""
+    """Request more GPUs than any node has."""
     scene.space.apply(model("r62", spec() | {"runtime": {"gpu": {"count": 16}}}))
     scene.space.wait_condition("ServersReady", "False", "Unschedulable", name="r62")
     return []
 
 
 def without_pause(scene: HostileNamespace) -> list[str]:
-    """A model that comes and goes, as fast as the API server takes it, beside one that is to be served."""
+    """Create and delete a model as fast as possible, while another one is to be served."""
     for _ in range(25):
         scene.space.apply(model("r65", spec()))
         scene.space.api.call("DELETE", kinds.MODEL_DEPLOYMENT.path(scene.space.namespace, "r65"))
@@ -238,7 +244,7 @@ def without_pause(scene: HostileNamespace) -> list[str]:
 
 
 def quota(scene: HostileNamespace) -> list[str]:
-    """How many there may be is a ResourceQuota's business."""
+    """Create more models than a ResourceQuota allows."""
     space = scene.other(f"quota-{uuid.uuid4().hex[:8]}")
     counted = "count/modeldeployments.serving.halcyon.dev"
     body = {"metadata": {"name": "models"}, "spec": {"hard": {counted: "2"}}}
@@ -248,12 +254,12 @@ def quota(scene: HostileNamespace) -> list[str]:
     asked = {"hard": ""}
 
     def ask() -> None:
-        # A kind that is new to the controller is counted with the next change of the quota, or minutes later.
+        # A kind that is new to the quota controller is counted at the next change of the quota, or minutes later.
         asked["hard"] = str(next(changes))
         space.merge(QUOTA, "models", {"spec": {"hard": {"count/configmaps": asked["hard"]}}})
 
     def used() -> str:
-        """As the controller counted at our last change, after which no older count of its own comes; empty before."""
+        """Return the usage that the controller counted after our last change; empty before. No older count follows."""
         status = space.must(QUOTA, "models").get("status") or {}
         if (status.get("hard") or {}).get("count/configmaps") != asked["hard"]:
             return ""
@@ -276,7 +282,7 @@ def quota(scene: HostileNamespace) -> list[str]:
 
 
 def namespace_that_ends(scene: HostileNamespace) -> list[str]:
-    """A model in a namespace that is being deleted."""
+    """Create a model in a namespace that is being deleted."""
     space = scene.other(f"ends-{uuid.uuid4().hex[:8]}")
     space.apply(model("r67", spec(), finalizers=["example.com/hold"]))
     space.end()
@@ -297,7 +303,7 @@ def namespace_that_ends(scene: HostileNamespace) -> list[str]:
 
 
 def longest_names(scene: HostileNamespace) -> list[str]:
-    """The longest namespace and the longest name."""
+    """Use the longest namespace name with the longest model name."""
     space = scene.other(f"long-{uuid.uuid4().hex[:8]}-".ljust(63, "n"))
     name = "r68".ljust(52, "m")
     space.apply(model(name, spec()))

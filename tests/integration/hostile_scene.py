@@ -1,4 +1,7 @@
-"""Where the hostile-input table is tried: namespaces with what a model needs, and looks that find whatever was made there."""
+"""Environment of the hostile-input tests.
+
+It consists of namespaces with the objects that a model needs, and functions that find all created objects.
+"""
 
 from __future__ import annotations
 
@@ -22,14 +25,14 @@ from tests.integration.waiting import until
 
 @dataclass(frozen=True)
 class HostileNamespace:
-    """Where a deed is done: a namespace of its own, so that none waits for another."""
+    """The namespace of one attempt, so that attempts don't wait for each other."""
 
     space: Space
     operator: Operator
     cluster: Cluster
 
     def send_text(self, text: str, *, content: str, validation: str = "Warn") -> Answer:
-        """Have the API server make a ModelDeployment of a text as it is."""
+        """Create a ModelDeployment from a text, unchanged."""
         path = kinds.MODEL_DEPLOYMENT.path(self.space.namespace)
         with closing(Connection(self.cluster)) as connection:
             return connection.send_text(
@@ -37,12 +40,12 @@ class HostileNamespace:
             )
 
     def serve(self, name: str, document: Object | None = None, **metadata: Any) -> None:
-        """Have one served."""
+        """Create a model, and wait until it is served."""
         self.space.apply(model(name, document or spec(), **metadata))
         self.space.wait_settled(name)
 
     def end(self, *names: str) -> None:
-        """Delete them, and wait until nothing of them is left."""
+        """Delete the models, and wait until all their objects are gone."""
         for name in names:
             self.space.api.call("DELETE", kinds.MODEL_DEPLOYMENT.path(self.space.namespace, name))
         until(
@@ -50,17 +53,20 @@ class HostileNamespace:
         )
 
     def of(self, name: str) -> list[Object]:
-        """Children of a model."""
+        """Return the children of a model."""
         return made_for(name, everything(self.space))
 
     def other(self, name: str) -> Space:
-        """One more namespace."""
+        """Create an additional namespace."""
         return prepared(self.space.api, name)
 
 
 @dataclass(frozen=True)
 class Kept(Api):
-    """Connections that are kept, one for each thread: so many wait here at once that their handshakes would take a core."""
+    """Persistent connections, one per thread.
+
+    Many threads wait here at once, and TLS handshakes for each request would use a whole core.
+    """
 
     cluster: Cluster
     _own: threading.local = field(default_factory=threading.local)
@@ -78,13 +84,13 @@ class Kept(Api):
         return api.Answer(status=answer.status, body=answer.body)
 
     def close(self) -> None:
-        """End them, once no thread asks any more."""
+        """Close the connections, when no thread uses them any more."""
         for connection in self._all:
             connection.close()
 
 
 def model(name: str, document: Object, **metadata: Any) -> Object:
-    """A ModelDeployment."""
+    """Return a ModelDeployment."""
     return {
         "apiVersion": kinds.MODEL_DEPLOYMENT.api_version,
         "kind": kinds.MODEL_DEPLOYMENT.kind,
@@ -94,7 +100,7 @@ def model(name: str, document: Object, **metadata: Any) -> Object:
 
 
 def prepared(server: Api, name: str) -> Space:
-    """A namespace in which models can be served: with its service account, and the files of a model."""
+    """Create a namespace in which models can be served, with its service account and the files of a model."""
     space = Space(server, name)
     space.make()
     path = f"/api/v1/namespaces/{name}/serviceaccounts/default"
@@ -104,12 +110,12 @@ def prepared(server: Api, name: str) -> Space:
 
 
 def everything(space: Space) -> list[Object]:
-    """Every object of a kind that the operator makes, whoever made it."""
+    """Return every object of the kinds that the operator creates, whoever created it."""
     return [{**obj, "kind": kind.kind} for kind in CHILDREN for obj in space.every(kind)]
 
 
 def made_for(name: str, objects: list[Object]) -> list[Object]:
-    """Those that are a model's by their name, their label or their owner: one of the three would be enough to be an escape."""
+    """Return the objects that belong to a model by name, label or owner. Any of these would be a successful attack."""
     return [obj for obj in objects if obj["metadata"]["name"].startswith(f"{name}-") or name in _names(obj["metadata"])]
 
 

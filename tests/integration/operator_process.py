@@ -1,7 +1,7 @@
-"""`halcyon operator` as a real process on this machine, against the tests' API server.
+"""`halcyon operator` as a real process on this machine, with the tests' API server.
 
-What is not real: it runs outside the cluster with an administrator's kubeconfig, so its role is not tested here (the chart's
-tests and the scenarios do that). Not here: what it is asked to do (`operator_space`), nor faults (`proxy`).
+It runs outside the cluster with an administrator's kubeconfig, so its role is not tested here (the tests of the chart
+and the scenarios do that). Out of scope: its objects (`operator_space`), and faults (`proxy`).
 """
 
 import json
@@ -33,14 +33,17 @@ IMAGES = (
 
 
 def crd() -> dict[str, Any]:
-    """The generated CRD."""
+    """Return the generated CRD."""
     document = yaml.safe_load(CRD.read_text())
     assert isinstance(document, dict)
     return document
 
 
 def install(cluster: Cluster) -> str:
-    """Make what the chart makes: the CRD, and a namespace of its own with the empty Secret. The namespace's name."""
+    """Create the objects of the chart, and return the name of their namespace.
+
+    The objects are the CRD, and a namespace with the empty Secret.
+    """
     api = cluster.api
     api.create(CRD_PATH.rpartition("/")[0], crd())
     until(
@@ -55,33 +58,33 @@ def install(cluster: Cluster) -> str:
 
 
 def environment() -> dict[str, str]:
-    """That of a process whose imports are compiled once, as they are in the image."""
+    """Return the environment of a process that caches compiled imports, as in the image."""
     kept = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
     return {**kept, "PYTHONPATH": "operator"}
 
 
 @dataclass
 class Operator:
-    """One replica."""
+    """One operator replica."""
 
     namespace: str
     name: str
     kubeconfig: Path
     directory: Path
-    """Where its log goes."""
+    """Folder of its log."""
     watch: str = ""
-    """Namespaces, with commas between them; empty: all."""
+    """Namespaces to watch, separated by commas; empty: all."""
     more: tuple[str, ...] = ()
-    """More options."""
+    """Additional options."""
     port: int = field(default_factory=lambda: free_ports(1)[0])
     http_port: int = field(default_factory=lambda: free_ports(1)[0])
     process: subprocess.Popen[bytes] | None = None
     images: tuple[str, ...] = IMAGES
-    """Options; those of another version name others."""
+    """Options for the images; other versions of the operator have different ones."""
 
     @property
     def arguments(self) -> list[str]:
-        """Of `halcyon operator`."""
+        """Return the arguments of `halcyon operator`."""
         return [
             f"--namespace={self.namespace}",
             f"--pod-name={self.name}",
@@ -95,23 +98,23 @@ class Operator:
 
     @property
     def log(self) -> Path:
-        """JSON lines."""
+        """Return the path of the log, which has JSON lines."""
         return self.directory / f"{self.name}-{self.http_port}.log"
 
     def start(self) -> None:
-        """Start the process; it isn't ready yet."""
+        """Start the process, without waiting until it is ready."""
         command = [sys.executable, "-m", "halcyon.main", "operator", *self.arguments]
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(command, stdout=log, stderr=log, env=environment())
 
     @property
     def pid(self) -> int:
-        """Of the running process."""
+        """Return the ID of the running process."""
         assert self.process is not None
         return self.process.pid
 
     def wait_leading(self, limit_s: float = 20.0) -> None:
-        """Until it leads and has begun to work."""
+        """Wait until it leads and has started to reconcile."""
         until(
             lambda: self.said("started as the leader"),
             bool,
@@ -121,11 +124,11 @@ class Operator:
         )
 
     def wait_ready(self, limit_s: float = 20.0) -> None:
-        """Until /readyz says so."""
+        """Wait until /readyz succeeds."""
         until(lambda: self.fetch("/readyz"), bool, what=f"{self.name} is ready", limit_s=limit_s, context=self.tail)
 
     def fetch(self, path: str) -> str:
-        """The answer of its plain port; empty where it gives none or an error."""
+        """Return the response of its plain HTTP port; empty if there is none, or an error."""
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{self.http_port}{path}", timeout=5 * PATIENCE) as answer:
                 return str(answer.read().decode())
@@ -133,16 +136,16 @@ class Operator:
             return ""
 
     def metrics(self) -> dict[str, float]:
-        """Samples by name with labels, as they are printed."""
+        """Return the samples by name with labels, as in Prometheus text."""
         lines = [line.rpartition(" ") for line in self.fetch("/metrics").splitlines() if not line.startswith("#")]
         return {name: float(value) for name, _, value in lines}
 
     def lines(self) -> list[dict[str, Any]]:
-        """What it has logged so far."""
+        """Return the log lines so far."""
         if not self.log.exists():
             return []
         found = []
-        # Of the last line a part may be there.
+        # The last line may be incomplete.
         for line in self.log.read_text().rpartition("\n")[0].splitlines():
             try:
                 found.append(json.loads(line))
@@ -151,28 +154,28 @@ class Operator:
         return found
 
     def said(self, message: str) -> list[dict[str, Any]]:
-        """The lines with this message."""
+        """Return the log lines with this message."""
         return [line for line in self.lines() if line["message"] == message]
 
     def complaints(self) -> list[dict[str, Any]]:
-        """Lines that no healthy run has: exceptions, and whatever isn't JSON (a traceback of the interpreter's)."""
+        """Return the log lines that no healthy run has: exceptions, and lines that aren't JSON (tracebacks)."""
         return [line for line in self.lines() if line["level"] in {"error", "critical", "garbage"}]
 
     def tail(self) -> str:
-        """The end of its log."""
+        """Return the end of the log."""
         return "\n".join(self.log.read_text().splitlines()[-15:]) if self.log.exists() else "(no log)"
 
     def signal(self, number: int) -> None:
-        """Send a signal."""
+        """Send a signal to the process."""
         os.kill(self.pid, number)
 
     def wait(self, limit_s: float = 15.0 * PATIENCE) -> int:
-        """Until the process has ended; its status."""
+        """Wait until the process has ended, and return its exit status."""
         assert self.process is not None
         return self.process.wait(limit_s)
 
     def stop(self) -> int:
-        """End it as the kubelet does, and by force where that isn't heard; its status."""
+        """End the process as the kubelet does, kill it if it doesn't react, and return its exit status."""
         if self.process is None:
             return 0
         if self.process.poll() is None:
@@ -188,7 +191,7 @@ class Operator:
 
 @contextmanager
 def running(cluster: Cluster, directory: Path, *, watch: str = "", more: tuple[str, ...] = ()) -> Iterator[Operator]:
-    """An operator that works, in an installation of its own. At its end its log must hold no error."""
+    """Run an operator with its own installation. Its log must contain no error at the end."""
     operator = Operator(install(cluster), "op-0", cluster.kubeconfig, directory, watch, more)
     operator.start()
     try:

@@ -1,6 +1,6 @@
-"""One namespace as the operator's tests see it: ModelDeployments in few words, and the objects made for them.
+"""A namespace for the operator's tests: short ways to create ModelDeployments, and the objects created for them.
 
-Pods here are KWOK's: they become Ready at once and run nothing, so no agent speaks and no model is loaded.
+Pods are KWOK's: they become Ready at once and run nothing, so there are no agents and no loaded models.
 """
 
 import copy
@@ -26,7 +26,7 @@ MERGE = "application/merge-patch+json"
 
 
 def deployment(name: str = "m", **spec: Any) -> Object:
-    """A ModelDeployment of ConfigMap `files`, on CPU; `spec` is laid over that."""
+    """Return a ModelDeployment on CPU with its files in the ConfigMap `files`. `spec` overrides fields."""
     return {
         "apiVersion": kinds.MODEL_DEPLOYMENT.api_version,
         "kind": kinds.MODEL_DEPLOYMENT.kind,
@@ -36,7 +36,7 @@ def deployment(name: str = "m", **spec: Any) -> Object:
 
 
 def files(text: str = "max_batch_size: 8", name: str = FILES) -> Object:
-    """The ConfigMap with the model."""
+    """Return the ConfigMap with the model's files."""
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"config.pbtxt": text}}
 
 
@@ -48,25 +48,25 @@ class Space:
     namespace: str
 
     def get(self, kind: Kind, name: str) -> Object | None:
-        """The object, or None."""
+        """Return the object, or None."""
         answer = self.api.call("GET", kind.path(self.namespace, name))
         return answer.body if answer.status == 200 else None
 
     def must(self, kind: Kind, name: str) -> Object:
-        """The object, which is there."""
+        """Return the object, which must exist."""
         found = self.get(kind, name)
         assert found is not None, f"{kind.kind} {name} is not there"
         return found
 
     def every(self, kind: Kind) -> list[Object]:
-        """All objects of a kind."""
+        """Return all objects of a kind."""
         answer = self.api.call("GET", kind.path(self.namespace))
         assert answer.body is not None, answer
         items: list[Object] = answer.body["items"]
         return items
 
     def children(self) -> dict[tuple[str, str], Object]:
-        """Every object that bears the operator's label, by kind and name."""
+        """Return every object with the operator's label, by kind and name."""
         return {
             (kind.kind, obj["metadata"]["name"]): obj
             for kind in CHILDREN
@@ -75,7 +75,7 @@ class Space:
         }
 
     def versions(self) -> dict[tuple[str, str], str]:
-        """resourceVersion of every object that the operator might write, pods and ReplicaSets too."""
+        """Return the resourceVersion of every object that the operator might write, including pods and ReplicaSets."""
         every = (*CHILDREN, kinds.MODEL_DEPLOYMENT, kinds.POD, REPLICA_SET, kinds.EVENT)
         return {
             (kind.kind, obj["metadata"]["name"]): obj["metadata"]["resourceVersion"]
@@ -84,49 +84,49 @@ class Space:
         }
 
     def try_apply(self, obj: Object, *, manager: str = "user", dry: bool = False) -> Answer:
-        """Server-side apply under strict validation, for real or not; whatever the API server answers."""
+        """Apply an object server-side with strict validation, optionally as a dry run, and return the response."""
         kind = _KINDS[obj["kind"]]
         path = kind.path(self.namespace, obj["metadata"]["name"])
         query = f"?fieldManager={manager}&force=true&fieldValidation=Strict" + ("&dryRun=All" if dry else "")
         return self.api.call("PATCH", path + query, obj, content_type=APPLY)
 
     def apply(self, *objects: Object, manager: str = "user") -> None:
-        """Server-side apply of objects that are right."""
+        """Apply valid objects server-side."""
         for obj in objects:
             answer = self.try_apply(obj, manager=manager)
             assert answer.status in {200, 201}, answer
 
     def merge(self, kind: Kind, name: str, body: Object, *, subresource: str = "") -> Object:
-        """Merge patch."""
+        """Send a merge patch."""
         answer = self.api.call("PATCH", kind.path(self.namespace, name, subresource), body, content_type=MERGE)
         assert answer.status == 200, answer
         assert answer.body is not None
         return answer.body
 
     def delete(self, kind: Kind, name: str) -> None:
-        """Delete, in the background."""
+        """Delete an object with background propagation."""
         answer = self.api.call("DELETE", kind.path(self.namespace, name))
         assert answer.status in {200, 202}, answer
 
     def scale(self, count: int, name: str = "m") -> None:
-        """Write /scale."""
+        """Set the replicas with /scale."""
         self.merge(kinds.MODEL_DEPLOYMENT, name, {"spec": {"replicas": count}}, subresource="scale")
 
     def status(self, name: str = "m") -> Object:
-        """Status of a ModelDeployment; empty where none was written."""
+        """Return the status of a ModelDeployment; empty if there is none."""
         found = self.get(kinds.MODEL_DEPLOYMENT, name) or {}
         status: Object = found.get("status") or {}
         return status
 
     def condition(self, wanted: str, name: str = "m") -> tuple[str, str, str]:
-        """(status, reason, message) of a condition; empty texts where it isn't there."""
+        """Return (status, reason, message) of a condition; empty texts if it doesn't exist."""
         found: dict[str, str] = next((c for c in self.status(name).get("conditions") or () if c["type"] == wanted), {})
         return found.get("status", ""), found.get("reason", ""), found.get("message", "")
 
     def wait_condition(
         self, wanted: str, status: str, reason: str | None = None, *, name: str = "m", limit_s: float = 15.0
     ) -> str:
-        """Until the condition is so; its message."""
+        """Wait until the condition has this status and reason, and return its message."""
         return until(
             lambda: self.condition(wanted, name),
             lambda c: c[0] == status and reason in {None, c[1]},
@@ -135,7 +135,7 @@ class Space:
         )[2]
 
     def settled(self, name: str = "m") -> bool:
-        """Whether the spec as it stands is served by as many pods as it asks for, all of its revision."""
+        """Return True if the current spec is served by the number of pods that it requests, all of its revision."""
         found = self.get(kinds.MODEL_DEPLOYMENT, name)
         status = (found or {}).get("status") or {}
         if found is None or status.get("observedGeneration") != found["metadata"]["generation"]:
@@ -152,7 +152,7 @@ class Space:
         )
 
     def wait_settled(self, name: str = "m", *, limit_s: float = 20.0) -> None:
-        """Until `settled`."""
+        """Wait until `settled` returns True."""
         until(
             lambda: self.settled(name),
             bool,
@@ -162,24 +162,24 @@ class Space:
         )
 
     def serve(self, name: str = "m", **spec: Any) -> None:
-        """Have a ModelDeployment served: its ConfigMap, itself, and the wait for it."""
+        """Create a ModelDeployment with its ConfigMap, and wait until it is served."""
         self.apply(files(), deployment(name, **spec))
         self.wait_settled(name)
 
     def replicas(self, name: str = "m") -> int:
-        """Count of the server Deployment."""
+        """Return the replicas of the Deployment of model pods."""
         count: int = self.must(kinds.DEPLOYMENT, f"{name}-a")["spec"]["replicas"]
         return count
 
     def events(self, name: str = "m") -> list[Object]:
-        """Events about a ModelDeployment; what Kubernetes says of another object of that name is none of them."""
+        """Return the Events about a ModelDeployment, without those about other objects with the same name."""
         about = {"kind": kinds.MODEL_DEPLOYMENT.kind, "name": name}
         return [e for e in self.every(kinds.EVENT) if about.items() <= (e.get("regarding") or {}).items()]
 
     def make(self) -> None:
-        """Make the namespace."""
+        """Create the namespace."""
         self.api.create(_NAMESPACE.path(), {"metadata": {"name": self.namespace}})
 
     def end(self) -> None:
-        """Delete the namespace; that goes on behind."""
+        """Delete the namespace, without waiting."""
         self.api.call("DELETE", _NAMESPACE.path("", self.namespace))

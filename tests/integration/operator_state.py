@@ -1,7 +1,7 @@
-"""What is in a namespace, without what differs between two runs that went alike: so that end states can be compared.
+"""The objects of a namespace without values that differ between equivalent runs, so that final states can be compared.
 
-Left out: uids, versions, times, addresses, generated names, managers of fields, what the HPA controller has measured, and
-Events (they are told once, and not again by an operator that was killed before it could).
+Left out are uids, versions, times, addresses, generated names, field managers, measurements of the HPA controller, and
+Events. (Events are emitted once; an operator that was killed before can't emit them again.)
 """
 
 import json
@@ -17,15 +17,15 @@ _TIMES = re.compile(r".*(Time|Timestamp)$|startedAt|finishedAt|observedAt")
 _GONE = {"uid", "resourceVersion", "managedFields", "generateName", "clusterIP", "clusterIPs", "podIP", "podIPs"}
 _DIGEST = "serving.halcyon.dev/applied"
 _TRAIL = "serving.halcyon.dev/rollout"
-"""Of a record: what became of the revision, and when."""
+"""Annotation of a revision with its rollout record and times."""
 _EVERY = (*CHILDREN, kinds.MODEL_DEPLOYMENT, kinds.POD, REPLICA_SET)
 _KEY = re.compile(r"(?<=:)halcyon=[0-9a-f]{10}")
-"""Of a server's closed APIs: each model has its own."""
+"""Key for a model pod's restricted APIs, which each model has its own."""
 _OF_THE_NAMESPACE = {"kube-root-ca.crt", "default"}
 
 
 def state(space: Space) -> State:
-    """Every object, by kind and name."""
+    """Return every object, by kind and name."""
     objects = [(k.kind, o) for k in _EVERY for o in space.every(k) if o["metadata"]["name"] not in _OF_THE_NAMESPACE]
     words = {space.namespace: "NAMESPACE", **_replica_sets([o for kind, o in objects if kind == REPLICA_SET.kind])}
     found: State = {}
@@ -42,7 +42,7 @@ def state(space: Space) -> State:
 
 
 def differences(found: Any, wanted: Any, where: str = "") -> list[str]:
-    """Where two states differ, in a line each."""
+    """Return the differences between two states, one line each."""
     if isinstance(found, dict) and isinstance(wanted, dict):
         lines = []
         for key in sorted(found.keys() | wanted.keys()):
@@ -68,7 +68,7 @@ def _said(text: str, words: dict[str, str]) -> str:
 
 
 def _replica_sets(found: list[Object]) -> dict[str, str]:
-    """Names for their hashes, which depend on the namespace: the n-th of its Deployment."""
+    """Return names for the hashes of ReplicaSets, which depend on the namespace: the n-th of its Deployment."""
     words = {}
     for obj in found:
         meta = obj["metadata"]
@@ -83,7 +83,7 @@ def _plain(kind: str, obj: Object) -> Any:
     for told in (_DIGEST, _TRAIL):
         meta.get("annotations", {}).pop(told, None)
     if kind in {"Pod", REPLICA_SET.kind}:
-        meta.pop("generation", None)  # of the Deployment controller's steps
+        meta.pop("generation", None)  # steps of the Deployment controller
     if kind == "Pod":
         meta.pop("name")
     if kind == "ConfigMap":
@@ -95,7 +95,7 @@ def _plain(kind: str, obj: Object) -> Any:
         for measured in ("desired", "why"):
             (status.get("scaling") or {}).pop(measured, None)
         status.pop("coldStart", None)  # of a pod by its name
-        # What pods are doing meanwhile is told up to 10 s late.
+        # The progress of pods is reported up to 10 s late.
         counts = {"total", "ready", "updated", "unschedulable"}
         status["pods"] = {k: n for k, n in (status.get("pods") or {}).items() if k in counts}
     return plain

@@ -1,4 +1,4 @@
-"""A namespace's pods by a watch, event by event: what polling would miss, because it was there for a tenth of a second."""
+"""The pods of a namespace, observed by a watch, because polling would miss pods that exist for a tenth of a second."""
 
 import http.client
 import json
@@ -16,17 +16,17 @@ from tests.integration.operator_space import Object, Space
 
 @dataclass
 class Follow:
-    """What the watch knows."""
+    """The state observed by the watch."""
 
     pods: dict[str, Object]
-    """By uid."""
+    """Pods by uid."""
     listeners: list[Callable[[], None]] = field(default_factory=list)
-    """Called after each event, in the watch's thread."""
+    """Functions called after each event, in the watch's thread."""
 
 
 @contextmanager
 def pods_followed(space: Space) -> Iterator[Follow]:
-    """From a list on, and while the block runs."""
+    """Watch the pods, starting with a list, while the context is open."""
     path = kinds.POD.path(space.namespace)
     listed = space.api.call("GET", path).body
     assert listed is not None

@@ -1,8 +1,8 @@
-"""A proxy between an operator and the API server that does to requests what a bad day does to them.
+"""A proxy between an operator and the API server that injects faults into requests.
 
-It ends TLS with a certificate of its own and asks upstream as the administrator, or with a service account's rights. Each `Door` is an address of its own with its
-own rule and its own record of what came through, so that several operators can be disturbed side by side. Rules run in the
-proxy's thread, one at a time.
+It terminates TLS with its own certificate, and sends requests as the administrator or with a service account's
+permissions. Each `Door` is an address with its own rule and its own record of requests, so that several operators can
+be disturbed independently. Rules run in the proxy's thread, one at a time.
 """
 
 import asyncio
@@ -34,41 +34,41 @@ _MOST_BYTES = 16 * 2**20
 
 @dataclass(frozen=True)
 class Request:
-    """What the rule is asked about."""
+    """A request, the argument of a rule."""
 
     method: str
     path: str
     watching: bool
     at: float
-    """Monotonic, in seconds."""
+    """Monotonic time in seconds."""
     write: int | None = None
-    """Its number among the writes of this door, from 1; None where it is none (Leases and reviews aren't)."""
+    """Number among the writes through this door, from 1; None if it isn't one (Leases and reviews don't count)."""
 
     @property
     def segments(self) -> list[str]:
-        """Path below the API's version."""
+        """Return the path segments below the API's version."""
         parts = self.path.strip("/").split("/")
         return parts[2:] if parts[0] == "api" else parts[3:]
 
     @property
     def namespace(self) -> str:
-        """Empty for what is cluster-wide."""
+        """Return the namespace; empty for cluster-scoped objects."""
         return self.segments[1] if len(self.segments) > 1 and self.segments[0] == "namespaces" else ""
 
     @property
     def target(self) -> str:
-        """Plural, name and subresource: `deployments/m-a`."""
+        """Return plural, name and subresource, for example `deployments/m-a`."""
         return "/".join(self.segments[2:] if self.namespace else self.segments)
 
     @property
     def resource(self) -> str:
-        """The plural."""
+        """Return the plural of the resource."""
         return self.target.partition("/")[0]
 
 
 @dataclass(frozen=True)
 class Answer:
-    """The API server isn't asked; this is said in its place."""
+    """A response that is returned instead of sending the request to the API server."""
 
     status: int
     retry_after_s: int | None = None
@@ -76,21 +76,24 @@ class Answer:
 
 @dataclass(frozen=True)
 class Break:
-    """The connection breaks: before the API server has heard, or after it has done it."""
+    """A connection failure, before or after the API server has processed the request."""
 
     after: bool
 
 
 @dataclass(frozen=True)
 class Delay:
-    """It takes this long to reach the API server."""
+    """A delay before the request is sent to the API server."""
 
     delay_s: float
 
 
 @dataclass(frozen=True)
 class Kill:
-    """SIGKILL for the door's operator: before the API server has heard, or after it has done it. The door then closes."""
+    """SIGKILL for the door's operator, before or after the API server has processed the request.
+
+    The door then closes.
+    """
 
     after: bool
 
@@ -100,7 +103,7 @@ Rule = Callable[[Request], Fault | None]
 
 
 def no_fault(_: Request) -> None:
-    """The rule of a good day."""
+    """Return no fault for any request."""
 
 
 @dataclass
@@ -110,34 +113,34 @@ class Door:
     kubeconfig: Path
     rule: Rule
     kill: Callable[[], None]
-    """Ends the operator behind this door."""
+    """Function that kills the operator behind this door."""
     in_turn: bool
-    """Whether one write waits for the answer of the one before, so that `the n-th write` means something."""
+    """True if each write waits for the response to the previous one, so that "the n-th write" is well defined."""
     account: str = ""
-    """The service account, NAMESPACE:NAME, whose rights count; empty: the administrator's."""
+    """Service account whose permissions apply, as NAMESPACE:NAME; empty: the administrator's."""
     seen: list[Request] = field(default_factory=list)
     answered: list[tuple[Request, int]] = field(default_factory=list)
-    """With the API server's status."""
+    """Requests with the API server's status code."""
     closed: threading.Event = field(default_factory=threading.Event)
-    """Set by a `Kill`: nothing comes through any more."""
+    """Set by a `Kill`; from then on no request passes."""
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     count: int = 0
     streams: list[tuple[str, Callable[[], None]]] = field(default_factory=list)
-    """Plural of each watch that is open now, and what breaks it."""
+    """Plural of each open watch, and a function that breaks it."""
 
     def drop_streams(self, *resources: str) -> None:
-        """Break the watches of these resources that are open now; of all where none is named."""
+        """Break the open watches of these resources, or all of them if none is given."""
         for resource, abort in tuple(self.streams):
             if not resources or resource in resources:
                 abort()
 
     def writes(self) -> list[Request]:
-        """Writes so far, in order."""
+        """Return the writes so far, in order."""
         return [r for r in self.seen if r.write is not None]
 
 
 class Proxy:
-    """Runs in a thread of its own; a context manager."""
+    """The proxy, a context manager that runs in its own thread."""
 
     def __init__(self, upstream: Identity) -> None:
         self._upstream = upstream
@@ -167,7 +170,7 @@ class Proxy:
         in_turn: bool = False,
         account: str = "",
     ) -> Door:
-        """A new address."""
+        """Open a new address."""
         return self._do(self._open(rule, kill, in_turn=in_turn, account=account))
 
     def _do(self, work: Coroutine[Any, Any, T]) -> T:
@@ -306,7 +309,7 @@ class Proxy:
 
 
 def _as(account: str) -> list[tuple[str, str]]:
-    """Headers by which the administrator asks with an account's rights and no others."""
+    """Return headers that give the administrator's request an account's permissions only."""
     if not account:
         return []
     groups = ("system:serviceaccounts", f"system:serviceaccounts:{account.partition(':')[0]}", "system:authenticated")

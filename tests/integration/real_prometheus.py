@@ -1,4 +1,7 @@
-"""The real Prometheus for tests: Debian's, unpacked into the cache (nothing is installed, no service starts), and small web servers around it."""
+"""The real Prometheus for tests, and small web servers for it.
+
+It is Debian's package, unpacked into the cache; nothing is installed, and no service starts.
+"""
 
 import contextlib
 import shutil
@@ -24,23 +27,23 @@ _CONFIG = {"global": {"scrape_interval": "1s"}}
 
 
 def programs() -> Path:
-    """The directory with `prometheus` and `promtool`; fetched on first use (20 MB)."""
+    """Return the folder with `prometheus` and `promtool`, which is downloaded on first use (20 MB)."""
     return unpacked("prometheus", cache()) / "usr" / "bin"
 
 
 Answer = Callable[[str, Message], tuple[int, str]]
-"""Path and headers to status and body."""
+"""Function from (path, headers) to (status, body)."""
 
 
 @contextlib.contextmanager
 def served(answer: Answer) -> Iterator[str]:
-    """A web server on loopback, in a thread; gives HOST:PORT."""
+    """Start a web server on loopback in a thread, and yield HOST:PORT."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             status, text = answer(self.path, self.headers)
             self.send_response(status)
-            # For Prometheus: without it, a page of metrics is read as another format by version 3.
+            # Content type for Prometheus; without it, version 3 parses a metrics page in a different format.
             self.send_header("Content-Type", "text/plain; version=0.0.4")
             self.send_header("Content-Length", str(len(text.encode())))
             self.end_headers()
@@ -63,7 +66,7 @@ def served(answer: Answer) -> Iterator[str]:
 
 @dataclass
 class TokenGate:
-    """What an authenticating proxy does: whoever has the token gets through to the Prometheus behind."""
+    """An authenticating proxy: requests with the token reach the Prometheus behind it."""
 
     behind: str
     token: str
@@ -76,7 +79,7 @@ class TokenGate:
 
 
 class Prometheus:
-    """One process, which can be killed and started again at the same address with the same data."""
+    """A Prometheus process that can be killed, and started again at the same address with the same data."""
 
     def __init__(self, directory: Path, scrape_configs: Sequence[object], *, web: object = None) -> None:
         self.directory, self._web = directory, web
@@ -86,7 +89,7 @@ class Prometheus:
         self._process: subprocess.Popen[bytes] | None = None
 
     def backfill(self, open_metrics: str) -> None:
-        """Put samples of the past into its data, before it starts."""
+        """Add samples from the past to its data, before it starts."""
         (self.directory / "past").write_text(open_metrics)
         command = [
             str(programs() / "promtool"),
@@ -100,9 +103,9 @@ class Prometheus:
         )
 
     def start(self) -> None:
-        """Until it is ready."""
+        """Start it, and wait until it is ready."""
         command = [
-            # A test run that is killed must not leave it behind.
+            # It must end even if the test run is killed.
             *("setpriv", "--pdeathsig=KILL", str(programs() / "prometheus"), f"--web.listen-address={self.address}"),
             *(f"--config.file={self.directory}/prometheus.yml", f"--storage.tsdb.path={self.data}"),
             "--storage.tsdb.retention.time=60d",
@@ -138,7 +141,7 @@ class Prometheus:
 
 @contextlib.contextmanager
 def prometheus(scrape_configs: Sequence[object], *, past: str = "", web: object = None) -> Iterator[Prometheus]:
-    """A running one, in a directory of its own that goes with it."""
+    """Run a Prometheus in a temporary folder."""
     directory = Path(tempfile.mkdtemp(prefix="halcyon-prometheus-"))
     made = Prometheus(directory, scrape_configs, web=web)
     try:

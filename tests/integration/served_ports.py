@@ -1,4 +1,4 @@
-"""The operator's three ports in a process of their own, so that its memory and its sockets are theirs; and a client in another."""
+"""The operator's three ports in a separate process, whose memory and sockets can be measured, and a client."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ if TYPE_CHECKING:
     from multiprocessing.synchronize import Event
 
 LARGE_BYTES = 20_000_000
-"""Of /metrics: more than the kernel's buffers take."""
+"""Size of the /metrics response: more than the kernel's socket buffers hold."""
 
 
 @dataclass(frozen=True)
 class Served:
-    """The process, and where its ports are."""
+    """The process, and the addresses of its ports."""
 
     pid: int
     https: int
@@ -50,25 +50,25 @@ class Served:
     http: int
 
     def resident_mib(self) -> float:
-        """Its resident memory."""
+        """Return its resident memory, in MiB."""
         status = Path(f"/proc/{self.pid}/status").read_text()
         return int(next(line for line in status.splitlines() if line.startswith("VmRSS")).split()[1]) / 1024
 
     def sockets(self) -> int:
-        """How many it has open."""
+        """Return the number of its open sockets."""
         return sum("socket:" in _target(fd) for fd in Path(f"/proc/{self.pid}/fd").iterdir())
 
 
 def _target(fd: Path) -> str:
     try:
         return str(fd.readlink())
-    except FileNotFoundError:  # closed meanwhile
+    except FileNotFoundError:  # closed in the meantime
         return ""
 
 
 @contextmanager
 def served() -> Iterator[Served]:
-    """The ports, until the block ends."""
+    """Serve the ports while the context is open."""
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     process = context.Process(target=_serve, args=(theirs,), daemon=True)
@@ -87,7 +87,7 @@ def _serve(pipe: Connection) -> None:
 
 
 class _NoModels:
-    """What metrics API and dashboard read: nothing is there."""
+    """An empty source of models for the metrics API and the dashboard."""
 
     synced, changes = True, 0
 
@@ -137,7 +137,10 @@ async def _ports(pipe: Connection) -> None:
 
 @contextmanager
 def client(port: int) -> Iterator[list[float]]:
-    """Connect and ask four times a second, in another process; yields the seconds that each answer took, filled at the end of the block."""
+    """Run a client in another process that connects and sends a request four times a second.
+
+    Yield a list that contains the duration of each response in seconds after the context has ended.
+    """
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     stop = context.Event()
@@ -175,7 +178,7 @@ def _ask(port: int, stop: Event, pipe: Connection) -> None:
 
 
 def unverified() -> ssl.SSLContext:
-    """Make a client's TLS that takes any certificate."""
+    """Return a client TLS context that accepts any certificate."""
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     return context
@@ -185,7 +188,7 @@ OPEN_FILES = 8192
 
 
 def allow_open_files() -> None:
-    """Raise the limit of open files, as far as this process may: clients hold more sockets than some shells allow."""
+    """Raise the limit of open files as far as this process may: clients hold more sockets than some shells allow."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = OPEN_FILES if hard == resource.RLIM_INFINITY else min(OPEN_FILES, hard)
     if soft < wanted:

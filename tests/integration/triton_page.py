@@ -1,5 +1,8 @@
-"""A stand-in's page of a Triton server pod: names and labels as Triton 2.51 writes them, shortened to those of one model; the lines of
-GPUs are as its documentation gives them. No Triton runs here. The page counts up from scrape to scrape."""
+"""A metrics page as served by a Triton pod, without a running Triton.
+
+Names and labels are those that Triton 2.51 writes, reduced to one model. The lines on GPUs follow its documentation.
+The counters increase with each scrape.
+"""
 
 import itertools
 from collections.abc import Callable
@@ -15,7 +18,7 @@ _COUNTERS = {
     "nv_inference_compute_infer_duration_us": 500_000,
     "nv_inference_compute_output_duration_us": 10_000,
 }
-"""Name to what it grows by in a scrape."""
+"""Increase per scrape, by metric name."""
 _FAILURES = {"REJECTED": 1, "CANCELED": 2, "BACKEND": 4, "OTHER": 0}
 _GAUGES = """\
 # TYPE nv_inference_pending_request_count gauge
@@ -32,13 +35,13 @@ nv_cpu_utilization 0.5
 
 
 def pages() -> Callable[[str, Message], tuple[int, str]]:
-    """What answers a scrape: each page is a little later than the one before."""
+    """Return a function that responds to scrapes, each with later values than the previous one."""
     scrapes = itertools.count(1)
     return lambda _path, _headers: (200, page(next(scrapes)))
 
 
 def page(scrape: int) -> str:
-    """The page at a scrape."""
+    """Return the metrics page at a scrape."""
     found = []
     for name, by in _COUNTERS.items():
         found.append(f'# TYPE {name} counter\n{name}{{model="digits",version="1"}} {by * scrape}\n')

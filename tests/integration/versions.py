@@ -1,4 +1,4 @@
-"""What depends on the version of the API server: `make test-compat` runs these tests on several."""
+"""Features that depend on the API server's version. `make test-compat` runs these tests with several versions."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from e2e.cluster.cluster import Cluster
 
 
 def minor(cluster: Cluster) -> int:
-    """35 of 1.35."""
+    """Return the minor version, for example 35 for 1.35."""
     told = cluster.api.call("GET", "/version").body
     assert told is not None
     return int(re.sub(r"\D.*", "", str(told["minor"])))
 
 
 def declares_tolerance(cluster: Cluster) -> bool:
-    """Whether the schema of an HPA has `tolerance` (KEP-4951): alpha, and in the schema, from 1.33 on."""
+    """Return True if the schema of an HPA contains `tolerance` (KEP-4951), as an alpha field from 1.33 on."""
     return minor(cluster) >= 33
 
 
 def has_image_volumes(cluster: Cluster) -> bool:
-    """Whether pods can have image volumes (KEP-4639): by default from 1.35 on."""
+    """Return True if pods can have image volumes (KEP-4639), which are enabled by default from 1.35 on."""
     return minor(cluster) >= 35
 
 
 def keeps_tolerance(cluster: Cluster) -> bool:
-    """Whether it is kept: by default from 1.35 on."""
+    """Return True if the API server stores `tolerance`, which is enabled by default from 1.35 on."""
     return minor(cluster) >= 35

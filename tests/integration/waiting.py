@@ -1,4 +1,4 @@
-"""Waiting for a condition, with a deadline and the last value in the failure."""
+"""Waits for a condition, with a deadline and the last value in the failure message."""
 
 import time
 from collections.abc import Callable
@@ -7,7 +7,8 @@ from typing import Final, TypeVar
 T = TypeVar("T")
 
 PATIENCE: Final = 4.0
-"""All limits times this: they end what never comes, and what does come takes longer on a machine that has other work."""
+"""Factor for all time limits. The limits only end waits that would never succeed, and a busy machine needs more
+time."""
 
 
 def until(
@@ -19,18 +20,19 @@ def until(
     every_s: float = 0.05,
     context: Callable[[], str] = str,
 ) -> T:
-    """The first value of `look` that is `good`.
+    """Return the first value of `look` for which `good` is true.
 
     Args:
-        look: asks.
-        good: tells.
-        what: is waited for.
-        limit_s: on a quiet machine.
-        every_s: between two looks.
-        context: more for the failure.
+        look: reads the value.
+        good: returns True for the expected value.
+        what: description for the failure message.
+        limit_s: time limit on an idle machine, in seconds.
+        every_s: polling interval in seconds.
+        context: returns further text for the failure message.
 
     Raises:
-        AssertionError: none was within `limit_s` times PATIENCE; with the last value, and with `context`.
+        AssertionError: no value was good within `limit_s` times PATIENCE; the message has the last value, and
+        `context`.
     """
     limit_s *= PATIENCE
     deadline = time.monotonic() + limit_s
@@ -42,7 +44,7 @@ def until(
 
 
 def rested(look: Callable[[], T], *, for_s: float, every_s: float = 0.1) -> T:
-    """The value, once it has been the same for so long: others write too, and they end."""
+    """Return the value of `look` once it has been constant for `for_s` seconds, because others may still write it."""
     seen, since = look(), time.monotonic()
     while time.monotonic() - since < for_s:
         time.sleep(every_s)
@@ -54,10 +56,10 @@ def rested(look: Callable[[], T], *, for_s: float, every_s: float = 0.1) -> T:
 def always(
     look: Callable[[], T], good: Callable[[T], object], *, what: str, for_s: float, every_s: float = 0.2
 ) -> None:
-    """Hold the condition for a while: for what must not happen.
+    """Check that the condition holds for `for_s` seconds, for events that must not happen.
 
     Raises:
-        AssertionError: it didn't hold once.
+        AssertionError: the condition was false once.
     """
     end = time.monotonic() + for_s
     while time.monotonic() < end:

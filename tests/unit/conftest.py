@@ -1,4 +1,4 @@
-"""What unit tests share: they reach no cluster and no network."""
+"""Settings of the unit tests, which may use neither a cluster nor the network."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from tests.no_network import no_network
 CACHE = os.environ.get("HALCYON_CACHE") or str(
     Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "halcyon"
 )
-"""Where built parts are: under the home that tests don't see."""
+"""Cache of built programs, in the real home directory, which is hidden from tests."""
 
 
 @pytest.fixture(scope="session")
 def empty_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A home without a kubeconfig."""
+    """Create a home directory without a kubeconfig."""
     return tmp_path_factory.mktemp("home")
 
 
 @pytest.fixture(autouse=True)
 def _alone(request: pytest.FixtureRequest, empty_home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Name no cluster, neither here nor to processes that a test starts, and let nothing be connected to."""
+    """Hide clusters from the test and its child processes, and forbid network connections."""
     for name in [name for name in os.environ if name == "KUBECONFIG" or name.startswith("KUBERNETES_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("HOME", str(empty_home))

@@ -1,6 +1,6 @@
-"""Options that user commands share, their types, and how results are written.
+"""Options shared by the user commands, their value types, and the output of results.
 
-Out of scope: what a command does with its options.
+Out of scope: how a command uses its options.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 OutputForm = Literal["table", "wide", "json", "yaml"]
 
 NON_TERMINAL_WIDTH = 240
-"""Columns if the output isn't a terminal: wide enough for one line per object, which grep and awk need."""
+"""Line width if the output isn't a terminal, in columns. It is large enough for one line per object, which grep and awk
+need."""
 
 
 class DurationParam(click.ParamType[float]):
@@ -65,7 +66,7 @@ FILE = click.Path(path_type=Path)
 
 
 def name_argument(*, required: bool = True) -> Callable[[Command], Command]:
-    """Add the argument NAME, a ModelDeployment; shells complete it from the cluster."""
+    """Add the argument NAME, the name of a ModelDeployment. Shell completion reads the names from the cluster."""
     return click.argument("name", required=required, shell_complete=_complete_name)
 
 
@@ -89,7 +90,7 @@ def cluster_options(command: Command) -> Command:
 
 
 def output_options(*forms: OutputForm) -> Callable[[Command], Command]:
-    """Add -o and --no-color. The command receives them as `output`, an `Output`. The first form is the default."""
+    """Add -o and --no-color, received by the command as `output`, an `Output`. The first of `forms` is the default."""
 
     def decorate(command: Command) -> Command:
         def wrapper(form: OutputForm, no_color: bool, **others: Any) -> Any:
@@ -106,7 +107,7 @@ def output_options(*forms: OutputForm) -> Callable[[Command], Command]:
 
 def _with_options(command: Command, wrapper: Callable[..., Any], options: tuple[Callable[[Any], Any], ...]) -> Command:
     wrapper.__doc__, wrapper.__name__ = command.__doc__, command.__name__
-    # Parameters that decorators further down have recorded on the function.
+    # Parameters that decorators applied earlier have recorded on the function.
     wrapper.__click_params__ = getattr(command, "__click_params__", [])  # type: ignore[attr-defined]
     result: Any = wrapper
     for option in reversed(options):
@@ -131,7 +132,7 @@ class Output:
 
     @property
     def width(self) -> int:
-        """The terminal's width in columns, or a very wide line if the output isn't a terminal."""
+        """The terminal's width in columns, or `NON_TERMINAL_WIDTH` if the output isn't a terminal."""
         return shutil.get_terminal_size((NON_TERMINAL_WIDTH, 24)).columns if sys.stdout.isatty() else NON_TERMINAL_WIDTH
 
     def data(self, value: Mapping[str, Any] | list[Any]) -> None:
@@ -142,7 +143,7 @@ class Output:
             emit(yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=120).rstrip())
 
     def result(self, message: str, value: Mapping[str, Any]) -> None:
-        """Print the result of a change: a message for people, or the changed object."""
+        """Print the result of a change: `message` as text, or the changed object as JSON or YAML."""
         if self.is_data:
             self.data(value)
         else:
@@ -150,19 +151,19 @@ class Output:
 
     @property
     def is_data(self) -> bool:
-        """Return True if the output is for programs: JSON or YAML."""
+        """Return True if the output format is JSON or YAML."""
         return self.form in {"json", "yaml"}
 
 
 def emit(page: str) -> None:
-    """Print to stdout; a closed pipe is not an error."""
+    """Print a page to stdout; a closed pipe is not an error."""
     try:
         print(page, flush=True)
     except BrokenPipeError:
-        # The reader has closed the pipe (`| head`). Buffered output must not fail at exit.
+        # The reader has closed the pipe (`| head`). Flushing the buffered output at exit must not fail.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def warn(command: str, text: str) -> None:
-    """Print one line on stderr."""
+    """Print a warning of this command on stderr, as one line."""
     print(f"halcyon {command}: {text}", file=sys.stderr)

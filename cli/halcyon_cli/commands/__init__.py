@@ -1,1 +1,1 @@
-"""The commands, one per module, and the group that loads them."""
+"""The user commands, one per module, and the click group that loads them."""

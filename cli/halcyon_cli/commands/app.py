@@ -1,7 +1,8 @@
-"""The user commands as one click group: their list, their loading and their exit statuses.
+"""The user commands as one click group: the list of commands, lazy loading, and exit statuses.
 
-A command's module is imported only to run it or to show its help, because some load packages that take a second.
-Out of scope: the processes of an installation (`halcyon.main`), which load nothing of this.
+A command's module is imported only if the command is run or its help is shown, because some modules import packages
+that take a second to load. Out of scope: the processes of an installation (`halcyon.main`), which import none of these
+modules.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ COMMANDS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "completion": ("halcyon_cli.commands.completion", "Generate a completion script for bash, zsh or fish"),
     },
 }  # fmt: skip
-"""(module, or module:function; help) by name, in the order of the help page."""
+"""Command name -> (module or module:function, help text), in groups and in the order of the help page."""
 _ENTRIES = {name: entry for group in COMMANDS.values() for name, entry in group.items()}
 _SETTINGS: Any = {"help_option_names": ["-h", "--help"], "max_content_width": 120}
 _HELP = """\
@@ -58,14 +59,14 @@ NEGATIVE_RESULTS: Mapping[str, str] = {
     "plan": "the operator would reject the spec",
     "refresh": "a model did not reach its new template",
 }
-"""What exit status 1 means, by command; no other command has it."""
+"""Meaning of exit status 1, by command. Commands that aren't listed never exit with 1."""
 EXIT_STATUSES = (
     ("0", "success"),
     ("1", f"the command ran, with a negative result: {', '.join(NEGATIVE_RESULTS)}"),
     ("2", "nothing done: usage error, invalid file, no such name, no access, no cluster"),
     ("130", "interrupted"),
 )
-"""(status, meaning), for all commands."""
+"""(status, meaning), valid for all commands."""
 _EPILOG = (
     "\b\nexit status:\n"
     + "".join(f"  {status:<4} {text}\n" for status, text in EXIT_STATUSES)
@@ -103,7 +104,7 @@ class _Commands(click.Group):
 
 
 def _passthrough_command(name: str, text: str, run: Any) -> click.Command:
-    """Return a command that parses its arguments itself."""
+    """Return a click command that passes all arguments to `run`, which parses them itself."""
 
     @click.command(name, short_help=text, add_help_option=False, context_settings={"ignore_unknown_options": True})
     @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
@@ -121,7 +122,7 @@ def group() -> None:
 
 
 def run(argv: Sequence[str] | None = None) -> int:
-    """Run a command with these arguments, or those of the process; return its exit status."""
+    """Run the command line `argv` (default: the arguments of this process), and return its exit status."""
     argv = sys.argv[1:] if argv is None else argv
     plugin = PurePath(sys.argv[0]).name.startswith("kubectl-")
     program = "kubectl halcyon" if plugin else "halcyon"

@@ -1,7 +1,7 @@
-"""`halcyon promote NAME`, `halcyon abort NAME`: manual control of the current canary.
+"""`halcyon promote NAME` and `halcyon abort NAME`: manual control of the current canary.
 
-Both set an annotation that names the revision, so it applies to that revision only. Out of scope: its effect
-(`control.rollout`).
+Both set an annotation that contains the revision's name, so it affects only that revision. Out of scope: the effect of
+the annotation (`control.rollout`).
 """
 
 from __future__ import annotations
@@ -71,9 +71,9 @@ def _annotate(action: str, name: str, target: Target, output: Output) -> int:
 
 
 def superseded_canary(resource: Mapping[str, Any]) -> str | None:
-    """Return the canary revision that a newer spec superseded, while its successor rolls out; None if there is none.
+    """Return the canary revision that was replaced by a newer spec whose rollout is in progress, else None.
 
-    If that revision was no canary, the annotation has no effect.
+    If the replaced revision wasn't a canary, the annotation has no effect on it.
     """
     rollout = (resource.get("status") or {}).get("rollout") or {}
     history: Sequence[Mapping[str, Any]] = rollout.get("history") or ()
@@ -84,10 +84,10 @@ def superseded_canary(resource: Mapping[str, Any]) -> str | None:
 
 
 def _canary(resource: Mapping[str, Any], name: str) -> tuple[str, str]:
-    """Return (revision, progress) of the current canary.
+    """Return the current canary as (revision, progress as text).
 
     Raises:
-        ClusterError: there is none.
+        ClusterError: the model has no canary in progress.
     """
     status = resource.get("status") or {}
     rollout, revision = status.get("rollout") or {}, (status.get("revision") or {}).get("target")

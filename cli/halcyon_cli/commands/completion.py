@@ -1,4 +1,4 @@
-"""Completion for bash, zsh, fish and kubectl: commands, options, and model names read from the cluster."""
+"""Shell completion for bash, zsh, fish and kubectl: commands, options, and model names read from the cluster."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from halcyon_cli.arguments.options import emit
 
 VARIABLE = "_HALCYON_COMPLETE"
 _DEFAULT, _NO_FILES = 0, 4
-"""Directives of kubectl's plugin protocol: complete file names too, or not."""
+"""Completion directives of kubectl's plugin protocol: 0 also completes file names, 4 doesn't."""
 _EPILOG = """\
 \b
 examples:
@@ -32,7 +32,7 @@ def main(shell: str) -> int:
 
 
 def kubectl(argv: list[str] | None = None) -> int:
-    """Print completions for kubectl: one per line, then a directive. kubectl runs it for `kubectl halcyon ...`."""
+    """Print completions for kubectl: one per line, then a directive. kubectl runs this for `kubectl halcyon ...`."""
     *before, incomplete = (sys.argv[1:] if argv is None else argv) or [""]
     items: list[CompletionItem] = _completion(ShellComplete).get_completions(before, incomplete)
     plain = [item for item in items if item.type == "plain"]

@@ -42,10 +42,10 @@ from halcyon_cli.output.report_text import render
 
 LOG_LINES = 500
 _MAX_LOGS = 20
-"""Pods whose logs are read, failing ones first."""
+"""Maximum number of pods whose logs are read; failing pods come first."""
 _OPERATOR_SELECTOR = "app.kubernetes.io/name=halcyon"
 _BUNDLE_KINDS = (kinds.SERVICE, kinds.PDB, kinds.CONFIG_MAP, kinds.ROLE, kinds.ROLE_BINDING, kinds.NETWORK_POLICY)
-"""Kinds in the bundle in addition to those of the tree."""
+"""Kinds of objects in the bundle, in addition to the kinds that `halcyon get NAME` shows."""
 _EPILOG = """\
 \b
 examples:
@@ -71,9 +71,9 @@ class _Evidence:
     facts: Facts
     objects: dict[Kind, list[Mapping[str, Any]]] = field(default_factory=dict)
     logs: dict[str, str] = field(default_factory=dict)
-    """Logs by path, POD/CONTAINER."""
+    """Log text by path, which is POD/CONTAINER."""
     unread: list[str] = field(default_factory=list)
-    """What could not be read, one sentence each."""
+    """Objects and logs that could not be read, with the reason, one sentence each."""
 
 
 @click.command("diagnose", epilog=_EPILOG)
@@ -121,7 +121,7 @@ def main(  # noqa: PLR0917  # click passes them by keyword
 
 
 def page(subject: str, likely: Sequence[Cause], unread: Sequence[str] = ()) -> str:
-    """Return the likely causes as text."""
+    """Return the likely causes, and what could not be read, as text."""
     count = "no likely cause" if not likely else f"{len(likely)} likely cause{'s' if len(likely) > 1 else ''}"
     lines = [f"{subject}: {count}"]
     for n, cause in enumerate(likely, 1):
@@ -135,7 +135,7 @@ def page(subject: str, likely: Sequence[Cause], unread: Sequence[str] = ()) -> s
 
 
 def _collect_facts(cluster: Cluster, name: str, now: datetime) -> _Evidence:
-    """Read the input of the rules."""
+    """Read the objects that the rules evaluate."""
     inventory = read_inventory(cluster, name)
     evidence = _Evidence(Facts(inventory, now), unread=list(inventory.unreadable))
     events = _read_or_note(evidence, lambda: cluster.items(kinds.EVENT), "events") or []
@@ -158,7 +158,7 @@ def _collect_facts(cluster: Cluster, name: str, now: datetime) -> _Evidence:
 
 
 def _collect_bundle(cluster: Cluster, name: str, evidence: _Evidence, lines: int) -> None:
-    """Read the rest of the bundle: other kinds, and logs."""
+    """Add to the evidence what only the bundle contains: objects of other kinds, and logs."""
     selector = f"{names.OWNER_LABEL}={name}"
     for kind in _BUNDLE_KINDS:
         evidence.objects[kind] = (
@@ -170,7 +170,7 @@ def _collect_bundle(cluster: Cluster, name: str, evidence: _Evidence, lines: int
     unreachable_nodes: set[str] = set()
     for pod in ranked[:_MAX_LOGS]:
         pod_name, node = str(pod["metadata"]["name"]), str(fields.mapping(pod.get("spec")).get("nodeName") or "")
-        if not node or node in unreachable_nodes:  # nothing has run there, or its kubelet doesn't respond
+        if not node or node in unreachable_nodes:  # the pod's containers haven't run, or its kubelet doesn't respond
             continue
         try:
             evidence.logs |= _logs(cluster, pod, lines)
@@ -180,7 +180,7 @@ def _collect_bundle(cluster: Cluster, name: str, evidence: _Evidence, lines: int
 
 
 def _logs(cluster: Cluster, pod: Mapping[str, Any], lines: int) -> dict[str, str]:
-    """Return the end of a pod's logs, including those of the previous run, by path."""
+    """Return the last lines of a pod's logs by path, including the logs of its containers' previous runs."""
     pod_name, logs = str(pod["metadata"]["name"]), {}
     for container in _containers(pod):
         for previous in (False, True):
@@ -195,7 +195,7 @@ def _containers(pod: Mapping[str, Any]) -> list[str]:
     return [str(container.get("name")) for container in containers]
 
 
-def _read_or_note(evidence: _Evidence, read: Any, what: str) -> Any:  # whatever it reads
+def _read_or_note(evidence: _Evidence, read: Any, what: str) -> Any:  # of any type
     try:
         return read()
     except ClusterError as error:
@@ -206,7 +206,7 @@ def _read_or_note(evidence: _Evidence, read: Any, what: str) -> Any:  # whatever
 
 
 def _is_about(event: Mapping[str, Any], name: str) -> bool:
-    """Return True if the event is about the model or one of its objects, whose names start with the model's."""
+    """Return True if the event's object is the model or has a name that starts with the model's name."""
     regarding = fields.mapping(event.get("regarding") or event.get("involvedObject")).get("name")
     return regarding == name or str(regarding).startswith(f"{name}-")
 
@@ -215,7 +215,7 @@ def _is_about(event: Mapping[str, Any], name: str) -> bool:
 
 
 def _contents(cluster: Cluster, evidence: _Evidence, likely: Sequence[Cause], now: datetime) -> dict[str, str]:
-    """Return the bundle's texts by path. Everything is redacted."""
+    """Return the redacted texts of the bundle, by path."""
     inventory = evidence.facts.inventory
     model = inventory.model
     name = str(model["metadata"]["name"])
@@ -241,7 +241,7 @@ def _contents(cluster: Cluster, evidence: _Evidence, likely: Sequence[Cause], no
 
 
 def _without_model(name: str, obj: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Drop the owner's files from a ConfigMap with a copy of the model, except for its configuration."""
+    """Remove the user's files from a ConfigMap that holds a copy of the model; its configuration stays."""
     if obj.get("kind") != "ConfigMap" or not str(obj["metadata"]["name"]).startswith(f"{name}-model-"):
         return obj
     sections = {part: fields.mapping(obj.get(part)) for part in ("data", "binaryData")}

@@ -1,7 +1,8 @@
-"""`halcyon explain NAME`: the reason for a model's replica count, from the status that the operator has written.
+"""`halcyon explain NAME`: the reason for a model's replica count, taken from the status that the operator writes.
 
-Reads one object and, if pods are unschedulable, the capacity of nodes and the pods that use it. Changes nothing. Out of
-scope: the contents (`explain.build`) and the layout (`report_text`).
+The command reads one ModelDeployment. If pods are unschedulable, it also reads the capacity of the nodes and the pods
+that use it. It changes nothing. Out of scope: the contents of the report (`explain.build`) and its layout
+(`report_text`).
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ def main(name: str, target: Target, output: Output) -> int:
     cluster = Cluster(target)
     resource = cluster.model(name)
     capacity: tuple[free_capacity.FreeCapacity, ...] = ()
-    # Few users may list nodes and the pods of others, and the scheduler's message already names the shortage.
+    # Few users may list nodes and pods of other namespaces. Without them, the scheduler's message still names the
+    # resource.
     with suppress(ClusterError):
         capacity = free_capacity.read_free_capacity(cluster, insufficient_for(resource))
     now = datetime.now(UTC)

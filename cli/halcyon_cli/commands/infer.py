@@ -1,7 +1,7 @@
-"""`halcyon infer NAME --input FILE`: one request to a model, with its duration by phase.
+"""`halcyon infer NAME --input FILE`: sends one request to a model, and shows the duration of each phase.
 
-The request goes to a balancer pod through the API server, as with kubectl port-forward, so it needs no network access to the
-model. Out of scope: the conversion of files (`infer.tensors`) and the connection (`infer.connection`).
+The request goes to a balancer pod through the API server, as with kubectl port-forward, so the user needs no network
+access to the model. Out of scope: the conversion of files (`infer.tensors`) and the connection (`infer.connection`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from halcyon_cli.kube.client import Cluster, Target
 WAIT_S = 60.0
 _MAX_BYTES = 256 * 2**20
 _VALUES = 8
-"""Values to show of each output."""
+"""Number of values to show from each output tensor."""
 _EPILOG = """\
 \b
 examples:
@@ -115,7 +115,7 @@ def main(  # noqa: PLR0917  # click passes them by keyword
 
 
 def _file(argument: str) -> tuple[str | None, str, bytes]:
-    """Parse [INPUT=]FILE into (input, path, content); an existing file with = in its name needs no INPUT."""
+    """Parse [INPUT=]FILE into (input, path, content). An existing file whose name contains = is read as FILE alone."""
     name, sign, path = argument.partition("=")
     if not sign or Path(argument).exists():
         name, path = "", argument
@@ -130,13 +130,13 @@ def _file(argument: str) -> tuple[str | None, str, bytes]:
 
 
 def _served(model: Mapping[str, Any], name: str) -> str:
-    """Return the model's name in requests."""
+    """Return the model name to use in requests."""
     spec, status = (fields.mapping(fields.mapping(model.get(part)).get("model")) for part in ("spec", "status"))
     return fields.text(status.get("name")) or fields.text(spec.get("name")) or name
 
 
 def _pod(cluster: Cluster, name: str) -> str:
-    """Return a pod that accepts requests: a balancer's, or a model pod if there are no balancers."""
+    """Return the name of a pod that accepts requests: a balancer pod, or a model pod if the model has no balancers."""
     for component in (names.BALANCER, names.SERVER):
         selector = ",".join(f"{key}={value}" for key, value in names.selector(name, component).items())
         pods = cluster.items(kinds.POD, selector=selector) or []

@@ -1,6 +1,6 @@
-"""`halcyon lint -f FILE...`: errors in the ModelDeployments of files, before anything is applied. Works offline.
+"""`halcyon lint -f FILE...`: finds errors in the ModelDeployments of files before they are applied. Works offline.
 
-Out of scope: the rules (`halcyon.api`) and how violations are located (`lint.checks`).
+Out of scope: the rules (`halcyon.api`) and how violations get their line numbers (`lint.checks`).
 """
 
 from __future__ import annotations

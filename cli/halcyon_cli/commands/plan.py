@@ -1,8 +1,9 @@
-"""`halcyon plan -f FILE`: a preview of a ModelDeployment's objects, or a replay of recorded observations.
+"""`halcyon plan -f FILE`: previews a ModelDeployment's objects, or replays recorded observations.
 
-It runs the operator's own code and changes nothing. A replay decides on each reading with the memory of the earlier ones. It
-can be split: one run saves the memory and the next one loads it. Out of scope: objects and differences (`plan.preview`), the
-file format of observations (`plan.observations_file`), the decision itself (`scaling.planner`).
+The command runs the operator's own code and changes nothing. A replay makes one decision per reading, with the planner
+memory left by the earlier readings. A long replay can be split: one run saves the memory and the next one loads it. Out
+of scope: objects and differences (`plan.preview`), the file format of observations (`plan.observations_file`), the
+decision itself (`scaling.planner`).
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ exit status:
 
 @dataclass(frozen=True)
 class _Options:
-    """The options; times in seconds."""
+    """The command's options; all times are in seconds."""
 
     file: Path
     observations: Path | None
@@ -92,7 +93,7 @@ class _TimedDecision:
     now: float
     plan: Plan
     windows: tuple[OpenWindow, ...]
-    """Schedules open at that time."""
+    """Schedules that are open at the time of the decision."""
 
 
 @click.command("plan", epilog=_EPILOG)
@@ -137,7 +138,7 @@ def main(offline: bool, target: Target, output: Output, **arguments: Any) -> int
 
 
 def _preview(options: _Options, target: Target, output: Output, *, offline: bool) -> int:
-    """Show the objects and their changes."""
+    """Show the objects of the model and the changes that an apply would make."""
     for option, value in (("--memory", options.memory), ("--save-memory", options.save_memory)):
         if value is not None:
             raise InputError(f"{option} is for the planner, which needs --observations; give both, or neither")
@@ -154,7 +155,7 @@ def _preview(options: _Options, target: Target, output: Output, *, offline: bool
 
 
 def _replay(options: _Options, observations: Path, output: Output) -> int:
-    """Print the decisions for recorded observations."""
+    """Print the planner's decisions for the recorded observations."""
     try:
         name, spec = _model(_documents(options.file), options.file, options.name)
         record = parse_observations(_text(observations), file=str(observations))
@@ -257,7 +258,7 @@ def _spec(name: str, spec_fields: Mapping[str, Any], file: Path) -> Spec:
         spec = parse(name, spec_fields)
     except SpecError as error:
         raise InputError(f"{file}: {KIND} {name}: {error}") from None
-    except TypeError as error:  # YAML has types that JSON has not, for example dates
+    except TypeError as error:  # YAML has types that JSON lacks, for example dates
         raise InputError(f"{file}: {KIND} {name}: a value in spec is not valid JSON ({error}); quote it") from None
     if invalid := problems(schedules(spec)):
         reasons = "; ".join(problem.describe() for problem in invalid)
@@ -280,7 +281,7 @@ def _load_memory(file: Path | None) -> PlannerMemory:
 
 
 def _check_memory_is_older(first: RecordedReading, memory: PlannerMemory, options: _Options) -> None:
-    """Require a memory older than the observations: with data from the future, a replay proves nothing."""
+    """Raise an error if the memory is newer than the observations: the replay would use data from their future."""
     times = memory.arrivals.times
     if times and times[-1] > first.now:
         raise InputError(
@@ -306,7 +307,7 @@ def _write(file: Path, text: str) -> None:
 
 
 def _table(timed: _TimedDecision) -> str:
-    """Return the time, the summary, and a line for each part, limit and open schedule; a star marks the one that decides."""
+    """Return the time, the summary, and a line per part, limit and open schedule. A star marks the deciding one."""
     decision = timed.plan
     rows: list[tuple[str, str, str, str]] = [
         (term.name, str(term.replicas), "*" if term.name == decision.winner else "", term.why)
@@ -321,7 +322,7 @@ def _table(timed: _TimedDecision) -> str:
 
 
 def _similarity_key(timed: _TimedDecision) -> tuple[object, ...]:
-    """Return the fields that make two decisions alike; the second is then only counted."""
+    """Return the fields that are compared to detect a repeated decision, which is only counted in the output."""
     decision = timed.plan
     return (
         decision.count,
@@ -342,7 +343,7 @@ def _bounds(window: OpenWindow) -> str:
 
 
 def _next_evaluation(timed: _TimedDecision) -> str:
-    """Return when the operator would evaluate next if no new report arrived."""
+    """Return when the operator would make its next decision if no report arrived before."""
     wait_s = timed.plan.next_decision_at - timed.now
     return f"next evaluation in {wait_s:.3g} s" if math.isfinite(wait_s) else "next evaluation on the next report"
 

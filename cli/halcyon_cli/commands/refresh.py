@@ -1,7 +1,8 @@
-"""`halcyon refresh NAME|--all`: roll model pods to the pod template that the running operator renders.
+"""`halcyon refresh NAME|--all`: rolls model pods to the pod template that the running operator renders.
 
-It sets an annotation that names the revision, so it applies to that revision only. Out of scope: its effect
-(`control.rollout.refresh`), and which models are outdated: that is the condition RuntimeOutdated, which is only read here.
+The command sets an annotation that contains the revision's name, so it affects only that revision. Out of scope: the
+effect of the annotation (`control.rollout.refresh`), and the detection of outdated models: the operator sets the
+condition RuntimeOutdated, which this command reads.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from halcyon_cli.kube.client import Cluster, Target
 
 POLL_INTERVAL_S = 1.0
 MODEL_TIMEOUT_S = 1800.0
-"""Default timeout for one model."""
+"""Default time limit for the rollout of one model, in seconds."""
 Json = Mapping[str, Any]
 State = Literal["waiting", "served", "stalled"]
 _EPILOG = """\
@@ -97,7 +98,7 @@ def main(  # noqa: PLR0917  # click passes them by keyword
 
 @dataclass(frozen=True)
 class OutdatedModel:
-    """A model that runs an older pod template."""
+    """A model whose pods run an older pod template than the operator renders."""
 
     namespace: str
     name: str
@@ -106,31 +107,31 @@ class OutdatedModel:
 
 
 class _Results:
-    """The models of a run: a line for each as it is known, or a list of objects at the end."""
+    """Results of a run: printed as one line per model immediately, or as one list of objects at the end."""
 
     def __init__(self, output: Output) -> None:
         self._output = output
         self._rows: list[dict[str, str]] = []
 
     def print_line(self, text: str) -> None:
-        """Print a line, unless the output is data."""
+        """Print a line, unless the output is JSON or YAML."""
         if not self._output.is_data:
             emit(text)
 
     def add(self, model: OutdatedModel, result: str, text: str = "") -> None:
-        """Record the result for a model, with its line of text."""
+        """Record the result for a model; `text` is its line in text output."""
         self._rows.append({**asdict(model), "result": result})
         if text:
             self.print_line(text)
 
     def finish(self) -> None:
-        """Print the list, if the output is data."""
+        """Print the list of results if the output is JSON or YAML."""
         if self._output.is_data:
             self._output.data(self._rows)
 
 
 def _outdated(model: Json) -> OutdatedModel | None:
-    """Return the model if the operator reports it as outdated, else None."""
+    """Return an OutdatedModel if the model's condition RuntimeOutdated is True, else None."""
     meta, status = fields.mapping(model.get("metadata")), fields.mapping(model.get("status"))
     revision = fields.text(fields.mapping(status.get("revision")).get("target"))
     for condition in fields.mappings(status.get("conditions")):
@@ -151,7 +152,7 @@ def _annotate(cluster: Cluster, outdated_model: OutdatedModel) -> None:
 
 
 def _refresh_in_sequence(cluster: Cluster, outdated: list[OutdatedModel], within_s: float, results: _Results) -> int:
-    """Refresh one model at a time: parallel rollouts would need spare capacity for all of them at once."""
+    """Refresh one model after the other: parallel rollouts would need spare capacity for all of them at once."""
     for number, outdated_model in enumerate(outdated, 1):
         in_namespace = cluster.in_namespace(outdated_model.namespace)
         _annotate(cluster, outdated_model)
@@ -160,7 +161,7 @@ def _refresh_in_sequence(cluster: Cluster, outdated: list[OutdatedModel], within
             try:
                 return rollout_state(in_namespace.model(outdated_model.name), outdated_model.revision)
             except ClusterError:
-                return "waiting"  # retried until the timeout
+                return "waiting"  # a failed request is retried until the time limit
 
         outcome = wait(state, within_s)
         progress = f"{number} of {len(outdated)}: {outdated_model.namespace}/{outdated_model.name}"
@@ -182,7 +183,7 @@ def wait(
     clock: Callable[[], float] = time.monotonic,
     pause: Callable[[float], None] = time.sleep,
 ) -> State:
-    """Poll until the state isn't waiting, or the timeout passes; return the last state."""
+    """Poll until the rollout is no longer waiting or the time limit passes, and return the last state."""
     deadline = clock() + within_s
     while (now := state()) == "waiting" and clock() < deadline:
         pause(POLL_INTERVAL_S)
@@ -195,7 +196,7 @@ def wait(
 # yes                   no        no                                waiting
 # yes                   no        yes                               served
 def rollout_state(model: Json, before: str) -> State:
-    """Return the progress of a refreshed model whose target revision was `before`."""
+    """Return the state of a refresh. `before` is the target revision before it."""
     status = fields.mapping(model.get("status"))
     revision = fields.mapping(status.get("revision"))
     conditions = {str(c.get("type")): c.get("status") for c in fields.mappings(status.get("conditions"))}

@@ -1,6 +1,7 @@
-"""`halcyon scale`, `pause`, `resume`: manual control of a model's replicas, with a reason.
+"""`halcyon scale`, `pause` and `resume`: manual control of a model's replicas, with a reason.
 
-They write spec.replicas, spec.scaling.mode, and the annotation for the reason. Out of scope: its effect (`control`).
+The commands write spec.replicas, spec.scaling.mode, and the annotation that holds the reason. Out of scope: the effect
+of these fields (`control`).
 """
 
 from __future__ import annotations
@@ -105,7 +106,7 @@ def _scaling(model: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
 
 def _patch_with_reason(spec: Mapping[str, Any], reason: str | None) -> dict[str, Any]:
-    """Return the patch with the new reason, which replaces or removes the old one."""
+    """Return a patch of the spec that also sets the annotation for the reason, or removes it if there is no reason."""
     return {"metadata": {"annotations": {REASON: reason or None}}, "spec": dict(spec)}
 
 

@@ -1,4 +1,4 @@
-"""`halcyon top`: models by load and cost. Out of scope: the contents of a row (`model_rows`)."""
+"""`halcyon top`: lists models by load and cost. Out of scope: the contents of a row (`model_rows`)."""
 
 from __future__ import annotations
 

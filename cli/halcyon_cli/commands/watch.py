@@ -1,7 +1,7 @@
-"""`halcyon get NAME -w`: the tree, redrawn on every change that the API server reports. Nothing is polled.
+"""`halcyon get NAME -w`: shows the tree, and redraws it on every change that the API server reports. It doesn't poll.
 
-The operator's own informers hold the objects: they list again after a lost watch, and notice deletions. Out of scope: the
-contents (`tree`) and the layout (`tables`).
+The operator's informers keep copies of the objects. They list the objects again after a lost watch, so they also notice
+deletions. Out of scope: the contents (`tree`) and the layout (`tables`).
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ from halcyon_cli.kube.client import Cluster
 from halcyon_cli.kube.inventory import READ_KINDS, Inventory, assemble, read_inventory
 
 DEBOUNCE_S = 0.2
-"""Changes within this time are drawn together."""
+"""Changes that arrive within this time, in seconds, cause one redraw."""
 AGE_REFRESH_INTERVAL_S = 10.0
-"""Longest time between two redraws, which keeps ages current."""
+"""Maximum time between two redraws, in seconds, so that the ages shown stay current."""
 
 
 def follow(cluster: Cluster, name: str, output: Output, limit_s: float | None) -> int:
-    """Draw the tree until the time is over, the model is deleted, or the user interrupts. Return the exit status.
+    """Draw the tree until the time limit, the deletion of the model or an interrupt, and return the exit status.
 
-    On a terminal the page is redrawn in place. Otherwise a page is printed for every change of its content.
+    On a terminal the page is redrawn in place. Otherwise a new page is printed whenever its content changes.
 
     Raises:
-        ClusterError: there is no such model, or no access.
+        ClusterError: the model doesn't exist or can't be read.
     """
-    initial = read_inventory(cluster, name)  # raises the errors that name the next step
+    initial = read_inventory(cluster, name)  # raises errors whose messages name the next step
     with contextlib.suppress(KeyboardInterrupt):
         asyncio.run(_follow(cluster, name, initial, output, limit_s))
     return 0
@@ -59,12 +59,12 @@ async def _follow(cluster: Cluster, name: str, initial: Inventory, output: Outpu
 
 
 async def changes(cluster: Cluster, name: str, initial: Inventory) -> AsyncIterator[tuple[Inventory | None, str]]:
-    """Yield (objects, warning of the watch) on every change; the objects are None once the model is deleted."""
+    """Yield (objects, watch warning) on every change. The objects are None once the model is deleted."""
     key, changed, warning = Key(cluster.namespace, name), asyncio.Event(), _InformerWarnings()
     client = await _connect(cluster)
     selector = f"{names.OWNER_LABEL}={name}"
     model_informer = Informer(client, kinds.MODEL_DEPLOYMENT, namespaces=(key.namespace,))
-    # A kind that couldn't be read at first would be denied every time.
+    # A kind that couldn't be read in the first list can't be watched either.
     readable = [
         kind for kind in READ_KINDS if not any(line.startswith(f"{kind.plural} ") for line in initial.unreadable)
     ]
@@ -106,7 +106,7 @@ def _objects_of(informer: Informer) -> list[Object]:
 
 
 async def _wait_until_synced(informers: list[Informer], tasks: list[asyncio.Task[None]]) -> None:
-    """Wait until every list is read. A task that ends early has failed; raise its error."""
+    """Wait until all informers have listed their objects. If an informer's task ends before, raise its error."""
     waiting = asyncio.create_task(_all_synced(informers))
     done, _ = await asyncio.wait({waiting, *tasks}, return_when=asyncio.FIRST_COMPLETED)
     for task in done:
@@ -134,7 +134,7 @@ async def _connect(cluster: Cluster) -> KubeClient:
 
 
 class _InformerWarnings(logging.Handler):
-    """A log handler that keeps an informer's last warning for the page."""
+    """A log handler that keeps the last warning of an informer, for display on the page."""
 
     text = ""
     changed: asyncio.Event | None = None
@@ -149,26 +149,26 @@ class _InformerWarnings(logging.Handler):
 
 
 class _PageWriter(contextlib.AbstractContextManager["_PageWriter"]):
-    """Destination of pages."""
+    """Base class of the page outputs for terminals and streams."""
 
     def __init__(self, output: Output) -> None:
         self._output = output
 
     @abstractmethod
     def show(self, inventory: Inventory, warning: str) -> None:
-        """Show a page."""
+        """Show a page for these objects, with the warning if there is one."""
 
     def finish(self, text: str) -> None:
-        """Print the last line."""
+        """Print the last line of the output."""
         emit(text)
 
     @override
     def __exit__(self, *_: object) -> None:
-        """Leave the last page in place."""
+        """Keep the last page on the screen."""
 
 
 class _StreamWriter(_PageWriter):
-    """A file or a pipe: prints a page, and an empty line, if anything but its ages has changed."""
+    """Page output for a file or a pipe: prints a page and an empty line if anything except the ages has changed."""
 
     _last: object = None
 
@@ -183,7 +183,7 @@ class _StreamWriter(_PageWriter):
 
 
 class _TerminalWriter(_PageWriter):
-    """A terminal: one page, updated in place."""
+    """Page output for a terminal: one page, redrawn in place."""
 
     def __init__(self, output: Output) -> None:
         from rich.console import Console  # noqa: PLC0415  # as in `get`

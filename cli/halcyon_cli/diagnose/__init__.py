@@ -1,1 +1,1 @@
-"""Likely causes of a model's problems: facts, rules for models and pods, and a redacted bundle."""
+"""Diagnosis of a model's problems: the facts, the rules for models and pods, and a redacted bundle."""

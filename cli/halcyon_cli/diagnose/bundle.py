@@ -1,4 +1,7 @@
-"""Writes a tar.gz of text files, readable only by its owner. Out of scope: its contents (`commands.diagnose`)."""
+"""Writer of the bundle, a tar.gz of text files readable only by its owner.
+
+Out of scope: its contents (`commands.diagnose`).
+"""
 
 from __future__ import annotations
 
@@ -12,13 +15,15 @@ from halcyon_cli.errors import InputError
 
 
 def write(file: Path, contents: Mapping[str, str], *, root: str, at: float) -> None:
-    """Write texts by path, all in the folder `root`; `at` is their modification time, in seconds since the epoch.
+    """Write an archive of `contents` (path -> text) in a folder named `root`.
+
+    `at` is the modification time of the files, in seconds since the epoch.
 
     Raises:
-        InputError: the file exists already, or can't be written.
+        InputError: the archive exists already, or can't be written.
     """
     try:
-        # Readable only by the owner, and never over an existing file.
+        # Create the file with permissions for the owner only, and never overwrite an existing file.
         handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(handle, "wb") as stream, tarfile.open(fileobj=stream, mode="w:gz") as archive:
             for path, text in sorted(contents.items()):
@@ -35,6 +40,6 @@ def write(file: Path, contents: Mapping[str, str], *, root: str, at: float) -> N
 
 
 def already_exists(file: Path) -> InputError:
-    """Return the error for a file that exists already."""
+    """Return the error for a bundle file that exists already."""
     other = f"{str(file).removesuffix('.tar.gz')}-2.tar.gz"
     return InputError(f"{file}: exists already; choose another name, for example --bundle {other}")

@@ -1,4 +1,4 @@
-"""Input and output of the rules of `diagnose`. Out of scope: the rules (`pod_rules`, `model_rules`)."""
+"""Input and output types of the rules of `diagnose`. Out of scope: the rules (`pod_rules`, `model_rules`)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from halcyon_cli.kube.pod_stage import Stage, stage
 
 Json = Mapping[str, Any]
 MAX_NAMED_PODS = 3
-"""Pods to name as evidence; the others are counted."""
+"""Maximum number of pods named as evidence; the others are only counted."""
 
 
 @dataclass(frozen=True)
@@ -25,21 +25,21 @@ class Facts:
     now: datetime
     events: Sequence[Json] = ()
     operators: Sequence[Json] | None = None
-    """Pods of the operator; None if they may not be listed."""
+    """Pods of the operator; None if the user may not list them."""
     free_capacity: Sequence[FreeCapacity] = ()
-    """Capacity of the resources that unschedulable pods wait for."""
+    """Capacity of the resources that unschedulable pods are waiting for."""
 
 
 @dataclass(frozen=True)
 class Cause:
-    """A likely cause."""
+    """A likely cause of a problem, with its evidence and a next step."""
 
     weight: int
-    """From 100 (nothing can work) to 1 (worth a check)."""
+    """Likelihood and severity for sorting, from 100 (nothing can work) to 1 (worth a check)."""
     summary: str
     evidence: tuple[str, ...]
     next_step: str
-    """The advice."""
+    """Advice on what to check or change next."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
@@ -53,17 +53,17 @@ class Cause:
 
 @dataclass(frozen=True)
 class ConditionIndex:
-    """A model's spec, status, conditions and pod stages."""
+    """Lookup of a model's spec, status, conditions and pod stages."""
 
     name: str
     spec: Json
     status: Json
     conditions: Mapping[str, Json]
     stages: Sequence[tuple[Json, Stage]]
-    """Model pods and their stages."""
+    """The model pods, each with its stage."""
 
     def message_if(self, kind: str, status: str, *reasons: str) -> str | None:
-        """Return the condition's message if its status and reason match, else None."""
+        """Return the message of the condition `kind` if its status (and reason) match, else None."""
         condition = self.conditions.get(kind, {})
         if condition.get("status") != status or (reasons and condition.get("reason") not in reasons):
             return None
@@ -71,7 +71,7 @@ class ConditionIndex:
 
     @classmethod
     def from_inventory(cls, inventory: Inventory) -> ConditionIndex:
-        """Build the index of an inventory."""
+        """Build the lookup from an inventory."""
         meta, spec, status = (fields.mapping(inventory.model.get(part)) for part in ("metadata", "spec", "status"))
         return cls(
             name=str(meta.get("name")),
@@ -83,7 +83,7 @@ class ConditionIndex:
 
 
 def pod_evidence(pods: Sequence[tuple[Json, Stage]]) -> tuple[str, ...]:
-    """Return evidence: the first of these pods with their messages, and the number of the others."""
+    """Return evidence text: the names and messages of the first pods, and the number of the others."""
     lines = [
         f"pod {pod_name(pod)}: {pod_stage.message or pod_stage.reason or pod_stage.state}"
         for pod, pod_stage in pods[:MAX_NAMED_PODS]

@@ -1,4 +1,4 @@
-"""Rules of `diagnose` for a model's conditions, its Deployments, the operator and events. Pure."""
+"""Rules of `diagnose` for a model's conditions, its Deployments, the operator and events. They are pure functions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LIMITS = {
 
 
 def spec_rejected(_: Facts, index: ConditionIndex) -> Iterator[Cause]:
-    """Find a rejected spec."""
+    """Detect a spec that the operator has rejected."""
     condition = index.conditions.get("Accepted", {})
     message = index.message_if("Accepted", "False")
     if message is None:
@@ -36,7 +36,7 @@ def spec_rejected(_: Facts, index: ConditionIndex) -> Iterator[Cause]:
 
 
 def spec_not_observed(facts: Facts, index: ConditionIndex) -> Iterator[Cause]:
-    """Find a spec that the operator has not processed."""
+    """Detect a spec that the operator has not processed."""
     meta = fields.mapping(facts.inventory.model.get("metadata"))
     generation, observed = meta.get("generation"), index.status.get("observedGeneration")
     if generation is not None and generation == observed:
@@ -57,7 +57,7 @@ def spec_not_observed(facts: Facts, index: ConditionIndex) -> Iterator[Cause]:
 
 
 def model_not_loaded(_: Facts, index: ConditionIndex) -> Iterator[Cause]:
-    """Find a model that Triton can't load."""
+    """Detect a model that Triton can't load."""
     if (message := index.message_if("ModelLoaded", "False", Reason.LOAD_FAILED)) is not None:
         yield Cause(
             89,
@@ -68,7 +68,7 @@ def model_not_loaded(_: Facts, index: ConditionIndex) -> Iterator[Cause]:
 
 
 def pods_rejected(facts: Facts, _: ConditionIndex) -> Iterator[Cause]:
-    """Find Deployments whose pods the API server rejects."""
+    """Detect Deployments whose pods the API server rejects."""
     for deployment in (*facts.inventory.slots, *facts.inventory.balancers):
         conditions = fields.mappings(fields.mapping(deployment.get("status")).get("conditions"))
         for condition in conditions:
@@ -89,7 +89,7 @@ def pods_rejected(facts: Facts, _: ConditionIndex) -> Iterator[Cause]:
 
 
 def balancer_not_ready(_: Facts, index: ConditionIndex) -> Iterator[Cause]:
-    """Find a model without a ready balancer."""
+    """Detect that no balancer is ready."""
     if (message := index.message_if("BalancerReady", "False")) is not None:
         yield Cause(
             80,
@@ -100,7 +100,7 @@ def balancer_not_ready(_: Facts, index: ConditionIndex) -> Iterator[Cause]:
 
 
 def rollout_failed(_: Facts, index: ConditionIndex) -> Iterator[Cause]:
-    """Find a rollout that failed or is blocked."""
+    """Detect a rollout that failed or is blocked."""
     rollout = fields.mapping(index.status.get("rollout"))
     phase, message = rollout.get("phase"), str(rollout.get("message") or "")
     if phase in {"Failed", "RollingBack", "RolledBack"}:
@@ -120,7 +120,7 @@ def rollout_failed(_: Facts, index: ConditionIndex) -> Iterator[Cause]:
 
 
 def autoscaler_conflict(_: Facts, index: ConditionIndex) -> Iterator[Cause]:
-    """Find an external HPA or another external writer of the replicas."""
+    """Detect an external HPA or another external writer of the replicas."""
     if (message := index.message_if("AutoscalerConflict", "True")) is not None:
         yield Cause(
             66,
@@ -131,7 +131,7 @@ def autoscaler_conflict(_: Facts, index: ConditionIndex) -> Iterator[Cause]:
 
 
 def signals_missing(_: Facts, index: ConditionIndex) -> Iterator[Cause]:
-    """Find missing signals, and an inactive HPA."""
+    """Detect missing signals, and an inactive HPA."""
     if (message := index.message_if("ScalingActive", "False", Reason.METRICS_MISSING)) is not None:
         missing = [
             f"{s.get('name')}: {s.get('missing')}"
@@ -154,7 +154,7 @@ def signals_missing(_: Facts, index: ConditionIndex) -> Iterator[Cause]:
 
 
 def scaling_limited(facts: Facts, index: ConditionIndex) -> Iterator[Cause]:
-    """Find a limit below the desired replicas."""
+    """Detect a limit that keeps the replicas below the desired number."""
     scaling = fields.mapping(index.status.get("scaling"))
     row = model_rows.build_row(facts.inventory.model)
     for name in map(str, fields.sequence(scaling.get("limitedBy"))):
@@ -168,7 +168,7 @@ def scaling_limited(facts: Facts, index: ConditionIndex) -> Iterator[Cause]:
 
 
 def paused(facts: Facts, index: ConditionIndex) -> Iterator[Cause]:
-    """Find scaling that a user has paused or set to Recommend."""
+    """Detect scaling that a user has paused or set to Recommend."""
     scaling = fields.mapping(index.status.get("scaling"))
     mode = fields.text(fields.mapping(index.spec.get("scaling")).get("mode"))
     desired, current = (fields.count(scaling.get(key)) for key in ("desired", "current"))
@@ -189,7 +189,7 @@ def paused(facts: Facts, index: ConditionIndex) -> Iterator[Cause]:
 
 
 def ineffective_fields(_: Facts, index: ConditionIndex) -> Iterator[Cause]:
-    """Find fields without effect, and timeouts that contradict each other."""
+    """Detect spec fields without effect, and timeouts that contradict each other."""
     if (message := index.message_if("TimeoutMismatch", "True")) is not None:
         yield Cause(
             20,
@@ -202,7 +202,7 @@ def ineffective_fields(_: Facts, index: ConditionIndex) -> Iterator[Cause]:
 
 
 def recent_warnings(facts: Facts, index: ConditionIndex) -> Iterator[Cause]:
-    """Find recent warnings, except for deleted or ready pods: most pods fail a probe while they start."""
+    """Detect recent warning events, except of deleted or ready pods: most pods fail a probe while they start."""
     failing_pods = {pod_name(pod) for pod, pod_stage in index.stages if pod_stage.state != "ready"}
     recent = []
     for event in facts.events:
@@ -230,7 +230,7 @@ def recent_warnings(facts: Facts, index: ConditionIndex) -> Iterator[Cause]:
 
 
 def _last(event: Json, fallback: datetime) -> datetime:
-    """Return the time of the last occurrence, which older parts of Kubernetes write in other fields."""
+    """Return when an event last occurred. Older Kubernetes components write this time to other fields."""
     series = fields.mapping(event.get("series")).get("lastObservedTime")
     timestamp = series or event.get("deprecatedLastTimestamp") or event.get("eventTime")
     return fields.time(timestamp) or fallback

@@ -1,4 +1,4 @@
-"""Rules of `diagnose` for pods. Pure. Each quotes its evidence literally if there is a message."""
+"""Rules of `diagnose` for pods. They are pure functions, and quote the original message as evidence if there is one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from halcyon_cli.kube.free_capacity import insufficient_resources
 from halcyon_cli.kube.pod_stage import Stage
 
 SLOW_START_S = 300.0
-"""A start that takes longer is reported."""
+"""Start duration in seconds above which a start is reported as slow."""
 _SCHEDULER_MESSAGES = (
     (re.compile(r"nvidia\.com/(gpu|mig)\S*", re.IGNORECASE), "no node has a free GPU", "free GPUs, add a GPU node, or lower the request (spec.runtime.gpu.count, spec.scaling.maxReplicas)"),
     (re.compile(r"unbound|persistentvolumeclaim|volume node affinity", re.IGNORECASE), "the model's volume is not available on the pod's nodes", "check kubectl get pvc: the claim must be Bound, and readable from the nodes where the pods may run"),
@@ -21,17 +21,18 @@ _SCHEDULER_MESSAGES = (
     (re.compile(r"affinity/selector|node selector|didn't match Pod's node", re.IGNORECASE), "no node has the requested labels", "correct spec.runtime.placement.nodeSelector, or label nodes"),
     (re.compile(r"untolerated taint", re.IGNORECASE), "the nodes have taints that the pods don't tolerate", "add spec.runtime.placement.tolerations, or remove the taints"),
 )  # fmt: skip
-"""(scheduler message, meaning, advice). The first match is the cause: a message lists the reasons of all nodes."""
+"""(text in the scheduler's message, meaning, advice), in order of priority. A message lists the reasons of all nodes,
+so several entries may match; the first one is reported."""
 
 
 def image_not_pulled(_: Facts, index: ConditionIndex) -> Iterator[Cause]:
-    """Find images that can't be pulled."""
+    """Detect images that can't be pulled."""
     next_step = "check that spec.runtime.image exists and that spec.runtime.imagePullSecrets names a Secret in this namespace with its credentials"
     yield from _failed_with(index, 92, "an image can't be pulled", next_step, Reason.IMAGE_PULL_FAILED)
 
 
 def model_not_available(_: Facts, index: ConditionIndex) -> Iterator[Cause]:
-    """Find model files that are missing, can't be downloaded, or have an invalid configuration."""
+    """Detect model files that are missing, can't be downloaded, or have an invalid configuration."""
     yield from _failed_with(
         index,
         90,
@@ -56,7 +57,7 @@ def model_not_available(_: Facts, index: ConditionIndex) -> Iterator[Cause]:
 
 
 def containers_crashing(_: Facts, index: ConditionIndex) -> Iterator[Cause]:
-    """Find containers that run out of memory or crash repeatedly."""
+    """Detect containers that run out of memory or crash repeatedly."""
     for out_of_memory in (True, False):
         pods = [
             (pod, pod_stage) for pod, pod_stage in index.stages
@@ -79,7 +80,7 @@ def containers_crashing(_: Facts, index: ConditionIndex) -> Iterator[Cause]:
 
 
 def unschedulable(facts: Facts, index: ConditionIndex) -> Iterator[Cause]:
-    """Find unschedulable pods."""
+    """Detect unschedulable pods."""
     unschedulable_pods = [(pod, pod_stage) for pod, pod_stage in index.stages if pod_stage.reason == "Unschedulable"]
     groups: dict[int, list[tuple[Json, Stage]]] = {}
     for pod, pod_stage in unschedulable_pods:
@@ -97,7 +98,7 @@ def unschedulable(facts: Facts, index: ConditionIndex) -> Iterator[Cause]:
 
 
 def pods_not_ready(_: Facts, index: ConditionIndex) -> Iterator[Cause]:
-    """Find pods that were ready and no longer are."""
+    """Detect pods that were ready and are no longer ready."""
     pods = [(pod, pod_stage) for pod, pod_stage in index.stages if pod_stage.state == "unready"]
     if pods:
         yield Cause(
@@ -109,7 +110,7 @@ def pods_not_ready(_: Facts, index: ConditionIndex) -> Iterator[Cause]:
 
 
 def slow_start(facts: Facts, index: ConditionIndex) -> Iterator[Cause]:
-    """Find pods whose start takes long."""
+    """Detect pods that take long to start."""
     for state, summary, next_step in (
         ("pulling", "images or volumes take long", "run kubectl describe pod: its events show whether an image is pulled or a volume mounted; use a smaller image, or one that is on the nodes already"),
         ("fetching", "the model takes long to fetch", "read the log of the init container fetch; use a volume nearer to the nodes"),
@@ -128,7 +129,7 @@ def slow_start(facts: Facts, index: ConditionIndex) -> Iterator[Cause]:
 
 
 def evicted(_: Facts, index: ConditionIndex) -> Iterator[Cause]:
-    """Find evicted pods: the node ran short of a resource, or the pod exceeded a limit."""
+    """Detect evicted pods: the node ran short of a resource, or the pod exceeded a limit."""
     pods = [(pod, pod_stage) for pod, pod_stage in index.stages if pod_stage.reason == "Evicted"]
     if pods:
         caches = any('volume "home"' in pod_stage.message for _, pod_stage in pods)
@@ -143,7 +144,7 @@ def evicted(_: Facts, index: ConditionIndex) -> Iterator[Cause]:
 
 
 def restarted(_: Facts, index: ConditionIndex) -> Iterator[Cause]:
-    """Find ready pods that have restarted."""
+    """Detect ready pods that have restarted."""
     evidence = []
     for pod, pod_stage in index.stages:
         for container in fields.mappings(fields.mapping(pod.get("status")).get("containerStatuses")):

@@ -1,11 +1,12 @@
-"""Redaction of objects and logs: removes secret values, credentials, and fields that are only long. Pure.
+"""Redaction of objects and logs: removes secret values, credentials, and long fields of no use. Pure.
 
-Names stay (of Secrets, keys and variables), because readers need them. A value is removed if its name or its own form marks
-it as secret. No rule recognizes every secret, so a bundle must be reviewed before it is shared.
+Names of Secrets, keys and variables stay, because readers need them. A value is removed if its name or its own format
+marks it as secret. No rule recognizes every secret, so a bundle must be reviewed before it is shared.
 
-A model can write anything into its log, so the run time must be linear in the length of a text. Every unbounded repetition
-starts at the edge of a run and never backtracks (`*+`), or stops at a character with which the next one starts. Only single
-characters are repeated so: Python before 3.11.5 has a bug with possessive groups.
+A model can write anything into its log, so the run time must be linear in the length of a text. Every unbounded
+repetition starts at a word boundary and never backtracks (`*+`), or ends before a character with which the next match
+starts. Possessive repetition is used only for single characters, because Python before 3.11.5 has a bug with possessive
+groups.
 """
 
 from __future__ import annotations
@@ -21,16 +22,16 @@ _SENSITIVE = (
     r"|(?:private|api|access|licen[cs]e|encryption|signing|account|shared)[-_]?key)(?=[-_.\d]|(?:s|value|id|key)?\Z)"
 )
 _NOT_SECRET = ("public", "primary", "foreign", "partition", "sort", "cache", "topology", "hash", "shard", "group")
-# `OPENAI_KEY`, `x-functions-key`; not a bare `key`, which is often a name.
+# Matches `OPENAI_KEY` and `x-functions-key`, but not a bare `key`, which is often just a name.
 _KEYS = r"(?<=[a-z0-9][-_])" + "".join(rf"(?<!{prefix}[-_])" for prefix in _NOT_SECRET) + r"key(?=[_\d]|s?\Z)"
-# `SLACK_WEBHOOK`; not `cert-manager-webhook`, a server name in many messages.
+# Matches `SLACK_WEBHOOK`, but not `cert-manager-webhook`, a server name in many messages.
 _WEBHOOKS = r"(?<=[a-z0-9]_)webhook(?=[_\d]|s?\Z)|webhook[-_]?ur[li]"
 _SECRET = re.compile(f"{_SENSITIVE}|{_KEYS}|{_WEBHOOKS}", re.IGNORECASE)
-"""Matches names whose value is secret; not `tokenizer`, not `author`."""
+"""Pattern of names whose value is secret. It doesn't match `tokenizer` or `author`."""
 _FOLDERS = {"PWD", "OLDPWD"}
-"""Shell variables whose names resemble a password's."""
+"""Shell variables that look like passwords by name but hold a folder."""
 _NAME_FIELDS = {"secretName", "secretKeyRef", "secretRef", "imagePullSecrets", "automountServiceAccountToken", "secret", "tokenExpirationSeconds", "serviceAccountToken", "projected"}  # fmt: skip
-"""Fields of Kubernetes whose names match but whose values are names."""
+"""Fields of Kubernetes objects that match the pattern, although their values are names and not secrets."""
 _DROPPED = {"managedFields", "kubectl.kubernetes.io/last-applied-configuration"}
 _TOKENS = (
     r"(?:AKIA|ASIA)[A-Z0-9]{16}\b",  # Amazon
@@ -42,7 +43,7 @@ _TOKENS = (
     r"xox[a-z]-[\w-]{10,}+",  # Slack
     r"AIza[\w-]{30,}+",  # Google
 )
-"""Credentials with a known prefix."""
+"""Patterns of credentials with a known prefix."""
 _IN_TEXT = (
     (
         re.compile(
@@ -50,17 +51,17 @@ _IN_TEXT = (
         ),
         REMOVED,
     ),
-    # Before the names: the value after `Authorization:` has two words.
+    # Applied before the rule for names, because the value after `Authorization:` has two words.
     (re.compile(r"(?i)\b(bearer|basic)\s++[A-Za-z0-9._~+/=-]{8,}+"), rf"\1 {REMOVED}"),
     (re.compile(r"(?<!\w)(\w++://)[^/\s:@]*+:[^/\s@]++@"), rf"\1{REMOVED}@"),
     (re.compile(rf"(?<![A-Za-z0-9])(?:{'|'.join(_TOKENS)})"), REMOVED),
     (re.compile(r"(?i)(\bhooks\.slack\.com/[a-z]{1,20}/)[^\s\"'<>]++"), rf"\1{REMOVED}"),
-    # In a signed URL; `&` also as in HTML and JSON.
+    # A signature in a signed URL; `&` may be escaped as in HTML or JSON.
     (
         re.compile(r"(?i)((?:[?&;]|\\u0026)(?:sig|signature|x-(?:amz|goog)-signature|key)=)[^\s\"'&#\\]++"),
         rf"\1{REMOVED}",
     ),
-    # Outside a URL only if it is long enough: a process ends with `sig=9`, a function has a signature.
+    # Outside a URL, only long values: logs contain text such as `sig=9` for a process that was killed.
     (
         re.compile(r"(?i)(?<![\w./-])(sig(?:nature)?[\"']?+\s*+[:=]\s*+[\"']?+)[A-Za-z0-9+/_%-]{20,}+=*+"),
         rf"\1{REMOVED}",
@@ -68,15 +69,15 @@ _IN_TEXT = (
 )
 _PART = re.compile(r"(?<![\w-])[\w-]{11,}+(?=\.[\w-]{8,}+\.)")
 _TWO_PARTS = re.compile(r"\.[\w-]++\.[\w-]*+")
-"""The last two of the three parts of a JSON web token; the first starts with `eyJ`."""
+"""The last two of the three parts of a JSON web token. The first part starts with `eyJ`."""
 _PARAMETER = re.compile(
     r"""(?i)(key\s*+:\s*+"([^"]*+)"\s*+,?\s*+value\s*+:?\s*+\{\s*+string_value\s*+:\s*+)"[^"]*+\""""
 )
-"""A parameter in a config.pbtxt."""
+"""Pattern of a parameter in a config.pbtxt."""
 _NAME = re.compile(r"""(?<![\w./-])([\w./-]++)\\*+["']?+\s*+[:=]\s*+""")
 _QUOTE = re.compile(r"""\\*+["']""")
 _VALUE = re.compile(r"""[^\s"',;&}]++""")
-"""A value ends at a space, a quote, a comma or the end of the line."""
+"""Pattern of a value, which ends at a space, a quote, a comma, a semicolon, & or a closing brace."""
 
 
 def text(value: str) -> str:
@@ -87,7 +88,7 @@ def text(value: str) -> str:
 
 
 def _without_web_tokens(value: str) -> str:
-    """Remove JSON web tokens; text directly before one stays."""
+    """Remove JSON web tokens, but keep text directly in front of them."""
     parts: list[str] = []
     done = at = 0
     while part := _PART.search(value, at):
@@ -105,13 +106,13 @@ def _parameter(match: re.Match[str]) -> str:
 
 
 def _without_named_secrets(value: str) -> str:
-    """Remove values that follow a secret's name, in any usual form."""
+    """Remove the values that follow the name of a secret, in any common notation."""
     parts: list[str] = []
     done = at = 0
-    # One at a time, because the value of a harmless name may itself contain names.
+    # Search for one name at a time, because the value of a harmless name may itself contain names.
     while name := _NAME.search(value, at):
         at = name.end()
-        # The name first: matching each value would read the rest of a long one repeatedly.
+        # Check the name first: matching the value each time would read the rest of a long one repeatedly.
         if not _SECRET.search(name[1]):
             continue
         if quote := _QUOTE.match(value, at):
@@ -121,7 +122,7 @@ def _without_named_secrets(value: str) -> str:
             continue
         end = secret.end()
         if value[end : end + 1] in {'"', "'"}:
-            end = at + len(secret[0].rstrip("\\"))  # JSON in JSON: the backslash escapes the quote
+            end = at + len(secret[0].rstrip("\\"))  # JSON inside JSON: a backslash escapes the quote
         if end > at:
             parts += [value[done:at], REMOVED]
             done = end
@@ -136,7 +137,7 @@ def _is_secret(name: str, value: str) -> bool:
 
 
 def resource(value: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the object without secret values; of a Secret only the names stay."""
+    """Return the object without secret values. For a Secret, only the names of its keys stay."""
     plain: dict[str, Any] = _redact(value)
     if plain.get("kind") == "Secret":
         for part in ("data", "stringData"):

@@ -1,8 +1,8 @@
-"""Builds the report on a model's replica count from the ModelDeployment of the API server. Pure.
+"""Builds the report on a model's replica count from a ModelDeployment read from the API server. Pure.
 
-It reports the operator's status and doesn't evaluate anything itself. The status may be of another version, so fields that
-are missing or malformed are skipped. Out of scope: reading the resource (`commands.explain`), the fields of a report (`report`)
-and its layout (`report_text`).
+The report shows the operator's status and evaluates nothing itself. Another version of the operator may have written
+the status, so missing and malformed fields are skipped. Out of scope: reading the resource (`commands.explain`), the
+fields of a report (`report`) and its layout (`report_text`).
 """
 
 from __future__ import annotations
@@ -47,11 +47,12 @@ LIMITS = {
     "pace": "the scaling policies of the HPA behavior",
     "off": "spec.replicas is 0, which disables scaling",
 }
-"""Meaning of each name in `status.scaling.limitedBy`."""
+"""Meaning of each value in `status.scaling.limitedBy`."""
 _COUNT_PREFIX = re.compile(r"^\d+ replicas?(?: \([^)]*\))?: ")
-"""Start of a decision's sentence; the report has the counts in fields of their own."""
+"""Pattern of the replica counts at the start of a decision's message. They are removed, because the report has them in
+fields."""
 _LIMITED = re.compile(r"^\d+ replicas?, (although \d+ replicas? (?:is|are) desired: .*)$", re.DOTALL)
-"""A decision limited by something outside the planner or the rules."""
+"""Pattern of the message of a decision that is limited by something other than the planner or the HPA's rules."""
 
 
 @dataclass(frozen=True)
@@ -59,16 +60,16 @@ class _ScalingState:
     """The parts of a resource that concern its replicas."""
 
     spec: Mapping[str, Any]
-    """spec.scaling; empty if there is none."""
+    """spec.scaling; empty if the spec has no such field."""
     status: Mapping[str, Any]
     """status.scaling."""
     conditions: Mapping[str, Mapping[str, Any]]
-    """By type."""
+    """The conditions of the status, by type."""
     replicas: int
     desired: int | None
     why: str | None
     user_reason: str
-    """The reason that a user gave for the replicas or a pause; may be empty."""
+    """The reason that a user gave for the replicas or for a pause; may be empty."""
 
     def has(self, condition: str) -> bool:
         """Return True if the condition's status is True."""
@@ -80,17 +81,20 @@ class _ScalingState:
 
 
 def report(resource: Mapping[str, Any], now: datetime, capacity: Sequence[FreeCapacity] = ()) -> Report:
-    """Build the report at a time with a time zone; `capacity` is that of the resources that pods wait for."""
+    """Build the report for the time `now`, which needs a time zone.
+
+    `capacity` is the capacity of the resources that unschedulable pods are waiting for.
+    """
     meta, spec, status = (fields.mapping(resource.get(name)) for name in ("metadata", "spec", "status"))
     scaling_spec, scaling = fields.mapping(spec.get("scaling")), fields.mapping(status.get("scaling"))
     limits = _bounds(str(meta.get("name")), spec, now) if scaling_spec else None
     replicas = _number(spec.get("replicas"), 1)
     if limits is not None:
-        # As in the operator: replicas outside the limits are never in force.
+        # Same as in the operator: replicas outside the limits never take effect.
         replicas = min(max(replicas, limits.min_replicas), limits.max_replicas)
     conditions = {str(c.get("type")): c for c in fields.mappings(status.get("conditions"))}
     if limits is None and conditions.get("AutoscalerConflict", {}).get("status") == "True":
-        # An HPA on the Deployment bypasses spec.replicas; the pods show its value.
+        # An HPA on the Deployment bypasses spec.replicas, so the number of pods shows its decision.
         replicas = _number(status.get("replicas"), replicas)
     state = _ScalingState(
         spec=scaling_spec,
@@ -184,7 +188,7 @@ def _bounds(name: str, spec: Mapping[str, Any], now: datetime) -> ReplicaBounds:
         parsed = parse(name, spec)
         schedule_state = in_force(schedules(parsed), now.timestamp())
     except (SpecError, ValueError):
-        return plain  # reported by the condition Accepted
+        return plain  # the condition Accepted already reports this
     if defaults.policy(parsed) != "Planner":
         return plain
     most = high if schedule_state.high is None else min(high, schedule_state.high)
@@ -220,7 +224,7 @@ def _signals(scaling: Mapping[str, Any]) -> Iterator[ShownSignal]:
 def _parts(scaling: Mapping[str, Any]) -> tuple[Part, ...]:
     parts = fields.mappings(scaling.get("parts"))
     counts = [_number(part.get("replicas"), 0) for part in parts]
-    # The first of equals decides: the operator writes them in that order.
+    # The first of equal parts decides: the operator writes them in that order.
     winner = counts.index(max(counts)) if any(counts) else None
     return tuple(
         Part(str(part.get("name")), counts[n], n == winner, str(part.get("why") or "")) for n, part in enumerate(parts)
@@ -236,7 +240,7 @@ def _pods(status: Mapping[str, Any], desired: int) -> PodCounts | None:
 
 
 def _start(status: Mapping[str, Any], desired: int) -> str | None:
-    """Return the progress of starting pods and the duration of the last start; None if no pod is starting."""
+    """Return the progress of starting pods and the duration of the last start, or None if no pod is starting."""
     counts, last = (fields.mapping(status.get(name)) for name in ("pods", "coldStart"))
     ready, doing = _number(counts.get("ready"), 0), [(name, _number(counts.get(name), 0)) for name in _STARTING_STATES]
     phases = [f"{count} {name}" for name, count in doing if count]
@@ -264,13 +268,13 @@ _EXPECTED = {
     "FieldIgnored": "False",
     "TimeoutMismatch": "False",
 }
-"""Conditions that affect the replicas, with their normal status. Unknown is skipped: nothing is known yet."""
+"""Conditions that affect the replicas, with their normal status. A condition with status Unknown is skipped."""
 _IN_HEADLINE = {"Paused", "Recommending"}
 _COUNT_ONLY = re.compile(r"\d+ of \d+ (?:server|model pod)s (?:is|are) ready")
 
 
 def _notes(state: _ScalingState, headline: str) -> Iterator[Note]:
-    """Yield the abnormal conditions, each message once."""
+    """Yield a note for each condition with an abnormal status, without repeated messages."""
     seen: set[str] = set()
     for kind, expected in _EXPECTED.items():
         condition, message = state.conditions.get(kind, {}), state.message(kind)
@@ -281,13 +285,13 @@ def _notes(state: _ScalingState, headline: str) -> Iterator[Note]:
             continue
         seen.add(message)
         yield Note(kind, is_true, reason, message)
-    # Only a blocked rollout is worth a note.
+    # A note is shown only for a blocked rollout.
     if (state.conditions.get("Reconciling") or {}).get("reason") == "RolloutBlocked":
         yield Note("Reconciling", "True", "RolloutBlocked", state.message("Reconciling"))
 
 
 def _outdated(meta: Mapping[str, Any], status: Mapping[str, Any]) -> Iterator[Note]:
-    """Yield the reasons why the whole report may be out of date."""
+    """Yield the reasons why the status, and so the whole report, may be out of date."""
     if meta.get("deletionTimestamp"):
         yield Note("Deleted", "True", "BeingDeleted", "the ModelDeployment is being deleted")
     generation, observed = meta.get("generation"), status.get("observedGeneration")

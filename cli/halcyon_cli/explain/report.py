@@ -13,7 +13,7 @@ from halcyon_cli.kube.free_capacity import FreeCapacity
 
 @dataclass(frozen=True)
 class ShownWindow:
-    """A schedule that is open, or the next one to open. Times are in its own time zone."""
+    """A schedule that is open or opens next. Its times are in the schedule's own time zone."""
 
     name: str
     opens: datetime
@@ -27,15 +27,15 @@ class ReplicaBounds:
     """Minimum and maximum replicas."""
 
     low: int
-    """In force now, including open schedules."""
+    """Minimum that applies now, including open schedules."""
     high: int
     min_replicas: int
-    """From spec.scaling."""
+    """Minimum in spec.scaling."""
     max_replicas: int
     open: tuple[ShownWindow, ...] = ()
     upcoming: ShownWindow | None = None
     conflict: str | None = None
-    """A conflict between schedules, if there is one."""
+    """Description of a conflict between schedules, or None."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Part:
 
 @dataclass(frozen=True)
 class ShownLimit:
-    """A limit that changed or held the decision after its parts."""
+    """A limit that changed or held the decision made from the parts."""
 
     name: str
     meaning: str
@@ -78,12 +78,12 @@ class PodCounts:
     starting: int
     unschedulable: int
     missing: int
-    """Not created yet."""
+    """Pods that have not been created yet."""
 
 
 @dataclass(frozen=True)
 class Note:
-    """An abnormal condition."""
+    """A condition with an abnormal status, and its message."""
 
     condition: str
     status: str
@@ -103,16 +103,16 @@ class ShownChange:
 
 @dataclass(frozen=True)
 class Report:
-    """The reason for a model's replica count."""
+    """The report that `halcyon explain` prints."""
 
     namespace: str
     name: str
     headline: str
-    """The replicas, the desired replicas if different, and the reason."""
+    """Headline: the replicas, the desired replicas if different, and the reason."""
     replicas: int
     """The replicas in force."""
     desired: int | None
-    """The desired replicas; None if there is no decision."""
+    """The desired replicas; None if the operator has made no decision."""
     why: str | None
     policy: str | None
     mode: str | None
@@ -120,7 +120,7 @@ class Report:
     actuator_reason: str | None
     decided_at: datetime | None
     limits: ReplicaBounds | None
-    """None if there is no spec.scaling."""
+    """The replica limits; None if the model has no spec.scaling."""
     signals: tuple[ShownSignal, ...]
     parts: tuple[Part, ...]
     limited_by: tuple[ShownLimit, ...]
@@ -128,10 +128,11 @@ class Report:
     start: str | None
     """Progress of starting pods and the duration of the last start; None if no pod is starting."""
     free_capacity: tuple[FreeCapacity, ...]
-    """Capacity of resources that unschedulable pods wait for; empty if there are none, or nodes may not be listed."""
+    """Capacity of the resources that unschedulable pods are waiting for. Empty if no pod is waiting, or if the user may
+    not list nodes."""
     notes: tuple[Note, ...]
     decisions: tuple[ShownChange, ...]
-    """Newest first."""
+    """Recent changes of the desired replicas, newest first."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form: names in camel case, times as strings, null for unknown values."""

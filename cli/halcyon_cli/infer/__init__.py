@@ -1,1 +1,1 @@
-"""One inference request to a served model: input tensors, connection, request and timing."""
+"""One inference request to a model: input tensors, connection, request and timing."""

@@ -1,4 +1,4 @@
-"""One HTTP connection to a model, timed by phase: to a URL, or through the API server to a pod.
+"""One HTTP connection to a model, with the duration of each phase: to a URL, or to a pod through the API server.
 
 Out of scope: the tensors (`tensors`) and Triton's protocol (tritonclient).
 """
@@ -18,7 +18,7 @@ from halcyon_cli.kube.client import Cluster
 
 
 class NoResponse(Failure):
-    """A request without a response."""
+    """A request that got no response."""
 
 
 @dataclass(frozen=True)
@@ -26,13 +26,13 @@ class Phases:
     """Duration of each phase of a request, in seconds."""
 
     connect: float
-    """Opening the connection; 0 for a request on an open connection."""
+    """Time to open the connection; 0 for a request on an open connection."""
     send: float
-    """Sending the request."""
+    """Time to send the request."""
     wait: float
-    """Waiting for the first byte of the response: queue, batch, model and network."""
+    """Time until the first byte of the response: queue, batch, model and network."""
     receive: float
-    """Receiving the rest of the response."""
+    """Time to receive the rest of the response."""
 
     @property
     def total(self) -> float:
@@ -42,20 +42,20 @@ class Phases:
 
 @dataclass(frozen=True)
 class HttpResponse:
-    """A response."""
+    """An HTTP response."""
 
     status: int
     headers: Mapping[str, str]
-    """Names in lower case."""
+    """Headers, with names in lower case."""
     body: bytes
     phases: Phases
 
 
 class ModelConnection:
-    """A connection to a model."""
+    """An open HTTP connection to a model."""
 
     def __init__(self, connection: http.client.HTTPConnection, connect_s: float, peer: str, prefix: str = "") -> None:
-        """Wrap an open connection. `peer` names the other end in messages; `prefix` precedes every path."""
+        """Wrap an open connection. `peer` is its name in messages; `prefix` is put in front of every path."""
         self._connection, self._connect_s, self._prefix = connection, connect_s, prefix
         self.peer = peer
 
@@ -110,7 +110,7 @@ class ModelConnection:
         """Send a request, and read the whole response.
 
         Raises:
-            NoResponse: there was none, or not in time.
+            NoResponse: the connection failed, or the response didn't arrive in time.
         """
         connect_s, self._connect_s = self._connect_s, 0.0
         started = time.perf_counter()

@@ -1,4 +1,4 @@
-"""One inference in the KServe v2 protocol, with Triton's client. Out of scope: the connection (`connection`)."""
+"""One inference with the KServe v2 protocol, using Triton's client. Out of scope: the connection (`connection`)."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ from halcyon_cli.infer.connection import HttpResponse, ModelConnection, Phases
 from halcyon_cli.infer.tensors import Array, InputFile, model_inputs, tensors
 
 _LENGTH = "inference-header-content-length"
-"""Header with the length of the JSON in front of Triton's binary data."""
+"""Header with the length of the JSON that precedes Triton's binary data."""
 
 
 class InferenceError(Failure):
-    """The model or its balancer responds with an error."""
+    """An error response from the model or its balancer."""
 
 
 @dataclass(frozen=True)
 class InferenceResult:
-    """A model's response."""
+    """The successful response of a model."""
 
     model: str
     version: str
     outputs: tuple[tuple[str, str, Array], ...]
-    """(name, Triton data type, values)."""
+    """The output tensors as (name, Triton data type, values)."""
     phases: Phases
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the JSON form; values are a flat list, as in the protocol."""
+        """Return the JSON form, with the values as a flat list, as in the protocol."""
         return {
             "model": self.model,
             "version": self.version,
@@ -56,11 +56,13 @@ def infer(
     *,
     pixel_scale: float | None = None,
 ) -> InferenceResult:
-    """Convert (input, path, content) to the model's input tensors, and send them. A model at zero is started first.
+    """Convert (input, path, content) to the model's input tensors, send them, and return the result.
+
+    If the model is scaled to zero, this starts a pod first.
 
     Raises:
         InputError: the files don't fit the model's inputs.
-        NoResponse: there was none, or not in time.
+        NoResponse: no response arrived in time.
         InferenceError: the response is an error.
     """
     path = f"/v2/models/{quote(model)}" + (f"/versions/{quote(version)}" if version else "")
@@ -85,7 +87,7 @@ def infer(
         outputs = tuple((str(o["name"]), str(o["datatype"]), result.as_numpy(o["name"])) for o in document["outputs"])
     except (InferenceServerException, ValueError, KeyError, TypeError) as error:
         raise InferenceError(f"{connection.peer} did not respond in the KServe v2 protocol: {error!r}") from None
-    # The connection was opened for the first request.
+    # The first request opened the connection, so its connect time is used.
     phases = Phases(described.phases.connect, response.phases.send, response.phases.wait, response.phases.receive)
     return InferenceResult(
         str(document.get("model_name", model)), str(document.get("model_version", "")), outputs, phases
@@ -96,7 +98,8 @@ def _read_metadata(connection: ModelConnection, path: str, model: str) -> tuple[
     first_response = connection.request("GET", path)
     if first_response.status != HTTPStatus.SERVICE_UNAVAILABLE:
         return first_response, _json(_checked(first_response, connection, model))
-    # At zero a balancer answers metadata requests with 503 and starts nothing. It holds an inference until a pod is ready, and the pod rejects this one.
+    # While a model is at zero, its balancer responds to metadata requests with 503 and starts no pod. An inference
+    # request starts one: the balancer holds it until a pod is ready, and the pod rejects it because it is invalid.
     wake_response = connection.request("POST", f"{path}/infer", b"{}", {"Content-Type": "application/json"})
     if wake_response.status in {HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.TOO_MANY_REQUESTS}:
         _checked(wake_response, connection, model)

@@ -1,6 +1,6 @@
-"""Conversion of files to input tensors, by the model's metadata. Pure, except for decoding images.
+"""Conversion of files to input tensors, using the model's metadata. Pure, except for decoding images.
 
-Out of scope: sending them (`request`).
+Out of scope: sending the tensors (`request`).
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ _CHANNELS = {1: "L", 3: "RGB", 4: "RGBA"}
 
 @dataclass(frozen=True)
 class ModelInput:
-    """An input of a model."""
+    """An input of a model, from its metadata."""
 
     name: str
     datatype: str
     """Triton data type, for example FP32."""
     shape: tuple[int, ...]
-    """-1 for any size; includes the batch dimension if the model supports batching."""
+    """Shape, with -1 for any size. It includes the batch dimension if the model supports batching."""
 
     def describe(self) -> str:
-        """Return for example `pixels FP32[-1, 64]`."""
+        """Return a description such as `pixels FP32[-1, 64]`."""
         return f"{self.name} {self.datatype}[{', '.join(map(str, self.shape))}]"
 
 
 @dataclass(frozen=True)
 class InputFile:
-    """A file for an input; `name` is the input's, if given."""
+    """A file with values for an input. `name` is the name of the input, if given."""
 
     path: str
     content: bytes
@@ -47,7 +47,7 @@ class InputFile:
 
 
 def model_inputs(metadata: Mapping[str, Any]) -> tuple[ModelInput, ...]:
-    """Return the inputs from Triton's metadata of a model."""
+    """Return the model's inputs from Triton's model metadata."""
     return tuple(
         ModelInput(str(entry["name"]), str(entry["datatype"]), tuple(map(int, entry["shape"])))
         for entry in metadata["inputs"]
@@ -57,10 +57,10 @@ def model_inputs(metadata: Mapping[str, Any]) -> tuple[ModelInput, ...]:
 def tensors(
     files: Sequence[InputFile], inputs: Sequence[ModelInput], *, pixel_scale: float | None = None
 ) -> dict[str, Array]:
-    """Return a tensor for every input, of its type and shape. `pixel_scale` is the value of a white pixel.
+    """Return a tensor for every input, with its data type and shape. `pixel_scale` is the value of a white pixel.
 
     Raises:
-        InputError: with the file, the input, and the actual and the required value.
+        InputError: a file doesn't fit; the message has the file, the input, and the actual and required values.
     """
     known = {model_input.name: model_input for model_input in inputs}
     arrays: dict[str, Array] = {}
@@ -90,7 +90,7 @@ def _read(file: InputFile, inputs: Sequence[ModelInput], pixel_scale: float | No
         return {model_input.name: _image(file, model_input, pixel_scale)}
     try:
         loaded = np.load(io.BytesIO(file.content), allow_pickle=False)
-        # Arrays of an archive are read on access.
+        # The arrays of an archive are read when they are accessed.
         arrays = {name: loaded[name] for name in loaded.files} if suffix == ".npz" else {"": loaded}
     except (ValueError, OSError, EOFError, AttributeError) as error:
         raise InputError(f"{file.path}: not a NumPy array: {error}; numpy.save('x.npy', array) writes one") from None
@@ -98,7 +98,7 @@ def _read(file: InputFile, inputs: Sequence[ModelInput], pixel_scale: float | No
 
 
 def _json(file: InputFile, inputs: Sequence[ModelInput]) -> Mapping[str, Array]:
-    """Parse a KServe v2 request, an object of values by input, or the values of the only input."""
+    """Parse a KServe v2 request, an object with values by input name, or the values of the only input."""
     try:
         document = json.loads(file.content)
     except ValueError as error:
@@ -124,7 +124,7 @@ def _array(values: Any, file: InputFile) -> Array:
 
 
 def _single_input(file: InputFile, inputs: Sequence[ModelInput]) -> ModelInput:
-    """Return the input for a file without input names."""
+    """Return the only input of the model, for a file without input names."""
     if file.name is not None:
         for model_input in inputs:
             if model_input.name == file.name:
@@ -176,7 +176,7 @@ def _image(file: InputFile, model_input: ModelInput, pixel_scale: float | None) 
 
 
 def _fit(array: Array, model_input: ModelInput, path: str) -> Array:
-    """Convert to the input's type and shape; a single item becomes a batch of one if the model supports batching."""
+    """Convert to the input's type and shape. A single item becomes a batch of one if the model supports batching."""
     if array.ndim == len(model_input.shape) - 1 and model_input.shape[0] in {-1, 1}:
         array = array[np.newaxis]
     if array.ndim != len(model_input.shape) or any(
@@ -192,7 +192,7 @@ def _fit(array: Array, model_input: ModelInput, path: str) -> Array:
         )
     with np.errstate(all="ignore"):
         cast: Array = array.astype(kind)
-    # Floats lose digits in a smaller type; an integer must keep its value.
+    # Floats may lose digits in a smaller type, but an integer must keep its value.
     if np.dtype(kind).kind in "biu" and not np.array_equal(cast, array):
         raise InputError(
             f"{path}: not every value is an integer in the range of {model_input.datatype}, which {model_input.describe()} requires"

@@ -1,1 +1,1 @@
-"""Access to a cluster: a synchronous client, a model and its objects, free capacity, names for completion."""
+"""Access to a cluster: a synchronous client, a model's objects, free capacity, and model names for completion."""

@@ -1,7 +1,7 @@
-"""Synchronous cluster client for user commands: reads, lists and changes objects, with errors that name the next step.
+"""Synchronous cluster client for user commands. It reads, lists and changes objects, and its errors name the next step.
 
-Objects are plain dicts. From the `kubernetes` package only configuration, credentials and transport are used, so no unknown field
-is dropped. Out of scope: watching (`commands.watch`).
+Objects are plain dicts. Only configuration, credentials and transport of the `kubernetes` package are used, so unknown
+fields are kept. Out of scope: watching (`commands.watch`).
 """
 
 from __future__ import annotations
@@ -30,22 +30,23 @@ TIMEOUT_S = 10.0
 INSTALL_COMMAND = (
     "helm install halcyon charts/halcyon -n halcyon-system --create-namespace --values build/images-values.yaml --wait"
 )
-"""The command of docs/guides/install.md. The chart requires image values; `make images push` writes this file."""
+"""The install command of docs/guides/install.md. The chart requires image values; `make images push` writes the file
+with them."""
 MAX_NAMES = 10
-"""Names to list if the requested one doesn't exist."""
+"""Maximum number of names listed in the error message if the requested name doesn't exist."""
 _CHUNK = 500
 _MERGE, _PLAIN, _APPLY = "application/merge-patch+json", "application/json", "application/apply-patch+yaml"
 _POD_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 _CONNECTION = re.compile(r"^HTTPS?Connection(Pool)?\([^)]*\): ")
-"""A prefix of urllib3's messages."""
+"""Prefix of urllib3's error messages, which is removed."""
 
 
 @dataclass(frozen=True)
 class Target:
-    """The cluster and namespace to work on. None means the kubeconfig's value."""
+    """The cluster and namespace that a command uses. None stands for the kubeconfig's value."""
 
     command: str
-    """Command for the example in the error for a wrong name, such as `explain`."""
+    """Command name for the example in the error message about a wrong name, such as `explain`."""
     kubeconfig: Path | None = None
     context: str | None = None
     namespace: str | None = None
@@ -54,16 +55,17 @@ class Target:
 
 
 class Cluster:
-    """The cluster of a kubeconfig, or the one that this pod runs in.
+    """Client for the cluster of a kubeconfig, or for the cluster in which this pod runs.
 
-    The constructor imports the `kubernetes` package, which takes half a second: `--help` and usage errors don't need it.
+    The constructor imports the `kubernetes` package, which takes half a second. `--help` and usage errors don't need
+    it.
 
     Raises:
         ClusterError: there is no usable configuration.
     """
 
     def __init__(self, target: Target) -> None:
-        """Read the configuration; no request is sent."""
+        """Read the configuration, without sending a request."""
         from kubernetes import client, config  # noqa: PLC0415  # see above
 
         settings = client.Configuration()
@@ -91,10 +93,10 @@ class Cluster:
             raise ClusterError(
                 f"no cluster: kubeconfig {kubeconfig} is invalid: {reason}; kubectl config view shows its contents"
             ) from None
-        settings.retries = False  # the default is three attempts, with a warning for each
+        settings.retries = False  # the package's default is three attempts with a warning for each
         self.target = target
         self.kubeconfig = kubeconfig if exists else None
-        """Files of the kubeconfig, in the form of $KUBECONFIG; None in a pod."""
+        """Paths of the kubeconfig files, in the format of $KUBECONFIG; None in a pod."""
         self.namespace = target.namespace or own_namespace
         self.host = str(settings.host).rstrip("/")
         self.api = client.ApiClient(settings)
@@ -108,10 +110,10 @@ class Cluster:
     # Objects.
 
     def model(self, name: str) -> Object:
-        """Return the ModelDeployment of this name.
+        """Return the ModelDeployment with this name.
 
         Raises:
-            ClusterError: it doesn't exist, may not be read, or the API server is unreachable.
+            ClusterError: it doesn't exist, the user may not read it, or the API server is unreachable.
         """
         model = self.find(kinds.MODEL_DEPLOYMENT, name)
         if model is None:
@@ -119,10 +121,10 @@ class Cluster:
         return model
 
     def models(self, *, all_namespaces: bool = False) -> list[Object]:
-        """Return all ModelDeployments of the namespace, or of the cluster.
+        """Return all ModelDeployments of the namespace or, with `all_namespaces`, of the cluster.
 
         Raises:
-            ClusterError: as for `model`, or the cluster has no CRD.
+            ClusterError: as for `model`, or the CRD isn't installed.
         """
         models = self.items(kinds.MODEL_DEPLOYMENT, all_namespaces=all_namespaces)
         if models is None:
@@ -130,10 +132,10 @@ class Cluster:
         return models
 
     def patch(self, name: str, body: Object) -> Object:
-        """Merge a patch into a ModelDeployment, and return the result.
+        """Apply a merge patch to a ModelDeployment, and return the patched object.
 
         Raises:
-            ClusterError: as for `model`, or it may not be changed.
+            ClusterError: as for `model`, or the user may not change it.
         """
         patched = self._json("PATCH", kinds.MODEL_DEPLOYMENT.path(self.namespace, name), body=body)
         if patched is None:
@@ -141,13 +143,13 @@ class Cluster:
         return patched
 
     def annotate(self, name: str, annotations: Mapping[str, str | None]) -> Object:
-        """Set annotations of a ModelDeployment, remove those that are None, and return the result."""
+        """Set annotations of a ModelDeployment, remove those whose value is None, and return the patched object."""
         return self.patch(name, {"metadata": {"annotations": dict(annotations)}})
 
     def dry_run(self, method: Literal["POST", "PUT", "PATCH"], kind: Kind, name: str, body: Object) -> Object | None:
-        """Return the object as the API server would store it after this write; None if you have no permission.
+        """Return the object as the API server would store it after this write; None if the user may not write it.
 
-        PATCH is an apply, as by the operator.
+        PATCH is a server-side apply, as the operator does it.
 
         Raises:
             ClusterError: the API server would reject the write.
@@ -159,7 +161,7 @@ class Cluster:
         status, response, reason = self._send(method, path, query, body, content=content)
         if status == 404 and method == "POST":
             raise ClusterError(self._no_crd_message())
-        if status == 403 and b" cannot " in response:  # by its role, and not by a policy
+        if status == 403 and b" cannot " in response:  # denied by RBAC, not by an admission policy
             return None
         if status >= 400:
             raise ClusterError(self._error_message(status, response, reason, f"{method.lower()} on {kind.plural}"))
@@ -167,17 +169,17 @@ class Cluster:
         return stored
 
     def find(self, kind: Kind, name: str) -> Object | None:
-        """Return an object, from the namespace if its kind has namespaces; None if it doesn't exist.
+        """Return an object, or None if it doesn't exist. A namespaced kind is read from the client's namespace.
 
         Raises:
-            ClusterError: it may not be read, or the API server is unreachable.
+            ClusterError: the user may not read it, or the API server is unreachable.
         """
         return self._json("GET", kind.path(self.namespace if kind.namespaced else "", name))
 
     def items(
         self, kind: Kind, *, selector: str = "", all_namespaces: bool = False, fields: str = ""
     ) -> list[Object] | None:
-        """Return all objects of a kind, read in chunks; None if the cluster doesn't have the kind.
+        """Return all objects of a kind, read in chunks; None if the cluster has no such kind.
 
         Raises:
             ClusterError: as for `find`.
@@ -195,7 +197,7 @@ class Cluster:
                 return items
 
     def log(self, pod: str, container: str, *, lines: int, previous: bool = False) -> str | None:
-        """Return the end of a container's log; None if there is none.
+        """Return the last lines of a container's log, or None if it has no log.
 
         Raises:
             ClusterError: as for `find`.
@@ -239,7 +241,7 @@ class Cluster:
         *,
         content: str = _MERGE,
     ) -> tuple[int, bytes, str]:
-        """Return (status, content, reason phrase)."""
+        """Send a request, and return (status, content, reason phrase)."""
         from kubernetes.client.exceptions import ApiException  # noqa: PLC0415  # loaded by now
         from urllib3.exceptions import HTTPError  # noqa: PLC0415
 
@@ -251,7 +253,7 @@ class Cluster:
                 method, url, headers=headers, body=body, _request_timeout=self.target.timeout_s
             )
             return int(response.status), bytes(response.read()), str(response.reason)
-        except ApiException as error:  # raised by the package for TLS errors
+        except ApiException as error:  # the package raises this for TLS errors
             raise ClusterError(self._unreachable_message(error.reason)) from None
         except (HTTPError, OSError) as error:
             raise ClusterError(self._unreachable_message(error)) from None

@@ -1,4 +1,4 @@
-"""Tolerant getters for JSON that another version may have written: values of the wrong type count as missing."""
+"""Tolerant getters for JSON that another version may have written: a value of the wrong type is treated as missing."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ from halcyon.api.timestamps import parse_rfc3339
 
 
 def mapping(value: object) -> Mapping[str, Any]:
-    """Return an object; empty if it isn't one."""
+    """Return the value if it is an object, else an empty one."""
     return value if isinstance(value, Mapping) else {}
 
 
 def sequence(value: object) -> list[Any]:
-    """Return a list; empty if it isn't one."""
+    """Return the value if it is a list, else an empty one."""
     return value if isinstance(value, list) else []
 
 
 def mappings(value: object) -> list[Mapping[str, Any]]:
-    """Return the objects in a list."""
+    """Return those elements of a list that are objects."""
     return [item for item in sequence(value) if isinstance(item, Mapping)]
 
 
 def count(value: object) -> int | None:
-    """Return an integer, or None."""
+    """Return the value if it is an integer, else None."""
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def text(value: object) -> str | None:
-    """Return a non-empty string, or None."""
+    """Return the value if it is a non-empty string, else None."""
     return value if isinstance(value, str) and value else None
 
 
 def time(value: object) -> datetime | None:
-    """Return a timestamp with its time zone, or None."""
+    """Return the value if it is a timestamp with a time zone, else None."""
     return parse_rfc3339(value)

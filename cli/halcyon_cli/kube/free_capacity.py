@@ -1,8 +1,8 @@
-"""Free capacity of a resource on the nodes, and its holders: the next question if pods are unschedulable.
+"""Free units of a resource on the nodes, and the workloads that hold units, to explain why pods are unschedulable.
 
-The operator may list neither nodes nor pods of others, and its decisions don't depend on them. So user commands measure the
-capacity, with the user's permissions. Only extended resources, such as nvidia.com/gpu: they come in whole units, and a pod
-holds them from its scheduling until it has ended.
+The operator may list neither nodes nor pods of other workloads, and its decisions don't depend on them. So user
+commands measure the capacity with the user's permissions. Only extended resources, such as nvidia.com/gpu, are
+measured. They come in whole units, and a pod holds its units from the time it is scheduled until it ends.
 """
 
 from __future__ import annotations
@@ -22,37 +22,37 @@ from halcyon_cli.kube.client import Cluster
 
 Json = Mapping[str, Any]
 MAX_NAMED_HOLDERS = 3
-"""Holders to name; the others are counted."""
+"""Maximum number of holders named; the others are only counted."""
 _NODE = Kind("v1", "Node", "nodes", namespaced=False)
 _SCHEDULED = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
 
 
 @dataclass(frozen=True)
 class Holder:
-    """A workload and the units that its pods hold."""
+    """A workload, and the number of units that its pods hold."""
 
     name: str
-    """A ModelDeployment, another controller or a single pod, as namespace/name."""
+    """Name as namespace/name of a ModelDeployment, another controller or a single pod."""
     count: int
 
 
 @dataclass(frozen=True)
 class FreeCapacity:
-    """The nodes' capacity of one resource."""
+    """Capacity of one resource on the nodes."""
 
     resource: str
     total: int
-    """On all nodes that accept new pods."""
+    """Units on all nodes that accept new pods."""
     free: int
     max_per_node: int
-    """Most free units on one node: a pod needs all of its units on the same node."""
+    """Largest number of free units on one node: a pod needs all of its units on the same node."""
     nodes: int
-    """Nodes that have the resource and accept new pods."""
+    """Number of nodes that have the resource and accept new pods."""
     holders: tuple[Holder, ...]
-    """Holders on these nodes, the largest first."""
+    """Workloads that hold units on these nodes, the largest first."""
 
     def describe(self) -> str:
-        """Return for example `0 of 8 nvidia.com/gpu free on 2 nodes; team/digits holds 6, batch/train 2`."""
+        """Return text such as `0 of 8 nvidia.com/gpu free on 2 nodes; team/digits holds 6, batch/train 2`."""
         where = f"{self.nodes} node{'' if self.nodes == 1 else 's'}" if self.nodes else "any node that accepts pods"
         per_node = f", at most {self.max_per_node} on one" if self.max_per_node < self.free else ""
         holders_text = [
@@ -67,15 +67,15 @@ class FreeCapacity:
 
 
 def insufficient_resources(messages: Iterable[str]) -> list[str]:
-    """Return the extended resources that scheduler messages report as insufficient, each once."""
+    """Return the extended resources that scheduler messages report as insufficient, without duplicates."""
     return list(dict.fromkeys(name for message in messages for name in pods.lacking(message) if "/" in name))
 
 
 def read_free_capacity(cluster: Cluster, resources: Sequence[str]) -> tuple[FreeCapacity, ...]:
-    """Measure these resources one by one; reads nothing if there are none.
+    """Return the free capacity of each resource. Without resources, no request is sent.
 
     Raises:
-        ClusterError: nodes, or the pods of all namespaces, may not be listed.
+        ClusterError: the user may not list nodes, or pods in all namespaces.
     """
     if not resources:
         return ()
@@ -86,7 +86,7 @@ def read_free_capacity(cluster: Cluster, resources: Sequence[str]) -> tuple[Free
 
 
 def measure(resource: str, nodes: Iterable[Json], scheduled_pods: Iterable[Json]) -> FreeCapacity:
-    """Return the free capacity of a resource on these nodes, given the pods that hold it."""
+    """Return the free capacity of a resource on these nodes, given the pods scheduled on them."""
     totals = {
         str(_section(node, "metadata").get("name")): _amount(_section(node, "status").get("allocatable"), resource)
         for node in nodes
@@ -121,9 +121,9 @@ def _accepts_pods(node: Json) -> bool:
 
 
 def _requested_by_pod(pod: Json, resource: str) -> int:
-    """Return the pod's request as the scheduler computes it.
+    """Return the units that a pod requests, computed as the scheduler does.
 
-    That is the sum of its containers and sidecars, or the request of an init container if that is larger.
+    This is the sum over containers and sidecars, or the request of an init container if that is larger.
     """
     spec, sidecars, init_max = _section(pod, "spec"), 0, 0
     for container in fields.mappings(spec.get("initContainers")):
@@ -141,7 +141,7 @@ def _requested(container: Json, resource: str) -> int:
 
 
 def _holder_name(pod: Json) -> str:
-    """Return the workload's name, as its owner knows it."""
+    """Return the name of the pod's workload as users see it."""
     meta = _section(pod, "metadata")
     labels = fields.mapping(meta.get("labels"))
     owner = next((one for one in fields.mappings(meta.get("ownerReferences")) if one.get("controller")), {})

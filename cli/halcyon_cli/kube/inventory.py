@@ -1,4 +1,4 @@
-"""A ModelDeployment and its objects in the cluster. Out of scope: their meaning (`output.tree`, `diagnose`)."""
+"""A ModelDeployment with its objects in the cluster. Out of scope: their interpretation (`output.tree`, `diagnose`)."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from halcyon_cli.kube.client import Cluster
 
 Object = Mapping[str, Any]
 READ_KINDS = (kinds.DEPLOYMENT, kinds.POD, kinds.HPA, kinds.CONTROLLER_REVISION)
-"""Kinds to read in addition to the ModelDeployment."""
+"""Kinds that are read in addition to the ModelDeployment."""
 
 
 @dataclass(frozen=True)
 class Inventory:
-    """A ModelDeployment and its objects."""
+    """A ModelDeployment with its objects, as read from the cluster."""
 
     model: Object
     deployments: Sequence[Object] = ()
@@ -28,7 +28,7 @@ class Inventory:
     hpas: Sequence[Object] = ()
     revisions: Sequence[Object] = ()
     unreadable: tuple[str, ...] = ()
-    """What could not be read, one sentence each."""
+    """Kinds that could not be read, with the reason, one sentence each."""
 
     @property
     def slots(self) -> list[Object]:
@@ -37,7 +37,7 @@ class Inventory:
 
     @property
     def balancers(self) -> list[Object]:
-        """Deployments of balancers: one, or none."""
+        """Deployments of balancers: one, or an empty list."""
         return [d for d in self.deployments if _component(d) == names.BALANCER]
 
     @property
@@ -52,7 +52,7 @@ class Inventory:
 
 
 def read_inventory(cluster: Cluster, name: str) -> Inventory:
-    """Read a ModelDeployment and its objects. Kinds that may not be read are omitted, and named in `unreadable`.
+    """Read a ModelDeployment and its objects. Unreadable kinds are skipped and listed in `unreadable`.
 
     Raises:
         ClusterError: the ModelDeployment itself can't be read.
@@ -69,7 +69,7 @@ def read_inventory(cluster: Cluster, name: str) -> Inventory:
 
 
 def assemble(model: Object, objects: Mapping[Kind, Sequence[Object]], unreadable: tuple[str, ...] = ()) -> Inventory:
-    """Build an inventory of objects by kind."""
+    """Build an inventory from a ModelDeployment and its objects, given by kind."""
     deployments, pods, hpas, revisions = (objects.get(kind, ()) for kind in READ_KINDS)
     return Inventory(model, deployments, pods, hpas, revisions, unreadable)
 

@@ -1,4 +1,4 @@
-"""Model names for completion."""
+"""Model names for shell completion."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from halcyon_cli.errors import Failure
 from halcyon_cli.kube.client import Cluster, Target
 
 COMPLETION_TIMEOUT_S = 2.0
-"""A user who has pressed Tab waits no longer for a cluster."""
+"""Request timeout in seconds, short because the user waits after pressing Tab."""
 
 
 def model_names(params: Mapping[str, Any], incomplete: str) -> list[str]:
-    """Return the model names with this prefix, for the given options; none if the cluster doesn't respond."""
+    """Return the model names that start with `incomplete`, or an empty list if the cluster doesn't respond."""
     target = Target(
         "get", params.get("kubeconfig"), params.get("context"), params.get("namespace"), COMPLETION_TIMEOUT_S
     )

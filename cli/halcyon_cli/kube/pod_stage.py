@@ -1,6 +1,7 @@
-"""Stage of a pod of the API server, in one word, and its reason. Pure.
+"""Conversion of a pod read from the API server to its stage, one word, and the reason. Pure.
 
-Out of scope: the stages themselves (`control.objects.pod_stage`), the tree (`output.tree`), and conditions (`control.status`).
+Out of scope: the definition of the stages (`control.objects.pod_stage`), the tree (`output.tree`), and conditions
+(`control.status`).
 """
 
 from __future__ import annotations
@@ -22,7 +23,10 @@ def stage(pod: Json) -> Stage:
 
 
 def _complete(pod: Json) -> dict[str, Any]:
-    """Return the pod with every field that the operator expects, of the right type; other writers may omit some."""
+    """Return the pod with every field that the operator's code expects, with the right type.
+
+    Other writers may omit some of these fields.
+    """
     meta, status = fields.mapping(pod.get("metadata")), fields.mapping(pod.get("status"))
     texts = ("namespace", "name", "uid", "resourceVersion")
     return {
@@ -56,7 +60,7 @@ def _containers(value: object) -> list[Json]:
 
 
 def _state(value: object) -> Json:
-    """Return a container's state: one key and its fields."""
+    """Return a container's state as the API has it: one key, such as `running`, with its fields."""
     return {str(key): _scalars(item) for key, item in fields.mapping(value).items() if isinstance(item, Mapping)}
 
 

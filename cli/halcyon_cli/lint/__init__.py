@@ -1,1 +1,1 @@
-"""Offline validation of files, with line numbers."""
+"""Offline validation of manifests, with line numbers."""

@@ -1,7 +1,7 @@
 """Validation of the ModelDeployments in a manifest, with line numbers. Pure; needs no cluster.
 
-The rules are those of `halcyon.api`: the CRD's rules (a test holds that the API server rejects exactly the same objects) and
-the operator's own. Out of scope: files and output (`commands.lint`).
+The rules are those of `halcyon.api`: the CRD's schema and the operator's own checks. A test verifies that the API
+server rejects exactly the same objects as the schema. Out of scope: files and output (`commands.lint`).
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _PATH = re.compile(r"\b(?:spec|metadata)(?:\.[A-Za-z0-9_]+|\[\d+\])+")
 _STEP = re.compile(r"([A-Za-z0-9_]+)|\[(\d+)\]")
 _FIELDS = ("apiVersion", "kind", "metadata", "spec", "status")
 _NON_JSON_TAGS = {"tag:yaml.org,2002:timestamp", "tag:yaml.org,2002:binary"}
-"""Types of unquoted YAML values that JSON, and so the API server, doesn't have."""
+"""YAML types of unquoted values that don't exist in JSON, and so not in the API server."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """An error, or a field without effect."""
+    """An error in a manifest, or a warning about a field without effect."""
 
     file: str
     line: int
@@ -47,10 +47,10 @@ class Finding:
 
 @dataclass(frozen=True)
 class FileResult:
-    """The findings for one file."""
+    """The findings in one file."""
 
     models: int
-    """Number of ModelDeployments."""
+    """Number of ModelDeployments in the file."""
     findings: tuple[Finding, ...]
 
 
@@ -78,7 +78,7 @@ def check(text: str, file: str) -> FileResult:
 
 
 def _resources(node: Node | None) -> Iterator[MappingNode]:
-    """Yield the objects of a document: itself, or the items of a List."""
+    """Yield the objects of a YAML document: the object itself, or the items of a List."""
     if not isinstance(node, MappingNode):
         return
     items = _child(node, "items")
@@ -121,7 +121,7 @@ def _document(node: MappingNode, loader: Any, file: str) -> Iterator[Finding]:  
 
 
 def _metadata_errors(node: MappingNode) -> Iterator[tuple[int, str]]:
-    """Yield (line, message) for errors outside spec."""
+    """Yield (line, message) for errors outside of `spec`."""
     version, kind = _scalar(node, "apiVersion"), _scalar(node, "kind")
     if version != API_VERSION:
         yield _line(node, "apiVersion"), f"apiVersion is {version or 'missing'}; it must be {API_VERSION}"
@@ -157,7 +157,7 @@ def _spec(name: str, spec_fields: Any) -> Iterator[tuple[Literal["error", "warni
 
 
 def _line_of_field(node: MappingNode, message: str) -> int:
-    """Return the line of the first field in a message, or of its nearest ancestor in the file."""
+    """Return the line of the first field named in a message, or of its nearest ancestor that the file contains."""
     path_match = _PATH.search(message)
     line = _line(node, "spec")
     current: Node = node
@@ -190,7 +190,7 @@ def _scalar(node: Node, name: str) -> str:
 
 
 def _line(node: Node, name: str) -> int:
-    """Return the line of a key, or of its object if the key is missing."""
+    """Return the line of a key, or of the object that should contain it."""
     if isinstance(node, MappingNode):
         for key, _ in node.value:
             if key.value == name:
@@ -217,7 +217,7 @@ def _non_json_scalars(node: Node, visited: set[int]) -> Iterator[ScalarNode]:
 
 
 def _descendants(node: Node, visited: set[int]) -> Iterator[Node]:
-    """Yield a node and its descendants, each once despite aliases."""
+    """Yield a node and its descendants, each of them once, even if aliases refer to it repeatedly."""
     if id(node) in visited:
         return
     visited.add(id(node))

@@ -1,4 +1,4 @@
-"""Rows of `get` and `top`, one per ModelDeployment of the API server. Pure.
+"""Rows of `halcyon get` and `halcyon top`, one per ModelDeployment. Pure.
 
 Unknown values are None or `-`, never 0. Out of scope: the layout of a table (`tables`).
 """
@@ -23,7 +23,7 @@ UNKNOWN = "-"
 
 @dataclass(frozen=True)
 class ModelRow:
-    """One model."""
+    """One model as a row of the list."""
 
     namespace: str
     name: str
@@ -31,15 +31,15 @@ class ModelRow:
     """Status of the condition Ready: True, False or Unknown."""
     reason: str
     replicas: str
-    """Ready and desired pods."""
+    """Numbers of ready and desired pods, such as 3/6."""
     max_replicas: int | None
     desired: str
     range: str
     """Minimum and maximum replicas, for example `1-8`."""
     queue: str
-    """Queued requests, with the target if there is one."""
+    """Number of queued requests, with the target if one is set."""
     gpu: str
-    """Mean of the ready pods, in percent."""
+    """Mean GPU utilization of the ready pods, in percent."""
     batch: str
     url: str
     created: datetime | None
@@ -47,16 +47,16 @@ class ModelRow:
     policy: str
     actuator: str
     scaled: datetime | None
-    """Time of the last change of the desired replicas."""
+    """Time at which the desired replicas last changed."""
     waiting: float | None
     utilization: float | None
     gpus: int
-    """GPUs of existing pods."""
+    """Number of GPUs that the existing pods have."""
     cost_per_hour: float | None
-    """Cost of its GPUs per hour, from the status; None if no price is configured."""
+    """Cost of the model's GPUs per hour, from the status; None if no price is configured."""
     currency: str
     note: str
-    """The user's reason for the replicas or a pause."""
+    """Reason that the user gave for the replicas or for a pause."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
@@ -65,7 +65,7 @@ class ModelRow:
 
 
 def build_row(model: Json) -> ModelRow:
-    """Build the row of a model."""
+    """Build the row for a model."""
     meta, spec, status = (fields.mapping(model.get(part)) for part in ("metadata", "spec", "status"))
     summary, scaling = fields.mapping(status.get("summary")), fields.mapping(status.get("scaling"))
     conditions = {str(c.get("type")): c for c in fields.mappings(status.get("conditions"))}
@@ -102,7 +102,7 @@ def build_row(model: Json) -> ModelRow:
 
 
 def _number(*texts: object) -> float | None:
-    """Return the first value that is a number."""
+    """Return the first argument that is a number."""
     for text in texts:
         try:
             return float(str(text))
@@ -114,7 +114,7 @@ def _number(*texts: object) -> float | None:
 def list_table(
     rows: Sequence[ModelRow], now: datetime, *, wide: bool, all_namespaces: bool
 ) -> tuple[list[str], list[list[str]]]:
-    """Return the head and cells of the list, which has the columns of `kubectl get mdep`."""
+    """Return the header and the cells of the list, which has the columns of `kubectl get mdep`."""
     head = ["NAME", "STATUS", "READY", "DESIRED", "RANGE", "AGE"]
     head += ["QUEUE", "GPU%", "BATCH", "URL", "IMAGE", "POLICY", "ACTUATOR", "SCALED"] if wide else []
     cells = []
@@ -128,7 +128,7 @@ def list_table(
 
 
 def sorted_rows(rows: Sequence[ModelRow], key_name: SortKey) -> list[ModelRow]:
-    """Sort rows, highest first and unknown last; equals by namespace and name."""
+    """Sort rows with the highest value first and unknown values last. Equal rows are sorted by namespace and name."""
 
     def key(row: ModelRow) -> tuple[float, str, str]:
         cost = float(row.gpus) if row.cost_per_hour is None else row.cost_per_hour
@@ -139,14 +139,17 @@ def sorted_rows(rows: Sequence[ModelRow], key_name: SortKey) -> list[ModelRow]:
 
 
 def hourly_cost(row: ModelRow, price: float | None) -> float | None:
-    """Return the cost of a model's GPUs per hour, at `price` per GPU if given, else from the status."""
+    """Return the cost of a model's GPUs per hour: from `price` per GPU and hour if given, else from the status."""
     return row.cost_per_hour if price is None else row.gpus * price
 
 
 def top_table(
     rows: Sequence[ModelRow], *, price: float | None, wide: bool, all_namespaces: bool
 ) -> tuple[list[str], list[list[str]]]:
-    """Return the head and cells of `top`, with totals. `price` per GPU and hour replaces the configured prices."""
+    """Return the header and the cells of `halcyon top`, with totals.
+
+    `price`, per GPU and hour, replaces the configured prices.
+    """
     costs = [hourly_cost(row, price) for row in rows]
     known = [cost for cost in costs if cost is not None]
     currencies = {row.currency for row in rows if row.cost_per_hour is not None} if price is None else set()

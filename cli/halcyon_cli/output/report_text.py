@@ -1,4 +1,4 @@
-"""Layout of a report as plain text, as wide as the terminal, with some color. Pure.
+"""Layout of a report on a model's replicas as plain text, as wide as the terminal, with optional color. Pure.
 
 Out of scope: its contents (`explain.build`).
 """
@@ -34,7 +34,7 @@ def ago(then: datetime | None, now: datetime) -> str:
 
 
 def _span(seconds: float) -> str:
-    """Return a duration in the largest unit of which there are at least two; a single day is 24h."""
+    """Return a duration in the largest unit of which it has at least two; a single day is 24h."""
     remaining = max(int(seconds), 0)
     for unit, length in (("d", 86_400), ("h", 3600), ("m", 60)):
         if remaining >= 2 * length:
@@ -128,7 +128,7 @@ class _Page:
 
 
 def printable(cell: str) -> str:
-    """Return text on one line, without control characters: other people's text must not steer the terminal."""
+    """Return the text on one line, without control characters: text from other users must not control the terminal."""
     return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", _BREAKS.sub(" ", cell))
 
 

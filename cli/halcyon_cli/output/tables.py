@@ -40,7 +40,7 @@ def lines(page: RenderableType, *, width: int, color: bool = False) -> str:
 
 
 def tree_page(tree: Tree, now: datetime) -> RenderableType:
-    """Lay out a model's facts, notes and tree."""
+    """Lay out a model's facts, notes and tree as a page."""
     facts = Table.grid(padding=(0, 2))
     facts.add_column(style="bright_black", no_wrap=True)
     facts.add_column()
@@ -60,7 +60,7 @@ def tree_page(tree: Tree, now: datetime) -> RenderableType:
 
 
 def table_page(head: Sequence[str], rows: Sequence[Sequence[str]]) -> RenderableType:
-    """Lay out a table; columns that contain only numbers are right-aligned."""
+    """Lay out a table as a page. Columns that contain only numbers are right-aligned."""
     table = _table(head, right={n for n in range(len(head)) if all(_is_number(row[n]) for row in rows)})
     for row in rows:
         table.add_row(*(Text(printable(cell)) for cell in row))
@@ -70,7 +70,7 @@ def table_page(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Renderable
 def _table(head: Sequence[str], right: Collection[int] = ()) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bright_black")
     for n, name in enumerate(head):
-        # Names and numbers are never broken; the last column takes the rest, on several lines if needed.
+        # Names and numbers are never broken; the last column gets the remaining width and wraps if needed.
         is_last = n == len(head) - 1
         table.add_column(
             name,

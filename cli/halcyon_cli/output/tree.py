@@ -1,7 +1,7 @@
 """The tree of states and reasons of a ModelDeployment and its objects. Pure.
 
-It uses only the objects; it sends no requests to Triton or to a balancer. Out of scope: reading the objects (`inventory`), the
-stage of a pod (`pod_stage`), the layout (`tables`).
+It is built only from objects of the API server, without requests to Triton or to a balancer. Out of scope: reading the
+objects (`inventory`), the stage of a pod (`pod_stage`), the layout (`tables`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from halcyon_cli.kube.pod_stage import Stage, stage
 Json = Mapping[str, Any]
 Tone = Literal["good", "busy", "bad", "calm"]
 MAX_INACTIVE_REVISIONS = 3
-"""Inactive revisions to list; the others are counted."""
+"""Maximum number of inactive revisions listed; the others are only counted."""
 _TONES: Mapping[str, Tone] = {
     "ready": "good",
     "failed": "bad",
@@ -29,7 +29,7 @@ _TONES: Mapping[str, Tone] = {
     "draining": "calm",
     "ended": "calm",
 }
-"""Tones of pod states; the others are in progress."""
+"""Colors of pod states; states that aren't listed are in progress."""
 
 
 @dataclass(frozen=True)
@@ -41,9 +41,9 @@ class Node:
     state: str
     tone: Tone = "calm"
     reason: str = ""
-    """A reason in one word."""
+    """Reason for the state, as one word."""
     info: str = ""
-    """Further information, one sentence at most."""
+    """Further information, at most one sentence."""
     created: datetime | None = None
     children: tuple[Node, ...] = ()
 
@@ -60,7 +60,7 @@ class Node:
 
 @dataclass(frozen=True)
 class Tree:
-    """A model: its facts, notes on problems, and its objects."""
+    """A model with its facts, notes on problems, and objects."""
 
     facts: tuple[tuple[str, str], ...]
     root: Node
@@ -72,7 +72,7 @@ class Tree:
 
 
 def build_tree(inventory: Inventory) -> Tree:
-    """Build the tree of these objects."""
+    """Build the tree from these objects."""
     meta, spec, status = (fields.mapping(inventory.model.get(part)) for part in ("metadata", "spec", "status"))
     conditions = {str(c.get("type")): c for c in fields.mappings(status.get("conditions"))}
     children = (
@@ -160,7 +160,7 @@ def _facts(meta: Json, spec: Json, status: Json, conditions: Mapping[str, Json])
 
 
 def _cost(cost: Json, scaling: Json) -> str:
-    """Return the cost and use of its GPUs; empty if unknown."""
+    """Return the cost and the utilization of the model's GPUs as text; empty if unknown."""
     unit = f" {cost['currency']}" if fields.text(cost.get("currency")) else ""
     hour, thousand = (fields.text(cost.get(name)) for name in ("perHour", "perThousandInferences"))
     shares = [(name, fields.count(cost.get(f"{name}Percent"))) for name in ("starting", "busy", "idle")]
@@ -175,7 +175,7 @@ def _cost(cost: Json, scaling: Json) -> str:
 
 
 _ATTENTION = {**LOUD, "RuntimeOutdated": "True"}
-"""Conditions that need attention, and the status in which they do."""
+"""Conditions that the page shows, each with the status that needs attention."""
 
 
 def _notes(
@@ -264,7 +264,7 @@ def _slots(inventory: Inventory, name: str, revision: str) -> Iterator[Node]:
 
 
 def _deployment_state(deployment: Json | None, ready: int) -> tuple[str, str, str]:
-    """Return (state, reason, message) of a Deployment, of whose current pods `ready` are ready."""
+    """Return (state, reason, message) of a Deployment, given how many of its current pods are ready."""
     status = fields.mapping((deployment or {}).get("status"))
     conditions = {str(c.get("type")): c for c in fields.mappings(status.get("conditions"))}
     failure = conditions.get("ReplicaFailure", {})
@@ -353,7 +353,7 @@ def _created(obj: Json | None) -> datetime | None:
 
 
 def _desired_replicas(deployment: Json | None) -> int:
-    """Return a Deployment's desired pods; Kubernetes' default is 1."""
+    """Return a Deployment's desired number of pods; the default of Kubernetes is 1."""
     replicas = fields.count(fields.mapping((deployment or {}).get("spec")).get("replicas"))
     return 1 if replicas is None else replicas
 

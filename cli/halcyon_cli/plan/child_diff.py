@@ -1,6 +1,7 @@
-"""Differences that a reconcile of a ModelDeployment would make in its objects. Pure.
+"""Differences between a model's objects in the cluster and the objects that a reconcile would apply. Pure.
 
-Out of scope: the state of the cluster (`cluster_scope`), the desired objects (`control.desired.plan`), and printing (`preview`).
+Out of scope: the state of the cluster (`cluster_scope`), the desired objects (`control.desired.plan`), and printing
+(`preview`).
 """
 
 from __future__ import annotations
@@ -26,14 +27,15 @@ from halcyon.render import names
 Object = dict[str, Any]
 Change = Literal["create", "change", "same", "delete"]
 DryRun = Callable[[Kind, Object], Mapping[str, Any] | None]
-"""Returns the object as the API server would store it after an apply; None if you have no permission to ask."""
+"""Function that returns the object as the API server would store it after an apply; None if the user may not apply
+it."""
 _CONTEXT = 2
-"""Lines of context around a difference."""
+"""Number of context lines around a difference."""
 
 
 @dataclass(frozen=True)
 class ChildDiff:
-    """An object and its change."""
+    """An object, and the change that a reconcile would make in it."""
 
     change: Change
     kind: str
@@ -41,7 +43,7 @@ class ChildDiff:
     desired: Mapping[str, Any] | None
     """The object as it would be applied; None if it would be deleted."""
     diff: tuple[str, ...] = ()
-    """Lines of YAML, each with +, - or a space in front."""
+    """Lines of YAML, each prefixed with +, - or a space."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
@@ -50,7 +52,7 @@ class ChildDiff:
 
 
 def diff_children(scope: Scope, planned: ReconcilePlan, dry_run: DryRun) -> list[ChildDiff]:
-    """Return a diff for every object, in the order of the writes; deletions come last."""
+    """Return a diff for every object, in the order in which they would be written; deletions come last."""
     diffs = []
     for desired in (*planned.first, *planned.then):
         kind, name = kind_of(desired), str(desired["metadata"]["name"])
@@ -64,7 +66,7 @@ def diff_children(scope: Scope, planned: ReconcilePlan, dry_run: DryRun) -> list
 
 
 def restarts(scope: Scope, planned: ReconcilePlan) -> str:
-    """Return the effect on model pods, as a sentence."""
+    """Return a sentence on whether the change restarts model pods."""
     rollout = planned.rollout
     if rollout is None:
         return "nothing is served, and nothing would be served"
@@ -85,7 +87,7 @@ def _servers(count: int) -> str:
 
 
 def merged(live: Any, desired: Any) -> Any:  # any JSON values
-    """Return the result of an apply, computed locally: other fields stay, and lists of another length are replaced."""
+    """Compute the result of an apply locally: other fields stay, and lists of a different length are replaced."""
     if isinstance(live, Mapping) and isinstance(desired, Mapping):
         return {**live, **{key: merged(live.get(key), value) for key, value in desired.items()}}
     if isinstance(live, list) and isinstance(desired, list) and len(live) == len(desired):
@@ -100,7 +102,7 @@ def _diff(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[str, ...
 
 
 def _as_yaml(obj: Mapping[str, Any]) -> str:
-    """Return the fields that users manage, as YAML: without status and the fields of the API server and controllers."""
+    """Return the object as YAML, without status and without the fields that the API server and controllers set."""
     meta = obj.get("metadata") or {}
     kept = {key: value for key, value in obj.items() if key not in {"metadata", "status", "apiVersion", "kind"}}
     notes = {
@@ -113,11 +115,11 @@ def _as_yaml(obj: Mapping[str, Any]) -> str:
 
 
 _REVISION = "deployment.kubernetes.io/revision"
-"""An annotation of the Deployment controller. Halcyon's own annotations are bookkeeping too."""
+"""Annotation that the Deployment controller sets. It and Halcyon's own annotations are left out of the diff."""
 
 
 def _decode_json(value: Any) -> Any:
-    """Decode JSON in a ConfigMap, for a readable diff; return other values unchanged."""
+    """Decode JSON in a ConfigMap's value, for a readable diff. Return other values unchanged."""
     try:
         return json.loads(value)
     except (TypeError, ValueError):

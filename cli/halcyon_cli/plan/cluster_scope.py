@@ -1,6 +1,7 @@
-"""The reconcile scope of a ModelDeployment that isn't applied yet, read with the user's permissions or built offline.
+"""The reconcile scope of a ModelDeployment that isn't applied yet, read from a cluster or built offline.
 
-`notes` names everything that may not be read. Out of scope: the resulting objects (`child_diff`).
+The cluster is read with the user's permissions, and `notes` lists everything that the user may not read. Out of scope:
+the resulting objects (`child_diff`).
 """
 
 from __future__ import annotations
@@ -34,14 +35,17 @@ _IMAGES = {"operator-image": "operator", "balancer-image": "balancer", "server-i
 
 @dataclass(frozen=True)
 class PlannedScope:
-    """A scope, and notes on what is missing from it."""
+    """A reconcile scope, with notes on what could not be read or was assumed."""
 
     scope: Scope
     notes: tuple[str, ...] = ()
 
 
 def offline_scope(document: Object, documents: Sequence[Object]) -> PlannedScope:
-    """Return the scope of a new model, if Halcyon serves the metrics API; `documents` are the file's other objects."""
+    """Return the scope of a new model, assuming that Halcyon serves the metrics API.
+
+    `documents` are the other objects in the file.
+    """
     namespace = str(fields.mapping(document.get("metadata")).get("namespace") or "default")
     source, missing = _source(
         document, lambda name: _find_document(documents, "ConfigMap", name), lambda _: True, allow_missing=True
@@ -62,7 +66,7 @@ def live_scope(cluster: Cluster, document: Object) -> PlannedScope:
     """Return the scope of a model in this cluster, with its existing objects.
 
     Raises:
-        ClusterError: the API server would reject the model, or can't be asked.
+        ClusterError: the API server would reject the model, or is unreachable.
     """
     name, notes = str(document["metadata"]["name"]), list[str]()
     live = cluster.find(kinds.MODEL_DEPLOYMENT, name)
@@ -73,7 +77,7 @@ def live_scope(cluster: Cluster, document: Object) -> PlannedScope:
     for kind, needed in every_child(name):
         if kind not in kinds_to_read:
             continue
-        # A conflicting object may have the name; it lacks Halcyon's label.
+        # An object of another owner may have the name; it lacks Halcyon's label.
         if (kind, needed) not in children and (existing := _find_readable(cluster, kind, needed, notes)) is not None:
             children[kind, needed] = existing
     records = [obj for (kind, _), obj in children.items() if kind is kinds.CONTROLLER_REVISION]
@@ -106,14 +110,14 @@ def live_scope(cluster: Cluster, document: Object) -> PlannedScope:
 
 
 def _dry_run_resource(cluster: Cluster, name: str, document: Object, live: Object | None, notes: list[str]) -> Object:
-    """Return the ModelDeployment as the API server would store it."""
+    """Return the ModelDeployment as the API server would store it after an apply."""
     if live is None:
         body = {**document, "metadata": {**document["metadata"], "namespace": cluster.namespace}}
         stored = cluster.dry_run("POST", kinds.MODEL_DEPLOYMENT, "", body)
     else:
         spec = dict(document["spec"])
         if "replicas" not in spec and "replicas" in live["spec"]:
-            spec["replicas"] = live["spec"]["replicas"]  # written by scaling; an apply keeps it
+            spec["replicas"] = live["spec"]["replicas"]  # scaling writes this field, and an apply keeps it
         body = {**live, "spec": spec}
         stored = cluster.dry_run("PUT", kinds.MODEL_DEPLOYMENT, name, body)
     if stored is not None:
@@ -146,7 +150,10 @@ def _find_readable(cluster: Cluster, kind: Kind, name: str, notes: list[str]) ->
 
 
 def _operator_options(cluster: Cluster) -> dict[str, list[str]]:
-    """Return the operator's options, and its namespace as `namespace`; empty if its Deployment can't be read."""
+    """Return the operator's command line options, with its namespace added as `namespace`.
+
+    The result is empty if its Deployment can't be read.
+    """
     try:
         operators = cluster.items(kinds.DEPLOYMENT, selector=_OPERATOR_SELECTOR, all_namespaces=True) or []
     except ClusterError:
@@ -163,7 +170,7 @@ def _operator_options(cluster: Cluster) -> dict[str, list[str]]:
 
 
 def _options_from_children(children: Mapping[tuple[Kind, str], Object], name: str) -> dict[str, list[str]]:
-    """Return the same options, as far as the model's own pods show them; empty if it has none."""
+    """Return the operator's options as far as the model's own pods show them; empty if it has none."""
     balancer = _pod_of(children.get((kinds.DEPLOYMENT, names.balancer(name))))
     servers = next(
         (p for slot in names.SLOTS if (p := _pod_of(children.get((kinds.DEPLOYMENT, names.server(name, slot)))))), {}
@@ -223,7 +230,7 @@ def _network(text: str) -> SiteNetwork | None:
 
 
 def _collector(balancer: Object | None) -> CollectorAddress | None:
-    """Return the collector's address from the balancers' plan, the only place that has its certificate."""
+    """Return the collector's address from the balancers' plan, the only object that contains its certificate."""
     try:
         collector = json.loads(fields.mapping((balancer or {}).get("data"))[PLAN_KEY])["collector"]
         return CollectorAddress(**collector)
@@ -234,7 +241,7 @@ def _collector(balancer: Object | None) -> CollectorAddress | None:
 def _metrics_api(
     cluster: Cluster, resource: Object, options: Mapping[str, list[str]], notes: list[str]
 ) -> ExternalMetricsApi:
-    """Return the operator's own result from the status, or what it would be."""
+    """Return which component serves the external metrics API: from the model's status, or from the APIService."""
     scaling = fields.mapping(fields.mapping(resource.get("status")).get("scaling"))
     if (actuator := scaling.get("actuator")) in {"HPA", "Direct"}:
         return ExternalMetricsApi(
@@ -262,7 +269,7 @@ def _source(
     *,
     allow_missing: bool = False,
 ) -> tuple[SourceState, list[str]]:
-    """Return the state of the model's source, with notes on assumed parts."""
+    """Return the state of the model's source, with notes on the parts that are assumed."""
     source = fields.mapping(fields.mapping(fields.mapping(document.get("spec")).get("model")).get("source"))
     claim_name = fields.mapping(source.get("persistentVolumeClaim")).get("claimName")
     if claim_name is not None:

@@ -1,7 +1,9 @@
-"""Parser of an observations file, which yields the planner's readings. The format is in docs/reference/observations.md.
+"""Parser for observations files, which produces readings for the planner.
 
-It checks the types of values, not their plausibility: how the planner handles broken signals is one of the questions that
-`halcyon plan` answers. Fields that are omitted or null are unknown.
+The format is documented in docs/reference/observations.md.
+
+The parser checks the types of values, but not whether they are plausible: users run `halcyon plan` to see, among other
+things, how the planner handles broken signals. Omitted and null fields are unknown.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ _POD_FIELDS = ("name", "phase", "created_at", "ready_at")
 
 
 class ObservationsError(ValueError):
-    """Invalid observations. The message names the location, the value and a valid example."""
+    """Invalid observations. The message contains the location, the value and a valid example."""
 
 
 @dataclass(frozen=True)
@@ -34,10 +36,10 @@ class RecordedReading:
 
 
 def parse_observations(text: str | bytes, *, file: str) -> tuple[RecordedReading, ...]:
-    """Parse a file's readings, in chronological order.
+    """Return the readings of a file, in chronological order.
 
     Raises:
-        ObservationsError: for the first error.
+        ObservationsError: the file is invalid. The message is about the first error.
     """
     try:
         document = json.loads(text)

@@ -1,6 +1,7 @@
-"""`halcyon plan -f FILE`: prints a model's objects and the changes in the cluster.
+"""The output of `halcyon plan -f FILE`: a model's objects and the changes that an apply would make in the cluster.
 
-Out of scope: the differences (`child_diff`), the scope (`cluster_scope`), and the replay of observations (`commands.plan`).
+Out of scope: the differences (`child_diff`), the scope (`cluster_scope`), and the replay of observations
+(`commands.plan`).
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _COUNTS = (("create", "to create"), ("change", "to change"), ("delete", "to dele
 def show(
     document: Mapping[str, Any], documents: Sequence[Mapping[str, Any]], cluster: Cluster | None, output: Output
 ) -> int:
-    """Print the preview. Return 1 if the operator would reject the spec, else 0."""
+    """Print the preview. Return exit status 1 if the operator would reject the spec, else 0."""
     planned_scope = offline_scope(document, documents) if cluster is None else live_scope(cluster, document)
     planned = reconciled.make(planned_scope.scope)
     diffs = diff_children(planned_scope.scope, planned, _no_dry_run if cluster is None else _cluster_dry_run(cluster))
@@ -46,7 +47,7 @@ def _cluster_dry_run(cluster: Cluster) -> DryRun:
         try:
             return cluster.dry_run("PATCH", kind, str(desired["metadata"]["name"]), with_digest(desired))
         except ClusterError:
-            return None  # the user may not make the operator's writes; compared locally instead
+            return None  # the user may not write these objects; the diff is computed locally instead
 
     return dry_run
 

@@ -1,1 +1,1 @@
-"""The table of every scaler on every scenario: scenarios, statistics, stored results, page and plots."""
+"""The scaling benchmark, every policy on every scenario: scenarios, statistics, stored results, page and plots."""

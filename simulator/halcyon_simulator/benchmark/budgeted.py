@@ -13,7 +13,10 @@ from halcyon_simulator.policies.registry import OWN, Named
 
 
 def runs(cases: Sequence[Case], policy: Named) -> tuple[Trajectory, ...]:
-    """Return one run per case. Several cases are models on one budget: a quota for peers, `by_need` for Halcyon."""
+    """Return one run per case. Several cases are models that share a GPU budget.
+
+    The budget is divided by `quota` for peers, and by `by_need` for Halcyon.
+    """
     faced = [policy.facing(case) for case in cases]
     if len(faced) == 1:
         return (simulate(faced[0], policy.build(faced[0])),)
@@ -22,7 +25,10 @@ def runs(cases: Sequence[Case], policy: Named) -> tuple[Trajectory, ...]:
 
 
 def by_need(wanted: Sequence[int], present: Sequence[int], gpus: int, tick: int) -> list[int]:  # noqa: ARG001  # a quota needs the tick
-    """Return the result of `allocate` without preemption: a model is never shrunk for another, because a serving pod is worth more than a starting one."""
+    """Return the result of `allocate` without preemption.
+
+    A model never loses a replica to another model, because a pod that serves is worth more than a pod that starts.
+    """
     demands = [
         Demand(str(number), want, current=have, floor=min(want, 1), need=float(want))
         for number, (want, have) in enumerate(zip(wanted, present, strict=True))

@@ -102,8 +102,18 @@ def _peers(points: Sequence[PolicyPoint]) -> list[PolicyPoint]:
     return [point for point in points if _kind(point) not in OWN | BASELINES and point.outcomes]
 
 
-def _figures(point: PolicyPoint) -> str:
+def figures(point: PolicyPoint) -> str:
+    """Return violations and GPU time as the page shows them, for example `6.63 % at 1.04`."""
     return f"{point.violations_pct:.2f} % at {point.gpu_ratio:.2f}"
+
+
+def pace(point: PolicyPoint) -> tuple[str, str]:
+    """Return changes of direction per hour and the p99 in milliseconds, as the page shows them."""
+    turns, p99 = point.mean("direction_changes_per_h"), point.mean("p99_ms")
+    return (
+        "-" if turns is None else f"{turns:.1f}",
+        "-" if p99 is None or not math.isfinite(p99) else f"{p99:.0f}",
+    )
 
 
 def _rows(head: str, rows: Sequence[Sequence[str]]) -> list[str]:
@@ -124,16 +134,14 @@ def _summary(points: Mapping[Cell, Sequence[PolicyPoint]]) -> list[str]:
         near, whole = statistics.nearest(own, others), _own(listed, BALANCED)
         verdicts = [statistics.standing(own, others), "-" if whole is None else statistics.standing(whole, others)]
         all_verdicts.append(verdicts)
-        turns, p99 = own.mean("direction_changes_per_h"), own.mean("p99_ms")
         rows.append(
             [
                 *_of(cell),
-                _figures(own),
-                "-" if turns is None else f"{turns:.1f}",
-                "-" if p99 is None or not math.isfinite(p99) else f"{p99:.0f}",
-                f"{_figures(near)} (`{near.policy}`)",
+                figures(own),
+                *pace(own),
+                f"{figures(near)} (`{near.policy}`)",
                 _WORDS[verdicts[0]],
-                "-" if whole is None else _figures(whole),
+                "-" if whole is None else figures(whole),
                 _WORDS.get(verdicts[1], "-"),
                 str(len(own.outcomes)),
             ]
@@ -197,10 +205,10 @@ def _behind(points: Mapping[Cell, Sequence[PolicyPoint]]) -> list[str]:
         ahead = [p for p in _peers(listed) if p.violations_pct <= own.violations_pct and p.gpu_ratio <= own.gpu_ratio]
         if ahead:
             named = ", ".join(
-                f"`{p.policy}` {_figures(p)}{' (sure)' if statistics.beats(p, own) else ''}"
+                f"`{p.policy}` {figures(p)}{' (sure)' if statistics.beats(p, own) else ''}"
                 for p in statistics.front(ahead)
             )
-            rows.append([*_of(cell), _figures(own), named])
+            rows.append([*_of(cell), figures(own), named])
     title = ["## Where Halcyon is not on the front", ""]
     if not rows:
         return [*title, "Nowhere in these runs: no peer's point has both figures as good or better.", ""]
@@ -222,8 +230,8 @@ def _targets(points: Mapping[Cell, Sequence[PolicyPoint]]) -> list[str]:
             [
                 *_of(cell),
                 f"{target[0]:g} % at {target[1]:.2f}",
-                "-" if whole is None else f"{_figures(whole)}: {_met(whole, target)}",
-                f"{_figures(own)}: {_met(own, target)}",
+                "-" if whole is None else f"{figures(whole)}: {_met(whole, target)}",
+                f"{figures(own)}: {_met(own, target)}",
                 "-" if floor is None else f"{floor:.2f} %",
             ]
         )
@@ -279,7 +287,7 @@ def _defaults(points: Mapping[Cell, Sequence[PolicyPoint]]) -> list[str]:
         rows = []
         for name in names:
             found = [next((p for p in listed if p.policy == name and p.outcomes), None) for listed in here.values()]
-            rows.append([f"`{name}`", *("-" if point is None else _figures(point) for point in found)])
+            rows.append([f"`{name}`", *("-" if point is None else figures(point) for point in found)])
         head = " policy | " + " | ".join(cell.scenario for cell in here) + " "
         parts += [f"### Law {law}, start {start_s:g} s", "", *_rows(head, rows)]
     return parts

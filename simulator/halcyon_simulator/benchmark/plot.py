@@ -1,4 +1,7 @@
-"""Pictures of runs: one over time, and violations against GPU time. They need no display, and equal input gives equal files."""
+"""Plots of runs: one run over time, and violations against GPU time.
+
+They need no display, and equal input gives identical files.
+"""
 
 from __future__ import annotations
 
@@ -20,9 +23,9 @@ from halcyon_simulator.engine.run import Trajectory
 from halcyon_simulator.policies.registry import OWN
 
 _POINTS = 1200
-"""Points of a line over time: more than a page can show would only make the file larger."""
+"""Maximum number of points of a line over time. A page can't show more, and they would only make the file larger."""
 _MIN_PCT = 0.01
-"""Lower end of the violations axis, which is logarithmic: differences below it are not relevant."""
+"""Lower end of the logarithmic axis of violations, in percent. Smaller values and their differences are irrelevant."""
 _PER_ROW = 3
 _SETTINGS: dict[Any, Any] = {
     "svg.hashsalt": "halcyon",
@@ -31,11 +34,11 @@ _SETTINGS: dict[Any, Any] = {
     "axes.grid": True,
     "grid.alpha": 0.3,
 }
-"""Settings with a fixed salt, so that the ids in an SVG are always the same."""
+"""Matplotlib settings with a fixed salt, so that the element ids in an SVG never change."""
 
 
 def timeline(case: Case, runs: Mapping[str, Trajectory], path: Path) -> None:
-    """Draw load, replicas, queue and latency of one case under one or several policies, over time."""
+    """Plot the load, replicas, queue and latency of one case over time, under one or several policies."""
     with mpl.rc_context(_SETTINGS):
         figure = Figure(figsize=(9, 9), layout="constrained")
         load, count, queue, latency = figure.subplots(4, 1, sharex=True)
@@ -59,7 +62,10 @@ def timeline(case: Case, runs: Mapping[str, Trajectory], path: Path) -> None:
 
 
 def fronts(cells: Mapping[str, Sequence[PolicyPoint]], path: Path) -> None:
-    """Draw violations against GPU time, one field per cell: every point, the peers' front as a line, Halcyon as a star."""
+    """Plot violations against GPU time, with one panel per cell.
+
+    A panel shows every point, the peers' Pareto front as a line, and Halcyon as a star.
+    """
     with mpl.rc_context(_SETTINGS):
         rows = math.ceil(len(cells) / _PER_ROW)
         across = min(len(cells), _PER_ROW)
@@ -100,21 +106,21 @@ def _front(field: Axes, title: str, points: Sequence[PolicyPoint]) -> None:
 
 
 def _kind(point: PolicyPoint) -> str:
-    """Return the policy without its knobs."""
+    """Return the name of the point's policy, without its knobs."""
     return point.policy.partition(":")[0]
 
 
 def _late(run: Trajectory, edges: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the slowest response to the requests of each span; NaN if none was answered."""
+    """Return the longest response time of the requests in each time span; NaN if none of them got a response."""
     slowest = np.full(len(edges) - 1, np.nan)
     answered = np.isfinite(run.latency_s)
     span = np.searchsorted(edges, run.arrivals[answered], side="right") - 1
-    # fmax returns the number if the other value is NaN, so the first response of a span replaces nothing.
+    # fmax ignores NaN, so the first response time in a span replaces the initial NaN.
     np.fmax.at(slowest, np.minimum(span, len(slowest) - 1), run.latency_s[answered].astype(np.float64))
     return slowest
 
 
 def _save(figure: Figure, path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    # No date in the file, so that the same runs give the same picture.
+    # Omit the date from the file, so that the same runs give the same file.
     figure.savefig(path, dpi=130, metadata={"Date": None} if path.suffix == ".svg" else {"Software": None})

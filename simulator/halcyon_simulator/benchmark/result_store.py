@@ -1,7 +1,8 @@
-"""Outcomes of the table's runs, stored between runs of the table.
+"""Store of the benchmark's results, so that a later benchmark repeats only the runs whose code has changed.
 
-A file has one line per run. Its name has the policy, and a digest of the code that the outcome depends on: after a change of the planner,
-only Halcyon's runs are repeated. Out of scope: the list of runs (`table`).
+There is a file per policy, with one line per run. The file name contains the policy's name and a digest of the code
+that its results depend on. For example, a change to the planner repeats only Halcyon's runs. Out of scope: the list of
+runs (`table`).
 """
 
 from __future__ import annotations
@@ -28,21 +29,21 @@ _ENGINE = (
     _SIMULATE / "benchmark" / "scenarios.py",
     _SIMULATE / "benchmark" / "shared_budget.py",
 )
-"""Modules that every outcome depends on."""
+"""Modules that the results of every policy depend on."""
 _OWN = (_SIMULATE / "benchmark" / "budgeted.py", _SIMULATE / "policies" / "halcyon.py")
-"""Modules that only Halcyon's outcomes depend on."""
+"""Modules that only Halcyon's results depend on."""
 
 
 @dataclass(frozen=True)
 class StoredResult:
-    """The stored part of a run."""
+    """The stored result of one run."""
 
     outcome: RunOutcome
     wrong_scalings: int
 
 
 class Store:
-    """Outcomes of earlier runs, in a folder of files with one JSON line per run."""
+    """Results of earlier runs, in a folder of files with one JSON line per run."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -50,7 +51,7 @@ class Store:
         self._known: dict[str, dict[str, StoredResult]] = {}
 
     def find(self, cell: Cell, policy: Named, seed: int) -> StoredResult | None:
-        """Return the result of a run; None if it was not run with the present code."""
+        """Return the stored result of a run, or None if the present code has not run it."""
         return self._of(policy.name).get(_key(cell, policy, seed))
 
     def add(self, cell: Cell, policy: Named, seed: int, result: StoredResult) -> None:
@@ -70,14 +71,14 @@ class Store:
             raw = path.read_bytes() if path.exists() else b""
             whole = raw[: raw.rfind(b"\n") + 1]
             if whole != raw:
-                path.write_bytes(whole)  # a line that was cut off by an interruption would be merged with the next one
+                path.write_bytes(whole)  # else an incomplete last line would be merged with the next one
             self._known[name] = dict(_read(line) for line in whole.splitlines())
         return self._known[name]
 
 
 def _read(line: bytes) -> tuple[str, StoredResult]:
     entry = orjson.loads(line)
-    # JSON has no number for a percentile without values.
+    # JSON can't represent NaN, the value of a percentile without responses.
     given: dict[str, Any] = {
         key: float("nan") if value is None and key != "settling_s" else value for key, value in entry["outcome"].items()
     }
@@ -90,7 +91,10 @@ def _key(cell: Cell, policy: Named, seed: int) -> str:
 
 @cache
 def digest(name: str) -> str:
-    """Return a short digest of the code that a policy's outcomes depend on, without comments, docstrings and layout."""
+    """Return a short digest of the code that a policy's results depend on.
+
+    Comments, docstrings and formatting don't affect it.
+    """
     sources = list(_ENGINE)
     if name in OWN:
         sources += [*_OWN, *sorted(imported())]
@@ -106,7 +110,7 @@ def digest(name: str) -> str:
 
 
 def imported() -> set[Path]:
-    """Return the modules of `halcyon.scaling` that Halcyon's runs depend on."""
+    """Return the modules of `halcyon.scaling` that the results of Halcyon depend on."""
     found: set[Path] = set()
     open_ = list(_OWN)
     while open_:
@@ -119,7 +123,7 @@ def imported() -> set[Path]:
 
 
 def _modules(node: ast.ImportFrom) -> set[Path]:
-    """Return the files that an import reads: the module itself, or modules of a package by their names."""
+    """Return the files that an import statement loads: the module, or the modules of a package that it names."""
     path = _PACKAGE.joinpath(*str(node.module).split(".")[1:])
     if path.is_dir():
         return {path / f"{alias.name}.py" for alias in node.names}

@@ -1,7 +1,8 @@
-"""The scenarios S1 to S12 of docs/simulator.md, as cases.
+"""The scenarios S1 to S12 of docs/simulator.md, as simulation cases.
 
-Rates here are those for law L1, with which a replica serves at most 10 requests/s. For another law they are multiplied by
-its `peak_rps` / 10, so that the replicas stay comparable. Out of scope: the policies (`policies`), and the score of a run (`bounds.score`).
+Rates in this module are for law L1, with which a replica serves at most 10 requests/s. For another law they are
+multiplied by its `peak_rps` / 10, so that the numbers of replicas stay comparable. Out of scope: the policies
+(`policies`), and the score of a run (`bounds.score`).
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from halcyon_simulator.engine.run import Write
 
 @dataclass(frozen=True)
 class Law:
-    """A replica's service law, and the latency objective."""
+    """A service law of replicas, with a latency objective."""
 
     name: str
     service: ServiceLaw
@@ -33,53 +34,55 @@ LAWS: Mapping[str, Law] = {
     "L1": Law("L1", ServiceLaw(t0_s=0.4, a_s=0.0, max_batch=4), slo_s=2.4),
     "L2": Law("L2", ServiceLaw(t0_s=0.08, a_s=0.008, max_batch=16), slo_s=0.5),
 }
-"""L1: at most 10 requests/s per replica; L2: 76.9."""
+"""The service laws. With L1 a replica serves at most 10 requests/s, with L2 76.9."""
 
 _BASE_RPS = 10.0
-"""`peak_rps` of the law that the rates below are for."""
+"""`peak_rps` of law L1, for which the rates below are given."""
 _LEAD_S = 300.0
-"""A quiet first phase, scored like the rest: it lets policies fill their longer windows before anything happens."""
+"""Duration in seconds of a quiet phase at the start. It fills the longer windows of policies before the load changes,
+and it is scored."""
 _DAY_S = 86400.0
 _BLIND = (900.0, 1200.0)
-"""Span in which signals are frozen or absent in S9."""
+"""Start and end of the period in S9 in which signals are frozen or absent, in seconds."""
 _GRACE_S = 15.0
-"""Time after the loss of the signals in which a policy may still act on earlier values."""
+"""Time in seconds after the loss of the signals in which a policy may still act on earlier values."""
 _COPIES = 16
-"""Copies of a trace in S6, for law L1: 40 to 70 requests/s."""
+"""Number of copies of a trace that S6 superposes for law L1. Their sum has 40 to 70 requests/s."""
 _COPY_SPREAD_S = 60.0
-"""Maximum shift of the copies of a trace: its bursts are smoothed, its shape is kept."""
+"""Maximum time shift of a copy of a trace, in seconds. Shifting smooths bursts and keeps the shape of the load."""
 MODELS = 20
-"""Number of models that share a budget in S11."""
+"""Number of models that share a GPU budget in S11."""
 BUDGET_SHARE = 0.7
-"""GPUs in S11, divided by the sum of each model's need at its peak."""
+"""GPU budget in S11, as a share of the sum of the models' needs, each at its own peak."""
 
 
 class ScenarioError(ValueError):
-    """The scenario doesn't exist; the message lists the valid names."""
+    """An unknown scenario name. The message lists the valid names."""
 
 
 @dataclass(frozen=True)
 class Draw:
-    """Parameters for which a scenario is drawn."""
+    """Parameters of a scenario's case: law, start time, seed and burstiness."""
 
     law: Law
     start_s: float
     seed: int
     cv: float
-    """Coefficient of variation of the gaps of generated loads; 1 is Poisson. Recorded loads have their own."""
+    """Coefficient of variation of the gaps between arrivals in generated loads; 1 is Poisson. It doesn't affect
+    recorded loads."""
     rng: np.random.Generator
 
     @property
     def factor(self) -> float:
-        """Factor of the rates."""
+        """Factor by which this law multiplies the rates, which are given for L1."""
         return self.law.service.peak_rps / _BASE_RPS
 
     def made(self, name: str, profile: Profile) -> Case:
-        """Return a case with a generated load; the profile's rates are for law L1."""
+        """Return a case with a generated load. The profile's rates are for law L1."""
         return self.given(name, arrivals(profile.scaled(self.factor), rng=self.rng, cv=self.cv), profile.duration_s)
 
     def given(self, name: str, times: Times, duration_s: float) -> Case:
-        """Return a case with these arrivals."""
+        """Return a case with the given arrival times."""
         return Case(
             name=name,
             arrivals=times,
@@ -92,23 +95,26 @@ class Draw:
 
 
 def scenario(name: str, *, law: Law, start_s: float, seed: int, cv: float = 1.0) -> Case:
-    """Return one scenario by its full name, such as `S1`, `S3r`, `S6-azure`, `S7-10m`; `members` lists the names of a family.
+    """Return a scenario by its full name, such as `S1`, `S3r`, `S6-azure` or `S7-10m`.
 
-    The same arguments give the same case. Raises ScenarioError if the name is unknown.
+    `members` lists the full names of a family. The same arguments give the same case.
+
+    Raises:
+        ScenarioError: the name is unknown.
     """
     known = members(name)
     if known != (name,):
         raise ScenarioError(f"scenario {name} is a family; name one of its members: {', '.join(known)}")
-    # The name is part of the seed: two scenarios of one seed share nothing.
+    # The name is part of the seed, so two scenarios with the same seed use different random numbers.
     rng = np.random.Generator(np.random.PCG64([seed, zlib.crc32(name.encode())]))
     return _BUILDERS[name](Draw(law, start_s, seed, cv, rng), name)
 
 
 def members(name: str) -> tuple[str, ...]:
-    """Return the scenarios of a family (`S6`: three traces); for a single scenario, itself.
+    """Return the scenarios of a family, for example three traces for `S6`. A single scenario is its own family.
 
     Raises:
-        ScenarioError: there is no such scenario.
+        ScenarioError: there is no scenario or family with this name.
     """
     if name in _BUILDERS:
         return (name,)
@@ -126,7 +132,10 @@ def members(name: str) -> tuple[str, ...]:
 
 
 def budget(cases: Sequence[Case]) -> int:
-    """Return the GPUs that the models of S11 share: `BUDGET_SHARE` of the sum of each model's need in its busiest minute."""
+    """Return the number of GPUs that the models of S11 share.
+
+    It is `BUDGET_SHARE` of the sum of the models' needs, each in its busiest minute.
+    """
     peaks = [
         np.bincount((case.arrivals // 60).astype(np.int64)).max() / 60 / capacity_rps(case.service, case.slo_s)
         for case in cases
@@ -135,10 +144,13 @@ def budget(cases: Sequence[Case]) -> int:
 
 
 def wrong_scalings(case: Case, writes: Sequence[Write]) -> int:
-    """Return the writes of a run that known signals do not justify; for S9.
+    """Return the writes of a run that can't be justified by the signals known at the time. Used for S9.
 
-    A write is wrong if it lowers the replicas while the signals are frozen or absent (after a grace of 15 s). At any time, it is wrong if it
-    lowers them so far that they couldn't serve the load of the last minute even with full batches.
+    A write is wrong in two cases:
+
+        - It lowers the replicas while the signals are frozen or absent, after a grace period of 15 s.
+        - It lowers them, at any time, so far that they couldn't serve the load of the last minute even with full
+          batches.
     """
     faults = case.signal_faults
     wrong = 0
@@ -158,20 +170,20 @@ def _step(draw: Draw, name: str) -> Case:
 
 
 def _ramp(draw: Draw, name: str) -> Case:
-    tail_s = 600.0  # pods that are kept too long are billed inside the case
+    tail_s = 600.0  # Pods that are kept too long are billed within the case.
     return draw.made(
         name, Profile(((_LEAD_S, 20, 20), (900, 20, 400), (300, 400, 400), (900, 400, 20), (tail_s, 20, 20)))
     )
 
 
 def _spikes(draw: Draw, name: str) -> Case:
-    """Return ten spikes, one in the middle of every 20 minutes; scored from the start of the third cycle."""
+    """Return a load with ten spikes, one in the middle of every 20 minutes, scored from the third cycle on."""
     cycle = ((570.0, 20.0), (60.0, 400.0), (570.0, 20.0))
     return replace(draw.made(name, Profile.steps(*cycle * 10)), score_from_s=2 * 1200.0)
 
 
 def _random_spikes(draw: Draw, name: str) -> Case:
-    """Return the same number of spikes at the same mean distance, at unpredictable times; scored completely."""
+    """Return a load with as many spikes and the same mean distance as `_spikes`, at random times, all of it scored."""
     pieces: list[tuple[float, float]] = []
     for gap_s in np.round(240.0 + draw.rng.exponential(900.0, 10)).tolist():
         pieces += [(gap_s, 20), (60, 400)]
@@ -184,7 +196,10 @@ def _flash_crowd(draw: Draw, name: str) -> Case:
 
 
 def _diurnal(draw: Draw, name: str) -> Case:
-    """Return fourteen days of some clients of a production service, 10 requests/s on average; the first seven days are for learning."""
+    """Return fourteen days of some clients of a production service, with 10 requests/s on average.
+
+    The first seven days are for learning and are not scored.
+    """
     times = traces.replayed(traces.chosen(traces.clients(), mean_rps=10 * draw.factor, rng=draw.rng), rng=draw.rng)
     return replace(draw.given(name, times, traces.CLIENT_DAYS * _DAY_S), score_from_s=7 * _DAY_S)
 
@@ -198,7 +213,10 @@ def _replay(draw: Draw, name: str, *, trace: str) -> Case:
 
 
 def _on_and_off(draw: Draw, name: str, *, off_s: float, cycles: int) -> Case:
-    """Return two minutes with requests, then none; replicas may be 0, after each policy's own default time if it scales to zero."""
+    """Return a load that alternates between two minutes with requests and `off_s` seconds without.
+
+    The replicas may be 0. Policies that scale to zero do so after their own default time.
+    """
     return replace(draw.made(name, Profile.steps(*((120.0, 20.0), (off_s, 0.0)) * cycles)), low=0)
 
 
@@ -206,14 +224,14 @@ _STAIRS = Profile.steps((600, 20), (600, 100), (600, 40), (600, 160), (600, 60),
 
 
 def _bad_pods(draw: Draw, name: str) -> Case:
-    """Return bad pods: one start in ten takes three times as long, and one in twenty crashes at its end."""
+    """Return a case with faulty starts: 10 % take three times as long, and 5 % crash at their end."""
     return replace(
         draw.made(name, _STAIRS), start_faults=StartFaults(slow_share=0.1, slow_factor=3.0, crash_share=0.05)
     )
 
 
 def _no_capacity(draw: Draw, name: str) -> Case:
-    """Return a case in which no GPU is free for 10 minutes, from just before a rise of the load."""
+    """Return a case in which no GPU is free for 10 minutes, beginning just before a rise of the load."""
     return replace(draw.made(name, _STAIRS), start_faults=StartFaults(no_capacity=((1740.0, 2340.0),)))
 
 
@@ -240,7 +258,7 @@ def _outage(draw: Draw, name: str, *, faults: SignalFaults, load: Profile) -> Ca
 
 
 def _one_of_many(draw: Draw, name: str) -> Case:
-    """Return a model with its own steady load and two surges to four times that, 10 minutes each, in an hour."""
+    """Return one model of S11: a steady load for an hour, with two surges of 10 minutes to four times this load."""
     base = draw.rng.uniform(5.0, 30.0)
     first, second = float(draw.rng.integers(300, 1500)), float(draw.rng.integers(300, 900))
     rest = 3600 - first - second - 1200
@@ -248,7 +266,7 @@ def _one_of_many(draw: Draw, name: str) -> Case:
 
 
 def _drift(draw: Draw, name: str) -> Case:
-    """Return a case in which the time of every batch doubles over an hour, at a constant load."""
+    """Return a case with a constant load in which the duration of every batch doubles over an hour."""
     return replace(draw.made(name, Profile.steps((7200, 100))), drift=Drift(begin_s=1800.0, end_s=5400.0, factor=2.0))
 
 
@@ -281,4 +299,4 @@ FAMILIES: Mapping[str, tuple[str, ...]] = {
     family: tuple(name for name in _BUILDERS if name.startswith(f"{family}-"))
     for family in ("S6", "S7", "S8", "S9", "S11")
 }
-"""Scenarios that have several members, with their names."""
+"""Full names of the scenarios in each family that has several."""

@@ -1,7 +1,8 @@
-"""Several models on one GPU budget: their runs side by side, tick by tick.
+"""Simulation of several models that share a GPU budget. Their runs advance together, tick by tick.
 
-The budget is a quota, first come, first served: replicas may always fall, and rise by the free GPUs. The order of the models changes from
-tick to tick. Out of scope: the desired replicas of each policy.
+The budget works like a quota that is granted in the order of requests: replicas may always decrease, and they may
+increase while GPUs are free. The order of the models changes from tick to tick. Out of scope: the desired replicas of
+each policy.
 """
 
 from __future__ import annotations
@@ -17,15 +18,15 @@ from halcyon_simulator.engine.run import Trajectory
 from halcyon_simulator.policies.registry import Named
 
 Allocate = Callable[[Sequence[int], Sequence[int], int, int], list[int]]
-"""Function from (desired replicas, present replicas, budget, number of the tick) to the replicas that may be written."""
+"""Function from (desired replicas, present replicas, budget, tick number) to the replicas that may be written."""
 
 
 def simulate(
     cases: Sequence[Case], policy: Named, *, budget: int, allocate: Allocate | None = None
 ) -> tuple[Trajectory, ...]:
-    """Return one run per case, with a policy of the same kind each; the sum of their replicas stays within `budget`.
+    """Return one run per case, each with its own instance of the policy, with at most `budget` replicas in total.
 
-    All cases must have the same duration. `allocate` None: `quota`.
+    All cases must have the same duration. If `allocate` is None, `quota` is used.
     """
     members = [policy.build(case) for case in cases]
     table = _Table([case.low for case in cases], [case.high for case in cases], budget, allocate or quota)
@@ -34,16 +35,16 @@ def simulate(
         try:
             return run.simulate(cases[number], _Member(members[number], table, number))
         except BaseException:
-            table.barrier.abort()  # else the others would wait forever for this one's next tick
+            table.barrier.abort()  # otherwise the other runs would wait forever for this one's next tick
             raise
 
-    # A run calls its policy from inside, so parallel runs need a stack each. Only one of them works at a time.
+    # A run calls its policy itself, so parallel runs need a thread each. Only one of the threads works at a time.
     with ThreadPoolExecutor(len(cases)) as pool:
         return tuple(pool.map(one, range(len(cases))))
 
 
 def quota(wanted: Sequence[int], present: Sequence[int], budget: int, tick: int) -> list[int]:
-    """Return what a ResourceQuota allows of the desired replicas: any decrease, and increases while GPUs are free."""
+    """Return the replicas that a ResourceQuota would allow: any decrease, and increases while GPUs are free."""
     granted = [min(want, have) for want, have in zip(wanted, present, strict=True)]
     free = budget - sum(granted)
     number = len(granted)
@@ -55,7 +56,7 @@ def quota(wanted: Sequence[int], present: Sequence[int], budget: int, tick: int)
 
 
 class _Table:
-    """Meeting point of the runs at every tick."""
+    """Synchronization of all runs at every tick: collects desired replicas, and grants replicas within the budget."""
 
     def __init__(self, lows: Sequence[int], highs: Sequence[int], budget: int, allocate: Allocate) -> None:
         self._lows, self._highs = lows, highs
@@ -76,7 +77,7 @@ class _Table:
 
 
 class _Member:
-    """One model's policy in the shared run."""
+    """The policy of one model, which waits at every tick for the replicas granted to it."""
 
     def __init__(self, policy: Policy, table: _Table, number: int) -> None:
         self.period_s = policy.period_s

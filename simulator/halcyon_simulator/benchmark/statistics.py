@@ -1,6 +1,6 @@
-"""Statistics of outcomes: means over seeds, Pareto fronts, comparisons. Pure. Out of scope: running anything.
+"""Statistics of results: means over seeds, Pareto fronts, comparisons. Pure. Out of scope: running simulations.
 
-A point is a policy with its knobs in one cell (scenario, law, start delay), with one outcome per seed.
+A point is a policy with given knobs in one cell (scenario, law, start delay), with one outcome per seed.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ _T = (
     2.093,
     2.086,
 )
-"""Two-sided 95 % points of Student's t for 1 to 20 degrees of freedom."""
+"""Two-sided 95 % quantiles of Student's t distribution for 1 to 20 degrees of freedom."""
 _MIN_PCT = 0.1
-"""Violations below this share are treated as this share if shares are compared as ratios."""
+"""Smallest percentage of violations for ratios: smaller values are replaced by this one."""
 MEANS = (
     "violations_pct",
     "refused_pct",
@@ -52,12 +52,12 @@ MEANS = (
     "pods_in_vain",
     "reactive_floor_pct",
 )
-"""Fields of an outcome that are averaged over seeds."""
+"""Fields of an outcome that are averaged over the seeds."""
 
 
 @dataclass(frozen=True)
 class Cell:
-    """The parameters that all compared points share."""
+    """The parameters that all compared points have in common: scenario, law and start delay."""
 
     scenario: str
     law: str
@@ -65,7 +65,7 @@ class Cell:
 
     @property
     def family(self) -> str:
-        """Scenario without its member: `S6` for `S6-azure`."""
+        """Family of the scenario, for example `S6` for `S6-azure`."""
         return self.scenario.partition("-")[0]
 
     def __str__(self) -> str:
@@ -75,49 +75,53 @@ class Cell:
 
 @dataclass(frozen=True)
 class PolicyPoint:
-    """One policy with its knobs, over some seeds."""
+    """One policy with given knobs, with its outcomes for some seeds."""
 
     policy: str
-    """Policy with its knobs, as the command line writes it."""
+    """The policy with its knobs, in the format of the command line."""
     outcomes: tuple[RunOutcome, ...]
-    """Outcomes in the order of their seeds."""
+    """One outcome per seed, in the order of the seeds."""
 
     def mean(self, field: str) -> float | None:
-        """Return the mean of a field over the seeds; None if a seed has none."""
+        """Return the mean of a field over the seeds, or None if the field is None for one of them."""
         values = [getattr(outcome, field) for outcome in self.outcomes]
         return None if None in values else sum(values) / len(values)
 
     @property
     def violations_pct(self) -> float:
-        """Mean over the seeds."""
+        """Violations in percent, mean over the seeds."""
         return sum(outcome.violations_pct for outcome in self.outcomes) / len(self.outcomes)
 
     @property
     def gpu_ratio(self) -> float:
-        """GPU time over that of the clairvoyant schedule, mean over the seeds."""
+        """GPU time divided by the GPU time of the clairvoyant schedule, mean over the seeds."""
         return sum(outcome.gpu_ratio_clairvoyant for outcome in self.outcomes) / len(self.outcomes)
 
     def means(self) -> dict[str, float | None]:
-        """Return the means of all averaged fields."""
+        """Return the mean of each field in `MEANS`."""
         return {field: self.mean(field) for field in MEANS}
 
 
 @dataclass(frozen=True)
 class Overall:
-    """One policy with one setting of its knobs, over several cells."""
+    """Result of one policy with one setting of its knobs, over several cells."""
 
     policy: str
     violations_pct: float
-    """Mean over the cells."""
+    """Violations in percent, mean over the cells."""
     gpu_ratio: float
-    """Geometric mean over the cells, because a cell with almost no work would otherwise dominate."""
+    """GPU time divided by that of the clairvoyant schedule. Geometric mean over the cells, because a cell with almost
+    no work would dominate an arithmetic mean."""
 
 
 Figures = TypeVar("Figures", PolicyPoint, Overall)
 
 
 def interval(differences: Sequence[float]) -> tuple[float, float]:
-    """Return the 95 % interval of the mean of paired differences, by Student's t; a single difference has no bounds."""
+    """Return the 95 % confidence interval of the mean of paired differences, from Student's t distribution.
+
+    The interval of a single difference is unbounded.
+    """
     number = len(differences)
     if number < 2:
         return -math.inf, math.inf
@@ -128,9 +132,10 @@ def interval(differences: Sequence[float]) -> tuple[float, float]:
 
 
 def beats(one: PolicyPoint, other: PolicyPoint) -> bool:
-    """Return whether `one` has no more violations and less GPU time than `other`, or the other way round.
+    """Return True if `one` is better than `other` in one of the two figures and not worse in the other.
 
-    The comparison is paired over their common seeds. "Less" must hold with 95 % confidence, "no more" by the mean.
+    The figures are violations and GPU time. The comparison is paired over the seeds that both have. "Better" needs 95 %
+    confidence; "not worse" compares the means.
     """
     pairs = _paired(one, other)
     violations = [first.violations_pct - second.violations_pct for first, second in pairs]
@@ -141,7 +146,10 @@ def beats(one: PolicyPoint, other: PolicyPoint) -> bool:
 
 
 def front(points: Iterable[Figures]) -> tuple[Figures, ...]:
-    """Return the points for which no other has both fewer violations and less GPU time (by their means), cheapest first."""
+    """Return the Pareto front of the points' means, cheapest first.
+
+    A point is on the front if no other point has both fewer violations and less GPU time.
+    """
     best = math.inf
     kept: list[Figures] = []
     for point in sorted(points, key=lambda p: (p.gpu_ratio, p.violations_pct, p.policy)):
@@ -152,7 +160,10 @@ def front(points: Iterable[Figures]) -> tuple[Figures, ...]:
 
 
 def overall(points: Mapping[Cell, Sequence[PolicyPoint]]) -> list[Overall]:
-    """Return each policy and setting that ran in all of these cells, on the first seed (most points of a grid have only that one)."""
+    """Return a result for each policy and setting that ran in all of these cells.
+
+    Only the first seed is used, because most points of a grid have no other.
+    """
     found: dict[str, list[RunOutcome]] = {}
     for listed in points.values():
         for point in listed:
@@ -170,7 +181,10 @@ def overall(points: Mapping[Cell, Sequence[PolicyPoint]]) -> list[Overall]:
 
 
 def contenders(points: Sequence[PolicyPoint], slack: float) -> list[PolicyPoint]:
-    """Return the points that no other beats in both figures by more than `slack` (a share), by their means: more seeds may change their order."""
+    """Return the points that might be on the Pareto front after more seeds.
+
+    A point is left out if another one is better in both figures by more than the share `slack`, by their means.
+    """
 
     def hopeless(point: PolicyPoint) -> bool:
         most, gpu = point.violations_pct / (1 + slack), point.gpu_ratio / (1 + slack)
@@ -180,20 +194,23 @@ def contenders(points: Sequence[PolicyPoint], slack: float) -> list[PolicyPoint]
 
 
 def excess(other: PolicyPoint, point: PolicyPoint) -> float:
-    """Return how far `other` is from being as good as `point` in both figures: the larger of its two ratios. Up to 1, it is as good."""
+    """Return the larger of the ratios of `other` to `point` in violations and in GPU time.
+
+    Up to 1, `other` is at least as good as `point` in both figures.
+    """
     violations = max(other.violations_pct, _MIN_PCT) / max(point.violations_pct, _MIN_PCT)
     return max(violations, other.gpu_ratio / point.gpu_ratio)
 
 
 def nearest(point: PolicyPoint, others: Iterable[PolicyPoint]) -> PolicyPoint:
-    """Return the one of `others` that comes nearest to being better than `point`."""
+    """Return the point in `others` with the smallest `excess` over `point`."""
     return min(others, key=lambda other: excess(other, point))
 
 
 def rivals(point: PolicyPoint, others: Iterable[PolicyPoint], slack: float) -> list[PolicyPoint]:
-    """Return those of `others` that more seeds may make the nearest, or better than `point`; only these can affect its verdict.
+    """Return the points in `others` that may be nearest to `point`, or better, after more seeds.
 
-    `slack` is the share by which seeds may change an excess.
+    Only these can affect the verdict on `point`. `slack` is the share by which more seeds may change an excess.
     """
     excesses = [(excess(other, point), other) for other in others]
     most = max(1.0, min((far for far, _ in excesses), default=1.0)) * (1 + slack)
@@ -201,15 +218,21 @@ def rivals(point: PolicyPoint, others: Iterable[PolicyPoint], slack: float) -> l
 
 
 def deciding(point: PolicyPoint, peers: Sequence[PolicyPoint]) -> list[PolicyPoint]:
-    """Return those of `peers` that the verdict depends on: the nearest, and all that are better or as good, by their means or paired."""
+    """Return the points in `peers` that determine the verdict on `point`.
+
+    These are the nearest point, and all points that are at least as good, by their means or in the paired comparison.
+    """
     near = rivals(point, peers, 0.0)
     return [peer for peer in peers if peer in near or beats(peer, point)]
 
 
 def standing(point: PolicyPoint, peers: Sequence[PolicyPoint]) -> str:
-    """Return `behind` if a peer beats the point, `win` if the point beats the nearest peer, else `front` or `level`.
+    """Return the verdict on a point: `behind`, `win`, `front` or `level`.
 
-    `front`: no peer's point has both figures as good or better. `level`: one has by its mean, but not with 95 % confidence.
+    - `behind`: a peer beats the point.
+    - `win`: the point beats the nearest peer.
+    - `front`: no peer is as good or better in both figures.
+    - `level`: a peer is as good or better in both figures by its means, but not with 95 % confidence.
     """
     if any(beats(peer, point) for peer in peers):
         return "behind"
@@ -220,12 +243,12 @@ def standing(point: PolicyPoint, peers: Sequence[PolicyPoint]) -> str:
 
 
 def plain(outcome: RunOutcome) -> dict[str, Any]:
-    """Return an outcome for JSON; values that are not finite (a percentile without responses) become null."""
+    """Return an outcome for JSON. Values that aren't finite (a percentile without responses) become null."""
     return finite(asdict(outcome))
 
 
 def finite(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the mapping with null for values that JSON can't represent."""
+    """Return the mapping with null in place of the values that JSON can't represent."""
     return {
         key: None if isinstance(value, float) and not math.isfinite(value) else value for key, value in values.items()
     }
@@ -237,10 +260,10 @@ def _paired(one: PolicyPoint, other: PolicyPoint) -> list[tuple[RunOutcome, RunO
 
 
 def together(outcomes: Sequence[RunOutcome], *, scenario: str) -> RunOutcome:
-    """Return the runs of several models with one seed as one outcome.
+    """Combine the outcomes of several models, simulated with the same seed, into one outcome.
 
-    Requests and GPU time are summed, and so are the values that they are compared with. Latencies, overshoot and settling are those of the
-    worst model; changes of direction are the mean of the models.
+    Requests, GPU time and the bounds to which it is compared are summed. Latencies, overshoot and settling time are
+    those of the worst model. The number of changes of direction is the mean over the models.
     """
     requests = sum(outcome.requests for outcome in outcomes)
 

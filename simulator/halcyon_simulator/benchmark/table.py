@@ -33,17 +33,18 @@ from halcyon_simulator.policies import peers
 from halcyon_simulator.policies.registry import BALANCED, HALCYON, OWN, Named, parsed
 
 _TOGETHER = 8
-"""Number of policies that one job runs on the case that it has drawn; it is also what an interruption of the table loses."""
+"""Number of policies that one job runs on its case. An interruption loses at most the results of the unfinished
+jobs."""
 
 
 @dataclass(frozen=True)
 class Effort:
-    """Number of seeds for a scenario's runs: for the grid of knobs (0: no grid), and for the compared points."""
+    """Number of seeds per scenario: for the grid of knobs (0: no grid), and for the compared points."""
 
     grid: int
     compared: int
     defaults: bool = True
-    """Whether the peers' defaults are compared even if no verdict depends on them."""
+    """True if the peers' defaults run on all seeds even if no verdict depends on them."""
 
 
 _EFFORT: Mapping[str, Effort] = {
@@ -52,29 +53,33 @@ _EFFORT: Mapping[str, Effort] = {
     "S9": Effort(0, 1),
     "S11": Effort(0, 3),
 }
-"""Effort by scenario or family; the others get `_USUAL`. S4 and S5 have millions of requests per run."""
+"""Number of seeds by scenario or family; all others use `_USUAL`. S4 and S5 have millions of requests per run."""
 _USUAL = Effort(3, 10)
 _USUAL_SECOND = Effort(1, 10, defaults=False)
-"""Effort for the second law, which has 7.7 times the requests: 14 % of the whole table's requests were for defaults that decide nothing."""
+"""Number of seeds for the second law, which has 7.7 times as many requests. Peers' defaults that affect no verdict are
+left out, because they took 14 % of all requests."""
 _BORROWED: Mapping[str, tuple[str, ...]] = {"S5": ("S2", "S4"), "S11": ("S1", "S2")}
-"""Scenarios without a grid: the scenarios of the same law and start delay whose fronts are run on one seed instead."""
+"""Scenarios without a grid -> scenarios of the same law and start delay whose fronts are run on one seed instead."""
 _SLACK = 0.3
-"""A point that another beats by more than this share in both figures on the first seed is dropped, because all run on the same load."""
+"""Limit for dropping a point after the first seed: another point is better in both figures by more than this share. A
+small limit suffices, because all points run on the same load."""
 _LENT_SLACK = 0.1
-"""The same for the best points of another scenario: no point that was on the front on all seeds was out by it, nor by half of it."""
+"""The same limit for the best points of another scenario. In the full results, no point that was on the front with all
+seeds was dropped by this limit, nor would it be by half of it."""
 _FAR = 0.2
-"""Points of a front that are further from Halcyon's than the nearest by more than this share stay on the seeds of the grid, unless a verdict
-depends on them (`Table._deciding`). In the whole table no verdict differed from that with 1; it saves 33 % of the requests of all seeds."""
+"""Limit for running a point of the front on all seeds: its excess over Halcyon's point exceeds the nearest point's by
+at most this share. Others keep the seeds of the grid, unless a verdict depends on them (`Table._deciding`). Over the
+whole table, no verdict differed from that with a limit of 1, and 33 % of the requests of all seeds were saved."""
 _BASELINES_SEEDS = 3
-"""Seeds of the baselines, which are listed but not compared: they have no grid, and their intervals need not be narrow."""
+"""Number of seeds for the baselines. They are listed but not compared, so they need no grid and no narrow intervals."""
 _SINGLE = ("S1", "S2", "S3", "S3r", "S4", "S5", "S6", "S7", "S8", "S11", "S12")
 _TOO_LONG = frozenset({"S4", "S5"})
-"""Scenarios with the second law that only the full table runs: 22 and 93 million requests per run."""
+"""Scenarios that run with the second law only in the full table: they have 22 and 93 million requests per run."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """Unit of work of one process: a case and some policies on it."""
+    """A unit of work for one process: a case, and the policies to run on it."""
 
     cell: Cell
     seed: int
@@ -86,7 +91,7 @@ def _end(_signal: int, _frame: FrameType | None) -> None:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run with the options of `python -m halcyon_simulator.benchmark.table`; return the exit status."""
+    """Run `python -m halcyon_simulator.benchmark.table` with these options, and return the exit status."""
     parser = argparse.ArgumentParser(
         prog="halcyon_simulator.benchmark.table", description="Every scaler on every scenario, as a page."
     )
@@ -108,7 +113,7 @@ def main(argv: Sequence[str]) -> int:
         parser.error(f"--only {' '.join(options.only)}: the table has none of them; for example --only S1")
     for name in options.policy or ():
         parsed(name)
-    # The pool's processes would outlive this one, and wait forever.
+    # Otherwise the pool's processes would outlive this one, and wait forever.
     signal.signal(signal.SIGTERM, _end)
     table = Table(Store(options.out / "cells"), jobs=options.jobs, names=tuple(options.policy or defaults()))
     points = table.run(wanted)
@@ -120,12 +125,12 @@ def main(argv: Sequence[str]) -> int:
 
 
 def defaults() -> tuple[str, ...]:
-    """Return Halcyon, alone and with its balancer, and every peer at its defaults."""
+    """Return the names of the policies: Halcyon, alone and with its balancer, and every peer at its defaults."""
     return (HALCYON, BALANCED, *peers.PEERS)
 
 
 def cells(*, full: bool) -> tuple[Cell, ...]:
-    """Return the cells of the table."""
+    """Return the cells of the table. `full` adds start delays, and the scenarios with the most requests."""
     singles = [name for family in _SINGLE for name in ((family,) if family == "S11" else scenarios.members(family))]
     delays = (20.0, 60.0, 180.0, 420.0) if full else (60.0, 180.0)
     found = [Cell(name, "L1", delay_s) for delay_s in delays for name in singles]
@@ -135,7 +140,7 @@ def cells(*, full: bool) -> tuple[Cell, ...]:
 
 
 class Table:
-    """The runs of some cells, new or stored."""
+    """The runs of some cells, taken from the store or computed."""
 
     def __init__(
         self,
@@ -146,17 +151,21 @@ class Table:
         seeds: Callable[[Cell], Effort] | None = None,
         borrowed: Mapping[str, tuple[str, ...]] = _BORROWED,
     ) -> None:
-        """Take the cells. `seeds` returns the effort for a cell; None: `effort`. `borrowed`: source of the points of a scenario without a grid."""
+        """Set what to run.
+
+        `seeds` returns the number of seeds for a cell; by default it is `effort`. `borrowed` maps a scenario without a
+        grid to the scenarios whose fronts it uses.
+        """
         self._store = store
         self._effort = seeds or effort
         self._jobs = jobs
         self._names = tuple(names)
         self._borrowed = borrowed
         self.wrong: dict[str, int] = {}
-        """Wrong scalings in S9 by policy, over all its cases."""
+        """Number of wrong scalings in S9 by policy, summed over its cases."""
 
     def run(self, wanted: Sequence[Cell]) -> dict[Cell, list[PolicyPoint]]:
-        """Return the points of each cell, with the compared ones on all seeds."""
+        """Return the points of each cell. The compared points have run on all seeds."""
         grids = {cell: tuple(self._grid(cell)) for cell in wanted}
         self._try("grids, first seed", grids)
         ahead = {cell: self._ahead(cell, points) for cell, points in grids.items()}
@@ -195,20 +204,36 @@ class Table:
                     )
         return {cell: self._points(cell, (*compared[cell], *grids[cell])) for cell in wanted}
 
+    def listed(self, points: Mapping[Cell, Sequence[Named]]) -> dict[Cell, list[PolicyPoint]]:
+        """Return these points of each cell, on all seeds, without a search for others."""
+        self._do(
+            "listed points, all seeds",
+            [
+                (cell, point, seed)
+                for cell, some in points.items()
+                for point in some
+                for seed in self._seeds(cell, point)
+            ],
+        )
+        return {cell: self._points(cell, some) for cell, some in points.items()}
+
     def _try(self, title: str, points: Mapping[Cell, Sequence[Named]]) -> None:
         self._do(title, [(cell, point, 1) for cell, listed in points.items() for point in listed])
 
     def _always(self, cell: Cell, own: Sequence[Named]) -> list[Named]:
-        """Return the policies that run on all seeds in any case: all defaults, or those without the peers' if these have a grid."""
+        """Return the policies that always run on all seeds.
+
+        These are all defaults, or only Halcyon and the baselines if the cell leaves out the peers' defaults.
+        """
         effort = self._effort(cell)
         return [point for point in own if effort.defaults or not effort.grid or point.name in OWN | page.BASELINES]
 
     def _trials(self, cell: Cell) -> range:
-        """Return the seeds of the grid; one seed if points are borrowed."""
+        """Return the seeds for the grid. If the points are borrowed, this is one seed."""
         return _seeds(max(self._effort(cell).grid, 1))
 
     def _rivals(self, cell: Cell, ours: Sequence[Named], front: Sequence[Named]) -> list[Named]:
-        """Return the points of a front that run on all seeds; all of them if no policy of Halcyon's is run."""
+        """Return the points of a front that run on all seeds: all points if Halcyon isn't among the policies."""
         if not ours:
             return list(front)
         trials = len(self._trials(cell))
@@ -219,9 +244,10 @@ class Table:
         return [point for point in front if str(point) in near]
 
     def _deciding(self, cell: Cell, compared: Sequence[Named], grid: Sequence[Named]) -> list[Named]:
-        """Return the points that a verdict on Halcyon depends on and that have only the seeds of the grid: a verdict must not use fewer seeds.
+        """Return the points that decide a verdict on Halcyon but have only run on the seeds of the grid.
 
-        Of two points that are equal on the grid's seeds, the front has one.
+        They must run on all seeds, because a verdict must not use fewer. Such points exist because the front keeps only
+        one of two points that are equal on the seeds of the grid.
         """
         rest = {str(point): point for point in grid if point not in compared}
         listed = [point for point in self._points(cell, (*compared, *rest.values())) if point.outcomes]
@@ -232,24 +258,24 @@ class Table:
         return [point for policy, point in rest.items() if policy in deciding]
 
     def _seeds(self, cell: Cell, point: Named) -> range:
-        """Return the seeds for a compared or listed point."""
+        """Return the seeds for a point that is compared or listed."""
         compared = self._effort(cell).compared
         return _seeds(min(compared, _BASELINES_SEEDS) if point.name in page.BASELINES else compared)
 
     def _ahead(self, cell: Cell, listed: Sequence[Named], slack: float = _SLACK) -> list[Named]:
-        """Return the points that more seeds may bring to the front, by the first seed."""
+        """Return the points that might be on the front after more seeds, judged by the first seed."""
         known = {str(point): point for point in listed}
         return [known[point.policy] for point in statistics.contenders(self._of_peers(cell, listed, 1), slack)]
 
     def _lent(self, cell: Cell, fronts: Mapping[Cell, Sequence[Named]]) -> Iterator[Named]:
-        """Return the fronts of other scenarios for a cell without a grid, and the defaults that they compete with."""
+        """Return the points to run in a cell without a grid: the peers' defaults, and the fronts of other scenarios."""
         lenders = [replace(cell, scenario=name) for name in self._borrowed.get(cell.scenario, ())]
         if lenders:
             yield from dict.fromkeys(Named(name) for name in self._names if name not in OWN | page.BASELINES)
         yield from dict.fromkeys(point for lender in lenders for point in fronts.get(lender, ()))
 
     def _grid(self, cell: Cell) -> Iterator[Named]:
-        """Return the peers' knobs to try, including their defaults."""
+        """Return the knobs to try for every peer, including its defaults."""
         if self._effort(cell).grid == 0:
             return
         case = _drawn(cell, 1)[0]
@@ -291,12 +317,12 @@ class Table:
 
 
 def effort(cell: Cell) -> Effort:
-    """Return the number of seeds of a cell."""
+    """Return the number of seeds for a cell."""
     return _EFFORT.get(cell.family, _USUAL if cell.law == "L1" else _USUAL_SECOND)
 
 
 def rows(points: Mapping[Cell, Sequence[PolicyPoint]], wrong: Mapping[str, int]) -> list[dict[str, Any]]:
-    """Return the table for machines: one row per cell and point, with means over its seeds."""
+    """Return the table as data: one row per cell and point, with means over its seeds."""
     return [
         {
             "scenario": cell.scenario,
@@ -318,7 +344,7 @@ def _done(jobs: Sequence[Job], processes: int) -> Iterator[tuple[Job, list[Store
     if processes <= 1:
         yield from ((job, work(job)) for job in jobs)
         return
-    # Spawned, not forked: the parent has threads by then.
+    # The processes are spawned, not forked, because the parent already has threads.
     with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
         futures: dict[Future[list[StoredResult]], Job] = {pool.submit(work, job): job for job in jobs}
         try:
@@ -329,7 +355,7 @@ def _done(jobs: Sequence[Job], processes: int) -> Iterator[tuple[Job, list[Store
 
 
 def work(job: Job) -> list[StoredResult]:
-    """Run a job's policies on its case; return one result per policy."""
+    """Run a job's policies on its case, and return one result per policy."""
     cases = _drawn(job.cell, job.seed)
     return [_result(cases, policy, job.cell, job.seed) for policy in job.policies]
 
@@ -367,7 +393,7 @@ def _seeds(number: int) -> range:
 
 
 class _Progress:
-    """Progress on stderr: the finished runs, and an estimate of the remaining time."""
+    """Progress on stderr: the number of finished runs, and an estimate of the remaining time."""
 
     def __init__(self, title: str, runs: int, known: int) -> None:
         self._title, self._runs, self._done = title, runs, 0

@@ -1,1 +1,1 @@
-"""Bounds that no scaler can beat, and the score of an outcome."""
+"""Bounds that no policy can beat, and the score of a run."""

@@ -1,6 +1,7 @@
-"""Bounds that a case sets for every policy: the clairvoyant schedule, the work bound, the reactive floor.
+"""Bounds of a case for all policies: the clairvoyant schedule, the work bound and the reactive floor.
 
-They follow from the arrivals alone; no run is needed. On a grid of whole seconds: `need[t]` is valid for [t, t + 1).
+They depend only on the arrivals, so no run is needed. Arrays have one value per whole second: `need[t]` is valid for
+[t, t + 1).
 """
 
 from __future__ import annotations
@@ -23,18 +24,18 @@ _DRIFT_POINTS = 5
 
 @dataclass(frozen=True)
 class Bounds:
-    """Bounds that no policy can beat, except by chance."""
+    """Bounds that a policy can beat only by chance."""
 
     need: Counts
-    """Replicas that the arrivals of the next `slo_s` need."""
+    """Replicas needed for the arrivals of the next `slo_s` seconds."""
     schedule: Counts
-    """Replicas of the clairvoyant schedule, including starting pods."""
+    """Replicas of the clairvoyant schedule, including pods that are starting."""
     gpu_seconds: float
     """GPU-seconds of the clairvoyant schedule in the scored span."""
     largest: int
-    """Largest number of replicas of the schedule in the scored span."""
+    """Maximum number of replicas of the clairvoyant schedule in the scored span."""
     work_s: float
-    """GPU-seconds that the scored requests take in full batches on busy instances."""
+    """GPU-seconds needed for the scored requests if all instances always compute full batches."""
     reactive_floor_pct: float
 
 
@@ -69,8 +70,9 @@ def bounds(case: Case) -> Bounds:
 def _scheduled(need: Counts, case: Case) -> tuple[Counts, float]:
     """Return the replicas of the clairvoyant schedule, and its GPU-seconds in the scored span.
 
-    Level k is on while need >= k, and through a gap that is no longer than a start. Otherwise it is released and started again just in time
-    (before time 0 if necessary, which is not billed). This is ski rental with a known future. Source: facts, 7.2.
+    Replica number k runs while need >= k, and through gaps that are not longer than a start. In a longer gap it is
+    released, and started again just in time. A start before time 0 is possible and isn't billed. This is the ski rental
+    problem with a known future. Source: the project's facts on autoscaling, section 7.2.
     """
     size, end = len(need), min(float(len(need)), case.duration_s)
     always = int(need.min())
@@ -90,18 +92,20 @@ def _scheduled(need: Counts, case: Case) -> tuple[Counts, float]:
 
 
 def _present(need: Counts, case: Case) -> Counts:
-    """Return the ready pods at each second of a policy without foresight and without headroom.
+    """Return the number of ready pods at each second under a policy without foresight and without headroom.
 
-    A needed pod is ordered at once and is ready one start later. A pod that is no longer needed is kept for one more start. The result is
-    therefore the largest need between two starts and one start ago; before time 0, the replicas at the start.
+    The policy orders a needed pod at once, and it is ready one start time later. A pod that is no longer needed is kept
+    for one more start time. So the result is the largest need between two start times and one start time ago. For the
+    time before 0, the need is the initial number of replicas.
 
-    The reactive floor is the load above the capacity of these pods: the sum over the seconds of the scored span of
-    (rate over the next `slo_s` - mu x present), where positive, over the scored requests.
+    The reactive floor is the share of requests that exceeds the capacity of these pods. It sums (rate over the next
+    `slo_s` - mu x present), where positive, over the seconds of the scored span. The sum is divided by the number of
+    scored requests.
     """
     start = math.ceil(case.start_s)
     reach = np.concatenate((np.full(2 * start, first_count(case), np.int64), need))
     width, size = start + 1, 1
-    # The largest of windows of `size`, doubled until they are `width` wide.
+    # Compute the maximum over windows of `size` seconds, and double `size` until it is `width`.
     while 2 * size <= width:
         reach = np.maximum(reach[:-size], reach[size:])
         size *= 2
@@ -111,14 +115,14 @@ def _present(need: Counts, case: Case) -> Counts:
 
 
 def _factor(drift: Drift | None, times: Floats) -> Floats:
-    """Return the factor of a batch's duration at these times."""
+    """Return the factor of the batch duration at these times."""
     if drift is None:
         return np.ones(len(times))
     return np.interp(times, [drift.begin_s, drift.end_s], [1.0, drift.factor])
 
 
 def _capacity(case: Case, seconds: Floats) -> Floats:
-    """Return mu at each second; under a drift it is calculated at a few points and interpolated linearly."""
+    """Return a replica's capacity mu at each second. With drift, it is interpolated between a few points."""
     if case.drift is None:
         return np.full(len(seconds), capacity_rps(case.service, case.slo_s))
     low, high = sorted((1.0, case.drift.factor))

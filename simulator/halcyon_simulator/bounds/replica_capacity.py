@@ -1,6 +1,7 @@
-"""Capacity of one replica within its objective: mu, in requests per second.
+"""Capacity of one replica within its latency objective: mu, in requests per second.
 
-It is found by simulation, because no formula holds for every batch size and percentile. The clairvoyant schedule uses it.
+It is determined by simulation, because no formula holds for every batch size and percentile. The clairvoyant schedule
+uses it.
 """
 
 from __future__ import annotations
@@ -14,30 +15,32 @@ from halcyon_simulator.engine.event_loop import SIGNALS, Floats, engine
 
 _REQUESTS = 100_000
 _WARM_UP = 5_000
-"""Requests at the start of each simulation that are not scored, because the replica starts idle."""
+"""Number of requests at the start of each simulation that are not scored, because the replica is idle at first."""
 _MAX_LATE = 0.01
 _STEP = 0.8
 _STEPS = 31
-"""Number of rates tried from the peak down, each 0.8 of the one before: to a thousandth of the peak."""
+"""Number of rates to try, from the peak downwards. Each is 0.8 of the previous one, so the last is a thousandth of the
+peak."""
 _PRECISION = 0.003
 _FOREVER_S = 1e300
 
 
 @lru_cache(maxsize=256)
 def capacity_rps(service: ServiceLaw, slo_s: float) -> float:
-    """Return the largest Poisson rate at which the p99 of the time in system of one replica meets `slo_s`.
+    """Return the highest Poisson rate at which one replica meets `slo_s` with the p99 of its time in system.
 
-    The result is exact to 1 %, and at most `service.peak_rps`. All rates use the same arrivals, stretched, so that the result is reproducible.
+    The result is exact to 1 %, and at most `service.peak_rps`. All rates use the same arrivals, stretched in time, so
+    that the result is reproducible.
 
     Raises:
-        ValueError: no rate meets it.
+        ValueError: no rate meets the objective.
     """
     gaps = np.random.Generator(np.random.PCG64(0)).standard_exponential(_REQUESTS)
     unit = np.cumsum(gaps)
     above = service.peak_rps
     if _meets(service, slo_s, unit / above):
         return above
-    # From above: with a batcher's delay, low rates may miss what higher ones meet.
+    # Search downwards: with a batcher delay, low rates may miss an objective that higher rates meet.
     for _ in range(_STEPS if service.seconds(1) <= slo_s else 0):
         below = above * _STEP
         if _meets(service, slo_s, unit / below):
@@ -58,7 +61,10 @@ def capacity_rps(service: ServiceLaw, slo_s: float) -> float:
 
 
 def latencies(service: ServiceLaw, arrivals: Floats) -> Floats:
-    """Return the times in system in s of all these requests at one replica that is ready from the start, without rejections."""
+    """Return the time in system of each request, in seconds.
+
+    All requests go to one replica, which is ready from the start and rejects none.
+    """
     case = Case("one replica", arrivals, float("inf"), service, float("inf"), 0.0, low=1, high=1)
     one = engine(case, samples=np.zeros((SIGNALS, 1)), prefix=0, past=1)
     one.start(0, ready_s=0.0)

@@ -1,4 +1,4 @@
-"""Score of a run: the outcome that tables compare. The bounds for the comparison depend on the case only (`clairvoyant`)."""
+"""Score of a run: the outcome that the benchmark compares. The bounds depend on the case only (`clairvoyant`)."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from halcyon_simulator.engine.case import Case, RunOutcome
 from halcyon_simulator.engine.run import Trajectory, Write
 
 _BAND = 0.1
-"""Share of the final value within which the replicas are settled."""
+"""The replicas have settled when they stay within this share of their final value."""
 _STEP_S = 30.0
 _STEP_RATIO = 2.0
 _STEP_SIGMA = 5.0
-"""Definition of a step of the load: the means of the 30 s after and before differ at least by this factor, and by this many standard
-deviations of a Poisson process, so that neither a ramp nor a burst is a step."""
+"""Minimum size of a step of the load, in standard deviations of a Poisson process. The mean rates of the 30 s before
+and after must also differ by the factor `_STEP_RATIO`, so that neither a ramp nor a burst is a step."""
 
 
 def score(
@@ -30,8 +30,8 @@ def score(
 ) -> RunOutcome:
     """Return the outcome of a run, for the requests and the time from `case.score_from_s` on.
 
-    `limits` are the case's bounds if the caller has them already (they are the same for all policies). Percentiles are those of the
-    answered requests, NaN if there are none. Ratios are NaN if the bound is 0.
+    `limits` are the case's bounds, which are the same for all policies; they are computed if not given. Percentiles are
+    those of the requests with a response, NaN if there are none. Ratios are NaN if the bound is 0.
     """
     limits = bounds(case) if limits is None else limits
     begin_s = case.score_from_s
@@ -67,13 +67,13 @@ def score(
 
 
 def direction_changes(writes: Sequence[Write]) -> int:
-    """Return how often a write changes direction relative to the previous one."""
+    """Return how often a write changes the direction of the previous write."""
     signs = np.sign([write.after - write.before for write in writes])
     return int((signs[1:] != signs[:-1]).sum())
 
 
 def last_step_s(case: Case) -> float | None:
-    """Return the time of the last step of the load in the scored span; None if there is none."""
+    """Return the time of the last step of the load in the scored span, or None if there is none."""
     seconds = np.arange(case.score_from_s + _STEP_S, case.duration_s - _STEP_S)
     here = np.searchsorted(case.arrivals, seconds)
     before = here - np.searchsorted(case.arrivals, seconds - _STEP_S)
@@ -85,7 +85,7 @@ def last_step_s(case: Case) -> float | None:
     )
     if len(steps) == 0:
         return None
-    # A step is visible at several seconds around it; its time is where the change is largest.
+    # A step is detected at several seconds around it. Its time is that of the largest change.
     gaps = np.flatnonzero(np.diff(steps) > 1)
     last = steps[gaps[-1] + 1 :] if len(gaps) else steps
     return float(seconds[last[np.argmax(change[last])]])
@@ -94,8 +94,8 @@ def last_step_s(case: Case) -> float | None:
 def settling_s(case: Case, trajectory: Trajectory) -> float | None:
     """Return the time from the last step of the load until the replicas stay within 10 % of their final value.
 
-    The result is None if the load has no step. It is also None if the replicas settle so late that no start would fit after it, because it is
-    then unknown whether they would stay settled.
+    The result is None if the load has no step. It is also None if the replicas settle less than one start time before
+    the end, because it is then unknown whether they would stay.
     """
     step_s = last_step_s(case)
     if step_s is None:
@@ -114,7 +114,10 @@ def _count_at(trajectory: Trajectory, at_s: float) -> int:
 
 
 def _in_vain(case: Case, trajectory: Trajectory) -> int:
-    """Return the pods released in the scored span that were ready for less time than they took to start, or never ready."""
+    """Return the number of pods released in the scored span that were ready for less time than they took to start.
+
+    Pods that never became ready are included.
+    """
     pods = trajectory.pods
     released = np.isfinite(pods.released_s) & (pods.released_s >= case.score_from_s)
     ready = np.isfinite(pods.ready_s)

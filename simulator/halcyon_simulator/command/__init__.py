@@ -1,1 +1,1 @@
-"""`halcyon simulate`."""
+"""The command `halcyon simulate`."""

@@ -1,6 +1,7 @@
-"""Execution of `halcyon simulate`: cases, runs, and their table, JSON or plot.
+"""Execution of `halcyon simulate`: cases, runs, and the output as a table, JSON or plots.
 
-Out of scope: the syntax of the options (`main`), the engine (`engine.run`), the score (`bounds.score`, `benchmark.statistics`).
+Out of scope: the syntax of the options (`main`), the engine (`engine.run`), the score (`bounds.score`,
+`benchmark.statistics`).
 """
 
 from __future__ import annotations
@@ -51,11 +52,11 @@ class _Run:
     policy: Named
     outcome: RunOutcome
     trajectory: Trajectory | None
-    """Trajectory; kept only if it is drawn."""
+    """Trajectory of the run; None unless it will be plotted."""
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run what the options request, and print it; return the exit status.
+    """Run the simulations that the options request, print the results, and return the exit status.
 
     Raises:
         ValueError: the options can't be run; the message is for the user.
@@ -80,7 +81,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def law_of(text: str, slo_ms: float | None) -> Law:
-    """Return the law that `--service` and `--slo-ms` describe.
+    """Return the service law that the options `--service` and `--slo-ms` describe.
 
     Raises:
         ValueError: a value is invalid; the message has an example.
@@ -149,7 +150,7 @@ def _runs(options: argparse.Namespace, law: Law, policies: Sequence[Named]) -> I
 
 
 def _groups(options: argparse.Namespace) -> Iterator[tuple[str, ...]]:
-    """Yield the names of scenarios that run together: one at a time, except for the models on one budget."""
+    """Yield lists of scenario names that run together: one at a time, except for the models that share a budget."""
     if options.trace is not None:
         yield (str(options.trace),)
     for family in options.scenario:
@@ -177,7 +178,7 @@ def _case(options: argparse.Namespace, law: Law, name: str, seed: int) -> Case:
 
 
 def _limited(case: Case, options: argparse.Namespace) -> Case:
-    """Return the case with the limits from the options."""
+    """Return the case with the replica limits from the options."""
     case = replace(
         case,
         low=case.low if options.low is None else options.low,
@@ -192,7 +193,7 @@ def _limited(case: Case, options: argparse.Namespace) -> Case:
 
 
 def _grid(policies: Sequence[Named], case: Case) -> Iterator[Named]:
-    """Yield each policy and its grid; Halcyon has no knobs to sweep and runs unchanged."""
+    """Yield each policy with its grid of settings. Halcyon has no knobs to vary, so it runs only once."""
     for policy in policies:
         yield policy
         if policy.name != HALCYON:
@@ -203,7 +204,7 @@ def _grid(policies: Sequence[Named], case: Case) -> Iterator[Named]:
 
 
 def _points(runs: Sequence[_Run]) -> dict[str, list[statistics.PolicyPoint]]:
-    """Return the points by scenario, in the order of their first run."""
+    """Return the points of each scenario, in the order in which they first ran."""
     found: dict[str, dict[str, list[RunOutcome]]] = {}
     for one in runs:
         found.setdefault(one.case.name, {}).setdefault(str(one.policy), []).append(one.outcome)
@@ -265,7 +266,7 @@ def _table(points: dict[str, list[statistics.PolicyPoint]], marked: set[int]) ->
 
 
 def _progress(text: str) -> None:
-    """Write one line to stderr that overwrites itself; nothing if stderr is no terminal."""
+    """Show one line of progress on stderr that overwrites the previous one; nothing if stderr is not a terminal."""
     if sys.stderr.isatty():
         sys.stderr.write(f"\r\x1b[K{text}")
         sys.stderr.flush()

@@ -1,6 +1,7 @@
-"""The process `halcyon simulate`, its options and their syntax.
+"""Entry point of `halcyon simulate`: its options and their syntax.
 
-It loads nothing heavy by itself: `--help` and usage errors need neither numpy nor numba. The meaning of the options is in `command`.
+It imports neither numpy nor numba, because `--help` and usage errors don't need them. The meaning of the options is in
+`command`.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ examples:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run with the arguments after `simulate`; return the exit status: 0, or 2 if an argument is invalid."""
+    """Run with the arguments after `simulate`, and return the exit status: 0, or 2 if an argument is invalid."""
     parser = _parser()
     options = parser.parse_args(argv)
     if not options.scenario and options.trace is None:

@@ -1,1 +1,1 @@
-"""A run: arrivals, pods, Triton's batcher, and the compiled event loop."""
+"""The simulation of one run: arrivals, pods, Triton's batcher, and the compiled event loop."""

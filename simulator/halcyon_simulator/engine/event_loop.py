@@ -1,17 +1,29 @@
-"""The event loop: arrivals, the balancer's queue, Triton's batcher and the readiness of pods, from one time to the next.
+"""The event loop: arrivals, the balancer's queue, Triton's batcher and the readiness of pods.
 
-It consists of plain arrays and compiled functions. Pods occupy slots of these arrays, which `run` assigns and takes back. `run` also
-decides which pods are created or removed, and when.
+It consists of plain arrays and compiled functions. Pods occupy slots in these arrays, which `run` assigns and frees.
+`run` also decides which pods are created or removed, and when.
 
-Order of the events at one instant: pods become ready; batches end and their requests are answered; the balancer sends waiting requests to
-free places; idle instances take a batch; a request arrives; a sample is taken.
+Order of the events at the same time:
 
-| phase of a pod | takes requests | its next event (`due`)                                | after it                   |
-| -------------- | -------------- | ----------------------------------------------------- | -------------------------- |
-| STARTING       | no             | its readiness                                         | READY                      |
-| READY          | yes            | the end of a batch, or the end of the batcher's delay | READY                      |
-| DRAINING       | no             | the same                                              | GONE once it holds nothing |
-| GONE           | no             | none; the slot waits for `run` to take it back        | -                          |
+    1. Pods become ready.
+    2. Batches end and their requests get responses.
+    3. The balancer sends queued requests to free places.
+    4. Idle instances take a batch.
+    5. A request arrives.
+    6. A sample is taken.
+
+| phase of a pod | receives requests | its next event (`due`)                                | phase after the event
+|
+| -------------- | ----------------- | ----------------------------------------------------- |
+---------------------------- |
+| STARTING       | no                | it becomes ready                                      | READY
+|
+| READY          | yes               | the end of a batch, or the end of the batcher's delay | READY
+|
+| DRAINING       | no                | the same as for READY                                 | GONE if it holds no
+requests |
+| GONE           | no                | none, until `run` frees the slot                      | -
+|
 """
 
 # ruff: noqa: PLR0917 - each array is an argument, because passing a tuple of them makes the compiled loop ten times as slow
@@ -33,97 +45,101 @@ Marks = NDArray[np.uint64]
 
 STARTING, READY, DRAINING, GONE = 0, 1, 2, 3
 
-# Rows of `State.pods`: phase, requests held, those of them that wait for an instance, first place of the ring.
+# Rows of `State.pods`: phase, requests held, held requests that wait for an instance, first place of the ring buffer.
 PHASE, HELD, PENDING, FRONT = 0, 1, 2, 3
 
-# Places of `State.tally`.
+# Indexes into `State.tally`.
 NEXT = 0
-"""Index of the next arrival."""
+"""Index of the next request to arrive."""
 HEAD = 1
-"""Start of the balancer's queue: the waiting requests are those in [HEAD, NEXT) that weren't rejected."""
+"""Start of the balancer's queue. Queued are the requests in [HEAD, NEXT) that weren't rejected."""
 WAITING = 2
-"""Number of waiting requests."""
+"""Number of requests queued in the balancer."""
 IN_PODS = 3
 IN_QUEUES = 4
-"""Requests in pods that wait for an instance."""
+"""Number of requests in pods that wait for an instance."""
 REFUSED = 5
 ANSWERED = 6
 COMPUTING = 7
-"""Instances that are computing."""
+"""Number of instances that are computing."""
 SECOND = 8
-"""Next whole second to sample."""
+"""Next whole second at which a sample is taken."""
 LIVE = 9
-"""Number of used places of `State.live`; READY_PODS is the same for `State.ready`."""
+"""Number of used places in `State.live`; READY_PODS is the same for `State.ready`."""
 READY_PODS = 10
 ROTATE = 11
 """Place in `State.ready` at which the search for the least loaded pod starts."""
 CHANGES = 12
-"""Number of times that a pod became ready, was drained or was gone."""
+"""Number of times that any pod became ready, started to drain or was gone."""
 MIN_HELD = 13
-"""Lower bound of the requests held by a ready pod."""
+"""Lower bound of the number of requests held by a ready pod."""
 _TALLIES = 14
 
-# Places of `State.clock`; BUSY_S is complete up to the time BUSY_AT.
+# Indexes into `State.clock`; BUSY_S includes the time up to BUSY_AT.
 BUSY_S, BUSY_AT, QUEUE_S, WAITING_SINCE = 0, 1, 2, 3
 _CLOCKS = 4
 
-# Places of `State.law`; HORIZON is the time after which an answer no longer counts, PEAK a replica's requests per second.
+# Indexes into `State.law`. HORIZON is the time after which responses no longer count; PEAK is a replica's maximum
+# requests per second.
 T0, A, DELAY, SLO, DRIFT_BEGIN, DRIFT_END, DRIFT_FACTOR, HORIZON, PEAK = 0, 1, 2, 3, 4, 5, 6, 7, 8
 MAX_BATCH, INSTANCES, SLOTS, QUEUE_LIMIT, REFUSE_LATE, PREFIX = 9, 10, 11, 12, 13, 14
 _LAWS = 15
 
 _NONE, _ONE, _ALL = np.uint64(0), np.uint64(1), np.uint64(2**64 - 1)
 _DE_BRUIJN, _TOP = np.uint64(0x03F79D71B4CB0A89), np.uint64(58)
-"""De Bruijn constant: any six consecutive bits of it are unique, so the top six bits of its product with a single bit identify that bit."""
+"""De Bruijn constant, to find the index of a set bit. Any six consecutive bits of the constant are unique, so the top
+six bits of its product with a single bit identify that bit."""
 _BIT = np.zeros(64, np.int64)
 _BIT[[((1 << bit) * int(_DE_BRUIJN) & int(_ALL)) >> int(_TOP) for bit in range(64)]] = np.arange(64)
 
 SIGNALS = 8
 _MEASURED_S = 2
-"""Minimum number of seconds over which the balancer measures the rate of responses."""
+"""Minimum time in seconds over which the balancer measures the rate of responses."""
 
 
 class State(NamedTuple):
-    """The arrays of one run; scalars have places in `law`, `clock` and `tally`."""
+    """The arrays of one run. Scalars are elements of `law`, `clock` and `tally`."""
 
     arrivals: Floats
     latency: Latencies
-    """Time in system in s by request; inf: not answered up to the horizon, NaN: rejected."""
+    """Time in system of each request in seconds; inf: no response until the horizon, NaN: rejected."""
     law: Floats
     clock: Floats
     tally: Ints
     samples: Floats
-    """(signal in the order of `policy_view.SampleColumn`, prefix + second)."""
+    """Index: (signal, in the order of `policy_view.SampleColumn`; prefix + second)."""
     past: Floats
-    """(second modulo its length, 0, batch size): values of `batches` at the last whole seconds."""
+    """Index: (second modulo the array's length, 0, batch size). Values of `batches` at the last whole seconds."""
     batches: Floats
-    """(0: executions, 1: seconds of computing; batch size), cumulative, for ended batches."""
+    """Index: (0: executions, 1: seconds of computing; batch size). Cumulative counts for finished batches."""
     pods: Ints
-    """(PHASE, HELD, PENDING or FRONT; slot)."""
+    """Index: (PHASE, HELD, PENDING or FRONT; slot)."""
     due: Floats
-    """Time of the pod's next event, by slot."""
+    """Time of the next event of the pod, by slot."""
     released: Floats
     """Time at which the pod was gone, by slot."""
     ring: Ints
-    """(slot, place): requests that wait for an instance."""
+    """Index: (slot, place). Requests that wait for an instance, as a ring buffer."""
     ring_at: Floats
-    """(slot, place): time since when they wait."""
+    """Index: (slot, place). Time at which the request began to wait."""
     work: Floats
-    """(slot, instance, 0: end, 1: start, 2: size of its batch); the end is inf for an idle instance."""
+    """Index: (slot, instance; 0: end, 1: start, 2: size of the batch). The end is inf for an idle instance."""
     live: Ints
     """Slots of all pods that aren't GONE."""
     ready: Ints
     """Slots of the READY pods."""
     loads: Ints
-    """(requests held): number of READY pods that hold this many. It avoids visiting each pod for each request."""
+    """Index: requests held. Number of READY pods that hold this many requests, so that an arrival needn't visit each
+    pod."""
     place: Ints
-    """Place in `ready` of a READY pod, by slot."""
+    """Place of a READY pod in `ready`, by slot."""
     marks: Marks
-    """(requests held, word): a bit for each place of `ready`, 64 to a word, set if that pod holds this many."""
+    """Index: (requests held, word). One bit per place in `ready`, 64 per word; it is set if that pod holds this many
+    requests."""
 
 
 class Engine:
-    """Handle of the event loop: advances a run, and adds and removes pods."""
+    """Handle of the event loop, which advances a run, and adds and removes pods."""
 
     def __init__(self, state: State) -> None:
         self.state = state
@@ -134,7 +150,7 @@ class Engine:
         return len(self.state.due)
 
     def advance(self, until: float) -> None:
-        """Process all events up to and at `until`."""
+        """Process all events up to and including `until`."""
         _advance(until, self.state)
 
     def start(self, slot: int, *, ready_s: float) -> None:
@@ -148,7 +164,7 @@ class Engine:
         state.tally[LIVE] += 1
 
     def drain(self, slot: int, now: float) -> None:
-        """Send a pod no more requests. It is gone once it holds none, or at once if it is starting or idle."""
+        """Stop sending requests to a pod. It is gone once it holds none; a starting or idle pod is gone at once."""
         state = self.state
         if state.pods[PHASE, slot] == READY:
             state.tally[READY_PODS] = _without(state.ready, state.tally[READY_PODS], slot)
@@ -160,7 +176,7 @@ class Engine:
         state.tally[CHANGES] += 1
 
     def grow(self) -> None:
-        """Double the slots."""
+        """Double the number of slots."""
         before, old = self.capacity, self.state
         self.state = old._replace(**_slots(2 * before, old.law))
         self.state.pods[:, :before] = old.pods
@@ -171,10 +187,10 @@ class Engine:
 
 
 def engine(case: Case, *, samples: Floats, prefix: int, past: int) -> Engine:
-    """Return a run before its first event, without pods.
+    """Return a run at its start, without pods.
 
-    `samples` has `prefix` columns, one for second 0, and one for each whole second that is to be sampled; `past` is the number
-    of seconds for which the counts by batch size are kept.
+    `samples` has `prefix` columns for the history, one for second 0, and one for each further second to sample. `past`
+    is the number of seconds for which the counts by batch size are kept.
     """
     service, drift = case.service, case.drift
     law = np.zeros(_LAWS)
@@ -229,7 +245,7 @@ def _slots(number: int, law: Floats) -> dict[str, NDArray[Any]]:
 
 @jit
 def _without(slots: Ints, count: int, slot: int) -> int:
-    """Remove `slot` from the first `count` places, in order; return the new count."""
+    """Remove `slot` from the first `count` places, keep the order, and return the new count."""
     kept = 0
     for place in range(count):
         if slots[place] != slot:
@@ -240,7 +256,7 @@ def _without(slots: Ints, count: int, slot: int) -> int:
 
 @jit
 def _release(now: float, pod: int, tally: Ints, pods: Ints, due: Floats, released: Floats, live: Ints) -> None:
-    """Release a pod."""
+    """Mark a pod as gone."""
     pods[PHASE, pod] = GONE
     due[pod] = np.inf
     released[pod] = now
@@ -250,13 +266,13 @@ def _release(now: float, pod: int, tally: Ints, pods: Ints, due: Floats, release
 
 @jit
 def _flip(held: int, place: int, marks: Marks) -> None:
-    """Flip the bit that says whether the pod at a place of `ready` holds this many requests."""
+    """Flip the bit in `marks` for a place in `ready` and a number of requests held."""
     marks[held, place >> 6] ^= _ONE << np.uint64(place & 63)
 
 
 @jit
 def _mark(tally: Ints, pods: Ints, ready: Ints, places: Ints, marks: Marks) -> None:
-    """Set `places` and `marks` again, after pods have moved in `ready`."""
+    """Compute `places` and `marks` again after pods have moved within `ready`."""
     marks[:] = _NONE
     for place in range(tally[READY_PODS]):
         places[ready[place]] = place
@@ -265,7 +281,10 @@ def _mark(tally: Ints, pods: Ints, ready: Ints, places: Ints, marks: Marks) -> N
 
 @jit
 def _marked(held: int, place: int, count: int, marks: Marks) -> int:
-    """Return the first of `count` places, from `place` on and around, whose pod holds this many requests; there must be one."""
+    """Return the first place, from `place` on and cyclically, whose pod holds `held` requests.
+
+    Only the first `count` places are searched. One of them must match.
+    """
     word = place >> 6
     bits = marks[held, word] & (_ALL << np.uint64(place & 63))
     while bits == _NONE:
@@ -279,7 +298,10 @@ def _marked(held: int, place: int, count: int, marks: Marks) -> int:
 
 @jit
 def _least_loaded(slots: int, tally: Ints, ready: Ints, loads: Ints, marks: Marks) -> int:
-    """Return the ready pod with the fewest requests, in rotation among equals; -1 if all hold `slots`."""
+    """Return the ready pod with the fewest requests, or -1 if all hold `slots` requests.
+
+    Pods with equally many requests are chosen in rotation.
+    """
     least = tally[MIN_HELD]
     while least < slots and loads[least] == 0:
         least += 1
@@ -294,7 +316,7 @@ def _least_loaded(slots: int, tally: Ints, ready: Ints, loads: Ints, marks: Mark
 
 @jit
 def _held(pod: int, more: int, pods: Ints, loads: Ints, places: Ints, marks: Marks) -> None:
-    """Add this many requests to a ready pod; remove them if negative."""
+    """Add `more` requests to the number that a ready pod holds; a negative number removes requests."""
     before = pods[HELD, pod]
     pods[HELD, pod] = before + more
     loads[before] -= 1
@@ -316,7 +338,7 @@ def _send(
     places: Ints,
     marks: Marks,
 ) -> None:
-    """Put a request into a ready pod's own queue."""
+    """Put a request into the queue of a ready pod."""
     place = pods[FRONT, pod] + pods[PENDING, pod]
     if place >= ring.shape[1]:
         place -= ring.shape[1]
@@ -330,7 +352,7 @@ def _send(
 
 @jit
 def _count_busy(now: float, change: int, clock: Floats, tally: Ints) -> None:
-    """Account for instances that start or stop computing."""
+    """Update the busy time before `change` instances start (or, if negative, stop) computing."""
     clock[BUSY_S] += tally[COMPUTING] * (now - clock[BUSY_AT])
     clock[BUSY_AT] = now
     tally[COMPUTING] += change
@@ -361,13 +383,14 @@ def _compute(
     ring_at: Floats,
     work: Floats,
 ) -> None:
-    """Let the idle instances of a pod take the batches that they may take now; set the pod's next event."""
+    """Start the batches that a pod's idle instances may take now, and set the pod's next event."""
     next_s = np.inf
     for instance in range(work.shape[1]):
         end = work[pod, instance, 0]
         pending, place = pods[PENDING, pod], pods[FRONT, pod]
         if end == np.inf and pending > 0:
-            # Wait until the delay of the oldest is over. The event's time is the same sum, so the comparison is exact.
+            # Wait until the oldest request has waited for the batcher's delay. `due` is the same sum, so the comparison
+            # is exact.
             end = ring_at[pod, place] + law[DELAY]
             if pending >= law[MAX_BATCH] or law[DELAY] == 0 or now >= end:
                 size = min(pending, int(law[MAX_BATCH]))
@@ -375,7 +398,7 @@ def _compute(
                 for _ in range(size):
                     request = ring[pod, place]
                     clock[QUEUE_S] += now - ring_at[pod, place]
-                    # The latency is known from here on; the response itself is counted when the batch ends.
+                    # The latency is known now, but the response is counted when the batch ends.
                     if end <= law[HORIZON]:
                         latency[request] = end - arrivals[request]
                     place += 1
@@ -405,7 +428,7 @@ def _answer(
     places: Ints,
     marks: Marks,
 ) -> None:
-    """End the batches of a pod that are due."""
+    """Finish the batches of a pod that end now."""
     for instance in range(work.shape[1]):
         end = work[pod, instance, 0]
         if end <= now:
@@ -435,7 +458,7 @@ def _open(
     places: Ints,
     marks: Marks,
 ) -> None:
-    """Make the pods ready that become ready now."""
+    """Set the phase of the pods that become ready now."""
     for place in range(tally[LIVE]):
         pod = live[place]
         if pods[PHASE, pod] == STARTING and due[pod] <= now:
@@ -452,12 +475,18 @@ def _open(
 
 @jit
 def _refused(now: float, law: Floats, clock: Floats, tally: Ints, samples: Floats) -> bool:
-    """Return whether the balancer rejects a request that would have to wait: its queue is full, or the SLO can't be met.
+    """Return True if the balancer rejects a request that would have to wait.
 
-    The expected time in system is the sum of three parts: the queue divided by the rate of responses; one full batch until a place is free
-    (places become free in batches); and the full batches that a full pod computes up to and including this request's. The rate is measured
-    while there is a queue (otherwise it would show the load and not the capacity). Without a measurement it is the maximum of the ready pods.
-    Without ready pods no estimate is possible, and the request is held.
+    It rejects the request if its queue is full or the SLO can't be met. The expected time in system is a sum of three
+    parts:
+
+        - The length of the queue divided by the rate of responses.
+        - The time until a place is free, which is one full batch because places become free in batches.
+        - The duration of the full batches that a full pod computes, up to and including the one with this request.
+
+    The rate is measured only while there is a queue, because otherwise it would show the load and not the capacity.
+    Without a measurement it is the maximum rate of the ready pods. Without ready pods no estimate is possible, and the
+    request is held.
     """
     if tally[WAITING] >= law[QUEUE_LIMIT]:
         return True
@@ -487,7 +516,7 @@ def _sample(
     past: Floats,
     batches: Floats,
 ) -> None:
-    """Take the samples of the seconds before the next event, and up to `until`."""
+    """Take the samples of the whole seconds before the next event, at most up to `until`."""
     while tally[SECOND] < before and tally[SECOND] <= until and tally[SECOND] + prefix < samples.shape[1]:
         second = tally[SECOND]
         column = second + prefix
@@ -500,7 +529,7 @@ def _sample(
         samples[6, column] = clock[QUEUE_S]
         samples[7, column] = tally[READY_PODS]
         row = second % past.shape[0]
-        # Copied by element, because numba takes longer to compile an array copy than all the rest.
+        # Copy element by element, because numba takes longer to compile an array copy than all the rest.
         for size in range(batches.shape[1]):
             past[row, 0, size] = batches[0, size]
             past[row, 1, size] = batches[1, size]
@@ -511,7 +540,7 @@ def _sample(
 def _keep(
     now: float, request: int, law: Floats, clock: Floats, tally: Ints, latency: Latencies, samples: Floats
 ) -> None:
-    """Reject a request that no pod can take, or queue it in the balancer."""
+    """Queue a request in the balancer, or reject it. Called if no pod can take it."""
     if _refused(now, law, clock, tally, samples):
         latency[request] = np.nan
         tally[REFUSED] += 1
@@ -536,12 +565,12 @@ def _fill(
     places: Ints,
     marks: Marks,
 ) -> None:
-    """Send queued requests from the balancer to free places."""
+    """Send queued requests from the balancer to pods with free places."""
     while tally[WAITING] > 0:
         pod = _least_loaded(slots, tally, ready, loads, marks)
         if pod < 0:
             return
-        # If all others are full, this one gets queued requests until it is full too.
+        # If all other pods are full, this pod receives queued requests until it is full, too.
         more = slots - pods[HELD, pod] if loads[slots] == tally[READY_PODS] - 1 else 1
         for _ in range(min(more, tally[WAITING])):
             head = tally[HEAD]
@@ -554,7 +583,7 @@ def _fill(
 
 @jit
 def _soonest(tally: Ints, due: Floats, live: Ints) -> int:
-    """Return the pod with the next event; slot 0, whose due is then inf, if there is none."""
+    """Return the slot of the pod with the earliest next event. Without events, return slot 0, whose `due` is inf."""
     soonest, earliest = 0, np.inf
     for place in range(tally[LIVE]):
         pod = live[place]
@@ -565,8 +594,9 @@ def _soonest(tally: Ints, due: Floats, live: Ints) -> int:
 
 @jit
 def _sooner(changed: int, before: float, soonest: int, tally: Ints, due: Floats, live: Ints) -> int:
-    """Return the pod with the next event after that of `changed` moved from `before`."""
-    # A batch that is full before the delay is over ends later than the delay would have.
+    """Return the pod with the earliest next event, after the event of pod `changed` has moved from time `before`."""
+    # An event can also move to a later time: a batch that fills up before the delay is over ends after the delay would
+    # have.
     if changed == soonest and due[changed] > before:
         return _soonest(tally, due, live)
     return changed if due[changed] < due[soonest] else soonest
@@ -603,7 +633,8 @@ def _advance(until: float, state: State) -> None:
             _open(now, tally, pods, due, live, ready, loads, places, marks)
         else:
             _answer(now, soonest, clock, tally, batches, pods, work, loads, places, marks)
-        # All pods that become ready now are added before the queue is distributed, which happens before an instance takes a batch.
+        # All pods that become ready now are added before queued requests are distributed. Instances take batches after
+        # that.
         _fill(now, slots, tally, latency, pods, ring, ring_at, ready, loads, places, marks)
         _compute(now, soonest, law, clock, tally, arrivals, latency, pods, due, ring, ring_at, work)
         for place in range(opened, tally[READY_PODS]):

@@ -1,4 +1,4 @@
-"""Compilation of the simulator's loops by numba, typed for mypy."""
+"""Compilation of the simulator's loops by numba, with types for mypy."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ Result = TypeVar("Result")
 
 
 def jit(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
-    """Return the function as machine code, compiled at its first call and cached beside the module.
+    """Return a compiled version of the function. It is compiled at the first call, and cached next to the module.
 
-    Danger: no bounds are checked inside, so an index beyond its array writes into foreign memory. Division by zero gives inf, as in NumPy.
+    Danger: compiled code checks no array bounds, so an index out of range overwrites other memory. Division by zero
+    gives inf, as in NumPy.
     """
     compiled: Callable[Parameters, Result] = numba.njit(cache=True, nogil=True, error_model="numpy")(function)
     return compiled

@@ -1,7 +1,7 @@
-"""Arrival times from rates: Poisson and bursty, and transformations of given times (copies, thinning).
+"""Arrival times: Poisson and bursty processes for given rates, and transformations of given times.
 
-All randomness comes from the generator that is passed in. Out of scope: the load of a scenario (`scenarios`), and the content of files and
-bundled excerpts (`traces`).
+The transformations are copies, thinning and merging. All randomness comes from the generator that the caller passes.
+Out of scope: the load of a scenario (`scenarios`), and recorded loads (`traces`).
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from numpy.typing import NDArray
 from halcyon_simulator.engine.case import Times
 
 _MORE = 8
-"""Number of standard deviations by which more arrivals than the mean are drawn; if they are too few, a further round follows."""
+"""Margin for the number of gaps to draw, in standard deviations above the mean. If they are too few, more are drawn."""
 
 
 @dataclass(frozen=True)
 class Profile:
-    """A rate over time: linear pieces, one after the other, from time 0."""
+    """A rate over time, as consecutive linear pieces from time 0."""
 
     pieces: tuple[tuple[float, float, float], ...]
-    """(duration in s, rate at its start, rate at its end), rates in requests per second."""
+    """Pieces as (duration in s, rate at the start, rate at the end), with rates in requests per second."""
 
     def __post_init__(self) -> None:
         for number, (duration_s, begin, end) in enumerate(self.pieces):
@@ -37,12 +37,12 @@ class Profile:
 
     @classmethod
     def steps(cls, *pieces: tuple[float, float]) -> Self:
-        """Return a load of constant pieces: (duration in s, requests per second)."""
+        """Return a profile of constant pieces, given as (duration in s, requests per second)."""
         return cls(tuple((duration_s, rate, rate) for duration_s, rate in pieces))
 
     @property
     def duration_s(self) -> float:
-        """End of the load."""
+        """Total duration in seconds."""
         return float(sum(duration_s for duration_s, _, _ in self.pieces))
 
     @property
@@ -51,46 +51,50 @@ class Profile:
         return sum(duration_s * (begin + end) / 2 for duration_s, begin, end in self.pieces)
 
     def scaled(self, factor: float) -> Profile:
-        """Return the same shape with every rate multiplied by `factor`."""
+        """Return the same profile with every rate multiplied by `factor`."""
         return Profile(tuple((duration_s, begin * factor, end * factor) for duration_s, begin, end in self.pieces))
 
     def times(self, expected: NDArray[np.float64]) -> Times:
-        """Return the times at which the expected number of requests reaches each of `expected` (ascending, below `requests`): the time change."""
+        """Return the times at which the expected number of requests reaches each value of `expected`.
+
+        The values are ascending and below `requests`. This is the time change that turns a process of rate 1 into one
+        of this profile.
+        """
         table = np.array(self.pieces, dtype=np.float64)
         durations, begins, ends = table[:, 0], table[:, 1], table[:, 2]
         starts = np.concatenate(([0.0], np.cumsum(durations)[:-1]))
         counts = np.concatenate(([0.0], np.cumsum(durations * (begins + ends) / 2)))
         if np.array_equal(begins, ends):
-            # Two knots with one value (a piece without requests) do no harm, because no draw falls on them.
+            # A piece without requests gives two knots with the same value. No draw falls between them.
             return np.asarray(
                 np.interp(expected, counts, np.append(starts, starts[-1] + durations[-1])), dtype=np.float64
             )
         piece = np.minimum(np.searchsorted(counts, expected, side="right") - 1, len(durations) - 1)
         within = expected - counts[piece]
         slope = (ends - begins) / durations
-        # The root of begin x u + slope x u^2 / 2 = within in the form without a division by a slope of 0.
+        # Solve begin x u + slope x u^2 / 2 = within for u, in a form that doesn't divide by the slope, which may be 0.
         root = np.sqrt(np.maximum(begins[piece] ** 2 + 2 * slope[piece] * within, 0.0))
         divisor = np.maximum(begins[piece] + root, np.finfo(np.float64).tiny)
         return np.asarray(starts[piece] + np.minimum(2 * within / divisor, durations[piece]), dtype=np.float64)
 
 
 def arrivals(profile: Profile, *, rng: np.random.Generator, cv: float = 1.0) -> Times:
-    """Return the arrival times of a load; with `cv` 1, exactly a Poisson process of that rate.
+    """Return the arrival times for a profile. With `cv` 1, they are a Poisson process with exactly its rate.
 
-    With another `cv`, it is a renewal process with Gamma gaps of that coefficient of variation, stretched by the rate: bursty above
-    1, regular below. Its mean rate is the profile's at every time.
+    With another `cv`, they are a renewal process with Gamma gaps of that coefficient of variation, stretched by the
+    rate. It is bursty above 1, and regular below. Its mean rate always equals the profile's.
     """
     return profile.times(renewal(profile.requests, rng=rng, cv=cv))
 
 
 def renewal(total: float, *, rng: np.random.Generator, cv: float = 1.0) -> NDArray[np.float64]:
-    """Return a stationary renewal process with Gamma gaps of mean 1 on [0, total)."""
+    """Return a stationary renewal process on [0, total), with Gamma gaps of mean 1."""
     if not cv > 0:
         raise ValueError(
             f"the coefficient of variation of a load is {cv}: it has to be above 0; 1 is Poisson, 3 is bursty"
         )
     shape = 1 / cv**2
-    # A process that started long ago: time 0 falls into a gap with a probability proportional to its length.
+    # The process started long ago, so time 0 falls into a gap with a probability proportional to the gap's length.
     first = rng.random() * rng.gamma(shape + 1, 1 / shape)
     parts = [np.array([first])]
     reached = first
@@ -107,9 +111,9 @@ def renewal(total: float, *, rng: np.random.Generator, cv: float = 1.0) -> NDArr
 
 
 def superposed(times: Times, *, copies: int, spread_s: float, rng: np.random.Generator) -> Times:
-    """Return several copies of one load at once, each shifted by up to `spread_s`; the first isn't shifted.
+    """Return the sum of several copies of a load, all but the first shifted by up to `spread_s` seconds.
 
-    Arrivals of a copy after the last time of `times` are moved to the beginning, so that the sum has no tail.
+    Arrivals that a shift moves beyond the last time of `times` are moved to the beginning, so that the sum has no tail.
     """
     if copies < 1:
         raise ValueError(f"a load superposed {copies} times: it has to be 1 or more; 1 is the load itself")
@@ -128,5 +132,5 @@ def thinned(times: Times, *, share: float, rng: np.random.Generator) -> Times:
 
 
 def merged(loads: Sequence[Times]) -> Times:
-    """Return several loads merged into one."""
+    """Return the union of several loads, in chronological order."""
     return np.sort(np.concatenate([np.zeros(0), *loads]))

@@ -1,13 +1,14 @@
-"""A policy's view of a run: the samples with the case's lag and signal faults (`policy_view.PolicyView`).
+"""Implementation of `policy_view.PolicyView`: the samples of a run with the case's lag and signal faults.
 
 Out of scope: taking the samples (`event_loop`), and the pods (`run`).
 
-History: before time 0, counters rise and gauges have values as if the mean load of the first 30 s were present and each request were
-computed alone. The sample at 0 belongs to it. No batches were run then. Windows that start more than an hour before time 0 are cut there,
-which changes no mean and no rate.
+History: The samples before time 0, and the one at 0, are computed from the mean load of the first 30 s. Counters rise
+and gauges have values as if each request had been computed alone. The history contains no batches. Windows are cut at
+one hour before time 0, which changes no mean and no rate.
 
-Faults: noise doesn't change `READY`, which Kubernetes counts, nor `batches`. A sample is missing with all its signals. A
-frozen span repeats the last sample before it; `batches` is as old as the newest sample that isn't missing.
+Faults: Noise changes neither `READY`, which Kubernetes counts, nor `batches`. If a sample is missing, all its signals
+are. A frozen span repeats the last sample before it. `batches` has the values from the time of the newest sample that
+isn't missing.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ from halcyon_simulator.engine.event_loop import Floats
 from halcyon_simulator.engine.policy_view import PolicyPod, SampleColumn
 
 HISTORY = 3600
-"""Seconds of history before the samples."""
+"""Duration of the history before the samples, in seconds."""
 _STEADY_S = 30.0
 _ROUNDING = 1e-9
-"""Tolerance for multiples of a period such as 0.1, which may be slightly below a whole second."""
+"""Tolerance for multiples of a period such as 0.1, which may be slightly below a whole second due to rounding."""
 _GAUGES = [SampleColumn.WAITING, SampleColumn.INFLIGHT]
 _COUNTERS = [
     SampleColumn.ARRIVED,
@@ -38,7 +39,7 @@ _COUNTERS = [
 
 
 def history(case: Case, *, ready: int) -> Floats:
-    """Return the empty samples of a run, (signal, HISTORY + second), with the history before and at time 0."""
+    """Return the samples of a run by (signal, HISTORY + second), filled with the history up to time 0."""
     samples = np.zeros((len(SampleColumn), HISTORY + math.floor(case.duration_s) + 1))
     span = min(_STEADY_S, case.duration_s)
     rate = float(np.searchsorted(case.arrivals, span)) / span
@@ -53,14 +54,14 @@ def history(case: Case, *, ready: int) -> Floats:
 
 
 def kept_s(case: Case) -> int:
-    """Return the number of seconds for which the counts by batch size must be kept for the oldest possible query."""
+    """Return the number of seconds for which the counts by batch size must be kept, for the oldest possible query."""
     faults = case.signal_faults
     blind_s = sum(until - begin for begin, until in (*faults.frozen, *faults.absent))
     return min(math.ceil(case.observation_lag_s + blind_s) + 64, 8192)
 
 
 class ObservedRun:
-    """The view of one run; `run` sets the time and the replicas before each tick."""
+    """The view of one run. `run` sets its time and replicas before each tick."""
 
     def __init__(self, case: Case, *, samples: Floats, past: Floats) -> None:
         self._lag_s = case.observation_lag_s
@@ -80,7 +81,7 @@ class ObservedRun:
         self._pods: tuple[PolicyPod, ...] = ()
 
     def at(self, now: float, *, replicas: int, pods: tuple[PolicyPod, ...]) -> None:
-        """Set the view's time to `now`; the samples up to then must have been taken."""
+        """Set the view's time to `now`. The samples up to that time must have been taken."""
         self._now, self._replicas, self._pods = now, replicas, pods
         self._newest = max(HISTORY + math.floor(now - self._lag_s + _ROUNDING), 1)
         if self._faulty and self._newest > self._done:
@@ -89,7 +90,7 @@ class ObservedRun:
 
     @property
     def now(self) -> float:
-        """Time of this tick."""
+        """Time of this tick in seconds."""
         return self._now
 
     @property
@@ -103,12 +104,12 @@ class ObservedRun:
         return self._pods
 
     def value(self, signal: SampleColumn) -> float | None:
-        """Return the newest sample; None if it is missing."""
+        """Return the newest value of a signal, or None if the sample is missing."""
         value = float(self._seen[signal, self._newest])
         return None if math.isnan(value) else value
 
     def mean(self, signal: SampleColumn, window_s: float) -> float | None:
-        """Return the mean of a gauge's samples in the last `window_s`; None if all are missing."""
+        """Return the mean of a gauge over the last `window_s` seconds, or None if all its samples are missing."""
         window = self._seen[signal, self._begin(window_s) + 1 : self._newest + 1]
         if self._known is not None:
             window = window[~np.isnan(window)]
@@ -117,7 +118,10 @@ class ObservedRun:
         return float(window.sum()) / len(window)
 
     def rate(self, signal: SampleColumn, window_s: float) -> float | None:
-        """Return the increase of a counter per second over the last `window_s`; None if fewer than two samples are known."""
+        """Return the increase per second of a counter over the last `window_s` seconds.
+
+        The result is None if fewer than two samples are known.
+        """
         begin, end = self._begin(window_s), self._newest
         if self._known is not None:
             known = np.flatnonzero(self._known[begin : end + 1])
@@ -127,11 +131,14 @@ class ObservedRun:
         return float(self._seen[signal, end] - self._seen[signal, begin]) / (end - begin)
 
     def sampled_at(self) -> float | None:
-        """Return the time of the newest sample that is not missing, by its timestamp (which is wrong for a frozen one)."""
+        """Return the timestamp of the newest sample that isn't missing. The timestamp of a frozen sample is wrong."""
         return float(self._last_known() - HISTORY)
 
     def batches(self) -> Mapping[int, tuple[int, float]]:
-        """Return the cumulative (executions, seconds of computing) by batch size, as in Triton's `batch_stats`, for all pods so far."""
+        """Return the cumulative (executions, seconds of computing) by batch size, as in Triton's `batch_stats`.
+
+        The counts include all pods of the run so far.
+        """
         second = self._last_known()
         if self._source is not None:
             second = int(self._source[second])
@@ -151,7 +158,7 @@ class ObservedRun:
         return second
 
     def _disturb(self, begin: int, end: int) -> None:
-        """Apply the faults to the samples of some columns; called for each column once, in order."""
+        """Apply the faults to the samples of some columns. It must be called once for each column, in order."""
         if self._noise > 0:
             drawn = self._rng.standard_normal((end - begin, len(SampleColumn))).T
             factors = np.maximum(1 + self._noise * drawn, 0.0)
@@ -167,7 +174,7 @@ class ObservedRun:
 
 
 def _sources(case: Case, columns: int) -> tuple[NDArray[np.int64] | None, NDArray[np.bool_] | None]:
-    """Return, by column, the one whose values it repeats, and whether it exists; None if no column has a fault."""
+    """Return which column each column repeats, and which are present; None if no column has such a fault."""
     faults = case.signal_faults
     seconds = np.arange(columns) - HISTORY
     source = known = None

@@ -1,6 +1,6 @@
-"""A policy's view of a run: sampled once a second, delayed by the observation lag, with the case's signal faults applied.
+"""Interface between a run and a policy: signals sampled once a second, with the observation lag and the signal faults.
 
-Policies of every kind, including Halcyon's, see only this. Counters never decrease.
+Policies, including Halcyon's, receive no other input. Counters never decrease.
 """
 
 from __future__ import annotations
@@ -12,78 +12,85 @@ from typing import Protocol
 
 
 class SampleColumn(IntEnum):
-    """One column of the samples; totals over all replicas and balancers of the model."""
+    """Index of a signal in the samples. Values are totals over all replicas and balancers of the model."""
 
     ARRIVED = 0
-    """Counter: requests that reached the balancer, including rejected ones."""
+    """Counter of requests that reached the balancer, including rejected ones."""
     REFUSED = 1
-    """Counter: requests rejected."""
+    """Counter of rejected requests."""
     ANSWERED = 2
-    """Counter: requests answered."""
+    """Counter of responses."""
     WAITING = 3
-    """Gauge: requests that wait, in the balancer and in Triton."""
+    """Gauge of requests that wait in the balancer or in Triton."""
     INFLIGHT = 4
-    """Gauge: requests in the system, waiting or being computed."""
+    """Gauge of requests in the system, waiting or being computed."""
     BUSY_S = 5
-    """Counter: seconds of computing of all instances together (instances of one replica computing at once count each)."""
+    """Counter of compute time in seconds, summed over all instances, including instances of the same replica."""
     QUEUE_S = 6
-    """Counter: seconds that requests waited in Triton's own queue (not the balancer's), summed over requests, added when they start."""
+    """Counter of time in seconds that requests waited in Triton's queue, not in the balancer. It is increased when a
+    request starts."""
     READY = 7
-    """Gauge: ready replicas."""
+    """Gauge of ready replicas."""
 
 
 @dataclass(frozen=True)
 class PolicyPod:
-    """One pod, as in its API object; never delayed."""
+    """One pod, with the fields that its API object would have, without observation lag."""
 
     name: int
     phase: str
     """`unschedulable`, `starting`, `ready` or `draining`."""
     created_s: float
     ready_s: float | None = None
-    """Time at which it became ready; None before."""
+    """Time at which the pod became ready; None if it has not been ready yet."""
 
 
 class PolicyView(Protocol):
-    """The present state for a policy; times in s since the start of the case.
+    """The present state of a run for a policy. Times are in seconds since the start of the case.
 
-    `now` is the time of the tick; `replicas` are those last written (spec.replicas). Samples lie at whole seconds up to `now` less the
-    observation lag. Before time 0 the run is as if the first second's load had always been present.
+    Samples are taken at whole seconds, up to `now` minus the observation lag. Before time 0, signals have values as if
+    the load of the first 30 seconds had always been present.
     """
 
     @property
     def now(self) -> float:
-        """Time of this tick."""
+        """Time of this tick in seconds."""
 
     @property
     def replicas(self) -> int:
-        """Replicas that were last written."""
+        """Replicas that were last written to spec.replicas."""
 
     @property
     def pods(self) -> tuple[PolicyPod, ...]:
         """All existing pods, oldest first."""
 
     def value(self, signal: SampleColumn) -> float | None:
-        """Return the newest sample; None if it is missing."""
+        """Return the newest value of a signal, or None if the sample is missing."""
 
     def mean(self, signal: SampleColumn, window_s: float) -> float | None:
-        """Return the mean of a gauge's samples in the last `window_s`; None if all are missing."""
+        """Return the mean of a gauge over the last `window_s` seconds, or None if all its samples are missing."""
 
     def rate(self, signal: SampleColumn, window_s: float) -> float | None:
-        """Return the increase of a counter per second over the last `window_s`; None if fewer than two samples are known."""
+        """Return the increase per second of a counter over the last `window_s` seconds.
+
+        The result is None if fewer than two samples are known.
+        """
 
     def sampled_at(self) -> float | None:
-        """Return the time of the newest sample that is not missing, by its timestamp (which is wrong for a frozen one)."""
+        """Return the timestamp of the newest sample that isn't missing. The timestamp of a frozen sample is wrong."""
 
     def batches(self) -> Mapping[int, tuple[int, float]]:
-        """Return the cumulative (executions, seconds of computing) by batch size, as in Triton's `batch_stats`, for all pods so far."""
+        """Return the cumulative (executions, seconds of computing) by batch size, as in Triton's `batch_stats`.
+
+        The counts include all pods of the run so far.
+        """
 
 
 class Policy(Protocol):
-    """A scaler. There is one object per run. It may keep state between its ticks, but knows only what `PolicyView` provides."""
+    """A scaling policy, with one instance per run. It may keep state, and its only input is a `PolicyView`."""
 
     period_s: float
-    """Interval of the ticks, which start at time 0."""
+    """Interval between ticks in seconds. The first tick is at time 0."""
 
     def desired(self, view: PolicyView) -> int:
-        """Return the replicas to write now; the run clamps them to the case's limits and writes them if they differ."""
+        """Return the desired replicas. The run clamps them to the case's limits, and writes them if changed."""

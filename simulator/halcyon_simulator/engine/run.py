@@ -1,14 +1,17 @@
-"""One run: a case under a policy, from tick to tick; the life of the pods between them.
+"""Simulation of one case under a policy, from tick to tick, including the life cycle of the pods.
 
 Out of scope: the requests (`event_loop`), the policy's view (`observed`), the score of a run (`bounds.score`).
 
-Replicas that the policy writes take effect after the actuation delay. Surplus pods are taken from the unschedulable and the starting ones
-first, newest first; these are gone at once. Then they are taken from the ready ones, those with the fewest requests first, newest first
-among equals; these finish the requests that they hold. A pod holds its GPU, and is billed, from its creation until it is gone; if there
-was no capacity, from the time when it is scheduled.
+Replicas that the policy writes take effect after the actuation delay. Surplus pods are removed in this order:
 
-After the end, the requests in the system have `slo_s` more to be answered, without ticks and without billing, so that each request has its
-full time.
+    1. Unschedulable and then starting pods, the newest first. They are gone at once.
+    2. Ready pods, those with the fewest requests first, the newest first among equals. They finish their requests.
+
+A pod holds its GPU, and is billed, from its creation until it is gone. If there was no capacity, it is billed from the
+time when it is scheduled.
+
+After the end of the case, the remaining requests have `slo_s` seconds to get a response, so that each request has its
+full time. There are no ticks and no billing in this time.
 """
 
 from __future__ import annotations
@@ -38,13 +41,13 @@ from halcyon_simulator.engine.observed import HISTORY, ObservedRun, history, kep
 from halcyon_simulator.engine.policy_view import Policy, PolicyPod, SampleColumn
 
 _FIRST_LOAD = 0.7
-"""Share of their peak load at which the initial pods start, if the case doesn't set their number."""
+"""Share of the peak throughput at which the initial pods start, if the case doesn't set their number."""
 _ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
 class Write:
-    """One change of the replicas."""
+    """One change of the replicas by the policy."""
 
     at_s: float
     before: int
@@ -53,17 +56,17 @@ class Write:
 
 @dataclass(frozen=True)
 class PodArrays:
-    """All pods of the run in the order of their creation; times in s, `released_s` inf if the pod outlived the run."""
+    """All pods of a run, in the order of creation. Times are in s; `released_s` is inf for pods left at the end."""
 
     created_s: Floats
     held_s: Floats
-    """Time from which it held a GPU; inf if it was removed before."""
+    """Time from which the pod held a GPU; inf if it was removed before."""
     ready_s: Floats
-    """Time at which it became ready; inf if it was removed before."""
+    """Time at which the pod became ready; inf if it was removed before."""
     released_s: Floats
 
     def gpu_seconds(self, begin_s: float, end_s: float) -> float:
-        """Return the seconds of GPUs held within a span."""
+        """Return the seconds of GPU time held within a time span."""
         held = np.minimum(self.released_s, end_s) - np.maximum(self.held_s, begin_s)
         return float(np.maximum(held, 0.0).sum())
 
@@ -75,31 +78,31 @@ class PodArrays:
 
 @dataclass(frozen=True)
 class Trajectory:
-    """Record of a run; unless noted otherwise, one value per whole second from 0 on."""
+    """Record of a run. Unless noted otherwise, arrays have one value per whole second, starting at 0."""
 
     arrivals: Times
-    """Times of the requests, without those after the end."""
+    """Arrival times of the requests, without those after the end."""
     latency_s: NDArray[np.float32]
-    """Time in system by request; NaN: rejected, inf: not answered by `slo_s` after the end."""
+    """Time in system by request; NaN: rejected, inf: no response until `slo_s` after the end."""
     arrived: Floats
-    """Counter, like `refused` and `answered`."""
+    """Cumulative counter, like `refused` and `answered`."""
     refused: Floats
     answered: Floats
     waiting: Floats
-    """Requests that wait in the balancer and in Triton's queues."""
+    """Number of requests that wait in the balancer and in Triton's queues."""
     inflight: Floats
     ready: Floats
     written: NDArray[np.int64]
-    """Replicas that were last written."""
+    """Replicas that the policy last wrote."""
     existing: NDArray[np.int64]
-    """Existing pods, including draining ones."""
+    """Number of existing pods, including draining ones."""
     writes: tuple[Write, ...]
     first: int
-    """Replicas at the start."""
+    """Number of replicas at the start."""
     pods: PodArrays
     gpu_seconds: float
     busy_s: float
-    """Seconds of computing, of all instances together."""
+    """Seconds of computing, summed over all instances."""
 
 
 @dataclass
@@ -114,7 +117,7 @@ class _Pod:
 
 
 def first_count(case: Case) -> int:
-    """Return the replicas that are ready at time 0."""
+    """Return the number of replicas that are ready at time 0."""
     if case.first is not None:
         return case.first
     span_s = min(60.0, case.duration_s)
@@ -123,9 +126,9 @@ def first_count(case: Case) -> int:
 
 
 def simulate(case: Case, policy: Policy) -> Trajectory:
-    """Run a case under a policy; the same case and policy give the same trajectory.
+    """Run a case under a policy. The same case and policy give the same trajectory.
 
-    A policy with an attribute `next_look_s` (a time or None) is called again at the first multiple of its period from then on.
+    If a policy has the attribute `next_look_s` and it isn't None, ticks before this time are skipped.
 
     Raises:
         ValueError: the case or the policy's period can't be run.
@@ -181,7 +184,7 @@ class _Run:
             self._add(0.0, held_s=0.0, ready_s=0.0)
 
     def advance(self, until: float) -> None:
-        """Run up to `until`, with the replicas that take effect on the way."""
+        """Run up to `until`, and apply the replicas that take effect before."""
         while self._effects and self._effects[0][0] <= until:
             at_s, count = self._effects.popleft()
             self._engine.advance(at_s)
@@ -189,17 +192,17 @@ class _Run:
         self._engine.advance(until)
 
     def look(self, now: float) -> None:
-        """Set the view to `now`."""
+        """Set the time of the policy's view to `now`."""
         self._harvest()
         if self._shown is None or self._scheduled_s > 0:
             self._shown = tuple(self._show(pod, now) for pod in self._pods)
-            # Called once more after the last one is scheduled.
+            # The last call is after all of them have been scheduled.
             if now >= self._scheduled_s:
                 self._scheduled_s = 0.0
         self.view.at(now, replicas=self._count, pods=self._shown)
 
     def write(self, now: float, desired: int) -> None:
-        """Write the policy's replicas if they differ."""
+        """Write the policy's replicas if they differ from the current ones."""
         count = min(max(int(desired), self._case.low), self._case.high)
         if count == self._count:
             return
@@ -211,7 +214,7 @@ class _Run:
             self._apply(now, count)
 
     def end(self) -> Trajectory:
-        """Run to the end and beyond, and return the record."""
+        """Run to the end and `slo_s` beyond, and return the trajectory."""
         case = self._case
         self.advance(case.duration_s)
         self._harvest()
@@ -226,7 +229,7 @@ class _Run:
             )
         )
         samples = state.samples[:, HISTORY:]
-        # These were the values of the history; the run itself started empty.
+        # These columns had the values of the history, but the run itself started empty.
         samples[SampleColumn.INFLIGHT, 0] = 0
         seconds = np.arange(samples.shape[1], dtype=np.float64)
         counts = np.array([self._first, *(write.after for write in self._writes)])
@@ -261,7 +264,7 @@ class _Run:
         self._shown = None
 
     def _keep(self, pod: _Pod, now: float) -> tuple[int, int, int]:
-        """Return a sort key: pods that stay come first."""
+        """Return a sort key that puts the pods to keep first."""
         if self._engine.state.pods[PHASE, pod.slot] == READY:
             return 0, -int(self._engine.state.pods[HELD, pod.slot]), pod.name
         return (1 if pod.held_s <= now else 2), 0, pod.name
@@ -298,7 +301,7 @@ class _Run:
         self._engine.drain(pod.slot, now)
 
     def _harvest(self) -> None:
-        """Take back the slots of pods that are gone, if a pod changed its phase since the last call."""
+        """Free the slots of pods that are gone. It does nothing if no pod has changed its phase since the last call."""
         if self._engine.state.tally[CHANGES] == self._changes:
             return
         self._changes = int(self._engine.state.tally[CHANGES])

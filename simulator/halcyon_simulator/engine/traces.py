@@ -1,6 +1,6 @@
-"""Recorded loads: arrival times from a user's CSV file, and from the excerpts bundled under `data/`.
+"""Recorded loads: arrival times from a user's CSV file, and from the excerpts bundled in `data/`.
 
-The excerpts' sources, licences and changes are in data/README.md. Out of scope: loads generated from rates (`load`).
+data/README.md has the sources, licences and changes of the excerpts. Out of scope: loads generated from rates (`load`).
 """
 
 from __future__ import annotations
@@ -22,20 +22,21 @@ from halcyon_simulator.engine.load import merged
 
 COLUMN = "t_s"
 WINDOW_S = 600.0
-"""Length of one window of the production trace by clients."""
+"""Duration in seconds of one window in the production trace by clients."""
 CLIENT_DAYS = 14
 CLIENT_WINDOWS = int(CLIENT_DAYS * 86400 / WINDOW_S)
 _EXAMPLE = "for example:\nt_s\n0.0\n0.25\n1.8"
 _FILL = 0.05
-"""Maximum share by which the mean rate of chosen clients may be below the requested one."""
+"""Maximum share by which the mean rate of the chosen clients may be below the requested rate."""
 _BUSIEST = 2.4
-"""Ratio of a client's busiest window to the mean of all: 465 of 195.8 requests/s in the whole trace."""
+"""Maximum ratio of a client's busiest window to the requested mean rate. It is the ratio for the whole trace: 465 to
+195.8 requests/s."""
 _DRAWN = 1.05
-"""Ratio of the gaps drawn first to those expected; a row that needs more gets them in a further round."""
+"""Number of gaps drawn first, relative to the expected number. A row that needs more gets them in a further round."""
 
 
 class TraceError(ValueError):
-    """A file of arrival times can't be read; the message is for the user."""
+    """A file of arrival times that can't be read. The message is for the user."""
 
 
 def read(path: Path) -> Times:
@@ -88,43 +89,46 @@ def _time(path: Path, line: int, row: list[str], column: int) -> float:
 
 @lru_cache(maxsize=4)
 def bundled(name: str) -> Times:
-    """Return the arrival times of a bundled excerpt: `azure_code`, `mooncake_synthetic` or `aibrix_up_and_down`; they must not be changed."""
+    """Return the arrival times of a bundled excerpt: `azure_code`, `mooncake_synthetic` or `aibrix_up_and_down`.
+
+    The array is shared, so callers must not change it.
+    """
     times = np.array(_lines(f"{name}.csv.gz")[1:], dtype=np.float64)
     times.setflags(write=False)
     return times
 
 
 def worldcup_minutes() -> tuple[float, ...]:
-    """Return the requests of each minute of the flash crowd of 29 June 1998, 181 minutes."""
+    """Return the number of requests in each of the 181 minutes of the flash crowd of 29 June 1998."""
     return tuple(float(line.split(",")[1]) for line in _lines("worldcup98_minutes.csv")[1:])
 
 
 @dataclass(frozen=True)
 class Clients:
-    """A production trace by clients; one row per client and window of 600 s with requests, ordered by both."""
+    """A production trace by clients. There is one row per client and window of 600 s with requests, ordered by both."""
 
     client: NDArray[np.int64]
     window: NDArray[np.int64]
     rate_rps: NDArray[np.float64]
     weibull: NDArray[np.bool_]
-    """Whether the gaps follow a Weibull law; else Gamma."""
+    """True if the gaps follow a Weibull distribution, False if Gamma."""
     shape: NDArray[np.float64]
 
     def rows(self, wanted: NDArray[np.bool_]) -> Clients:
-        """Return some of the rows."""
+        """Return the trace with the selected rows only."""
         return Clients(
             self.client[wanted], self.window[wanted], self.rate_rps[wanted], self.weibull[wanted], self.shape[wanted]
         )
 
     @property
     def mean_rps(self) -> float:
-        """Mean rate over the whole trace."""
+        """Mean rate of the whole trace, in requests per second."""
         return float(self.rate_rps.sum()) / CLIENT_WINDOWS
 
 
 @lru_cache(maxsize=1)
 def clients() -> Clients:
-    """Return ServeGen's m_large: 157 clients, 14 days, 195.8 requests per second on average."""
+    """Return the trace m_large of ServeGen: 157 clients, 14 days, 195.8 requests per second on average."""
     columns = list(zip(*(line.split(",") for line in _lines("servegen_m_large.csv.gz")[1:]), strict=True))
     return Clients(
         client=np.array(columns[0], dtype=np.int64),
@@ -136,11 +140,14 @@ def clients() -> Clients:
 
 
 def chosen(trace: Clients, *, mean_rps: float, rng: np.random.Generator) -> Clients:
-    """Return the trace thinned by whole clients, drawn at random until their mean rate is within 5 % of `mean_rps`.
+    """Return the trace reduced to random clients, whose total mean rate is within 5 % of `mean_rps`.
 
-    Skipped are clients that would take the mean beyond it, and those whose busiest window is above `_BUSIEST` times the requested mean: the
-    whole trace has none of them relative to its own mean, and a single one would dominate the load. Raises ValueError if the trace's rate is
-    too low.
+    Clients are drawn one by one. A client is skipped if the total would exceed `mean_rps`. It is also skipped if its
+    busiest window is above `_BUSIEST` times `mean_rps`, because a single client of this kind would dominate the load.
+    In the whole trace no client exceeds this ratio to the trace's own mean.
+
+    Raises:
+        ValueError: the trace's rate is too low.
     """
     if not 0 < mean_rps <= trace.mean_rps:
         raise ValueError(
@@ -162,10 +169,10 @@ def chosen(trace: Clients, *, mean_rps: float, rng: np.random.Generator) -> Clie
 
 
 def replayed(trace: Clients, *, rng: np.random.Generator) -> Times:
-    """Return the arrival times of a trace by clients.
+    """Return random arrival times for a trace by clients.
 
-    Each row's window has a stationary renewal process of the row's law and shape. Its gaps are scaled to a mean of 1 / rate (the
-    fitted scale alone doesn't keep the rate, see the trace's notes).
+    Each row's window is a stationary renewal process with the distribution and shape of the row. Its gaps are scaled to
+    a mean of 1 / rate, because the fitted scale alone doesn't keep the rate (see the trace's notes).
     """
     scale = _scales(trace)
     parts: list[Times] = []
@@ -176,7 +183,7 @@ def replayed(trace: Clients, *, rng: np.random.Generator) -> Times:
         left, reached = left[inside], reached[inside]
         if len(left) == 0:
             break
-        # The time reached is itself an arrival. Rows that haven't reached the end of their window continue from there.
+        # The last time reached is an arrival. Rows that haven't reached the end of their window continue from there.
         number = ((WINDOW_S - reached) * trace.rate_rps[left] * _DRAWN).astype(np.int64) + 4
         row = np.repeat(left, number)
         sums = np.cumsum(_gaps(trace, row, scale, rng))
@@ -193,7 +200,7 @@ def replayed(trace: Clients, *, rng: np.random.Generator) -> Times:
 
 
 def _scales(trace: Clients) -> NDArray[np.float64]:
-    """Return the scale of each row's law that gives gaps of mean 1 / rate."""
+    """Return, for each row, the scale of its distribution that gives gaps with mean 1 / rate."""
     weibull = np.array([math.gamma(1 + 1 / k) if w else 1.0 for k, w in zip(trace.shape, trace.weibull, strict=True)])
     return np.asarray(np.where(trace.weibull, 1 / weibull, 1 / trace.shape) / trace.rate_rps, dtype=np.float64)
 
@@ -201,7 +208,7 @@ def _scales(trace: Clients) -> NDArray[np.float64]:
 def _gaps(
     trace: Clients, row: NDArray[np.int64], scale: NDArray[np.float64], rng: np.random.Generator
 ) -> NDArray[np.float64]:
-    """Return one gap for each entry of `row`."""
+    """Draw one gap for each entry of `row`."""
     gaps = np.empty(len(row))
     weibull = trace.weibull[row]
     of_weibull, of_gamma = row[weibull], row[~weibull]
@@ -211,7 +218,10 @@ def _gaps(
 
 
 def _first_gaps(trace: Clients, scale: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np.float64]:
-    """Return the times from a window's start to the first arrival of a process that started long ago: a part of a gap weighted by its length."""
+    """Draw the time from the start of each window to its first arrival, for processes that started long ago.
+
+    This is a random part of a gap that is chosen with a probability proportional to its length.
+    """
     weighted = np.where(
         trace.weibull,
         rng.standard_gamma(1 + 1 / trace.shape) ** (1 / trace.shape),

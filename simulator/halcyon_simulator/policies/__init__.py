@@ -1,1 +1,1 @@
-"""The scalers that are compared, by name."""
+"""The scaling policies that are compared, by name."""

@@ -1,4 +1,4 @@
-"""Halcyon's own planner as a policy: the code that runs in the operator, with input from a `PolicyView`."""
+"""Halcyon's planner as a policy: the code that runs in the operator, with its input taken from a `PolicyView`."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from halcyon_simulator.engine.case import Case
 from halcyon_simulator.engine.policy_view import PolicyPod, PolicyView, SampleColumn
 
 _WARMED = (1, 0)
-"""Batch sizes that a pod's warm-up runs before traffic; 0 stands for the largest."""
+"""Batch sizes that a pod's warm-up runs before it receives requests; 0 stands for the maximum."""
 
 
 class HalcyonPolicy:
-    """The planner with its memory. Knobs are the numeric fields of `Objectives`, for example drain_s=20."""
+    """The planner with its memory. Its knobs are the numeric fields of `Objectives`, for example drain_s=20."""
 
     period_s = 1.0
 
@@ -66,6 +66,6 @@ class HalcyonPolicy:
 
 
 def _pod(pod: PolicyPod) -> PodReading:
-    # A case's initial pods never started, so they have no start time.
+    # The pods that exist at the start of a case were never started, so their start time is unknown.
     ready = pod.ready_s if pod.ready_s is not None and pod.ready_s > pod.created_s else None
     return PodReading(pod.name, pod.phase, pod.created_s, ready)  # type: ignore[arg-type]  # the same words

@@ -1,4 +1,4 @@
-"""Policies by name, in the form of the command line: `kpa`, `kpa:target=8,stable_window_s=30`, `halcyon`.
+"""Policies by name, in the format of the command line: `kpa`, `kpa:target=8,stable_window_s=30`, `halcyon`.
 
 Out of scope: the policies (`peers`, `halcyon`).
 """
@@ -13,36 +13,36 @@ from halcyon_simulator.engine.policy_view import Policy
 from halcyon_simulator.policies import peers
 
 HALCYON = "halcyon"
-"""Halcyon's planner, behind the same balancer as every peer, which never rejects a request."""
+"""Halcyon's planner with the same balancer as the peers, which never rejects a request."""
 BALANCED = "halcyon+balancer"
-"""The planner behind Halcyon's own balancer, which rejects requests on arrival that can't be served in time. Requests must have a deadline
-for this (a gRPC deadline, or queueTimeout); here it is the objective."""
+"""Halcyon's planner with Halcyon's balancer, which rejects requests on arrival that can't be served in time. This
+requires a deadline (a gRPC deadline, or queueTimeout); here it is the latency objective."""
 OWN = frozenset({HALCYON, BALANCED})
 
 
 class PolicyTextError(ValueError):
-    """A policy's text is invalid; the message has the valid forms."""
+    """Invalid text for a policy. The message has the valid formats."""
 
 
 @dataclass(frozen=True)
 class Named:
-    """A policy before it is built for a case."""
+    """A policy by name, with its knobs, before it is built for a case."""
 
     name: str
     params: tuple[tuple[str, str], ...] = ()
-    """Knobs that differ from the policy's defaults, in the order given."""
+    """Knobs that differ from the policy's defaults, in the given order."""
 
     @classmethod
     def of(cls, name: str, params: Mapping[str, object]) -> Named:
-        """Return a policy from a mapping, as in the result of `peers.sweep`."""
+        """Return a policy with the parameters in a mapping, such as a point of `peers.sweep`."""
         return cls(name, tuple((key, str(value)) for key, value in params.items()))
 
     def __str__(self) -> str:
-        """Return the form of the command line."""
+        """Return the policy in the format of the command line."""
         return f"{self.name}:{','.join(f'{key}={value}' for key, value in self.params)}" if self.params else self.name
 
     def facing(self, case: Case) -> Case:
-        """Return the case with this policy's own changes beside the replicas."""
+        """Return the case with the changes that belong to this policy, such as its balancer."""
         return replace(case, refuse_late=True) if self.name == BALANCED else case
 
     def build(self, case: Case) -> Policy:
@@ -67,10 +67,10 @@ def names() -> tuple[str, ...]:
 
 
 def parsed(text: str) -> Named:
-    """Return a policy from `NAME[:key=value,...]`.
+    """Parse a policy in the format `NAME[:key=value,...]`.
 
     Raises:
-        PolicyTextError: the name is unknown, or the text has another form.
+        PolicyTextError: the name is unknown, or the format is invalid.
     """
     name, _, rest = text.partition(":")
     if name not in names():
@@ -79,7 +79,7 @@ def parsed(text: str) -> Named:
 
 
 def pairs(text: str, *, of: str, example: str) -> dict[str, str]:
-    """Return the pairs of `key=value,key=value`; none for an empty text."""
+    """Parse `key=value,key=value`; an empty text gives no pairs."""
     found: dict[str, str] = {}
     for part in filter(None, text.split(",")):
         key, equals, value = part.partition("=")

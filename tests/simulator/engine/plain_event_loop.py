@@ -1,4 +1,4 @@
-"""The kernel's rules for pods that are always ready, as objects and lists without any of its arrays; slow, to compare with."""
+"""A simple and slow event loop with objects and lists, to check the compiled one. All pods are always ready."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from halcyon_simulator.engine.case import ServiceLaw
 class PlainPod:
     service: ServiceLaw
     queue: deque[tuple[int, float]] = field(default_factory=deque)
-    """Request, and since when it is here."""
+    """Requests, each with the time since which it is queued."""
     running: list[tuple[float, int]] = field(default_factory=list)
-    """End and size of each batch."""
+    """End time and size of each running batch."""
 
     @property
     def held(self) -> int:
@@ -33,7 +33,7 @@ class PlainPod:
         self.running = [(end, size) for end, size in self.running if end > now]
 
     def compute(self, now: float) -> dict[int, float]:
-        """Takes batches; request -> when it will be answered."""
+        """Start batches, and return the response times by request."""
         ends = {}
         while self.queue and len(self.running) < self.service.instances:
             full = len(self.queue) >= self.service.max_batch
@@ -64,7 +64,7 @@ class Plain:
         return self.pods[least]
 
     def run(self, arrivals: Sequence[float]) -> list[float]:
-        """Times in system; NaN where refused."""
+        """Return the times in system; NaN for rejected requests."""
         ends: dict[int, float] = {}
         upcoming = 0
         while True:

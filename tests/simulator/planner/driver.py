@@ -1,4 +1,4 @@
-"""A model under the planner, second by second: given arrivals, pods that start, and what it is told about them."""
+"""A model controlled by the planner, second by second, with given arrivals, starting pods, and modifiable readings."""
 
 from __future__ import annotations
 
@@ -11,14 +11,17 @@ from halcyon.scaling.planner.plan import plan
 from halcyon.scaling.planner.reading import Objectives, PodReading, Reading
 
 OBJECTIVES = Objectives(low=1, high=100, max_batch=4, latency_s=2.4, start_s=60.0, batch_prior={1: 0.4, 4: 0.4})
-"""Ten requests per second of a replica at most."""
+"""Objectives with at most ten requests per second per replica."""
 EPOCH = 1.7e9
 Told = Callable[[Reading], Reading]
 
 
 @dataclass
 class Driven:
-    """The counter, the queue as a fluid, the pods; `told` may spoil what the planner reads."""
+    """The arrival counter, the queue as a fluid, and the pods.
+
+    `told` may modify the reading before the planner receives it.
+    """
 
     objectives: Objectives = OBJECTIVES
     replicas: int = 3
@@ -36,7 +39,7 @@ class Driven:
             self._create(ready=True)
 
     def run(self, rates: Iterable[float], told: Told = lambda reading: reading) -> list[int]:
-        """One decision a second; the counts."""
+        """Make one decision per second, and return the replicas."""
         counts = []
         for rate in rates:
             self.now += 1.0
@@ -52,7 +55,7 @@ class Driven:
         return counts
 
     def reading(self) -> Reading:
-        """What is true now."""
+        """Return the correct reading at this time."""
         ready = sum(pod.phase == "ready" for pod in self.pods)
         return Reading(
             at=self.now,
@@ -81,6 +84,6 @@ class Driven:
 
 
 def turns(counts: list[int]) -> int:
-    """How often the count changes its direction."""
+    """Return the number of changes of direction."""
     moves = [after - before for before, after in pairwise(counts) if before != after]
     return sum(one * other < 0 for one, other in pairwise(moves))

@@ -1,4 +1,4 @@
-"""What the reference allows and what it doesn't, field by field: checked by our models, and by the real API server."""
+"""Valid and invalid values by field, checked with our models and with the real API server."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ DURATION = r"^([0-9]{1,6}h)?([0-9]{1,6}m)?([0-9]{1,6}s)?([0-9]{1,6}ms)?([0-9]{1,
 
 
 def document(path: str = "", value: Any = None) -> dict[str, Any]:
-    """The least spec, with one field set."""
+    """Return the minimal spec, with one field set."""
     spec: dict[str, Any] = {"model": {"source": copy.deepcopy(PVC)}}
     if path:
         *parents, last = path.split(".")
@@ -192,7 +192,7 @@ RULES: list[tuple[str, Any, str]] = [
         ),
     ),
 ]
-"""Rules over several fields: the API server says the same sentence."""
+"""Rules over several fields, for which the API server must report the same message."""
 
 FIELDS: list[tuple[str, Any, str]] = [
     ("replicas", -1, "spec.replicas is -1: Input should be greater than or equal to 0"),
@@ -262,4 +262,4 @@ FIELDS: list[tuple[str, Any, str]] = [
     ("modle", {}, "spec.modle is not a field; did you mean model?"),
     ("runtime.gpu.cuont", 1, "spec.runtime.gpu.cuont is not a field; did you mean count?"),
 ]
-"""Bounds of one field: the API server says so in its own words."""
+"""Limits of single fields, for which the API server reports its own message."""

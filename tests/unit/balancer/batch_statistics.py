@@ -1,4 +1,4 @@
-"""Answers of Triton's statistics API, as a test wants them."""
+"""Responses of Triton's statistics API with given values."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def size(rows: int, count: int, infer_ns: int, input_ns: int = 0, output_ns: int
 
 
 def version(*sizes: dict[str, Any], name: str = "digits", number: str = "1") -> dict[str, Any]:
-    """As Triton 2.51 answers, less what isn't read."""
+    """Return the statistics of a version as Triton 2.51 reports them, without fields that aren't read."""
     return {"name": name, "version": number, "last_inference": 1, "execution_count": 7, "batch_stats": list(sizes)}
 
 

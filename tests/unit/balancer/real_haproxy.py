@@ -1,6 +1,6 @@
-"""The real HAProxy 3.0 for tests: Debian 13's, unpacked once into the cache and run in a chroot.
+"""The real HAProxy 3.0 for tests: Debian 13's package, unpacked once into the cache and run in a chroot.
 
-Debian 12's 2.6 would prove nothing about what is shipped.
+Tests with version 2.6 of Debian 12 would not prove anything about the version in the image.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _VERSION = "3.0."
 
 
 def root() -> Path:
-    """The unpacked tree; made on first use (3 s, 50 MiB). Root, because it is entered with chroot."""
+    """Return the unpacked file tree, created on first use (3 s, 50 MiB). Requires root, because of chroot."""
     cache = Path(os.environ.get("HALCYON_CACHE") or Path.home() / ".cache" / "halcyon")
     cache.mkdir(parents=True, exist_ok=True)
     tree = cache / "haproxy-trixie"
@@ -43,7 +43,7 @@ def root() -> Path:
             command = ["mmdebstrap", "--quiet", "--variant=extract", "--include=haproxy", "trixie", str(made)]
             subprocess.run(command, check=True)
             made.rename(tree)
-        # `extract` runs no maintainer scripts, so the links of a merged /usr are missing.
+        # `extract` runs no maintainer scripts, so the links of the merged /usr are missing.
         for name in ("lib", "lib64"):
             if not (tree / name).exists():
                 (tree / name).symlink_to(f"usr/{name}")
@@ -52,7 +52,10 @@ def root() -> Path:
 
 
 def check(text: str) -> str:
-    """What `haproxy -c` says of a configuration for socket /tmp/h.sock; empty where it is valid and gives no warning."""
+    """Return the output of `haproxy -c` for a configuration with socket /tmp/h.sock.
+
+    It is empty if there are no errors or warnings.
+    """
     tree = root()
     for name, lua in LUA.items():
         _put(tree / "tmp" / name, lua)
@@ -68,14 +71,14 @@ def check(text: str) -> str:
 
 
 def _put(path: Path, text: str) -> None:
-    """As one step: another process's HAProxy may be reading it."""
+    """Write the file atomically, because the HAProxy of another process may be reading it."""
     with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as part:
         part.write(text)
     Path(part.name).rename(path)
 
 
 class Haproxy:
-    """One master and its worker, in a directory of their own."""
+    """A master and its worker, with their own folder."""
 
     def __init__(self, directory: Path, tree: Path) -> None:
         self.directory = directory
@@ -89,13 +92,13 @@ class Haproxy:
         self.process: subprocess.Popen[bytes] | None = None
 
     def runtime_of(self, ports: Ports) -> RuntimeSocket:
-        """Its sockets, which may take their time on a busy machine."""
+        """Return the client of its sockets, with a long timeout for busy machines."""
         return RuntimeSocket(
             str(self.directory / "haproxy.sock"), str(self.directory / "master.sock"), ports, timeout_s=10.0
         )
 
     def start(self, *, port: int | None = None) -> None:
-        """Return when it listens: at this port, or at that of HTTP."""
+        """Start it, and wait until it listens at this port or at the HTTP port."""
         command = ["chroot", str(self._tree), "/usr/sbin/haproxy", "-W", "-db"]
         command += ["-S", f"{self.directory}/master.sock", "-f", f"{self.directory}/haproxy.cfg"]
         self.process = subprocess.Popen(command, stderr=self._log, stdout=self._log)
@@ -110,7 +113,7 @@ class Haproxy:
                 other.settimeout(1)
                 other.connect(master)
                 other.sendall(b"show version\n")
-                # The master starts itself anew when its worker is there, and hears no signal before it has done so.
+                # The master re-executes itself when its worker is started, and ignores signals until then.
                 if other.recv(64):
                     return
             if self.process.poll() is not None:
@@ -122,17 +125,20 @@ class Haproxy:
         return (self.directory / "log").read_text()
 
     def worker_exits(self) -> int:
-        """Workers that ended other than by a reload or a stop."""
+        """Return the number of workers that ended other than by a reload or a stop."""
         return sum("exited with code" in line and "(Exit)" not in line for line in self.said().splitlines())
 
     def workers(self) -> list[str]:
-        """Process ids: one, and those that still end after a reload."""
+        """Return the process IDs of the workers: one, and those that are still ending after a reload."""
         if self.process is None:
             return []
         return Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
 
     def memory_kib(self) -> dict[str, int]:
-        """Proportional set size of master and workers: what a pod's memory counts once is counted once."""
+        """Return the proportional set size of master and workers, in KiB.
+
+        It counts shared pages once, as a pod's memory does.
+        """
         if self.process is None:
             return {}
         found = {}
@@ -142,7 +148,7 @@ class Haproxy:
         return found
 
     def kill(self) -> None:
-        """As a crash: master and worker at once, no good-bye."""
+        """Kill master and worker at once, as in a crash."""
         if self.process is None or self.process.poll() is not None:
             return
         children = self.workers()
@@ -160,10 +166,10 @@ class Haproxy:
 
 @contextlib.contextmanager
 def haproxy() -> Iterator[Haproxy]:
-    """Not started yet: write `config` first."""
+    """Yield a HAProxy that isn't started: write `config` first."""
     tree = root()
     inside = Path(tempfile.mkdtemp(prefix="halcyon-", dir=tree / "tmp"))
-    # The same path within the chroot and outside of it: both ends of a socket know it by one name.
+    # Use the same path inside and outside of the chroot, because both ends of a socket need the same name.
     directory = Path("/tmp") / inside.name
     directory.symlink_to(inside)
     made = Haproxy(directory, tree)

@@ -1,7 +1,7 @@
-"""A stand-in for the Kubernetes API server and for the operator's collector: real TLS, real aiohttp, recorded shapes.
+"""A stand-in for the API server and for the operator's collector: real TLS, real aiohttp, recorded messages.
 
-It speaks list and watch for ConfigMaps and EndpointSlices as the real one does (bookmarks, 410, ERROR events), and takes
-records on the collector's WebSocket. That the real ones do the same is proved by the scenarios on the cluster.
+It implements list and watch for ConfigMaps and EndpointSlices like the real API server (bookmarks, 410, ERROR events),
+and receives reports on the collector's WebSocket. The scenarios on the cluster test the real components.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
 
 
 def certificate(directory: Path, *, name: str = "halcyon", address: str = "127.0.0.1") -> tuple[ssl.SSLContext, str]:
-    """A server's context with a fresh self-signed certificate, and the PEM that trusts it."""
+    """Return a server's TLS context with a new self-signed certificate, and this certificate as PEM."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     now = dt.datetime.now(dt.UTC)
@@ -61,18 +61,18 @@ def certificate(directory: Path, *, name: str = "halcyon", address: str = "127.0
 
 @dataclass
 class StandIn:
-    """One server with both faces."""
+    """One server with both APIs."""
 
     version: int = 1
     objects: dict[str, dict[str, dict[str, Any]]] = field(default_factory=dict)
-    """Path of a collection -> name -> object."""
+    """Objects as collection path -> name -> object."""
     watchers: dict[str, list[asyncio.Queue[bytes | None]]] = field(default_factory=dict)
     past: dict[str, list[tuple[int, bytes]]] = field(default_factory=dict)
-    """Of each collection its changes, with their versions: a watch begins with those after its own."""
+    """Changes of each collection with their versions. A watch starts with the changes after its own version."""
     requests: list[tuple[str, dict[str, str], str]] = field(default_factory=list)
-    """Path, query and Authorization of each list and watch."""
+    """Path, query and Authorization of each list and watch request."""
     fail_with: list[int] = field(default_factory=list)
-    """Statuses of the next answers, before anything else."""
+    """Status codes of the next responses, used before anything else."""
     records: list[tuple[float, AgentReport]] = field(default_factory=list)
     tokens: list[str] = field(default_factory=list)
     sockets: list[web.WebSocketResponse] = field(default_factory=list)
@@ -160,7 +160,7 @@ class StandIn:
 
 
 def slice_of(service: str, pods: dict[str, str], **conditions: bool) -> dict[str, Any]:
-    """An EndpointSlice with these pods (name -> address), as the API server writes it."""
+    """Return an EndpointSlice with these pods (name -> address), as the API server writes it."""
     told = {"ready": True, "serving": True, "terminating": False, **conditions}
     return {
         "labels": {"kubernetes.io/service-name": service},

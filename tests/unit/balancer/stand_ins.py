@@ -1,7 +1,7 @@
-"""Stand-ins for Triton pods: a small HTTP/1.1 server and a generic gRPC server that answer as Triton would.
+"""Stand-ins for Triton pods: a small HTTP/1.1 server and a generic gRPC server that respond as Triton would.
 
-They prove what HAProxy and the agent do; that real Triton behaves so is for the scenarios on the cluster. Each pod has a
-loopback address of its own, as a pod has.
+They test HAProxy and the agent; the scenarios on the cluster test real Triton. Each stand-in has its own loopback
+address, as a pod has.
 """
 
 from __future__ import annotations
@@ -28,10 +28,11 @@ SERVICE = "/inference.GRPCInferenceService/"
 
 
 async def close(*servers: asyncio.Server) -> None:
-    """Listen no more, and lose no connection that was accepted just now.
+    """Stop listening, without losing a connection that was accepted at the same time.
 
-    A server of asyncio that is closed in the turn in which it accepted a connection forgets that one, open, for the garbage
-    collector to find: `Server._attach` asserts, and `_accept_connection2` keeps quiet about it (CPython 3.11, selector_events.py).
+    If an asyncio server is closed in the loop iteration in which it accepted a connection, this connection stays open
+    until the garbage collector finds it: `Server._attach` asserts, and `_accept_connection2` ignores that (CPython
+    3.11, selector_events.py).
     """
     loop = asyncio.get_running_loop()
     for server in servers:
@@ -45,7 +46,7 @@ async def close(*servers: asyncio.Server) -> None:
 
 @dataclass
 class Pod:
-    """One pod in this process."""
+    """A pod in this process."""
 
     address: str
     http_port: int
@@ -54,21 +55,21 @@ class Pod:
     model: str = "m"
     delay_s: float = 0.0
     at_once: int = 0
-    """Most requests that it works on at the same time, as a model with so many instances; 0 for no bound."""
+    """Maximum number of requests processed at the same time, as by a model with this many instances; 0 for no limit."""
     ready: bool = True
     page: str = ""
-    """Answer of /metrics."""
+    """Body of the /metrics response."""
     index: list[dict[str, Any]] = field(default_factory=list)
     stats: dict[str, Any] | None = None
-    """What an agent gets as the model's statistics; an error where it is None."""
+    """Model statistics for the agent; None for an error response."""
     stats_count: int = 0
     seen: list[str] = field(default_factory=list)
-    """Request lines of HTTP and methods of gRPC, health checks left out."""
+    """Request lines of HTTP and methods of gRPC, without health checks."""
     http_count: int = 0
     grpc_count: int = 0
     running: int = 0
     hold: asyncio.Event | None = None
-    """Requests wait for it where it is set."""
+    """If set, requests wait for this event."""
 
     async def start(self, *, with_grpc: bool = True) -> Pod:
         self._writers: set[asyncio.StreamWriter] = set()
@@ -85,7 +86,7 @@ class Pod:
 
     async def stop(self) -> None:
         await close(*self._servers)
-        # A connection that was accepted a moment ago takes some turns of the loop until `_serve` has it.
+        # A connection accepted just now reaches `_serve` only after some iterations of the loop.
         for _ in range(10):
             writers = list(self._writers)
             for writer in writers:
@@ -131,7 +132,7 @@ class Pod:
             return 200, json.dumps(self.index)
         if method == "HEAD":
             return 405, json.dumps({"error": "Method Not Allowed"})
-        # Agents keep no connection open at this port.
+        # Agents keep no connection to this port open.
         if method == "GET" and target.endswith("/stats") and fields.get("connection") == "close":
             self.stats_count += 1
             return (400, "{}") if self.stats is None else (200, json.dumps(self.stats))
@@ -148,7 +149,7 @@ class Pod:
             config = model_config_pb2.ModelConfig(name=self.model, backend=self.address)
             return bytes(service_pb2.ModelConfigResponse(config=config).SerializeToString())
         if method == SERVICE + "ModelStatistics":
-            # As Triton counts them: this pod's alone.
+            # Counted as in Triton, only for this pod.
             of_model = service_pb2.ModelStatistics(name=self.model, version="1", inference_count=self.grpc_count)
             return bytes(service_pb2.ModelStatisticsResponse(model_stats=[of_model]).SerializeToString())
         return self.address.encode()
@@ -187,7 +188,7 @@ class _Handlers(grpc.GenericRpcHandler):  # type: ignore[misc,unused-ignore]
 
 
 class Subprocess:
-    """A pod that can be killed as the kernel kills."""
+    """A pod in its own process, which can be killed with SIGKILL."""
 
     def __init__(self, pod: Pod) -> None:
         self._command = [sys.executable, str(Path(__file__)), pod.address, str(pod.http_port), str(pod.grpc_port)]

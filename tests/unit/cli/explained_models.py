@@ -1,4 +1,4 @@
-"""ModelDeployments as the API server has them, with the status that the operator itself makes: what `explain` is given."""
+"""ModelDeployments with a status built by the operator's own code, as input for `explain`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from halcyon.scaling.policy.decision import Change, Decision, PolicyName, Signal
 from tests.unit.control.scope_builders import applied_children, pod, resource, scope_of
 
 AT = 1_795_082_400.0
-"""2026-11-19T10:00:00Z, a Thursday: the time of every decision."""
+"""2026-11-19T10:00:00Z, a Thursday. This is the time of every decision."""
 STAMP = "2026-11-19T10:00:00Z"
 OURS = ExternalMetricsApi(ours=True, why="Halcyon serves external.metrics.k8s.io", tolerance=True)
 THEIRS = ExternalMetricsApi(ours=False, why="external.metrics.k8s.io is served by keda/keda-operator-metrics-apiserver")
@@ -36,7 +36,7 @@ CALM = f"5 replicas: {RATE.why}; no limit applies"
 
 @dataclass(frozen=True)
 class Situation:
-    """A model at some time. Pods are counts; `verdict` is what was decided last."""
+    """A model at some time. Pods are given as counts; `verdict` is the last decision."""
 
     scaling: dict[str, Any] | None = None
     replicas: int = 5
@@ -48,13 +48,13 @@ class Situation:
     rival: str = ""
     foreign_autoscaler: str = ""
     foreign_below: str = ""
-    """On the servers' Deployment; `replicas` is its count, and spec.replicas 1."""
+    """An external HPA on the Deployment of model pods. `replicas` is then its value, and spec.replicas is 1."""
     metrics_api: ExternalMetricsApi = OURS
     hpa: Object | None = None
     refused: str = ""
 
     def resource(self) -> Object:
-        """The object with its status."""
+        """Return the object with its status."""
         spec: dict[str, Any] = {"replicas": self.replicas}
         if self.scaling is not None:
             spec["scaling"] = copy.deepcopy(self.scaling)
@@ -88,7 +88,7 @@ class Situation:
 def decided(
     current: int, desired: int | None, why: str = CALM, policy: PolicyName = "Planner", **more: Any
 ) -> Decision:
-    """A decision on the usual signals."""
+    """Return a decision on typical signals."""
     return Decision(AT, policy, current, desired, why, **{"parts": (RATE,), "signals": SIGNALS, **more})
 
 
@@ -196,4 +196,4 @@ SITUATIONS: dict[str, Callable[[], Situation]] = {
         changes=(Change(AT, 1, 0, "0 replicas: no request for 300 s; idleTimeout is 300 s"),),
     ),
 }  # fmt: skip
-"""By the name of its golden file."""
+"""Situations by the name of their golden files."""

@@ -1,6 +1,7 @@
-"""A ModelDeployment and everything that was made for it, as the API server has them: what `get NAME` and `diagnose` are given.
+"""ModelDeployments with all their objects, as read from the API server, as input for `get NAME` and `diagnose`.
 
-The objects are those that the operator's own plan and status make of a small cluster (`rolling`); pods are dressed as a kubelet would.
+The objects are built by the operator's own plan and status code for a small simulated cluster (`rolling`). Pods get the
+status that a kubelet would write.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ def pod(
     init: list[Any] | None = None,
     **more: Any,
 ) -> Object:
-    """A pod on node gpu-1; `more` is laid over its metadata and status."""
+    """Return a pod on node gpu-1. `more` overrides its metadata and status."""
     labels = names.labels("digits", component)
     if component == names.SERVER:
         labels |= {names.SLOT_LABEL: slot, names.REVISION_LABEL: key}
@@ -66,14 +67,14 @@ def pod(
 
 
 def unschedulable(name: str, key: str, message: str = NO_GPU, **more: Any) -> Object:
-    """A pod for which there is no node."""
+    """Return a pod that fits on no node."""
     said = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
     never = {"type": "Ready", "status": "False"}
     return pod(name, key=key, node=False, init=[], containers=[], status={"conditions": [said, never]}, **more)
 
 
 def dressed(server: Server) -> Object:
-    """A pod of the small cluster."""
+    """Return a pod of the small cluster with a full status."""
     more: dict[str, Any] = {"slot": server.slot, "metadata": {"creationTimestamp": rfc3339(server.created)}}
     if not server.scheduled:
         return unschedulable(server.name, server.revision, **more)
@@ -84,7 +85,10 @@ def dressed(server: Server) -> Object:
 def inventory(
     cluster: Cluster, *more: Object, model: Callable[[Object], None] = lambda _: None, **fields: Any
 ) -> Inventory:
-    """The small cluster as a person sees it; `more` are pods besides, `fields` go into the view that the status is made of."""
+    """Return the inventory of the small cluster.
+
+    `more` are additional pods; `fields` override the scope of the status.
+    """
     from dataclasses import replace  # noqa: PLC0415
 
     cluster.operate()
@@ -115,7 +119,7 @@ def inventory(
 
 
 def steady() -> Inventory:
-    """Two pods serve, and an HPA scales them."""
+    """Return a model with two pods that serve, scaled by an HPA."""
     cluster = served(room=2, count=2)
     cluster.spec["scaling"] = dict(SCALED)
     found = inventory(cluster, metrics_api=OURS)
@@ -127,7 +131,7 @@ def steady() -> Inventory:
 
 
 def no_room() -> Inventory:
-    """Three are wanted, and there is room for two."""
+    """Return a model with three desired pods and capacity for two."""
     cluster = served(room=2, count=2)
     cluster.spec["replicas"] = 3
     cluster.settle(rounds=3, step_s=1.0)
@@ -135,7 +139,7 @@ def no_room() -> Inventory:
 
 
 def surge() -> Inventory:
-    """Another revision takes over: one of its pods starts."""
+    """Return a model whose next revision is starting one of its pods."""
     cluster = served(room=3, count=2)
     cluster.key(batching={"maxBatchSize": 4})
     cluster.operate()
@@ -145,7 +149,7 @@ def surge() -> Inventory:
 
 
 def canary() -> Inventory:
-    """A canary has its pod and its share of the requests."""
+    """Return a model with a canary that has its pod and its share of the requests."""
     cluster = served(room=5, count=4, strategy="Canary")
     cluster.key(batching={"maxBatchSize": 4})
     cluster.settle(rounds=3, step_s=1.0)
@@ -153,7 +157,7 @@ def canary() -> Inventory:
 
 
 def failed() -> Inventory:
-    """A revision that didn't load was gone back from."""
+    """Return a model that was rolled back from a revision that didn't load."""
     cluster = served(room=3, count=2)
     cluster.bad.add(cluster.key(batching={"maxBatchSize": 4}))
     cluster.settle(rounds=5, step_s=400.0)
@@ -161,7 +165,7 @@ def failed() -> Inventory:
 
 
 def stages() -> Inventory:
-    """A pod in each state."""
+    """Return a model with a pod in each stage."""
     cluster = served(room=1, count=1)
     key = cluster.servers[0].revision
     start: dict[str, Any] = {"name": "triton", "restartCount": 0}
@@ -187,7 +191,7 @@ def stages() -> Inventory:
 
 
 def unheard() -> Inventory:
-    """No operator has seen it."""
+    """Return a model that no operator has processed."""
     fresh = resource({"replicas": 2})
     fresh["metadata"]["creationTimestamp"] = rfc3339(START)
     return Inventory(fresh, unreadable=('pods can\'t be shown: no access: User "bob" cannot list resource "pods"',))

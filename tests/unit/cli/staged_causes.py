@@ -1,8 +1,9 @@
-"""Situations in which somebody asks why a model has as many replicas as it has, staged with the operator's own parts.
+"""Situations with different reasons for the number of replicas, created with the operator's own components.
 
-A scaler with its planner decides on what agents say, a reconcile's plan and status are made of that and of pods and Deployments as the
-API server has them, and what comes out is the ModelDeployment that `halcyon explain` reads. Time is virtual. What is dictated is the
-world: load, GPUs, quotas, schedulers, other writers. Not here: what `explain` has to say (`test_causes`).
+A scaler with its planner decides on agents' reports. A reconcile builds plan and status from these decisions and from
+pods and Deployments as the API server has them. The result is the ModelDeployment that `halcyon explain` reads. Time is
+virtual. The tests set only the environment: load, GPUs, quotas, schedulers, other writers. Out of scope: the output of
+`explain` (`test_causes`).
 """
 
 from __future__ import annotations
@@ -43,12 +44,12 @@ NO_NODE = "0/3 nodes are available: 3 Insufficient nvidia.com/gpu. preemption: 0
 BROKEN = "failed to load 'digits' version 1: Internal: onnx runtime error 7: invalid protobuf"
 GPU = "requests.nvidia.com/gpu"
 Pods = Callable[[str, float], tuple[Object, ...]]
-"""Server pods as the API server has them, given the revision's key and the time in seconds since the epoch."""
+"""Function from the revision's key and the time in seconds since the epoch to the model pods in the API server."""
 
 
 @dataclass(frozen=True)
 class ExplainedResource:
-    """A ModelDeployment as it is read, and when."""
+    """A ModelDeployment, and the time at which it is read."""
 
     resource: Object
     now: datetime
@@ -56,34 +57,34 @@ class ExplainedResource:
 
 @dataclass
 class Stage:
-    """One model, what it is asked, and what is around it."""
+    """A model with its spec and its environment."""
 
     scaling: dict[str, Any] | None = field(default_factory=dict)
-    """Laid over 1 to 8 replicas at 300 ms; None: there is none."""
+    """Fields that override a spec.scaling with 1 to 8 replicas at 300 ms; None for no spec.scaling."""
     replicas: int = 1
     gpus: int = 0
     start_s: float = 0.0
-    """What pods take to start."""
+    """Start time of pods in seconds."""
     annotations: dict[str, str] = field(default_factory=dict)
     spec: dict[str, Any] = field(default_factory=dict)
-    """Beside all that, as it is at the end: it may be one that was refused."""
+    """Further fields of the final spec, which may be one that was rejected."""
     pods: Pods | None = None
-    """As many ready ones as wanted where it is left out."""
+    """The model pods; by default, as many ready ones as desired."""
     seen: dict[str, Any] = field(default_factory=dict)
-    """Fields of the view beside those that are made here."""
+    """Fields of the scope that are not built here."""
     scene: Callable[[StagedCluster], Awaitable[None]] = lambda _: asyncio.sleep(30)
 
     @property
     def document(self) -> dict[str, Any]:
-        """The spec that was accepted."""
+        """Return the spec that was accepted."""
         base = {"minReplicas": 1, "maxReplicas": 8, "actuator": "Direct", "targets": {"latency": "300ms"}}
         scaled = {} if self.scaling is None else {"scaling": base | copy.deepcopy(self.scaling)}
-        # Enough that what waits is bounded by nothing but the test.
+        # The queue limit is so high that only the test limits the queue.
         traffic = {"traffic": {"queueLimit": 5000}}
         return {"model": {"source": PVC}, "runtime": {"gpu": {"count": self.gpus}}, **traffic, **scaled}
 
     def told(self) -> ExplainedResource:
-        """How it has come out."""
+        """Return the resulting ModelDeployment."""
         found: list[ExplainedResource] = []
 
         async def play(world: OperatorReplica) -> None:
@@ -122,7 +123,7 @@ class Stage:
 
 
 class StagedCluster:
-    """The world of a stage, and what can be done in it."""
+    """The environment of a stage, and functions that change it."""
 
     def __init__(self, stage: Stage, world: OperatorReplica) -> None:
         self.stage, self.world = stage, world
@@ -132,13 +133,13 @@ class StagedCluster:
         world.specs[DIGITS] = parse("digits", stage.document)
 
     async def load(self, rps: int, seconds: int, *, gpu: float | None = None, **balancer: int) -> None:
-        """A steady load for so long; `gpu` is the utilisation of each pod's GPU, 0 to 1."""
+        """Apply a steady load for `seconds`. `gpu` is the GPU utilization of each pod, 0 to 1."""
         for _ in range(seconds):
             self.speak(rps, gpu=gpu, **balancer)
             await asyncio.sleep(1.0)
 
     def speak(self, arrived: int, *, gpu: float | None = None, **balancer: int) -> None:
-        """One record: so many requests came, and were served in batches of 8 at 80 ms by the pods that are ready."""
+        """Send one report: `arrived` requests were served in batches of 8 at 80 ms by the ready pods."""
         world, now = self.world, self.world.time()
         ready = [name for name, at in self._pods.items() if at <= now]
         world._requests[DIGITS] = world._requests.get(DIGITS, 0) + arrived
@@ -152,7 +153,7 @@ class StagedCluster:
         )
 
     def _have(self, key: Key, count: int) -> None:
-        """So many server pods; new ones are ready after their start."""
+        """Set the number of model pods. New ones are ready after their start time."""
         now = self.world.time()
         wanted = [f"digits-a-{n}" for n in range(count)]
         for name in self._pods.keys() - {*wanted}:
@@ -174,7 +175,10 @@ class StagedCluster:
             self.world.caches.pods._store(Key("team", name), there)
 
     def quota(self, *, hard: int, others: int) -> Callable[[], None]:
-        """A ResourceQuota of so many GPUs, of which others have some; gives what the quota's controller does about ours."""
+        """Set a ResourceQuota of `hard` GPUs, of which `others` are in use.
+
+        Return a function that updates the usage as the quota controller does.
+        """
         template = {"metadata": {}, "spec": {"containers": [{"resources": {"limits": {"nvidia.com/gpu": "1"}}}]}}
         name = names.server("digits", names.SLOT_A)
         meta = {"namespace": "team", "name": name}
@@ -208,7 +212,7 @@ def server(
     main: Mapping[str, Any] | None = None,
     unschedulable: str = "",
 ) -> Object:
-    """A server pod, as the API server has it; where nothing else is said it took 41 s to start: 1, 9, 4 and 27 by its parts."""
+    """Return a model pod as in the API server. By default its start took 41 s, in parts of 1, 9, 4 and 27 s."""
     created = now - age_s
     bound, fetching, fetched, up = created + 1, created + 10, created + 14, created + 41
     waits = {"waiting": {"reason": "PodInitializing"}}
@@ -235,7 +239,7 @@ def server(
 
 
 def and_others(ready: int, **others: Any) -> Pods:
-    """Ready servers, and as many others as `number` says, made of what is given."""
+    """Return a function that yields `ready` ready pods, and others created with the given arguments."""
     number = others.pop("number", 1)
 
     def made(key: str, now: float) -> tuple[Object, ...]:
@@ -307,7 +311,7 @@ def _steady(rps: int, seconds: int = 40, **more: Any) -> Callable[[StagedCluster
 
 
 def _blocked() -> ExplainedResource:
-    """A new revision that finds no room beside the old one."""
+    """Stage a new revision that finds no capacity next to the old one."""
     cluster = served(room=2, count=2, strategy="Surge")
     cluster.spec["batching"] = {"maxBatchSize": 2}
     for act in (cluster.operate, cluster.control, cluster.control, cluster.schedule, cluster.start):
@@ -357,4 +361,4 @@ STAGES: dict[str, Callable[[], ExplainedResource]] = {
     "fixed": Stage(None, replicas=3, annotations={REASON: "three nodes"}).told,
     "refused": Stage(replicas=2, spec={"batching": {"maxBatchSize": 0}}, scene=_steady(160)).told,
 }  # fmt: skip
-"""By name; each is played when it is asked for."""
+"""Stages by name. A stage is run when it is called."""

@@ -1,4 +1,4 @@
-"""An API server that answers what a test gives it, over real HTTP on loopback."""
+"""An API server with prepared responses, over real HTTP on loopback."""
 
 from __future__ import annotations
 
@@ -13,27 +13,30 @@ from typing import Any
 from typing_extensions import override
 
 ABSENT = "404 page not found\n"
-"""What a real one says of a group that it doesn't know."""
+"""Response of a real API server for an unknown group."""
 
 
 @dataclass
 class Api:
-    """`answers`: (status, body) by path, whatever the query is; what isn't there is answered as a real one answers for an unknown group."""
+    """An API server.
+
+    `answers` has (status, body) by path without query; other paths give the response for an unknown group.
+    """
 
     url: str = ""
     answers: dict[str, tuple[int, Any]] = field(default_factory=dict)
     asked: list[tuple[str, str]] = field(default_factory=list)
-    """(method, path)."""
+    """Requests as (method, path)."""
 
 
 def failure(code: int, message: str) -> tuple[int, Any]:
-    """An error as an API server tells it."""
+    """Return an error as an API server reports it."""
     return code, {"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": message, "code": code}
 
 
 @contextmanager
 def serving() -> Iterator[Api]:
-    """An API server for as long as the block lasts."""
+    """Run an API server while the context is open."""
     api = Api()
 
     class Handler(BaseHTTPRequestHandler):
@@ -53,7 +56,7 @@ def serving() -> Iterator[Api]:
 
         @override
         def log_message(self, format: str, *args: object) -> None:
-            """Nothing."""
+            """Suppress the log."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     api.url = f"http://127.0.0.1:{server.server_port}"

@@ -1,4 +1,4 @@
-"""An autoscaler and its parts, as the composition root makes them."""
+"""Autoscalers and their parts, built as in the composition root."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def autoscaler(
     decider: Decider | None = None,
     decision_metrics: DecisionMetrics | None = None,
 ) -> Autoscaler:
-    """An autoscaler over these; it decides as products do, unless a test brings another decider."""
+    """Return an autoscaler with these parts. The decider is the real one, unless the test passes another."""
     models: dict[Key, ModelState] = {}
     writer = ScaleWriter(client, caches, specs, leadership, clock)
     return Autoscaler(
@@ -59,5 +59,5 @@ def autoscaler(
 
 
 def served_metrics(scaler: Autoscaler) -> ServedMetrics:
-    """What the metrics API serves of this autoscaler's decisions."""
+    """Return the decisions of this autoscaler as the metrics API serves them."""
     return ServedMetrics(scaler.caches, scaler.specs, scaler.signals, scaler.models, scaler.leadership, scaler.clock)

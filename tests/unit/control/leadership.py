@@ -1,4 +1,4 @@
-"""A replica's leadership, as a test sets it."""
+"""Leadership of an operator replica, as set by a test."""
 
 from __future__ import annotations
 

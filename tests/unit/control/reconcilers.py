@@ -1,4 +1,4 @@
-"""A reconciler and its parts over caches of a test; nothing is known of models but what the caches hold."""
+"""Reconcilers and their parts on a test's caches, which are the only source of information on models."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def scope_builder(
     reservations: GpuReservations | None = None,
     clock: Clock | None = None,
 ) -> ScopeBuilder:
-    """A builder of scopes that are made of the caches alone."""
+    """Return a scope builder that reads only the caches."""
     clock, specs = clock or DrivenClock(lambda: 1000.0), specs or AcceptedSpecs(caches)
     reports = BalancerErrorStore(lambda *_: None)
     return ScopeBuilder(
@@ -78,7 +78,7 @@ def reconciler(
     *,
     observers: Sequence[ReconcileObserver] = (),
 ) -> Reconciler:
-    """A reconciler of what these scopes show."""
+    """Return a reconciler with these scopes."""
     counts, caches = ReconcileCounts(), scopes.caches
     return Reconciler(
         client=client,

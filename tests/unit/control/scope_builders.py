@@ -1,4 +1,4 @@
-"""Objects as the API server and the caches have them, for tests of the controller's pure parts."""
+"""Objects as in the API server and the caches, for tests of the controller's pure code."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ def resource(spec: dict[str, Any] | None = None, *, generation: int = 1, status:
 
 
 def scope_of(spec: dict[str, Any] | None = None, **fields: Any) -> Scope:
-    """What is known of a new ModelDeployment."""
+    """Return the scope of a new ModelDeployment."""
     return Scope(**{"resource": resource(spec), "site": SITE, "children": {}, "source": SourceState(), **fields})
 
 
 def applied_children(before: Scope, planned: ReconcilePlan | None = None) -> dict[tuple[Kind, str], Object]:
-    """The children as they are once this view's plan was applied."""
+    """Return the children after this scope's plan was applied."""
     applied = planned or make(before)
     return {(kind_of(o), o["metadata"]["name"]): copied(o) for o in (*applied.first, *applied.then)}
 
 
 def conflicting_object(kind: Kind, name: str, *, owner_uid: str = "", owner_name: str = "digits") -> Object:
-    """An object that isn't ours: nobody's, or of another ModelDeployment."""
+    """Return a conflicting object, without owner or with another ModelDeployment as owner."""
     owners = (
         [{"kind": "ModelDeployment", "name": owner_name, "uid": owner_uid, "controller": True}] if owner_uid else []
     )
@@ -65,7 +65,7 @@ def pod(
     phase: str = "Running",
     deleted: bool = False,
 ) -> Object:
-    """A server pod, as the caches keep it."""
+    """Return a model pod as in the caches."""
     conditions = [{"type": "Ready", "status": str(ready), "reason": "", "message": ""}]
     if unschedulable:
         conditions.append(
@@ -92,7 +92,7 @@ def pod(
 
 
 def is_valid(spec: dict[str, Any]) -> bool:
-    """Whether a spec can be parsed."""
+    """Return True if the spec can be parsed."""
     try:
         parse("digits", spec)
     except SpecError:

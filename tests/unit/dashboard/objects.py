@@ -1,4 +1,4 @@
-"""ModelDeployments and pods as the caches hold them, in few words."""
+"""Short builders for ModelDeployments and pods as in the caches."""
 
 from typing import Any
 
@@ -49,7 +49,7 @@ def condition(kind: str, status: str, reason: str = "Because", message: str = "s
 def pod(
     *, conditions: tuple[Object, ...] = (), fetch: Object | None = None, server: Object | None = None, **more: Any
 ) -> Object:
-    """A server pod that was created at 12:00:00; `fetch` and `server` are states of its containers."""
+    """Return a model pod created at 12:00:00. `fetch` and `server` are states of its containers."""
     return {
         "metadata": {
             "namespace": "team-a",

@@ -1,6 +1,6 @@
-"""An API server's stand-in, in memory: objects, versions and conflicts, and faults as a test wants them.
+"""An in-memory stand-in for the API server: objects, versions and conflicts, and faults set by a test.
 
-It knows what an elector, a recorder and an informer need and no more; what the real one does is tested on the real one.
+It implements only what an elector, a recorder and an informer need. Other tests use a real API server.
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ from halcyon.kube.kinds import Kind
 from tests.unit.control.copies import copied
 
 Fault = Callable[[str], str]
-"""Told the verb; says `ok`, `refuse` (an error before the write), `lose` (an error after it), `hang` or `hang after`."""
+"""Function from the verb to `ok`, `refuse` (an error before the write), `lose` (an error after it), `hang` or `hang
+after`."""
 
 
 def no_fault(_: str) -> str:
-    """All is well."""
+    """Return no fault."""
     return "ok"
 
 
@@ -41,7 +42,7 @@ class MemoryKube(Kube):
         self._versions = itertools.count(1)
 
     def seen_by(self, fault: Fault) -> Faulty:
-        """The same objects, by a connection with faults."""
+        """Return a connection with faults to the same objects."""
         return Faulty(self, fault)
 
     def _put(self, where: tuple[Kind, str, str], obj: Object) -> Object:
@@ -78,7 +79,7 @@ class MemoryKube(Kube):
     async def apply(
         self, kind: Kind, obj: Object, *, force: bool = True, subresource: str = "", manager: str = FIELD_MANAGER
     ) -> Object:
-        # How server-side apply merges is the API server's to say: tests/integration has a real one.
+        # Merging is not simulated: how server-side apply merges is tested with a real API server in tests/integration.
         raise NotImplementedError
 
     @override
@@ -111,7 +112,7 @@ class MemoryKube(Kube):
 
 
 class Faulty(MemoryKube):
-    """A connection to the objects of another, with faults."""
+    """A connection with faults to the objects of another client."""
 
     def __init__(self, behind: MemoryKube, fault: Fault) -> None:
         super().__init__()

@@ -1,6 +1,6 @@
-"""An event loop whose time passes at once: a test of seconds and minutes takes milliseconds and no sleep.
+"""An event loop with virtual time: a test of seconds or minutes takes milliseconds and doesn't sleep.
 
-Sockets of this machine work in it where they are given a moment: what was sent is there before the time moves on.
+Local sockets work in it if they get some real time: data that was sent arrives before the virtual time advances.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ from typing_extensions import override
 T = TypeVar("T")
 VirtualTime = Callable[[], float]
 _TURN_S = 1e-6
-"""What a turn of the loop takes among sockets: who waits for less than the clock's grain, and looks again, must not do so for ever."""
+"""Duration of a loop iteration with sockets. Without it, a task that polls at shorter intervals than the clock's
+resolution would loop forever."""
 
 
 class _Jumping(selectors.EpollSelector):
-    """Instead of waiting, moves the time on."""
+    """A selector that advances the time instead of waiting."""
 
     def __init__(self, sockets_s: float) -> None:
         super().__init__()
@@ -50,7 +51,10 @@ class _Loop(asyncio.SelectorEventLoop):
 
 
 def run(scenario: Callable[[VirtualTime], Awaitable[T]], *, sockets_s: float = 0.0) -> T:
-    """The scenario's result; its argument is the clock. `sockets_s`: real time that what is sent may take to arrive."""
+    """Run a scenario, which receives the clock, and return its result.
+
+    `sockets_s` is the real time that data on sockets may take to arrive.
+    """
 
     async def main() -> T:
         return await scenario(asyncio.get_running_loop().time)

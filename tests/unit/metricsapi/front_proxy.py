@@ -1,4 +1,4 @@
-"""A front-proxy CA and client certificates, as a cluster has them."""
+"""A front-proxy CA and client certificates, as in a cluster."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ def client_certificate(
     now: datetime | None = None,
     life: timedelta = timedelta(days=1),
 ) -> Pair:
-    """Signed by `ca`, as kubeadm makes it: a common name, an extended key usage, no other names."""
+    """Return a client certificate signed by `ca`, as kubeadm creates it.
+
+    It has a common name and an extended key usage, and no other names.
+    """
     now = now or datetime.now(UTC)
     key = ec.generate_private_key(ec.SECP256R1())
     issuer_key = load_pem_private_key(ca.key_pem.encode(), None)
@@ -35,7 +38,7 @@ def client_certificate(
         .not_valid_before(now - timedelta(hours=1))
         .not_valid_after(now + life)
         .add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
-        # As Go does: it tells CAs of one name apart.
+        # Set the key identifier, which Go uses to distinguish CAs with the same name.
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key()), critical=False)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .sign(issuer_key, hashes.SHA256())

@@ -1,7 +1,7 @@
-"""The rules of Pod Security "restricted", as far as a pod template can break them.
+"""The rules of the Pod Security Standard "restricted", as far as a pod template can violate them.
 
-Source: Kubernetes documentation, "Pod Security Standards"; volumes of the kind image, which API servers before 1.35 refuse, from
-policy/check_restrictedVolumes.go of k8s.io/pod-security-admission 0.35.4.
+Sources: Kubernetes documentation, "Pod Security Standards"; policy/check_restrictedVolumes.go of
+k8s.io/pod-security-admission 0.35.4 for volumes of the kind image, which API servers before 1.35 reject.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _HANDLERS = ("startupProbe", "readinessProbe", "livenessProbe")
 
 
 def violations(template: dict[str, Any]) -> list[str]:
-    """What the template does that "restricted" forbids."""
+    """Return the template's violations of "restricted"."""
     pod = template["spec"]
     return [*_of_pod(pod), *(v for c in _containers(pod) for v in _of_container(pod, c))]
 

@@ -1,4 +1,4 @@
-"""Every child object of one ModelDeployment, rendered; and a site to render it for."""
+"""Every child object of a ModelDeployment, rendered for a test site."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ SITE = Site(
 WALLED = replace(
     SITE, network=SiteNetwork(operator=({"podSelector": {"matchLabels": {"app": "halcyon"}}},)), port=10260
 )
-"""The same, with NetworkPolicies."""
+"""The same site with NetworkPolicies."""
 SUBJECT = Subject("team", "digits", "0c8a9a4e-0000-4000-8000-000000000001")
 CONTENT = Content(data={"config": "backend: 'onnxruntime'"}, binary={"model": "AAEC"})
 
 
 def content_of(spec: Spec) -> Content | None:
-    """What the caches would have read for this spec."""
+    """Return the source content that the caches would have for this spec."""
     return CONTENT if spec.model.source.config_map is not None else None
 
 
 def children(spec: Spec, subject: Subject = SUBJECT, site: Site = SITE, *, tolerance: bool = True) -> list[Object]:
-    """Every object that is rendered for a ModelDeployment, where HPAs have a tolerance or none."""
+    """Return every object that is rendered for a ModelDeployment. `tolerance` is whether HPAs support it."""
     content = content_of(spec)
     made = revision.render(subject, spec, site, content, number=1)
     accepted = balancer.plan(subject, spec, site, (names.SLOT_A,))
@@ -76,7 +76,7 @@ def children(spec: Spec, subject: Subject = SUBJECT, site: Site = SITE, *, toler
 
 
 def _way(spec: Spec, subject: Subject, site: Site) -> list[Object]:
-    """What clients meet."""
+    """Return the objects that clients connect to."""
     gateway, made = spec.traffic.gateway, []
     if gateway is not None:
         shares = [(names.SLOT_A, 100)]
@@ -103,11 +103,11 @@ def _way(spec: Spec, subject: Subject, site: Site) -> list[Object]:
 
 
 def find(objects: Iterable[Object], kind: str, name: str) -> Object:
-    """The one object of this kind and name."""
+    """Return the only object of this kind and name."""
     (found,) = (o for o in objects if o["kind"] == kind and o["metadata"]["name"] == name)
     return found
 
 
 def pods(objects: Iterable[Object]) -> list[dict[str, Any]]:
-    """The pod templates of these objects."""
+    """Return the pod templates of these objects."""
     return [o["spec"]["template"] for o in objects if o["kind"] == "Deployment"]

@@ -1,4 +1,4 @@
-"""Observations in few words."""
+"""Short builders for observations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A `Picture` of an observation, as the hub would have it after records that say the same."""
+"""Builder of the `Picture` of an observation, as the hub would build it from equivalent reports."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""The reading of an observation in the plain way, every window looked through anew: what the quick one must equal.
+"""A simple computation of the reading from an observation, which evaluates every window completely.
 
-Slow, and short enough to be seen to be right. The rules themselves are told in `halcyon.signals.planner_reading`.
+The fast implementation must give the same result. This one is slow, but short enough to be verified by reading. The
+rules are documented in `halcyon.signals.planner_reading`.
 """
 
 from __future__ import annotations
@@ -44,18 +45,19 @@ def plain_reading(
     revision: str = "",
     of_revision: AbstractSet[str] | None = None,
 ) -> ReadingResult:
-    """The planner's reading of one observation.
+    """Return the planner's reading of one observation.
 
     Args:
-        observation: times are of the monotonic clock.
-        replicas: the count in force (spec.replicas).
-        pods: the server pods as Kubernetes sees them; times are seconds since the epoch.
-        epoch: makes the one of the other.
-        memory: of the reading before; `SignalMemory()` at first.
-        balancers: names of the balancer pods that Kubernetes holds ready. None where that isn't known: then every agent
-            that has fallen silent counts as one whose pod exists.
-        revision: the one that is rolled out, or was.
-        of_revision: names of its pods, whose batches count; None: all pods are.
+        observation: the observation; times are of the monotonic clock.
+        replicas: the replicas in force (spec.replicas).
+        pods: the model pods in Kubernetes; times are seconds since the epoch.
+        epoch: converts monotonic times to seconds since the epoch.
+        memory: memory after the previous reading; `SignalMemory()` at first.
+        balancers: names of the balancer pods that are ready in Kubernetes. None if unknown: then the pod of every
+        silent
+            agent counts as existing.
+        revision: the revision that is or was rolled out.
+        of_revision: names of the revision's pods, whose batches count; None: all pods count.
     """
     now = observation.at
     seen = {pod.name: pod for pod in observation.pods}
@@ -79,7 +81,7 @@ def plain_reading(
     exist = {str(pod.name) for pod in pods} | seen.keys()
     memory = _with_pods(memory, observation, exist=exist, counted=exist if of_revision is None else of_revision)
     queued = sum(points[-1].queued for points in heard.values())
-    # Where nothing is known, how long it hasn't been.
+    # If signals are unknown, compute since when.
     newest = max((b.points[-1].at for b in observation.balancers if b.points), default=None)
     of = newest if silence else memory.counted_at
     made = Reading(
@@ -99,16 +101,16 @@ def plain_reading(
 
 
 def _is_heard(points: Sequence[BalancerPoint], now: float) -> bool:
-    """Whether its count is known: it has spoken lately, and no silence lies before that."""
+    """Return True if the balancer's counter is known: it has reported recently, with no gap before."""
     if not points or now - points[-1].at > MAX_AGE_S:
         return False
     return len(points) == 1 or points[-1].at - points[-1].counted_at <= MAX_AGE_S
 
 
 def _counted_at(all_points: Sequence[Sequence[BalancerPoint]]) -> float:
-    """The time up to which every balancer's count is known.
+    """Return the time up to which every balancer's counter is known.
 
-    One that counts nothing sends nothing, so its silence says as much as a record: it holds nobody back.
+    A balancer that counts nothing sends no report, so its silence delays nothing.
     """
     busy = [
         points[-1].counted_at for points in all_points if len(points) > 1 and points[-1].requests > points[-2].requests
@@ -117,12 +119,15 @@ def _counted_at(all_points: Sequence[Sequence[BalancerPoint]]) -> float:
 
 
 def _idle_until(points: Sequence[BalancerPoint]) -> float:
-    """What it counted since then may be in its last record, and isn't confirmed."""
+    """Return the time until which the agent is idle.
+
+    Requests since then may be in its last report, but are not confirmed.
+    """
     return points[-1].at if len(points) == 1 else max(points[-1].counted_at, points[-1].at - MAX_REPORT_DELAY_S)
 
 
 def _count(points: Sequence[BalancerPoint], at: float) -> float:
-    """What it had counted at that time: between two records in proportion, after the last one as then."""
+    """Return the counter at a time: interpolated between two reports, constant after the last one."""
     for index in range(len(points) - 1, 0, -1):
         counted_at, count = points[index].counted_at, points[index].requests
         if counted_at <= at:
@@ -142,7 +147,7 @@ def _judged(pod: PodReading, seen: PodObservation | None) -> PodReading:
 def _silence(
     observation: Observation, heard: Mapping[str, Sequence[BalancerPoint]], balancers: AbstractSet[str] | None
 ) -> str | None:
-    """Which balancers are not heard that should be; None where all are."""
+    """Return which expected balancers are silent; None if all report."""
     silent = dict(observation.silent)
     expected = {b.agent for b in observation.balancers} | silent.keys() if balancers is None else balancers
     missing = sorted(expected - heard.keys())
@@ -165,7 +170,10 @@ def _silence(
 
 
 def _pending(pod: PodObservation | None, now: float) -> float | None:
-    """Requests that wait in a pod; from the time that they wait where Triton has no gauge of it (Little's law)."""
+    """Return the number of requests that wait in a pod.
+
+    If Triton has no gauge, it is computed from their waiting time (Little's law).
+    """
     if pod is None:
         return None
     point = fresh(pod.points, now, lambda p: p.pending)
@@ -187,7 +195,7 @@ def _gpu(pod: PodObservation | None, now: float) -> float | None:
 
 
 def _filled(values: Sequence[float | None]) -> float | None:
-    """The sum, those that are not known as the mean of the others; None where more than half are not known."""
+    """Return the sum, with unknown values replaced by the mean of the others; None if more than half are unknown."""
     known = [value for value in values if value is not None]
     if not values:
         return 0.0
@@ -199,7 +207,7 @@ def _filled(values: Sequence[float | None]) -> float | None:
 def _with_pods(
     memory: SignalMemory, observation: Observation, *, exist: AbstractSet[str], counted: AbstractSet[str]
 ) -> SignalMemory:
-    """With what pods have counted; every pod of the revision that is read counts, also one that is draining."""
+    """Return the memory with the counters of pods. Every pod of the revision counts, including draining ones."""
     tables = {pod.name: pod.batches for pod in observation.pods if pod.batches is not None and pod.name in counted}
     memory = replace(memory, batches=memory.batches.with_tables(tables, exist=exist))
     answered = {pod.name: told for pod in observation.pods if (told := _answered(pod, observation.at)) is not None}
@@ -209,7 +217,7 @@ def _with_pods(
         if name in memory.answered
     ]
     memory = replace(memory, answered=answered)
-    # Requests without rows are none that were computed (a cache answered), and rows without requests are a counter's fault.
+    # Requests without rows were not computed (a cache answered), and rows without requests are a counter error.
     ratios = sorted((rows / requests, requests) for requests, rows in grown if requests > 0 and rows > 0)
     if not ratios:
         return memory
@@ -218,7 +226,7 @@ def _with_pods(
 
 
 def _answered(pod: PodObservation, now: float) -> tuple[float, float] | None:
-    """(requests, rows) of one moment."""
+    """Return (requests, rows) at one time."""
     point = fresh(pod.points, now, lambda p: p.succeeded if p.rows is not None else None)
     return None if point is None or point.succeeded is None or point.rows is None else (point.succeeded, point.rows)
 

@@ -1,4 +1,4 @@
-"""Records in few words."""
+"""Short builders for reports."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 from halcyon.api.documents.observation_report import AgentReport, BalancerSample, PodSample
 
 EPOCH = 1_763_700_000.0
-"""What the agents' clocks say when the operator's monotonic one says 0."""
+"""Time of the agents' clocks when the operator's monotonic clock is 0."""
 
 
 def haproxy(queued: int = 0, *, requests: int = 0, refused: int = 0, inflight: int = 0) -> BalancerSample:
@@ -26,7 +26,10 @@ def record(
     skew: float = 0.0,
     **rest: Any,
 ) -> AgentReport:
-    """A record made at `at`; `skew` is by how much the agent's clock is wrong, which moves its samples' times too."""
+    """Return a report made at `at`.
+
+    `skew` is the error of the agent's clock, which also shifts the times of its samples.
+    """
     samples = tuple(PodSample(**{**vars(pod), "at": pod.at + skew}) for pod in pods)
     seen = haproxy() if balancer is None else balancer
     return AgentReport(

@@ -1,7 +1,8 @@
-"""The autoscalers that Halcyon is compared with, each with its own project's algorithm, as far as it can scale Triton.
+"""The autoscalers that Halcyon is compared with. Each uses its own project's algorithm, as far as it can scale Triton.
 
-`build` creates one from a name and strings, `sweep` returns the grid for a fair comparison, `PEERS` lists them. Every peer
-sees only a `PolicyView`. A missing metric is treated as that peer treats it; its docstring describes how.
+`build` creates a policy from a name and parameters, `sweep` returns the grid of settings for a fair comparison, and
+`PEERS` lists all peers. The only input of a peer is a `PolicyView`. Each peer's docstring describes how it handles a
+missing metric.
 """
 
 from __future__ import annotations

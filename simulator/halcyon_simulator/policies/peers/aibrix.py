@@ -1,7 +1,9 @@
-"""AIBrix's APA: a per-pod mean of three minutes times the present replicas. Source: facts 3.6 (aibrix e3e10f9e).
+"""AIBrix's APA: a per-pod mean over three minutes times the present replicas.
 
-This is our reading of its source, not a run of it. The mean is old and the replicas are new, so a step makes it swing between one replica
-and the maximum. Its `stabiliser` takes the maximum in the window going up and the minimum going down, as in the source.
+Source: the project's facts on autoscaling, section 3.6 (aibrix e3e10f9e). This code follows our reading of AIBrix's
+source; AIBrix itself was not run. Because the mean is old and the replicas are current, a step of the load makes the
+result swing between one replica and the maximum. On the way up, the stabilizer uses the maximum within the window, and
+on the way down the minimum, as in AIBrix's source.
 """
 
 from __future__ import annotations
@@ -18,14 +20,14 @@ from halcyon_simulator.policies.peers.parameters import NotNegative, Positive
 
 @dataclass(frozen=True)
 class AibrixKnobs:
-    """A PodAutoscaler with strategy APA; minReplicas and maxReplicas are the case's limits, with at least 1."""
+    """Settings of a PodAutoscaler with strategy APA. The replica limits are the case's, but at least 1."""
 
     target: Positive | None = None
     """`targetValue`: requests in flight per pod. Default: max_batch x instances."""
     sync_s: Positive = 10.0
-    """Time between two syncs."""
+    """Interval between two syncs, in seconds."""
     stable_window_s: Positive = 180.0
-    """Window of the mean."""
+    """Window of the mean, in seconds."""
     up_fluctuation_tolerance: NotNegative = 0.1
     """`up-fluctuation-tolerance`, a share."""
     down_fluctuation_tolerance: NotNegative = 0.1
@@ -35,15 +37,15 @@ class AibrixKnobs:
     max_scale_down_rate: Positive = 2.0
     """`max-scale-down-rate`: largest divisor per sync."""
     scale_up_cooldown_s: NotNegative = 0.0
-    """Window whose largest recommendation is used on the way up."""
+    """Window in seconds whose largest recommendation is used on the way up."""
     scale_down_cooldown_s: NotNegative = 300.0
-    """Window whose smallest recommendation is used on the way down."""
+    """Window in seconds whose smallest recommendation is used on the way down."""
 
 
 class Aibrix:
-    """One PodAutoscaler. It starts with a window full of the earlier load.
+    """A PodAutoscaler. At its start the window is filled with the earlier load.
 
-    A missing metric, or a lack of ready pods, gives no sample; a window without samples gives no change.
+    If a metric is missing or no pod is ready, there is no sample. A window without samples causes no change.
     """
 
     def __init__(self, knobs: AibrixKnobs, case: Case) -> None:

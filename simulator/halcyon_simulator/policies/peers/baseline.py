@@ -1,6 +1,7 @@
-"""Baselines, which no product uses: fixed replicas, the rate alone, and the thirty lines of the first sketch.
+"""Baselines that no product uses: fixed replicas, the rate alone, and the planner's first sketch of thirty lines.
 
-Source: facts 7.5. They know the capacity of a replica and the start time, which no peer does. A missing metric: no change.
+Source: the project's facts on autoscaling, section 7.5. In contrast to the peers, baselines have the capacity of a
+replica and the start time as inputs. If a metric is missing, the replicas don't change.
 """
 
 from __future__ import annotations
@@ -19,10 +20,11 @@ from halcyon_simulator.policies.peers.parameters import Count, NotNegative, Posi
 
 @dataclass(frozen=True)
 class StaticKnobs:
-    """Fixed replicas."""
+    """Setting of the policy with fixed replicas."""
 
     n: Count | None = None
-    """Replicas. Default: those that the busiest minute of the case needs at 85 % of a replica's full batches (foresight)."""
+    """Number of replicas. Default: as many as the case's busiest minute needs at 85 % of full batches, which requires
+    foresight."""
 
 
 class Static:
@@ -40,20 +42,20 @@ class Static:
 
 @dataclass(frozen=True)
 class RateKnobs:
-    """The arrival rate over a replica's capacity."""
+    """Settings of the policy that divides the arrival rate by a replica's capacity."""
 
     window_s: Positive = 30.0
-    """Window of the rate."""
+    """Window of the rate, in seconds."""
     utilisation: Positive = 0.85
-    """Share of the capacity that is used."""
+    """Share of a replica's capacity to use."""
     capacity_rps: Positive | None = None
-    """Requests per second of a replica. Default: with full batches."""
+    """Capacity of a replica in requests per second. Default: its throughput with full batches."""
     tick_s: Positive = 2.0
-    """Time between two decisions."""
+    """Interval between two decisions, in seconds."""
 
 
 class Rate:
-    """Replicas from the rate alone, without the backlog."""
+    """Replicas for the arrival rate alone, without the backlog."""
 
     def __init__(self, knobs: RateKnobs, case: Case) -> None:
         self.knobs = knobs
@@ -61,31 +63,35 @@ class Rate:
         self._per_replica = knobs.utilisation * (knobs.capacity_rps or case.service.peak_rps)
 
     def desired(self, view: PolicyView) -> int:
-        """Return the replicas for the rate of the window."""
+        """Return the replicas for the mean rate in the window."""
         rate = usable(view.rate(SampleColumn.ARRIVED, self.knobs.window_s))
         return view.replicas if rate is None else math.ceil(round(rate / self._per_replica, 9))
 
 
 @dataclass(frozen=True)
 class SketchKnobs:
-    """Rate, backlog and trend, with a hold on the way down."""
+    """Settings of the policy that uses rate, backlog and trend, with a hold on the way down."""
 
     window_s: Positive = 30.0
-    """Window of the rate."""
+    """Window of the rate, in seconds."""
     utilisation: Positive = 0.85
-    """Share of the capacity that is used for the rate."""
+    """Share of a replica's capacity to use for the rate."""
     capacity_rps: Positive | None = None
-    """Requests per second of a replica. Default: with full batches."""
+    """Capacity of a replica in requests per second. Default: its throughput with full batches."""
     start_s: NotNegative | None = None
-    """A pod's start time. The backlog is drained in half of it, and the trend is extrapolated over it. Default: the case's."""
+    """Start time of a pod in seconds. The backlog is cleared in half of it, and the trend is extrapolated over it.
+    Default: the case's start time."""
     hold_s: NotNegative | None = None
-    """Time for which the largest result is held. Default: max(60, start_s)."""
+    """Time in seconds for which the largest result is held. Default: max(60, start_s)."""
     tick_s: Positive = 2.0
-    """Time between two decisions."""
+    """Interval between two decisions, in seconds."""
 
 
 class Sketch:
-    """ceil(rate / (0.85 mu)) + ceil(backlog / (mu x start / 2)); the rate includes its trend if that is significant."""
+    """Replicas as ceil(rate / (0.85 mu)) + ceil(backlog / (mu x start / 2)).
+
+    The rate includes its trend if the trend is significant.
+    """
 
     def __init__(self, knobs: SketchKnobs, case: Case) -> None:
         self.knobs = knobs
@@ -96,7 +102,7 @@ class Sketch:
         self._asked: deque[tuple[float, int]] = deque()
 
     def desired(self, view: PolicyView) -> int:
-        """Return the largest result within the hold."""
+        """Return the largest result within the hold time."""
         window_s = self.knobs.window_s
         rate, longer = (usable(view.rate(SampleColumn.ARRIVED, w)) for w in (window_s, 2 * window_s))
         backlog = usable(view.value(SampleColumn.WAITING))
@@ -116,7 +122,7 @@ class Sketch:
 
 
 def peak_count(case: Case, *, utilisation: float) -> int:
-    """Return the replicas for the busiest minute of the case at this share of a replica's full batches."""
+    """Return the replicas that the case's busiest minute needs at this share of a replica's full batches."""
     minutes = max(1, math.ceil(case.duration_s / 60))
     counts, _ = np.histogram(case.arrivals, bins=minutes, range=(0, 60 * minutes))
     return max(case.low, 1, math.ceil(round(float(counts.max()) / 60 / (utilisation * case.service.peak_rps), 9)))

@@ -1,4 +1,7 @@
-"""Cortex's autoscaler: a mean of one minute, small steps, and two windows. Source: facts 3.8 (cortex dc48c02e, archived)."""
+"""Cortex's autoscaler: a mean over one minute, small steps, and two stabilization windows.
+
+Source: the project's facts on autoscaling, section 3.8 (cortex dc48c02e, archived).
+"""
 
 from __future__ import annotations
 
@@ -15,16 +18,16 @@ from halcyon_simulator.policies.peers.parameters import NotNegative, Positive, R
 
 @dataclass(frozen=True)
 class CortexKnobs:
-    """An API's `autoscaling` section; min_replicas and max_replicas are the case's limits, with at least 1."""
+    """Settings in the `autoscaling` section of an API. The replica limits are the case's, but at least 1."""
 
     target: Positive | None = None
-    """`target_in_flight` per replica; its own default is max_concurrency, 1. Default here: max_batch x instances."""
+    """`target_in_flight` per replica. Cortex's default is max_concurrency, 1. Default here: max_batch x instances."""
     window_s: Positive = 60.0
-    """`window` of the mean."""
+    """`window` of the mean, in seconds."""
     upscale_stabilization_period_s: NotNegative = 60.0
-    """`upscale_stabilization_period`: its smallest recommendation is used on the way up."""
+    """`upscale_stabilization_period` in seconds: its smallest recommendation is used on the way up."""
     downscale_stabilization_period_s: NotNegative = 300.0
-    """`downscale_stabilization_period`: its largest recommendation is used on the way down."""
+    """`downscale_stabilization_period` in seconds: its largest recommendation is used on the way down."""
     max_downscale_factor: Annotated[float, Range(0)] = 0.75
     """`max_downscale_factor`: smallest factor per recommendation."""
     max_upscale_factor: Annotated[float, Range(1)] = 1.5
@@ -34,11 +37,14 @@ class CortexKnobs:
     upscale_tolerance: NotNegative = 0.05
     """`upscale_tolerance`, a share."""
     tick_s: Positive = 10.0
-    """Time between two decisions."""
+    """Interval between two decisions, in seconds."""
 
 
 class Cortex:
-    """One API. A missing metric gives no recommendation and no change; nothing changes before its windows have passed once."""
+    """The autoscaler of one Cortex API. A missing metric gives no recommendation and no change.
+
+    Nothing changes until the stabilization windows have passed once.
+    """
 
     def __init__(self, knobs: CortexKnobs, case: Case) -> None:
         self.knobs = knobs

@@ -1,6 +1,6 @@
-"""Peers that consist of a HorizontalPodAutoscaler only, each with the metric and the `behavior` that its project ships.
+"""Peers that consist only of a HorizontalPodAutoscaler, with the metric and the `behavior` that their projects ship.
 
-The algorithm is in `hpa_controller`. For all of them, a missing metric means no change, so never a decrease.
+The algorithm is in `hpa_controller`. If a metric is missing, none of them changes the replicas.
 """
 
 from __future__ import annotations
@@ -25,19 +25,23 @@ from halcyon_simulator.policies.peers.metrics import (
 from halcyon_simulator.policies.peers.parameters import Count, NotNegative, Positive, Range, Window
 
 UTILISATION = 85.0
-"""Percent that a user would set for a GPU, as Triton's GKE sample does."""
+"""Target utilization in percent that a user would set for a GPU, as in Triton's GKE sample."""
 
 
 @dataclass(frozen=True)
 class HpaKnobs:
-    """A HorizontalPodAutoscaler on one External metric with an AverageValue target; facts 1.1 to 1.5."""
+    """Settings of a HorizontalPodAutoscaler on an External metric with an AverageValue target.
+
+    Source: the project's facts on autoscaling, sections 1.1 to 1.5.
+    """
 
     metric: Metric = "inflight"
-    """Metric that it gets."""
+    """The metric that the HPA uses."""
     target: Positive | None = None
-    """`averageValue`, per replica: requests, or percent for `utilisation`. Default: max_batch x instances, or 85 percent."""
+    """`averageValue` per replica: requests, or percent for `utilisation`. Default: max_batch x instances, or 85
+    percent."""
     behavior: Pace = "none"
-    """`spec.behavior`: none, or `{}`."""
+    """`spec.behavior`: omitted (none), or `{}`."""
     up_window_s: Window | None = None
     """`scaleUp.stabilizationWindowSeconds`. Default: 0. Needs `behavior={}`."""
     down_window_s: Window | None = None
@@ -47,11 +51,11 @@ class HpaKnobs:
     sync_s: Positive = SYNC_INTERVAL_S
     """`--horizontal-pod-autoscaler-sync-period`."""
     window_s: Positive = 15.0
-    """Window over which `utilisation` is measured; a common scrape interval."""
+    """Window in seconds over which `utilisation` is measured; 15 s is a common scrape interval."""
 
 
 class Hpa:
-    """The HPA with or without `behavior`."""
+    """An HPA with or without `behavior`."""
 
     def __init__(self, knobs: HpaKnobs, case: Case, *, name: str = "hpa") -> None:
         self.knobs = knobs
@@ -71,14 +75,16 @@ class Hpa:
 
 @dataclass(frozen=True)
 class WvaKnobs:
-    """The HPA of the chart of llm-d's workload-variant-autoscaler; facts 3.4.
+    """Settings of the HPA in the chart of llm-d's workload-variant-autoscaler (WVA).
 
-    The autoscaler itself does not apply to Triton: it reads KV-cache use and vLLM's queue, which Triton does not have. Only its chart's pace
-    can be simulated, here on requests in flight.
+    Source: the project's facts on autoscaling, section 3.4. WVA itself can't be used with Triton: it reads the KV cache
+    usage and vLLM's queue, which Triton doesn't have. Only the `behavior` in its chart can be simulated, here with
+    requests in flight as the metric.
     """
 
     target: Positive | None = None
-    """Requests in flight per replica. Default: max_batch x instances. (WVA serves desired replicas with a target of 1.)"""
+    """Requests in flight per replica. Default: max_batch x instances. (The original metric is the desired replicas,
+    with a target of 1.)"""
     stabilization_window_s: Window = 240
     """`stabilizationWindowSeconds`, in both directions."""
     pods: Annotated[int, Range(1, 100000)] = 10
@@ -92,7 +98,7 @@ class WvaKnobs:
 
 
 class Wva:
-    """An HPA that waits four minutes before each change."""
+    """An HPA with a stabilization window of four minutes in both directions."""
 
     def __init__(self, knobs: WvaKnobs, case: Case) -> None:
         self.knobs = knobs
@@ -114,13 +120,14 @@ class Wva:
 
 @dataclass(frozen=True)
 class KserveKnobs:
-    """KServe's class `hpa`: a Resource metric in whole percent and `behavior: {}`; facts 3.3.
+    """Settings of KServe's autoscaler class `hpa`: a Resource metric in whole percent and `behavior: {}`.
 
-    KServe's metric is CPU, which is unrelated to the load of a GPU server. The GPU's utilisation is used instead, which favours KServe.
+    Source: the project's facts on autoscaling, section 3.3. KServe's metric is CPU, which is unrelated to the load of a
+    GPU server. GPU utilization is used instead, which favours KServe.
     """
 
     target: Positive = 80.0
-    """`scaleTarget`, percent of a replica."""
+    """`scaleTarget`: utilization of a replica in percent."""
     down_window_s: Window | None = None
     """`scaleDown.stabilizationWindowSeconds`. Default: 300."""
     tolerance: NotNegative = TOLERANCE
@@ -128,11 +135,11 @@ class KserveKnobs:
     sync_s: Positive = SYNC_INTERVAL_S
     """`--horizontal-pod-autoscaler-sync-period`."""
     window_s: Positive = 15.0
-    """Window over which it is measured; metrics-server's resolution."""
+    """Window in seconds over which the utilization is measured: the resolution of metrics-server."""
 
 
 class Kserve:
-    """An HPA on utilisation; starting pods count as 0 percent on the way up and are ignored on the way down."""
+    """An HPA on utilization. Starting pods count as 0 percent on the way up, and are ignored on the way down."""
 
     def __init__(self, knobs: KserveKnobs, case: Case) -> None:
         self.knobs = knobs
@@ -146,7 +153,7 @@ class Kserve:
         ready = ready_pods(view)
         busy = busy_percent(view, self._service, window_s=self.knobs.window_s)
         proposal = pods_mean(
-            # The controller uses whole percent, rounded down.
+            # The controller rounds percentages down to whole numbers.
             None if busy is None or ready == 0 else float(int(busy / ready)),
             self.knobs.target,
             ready=ready,
@@ -160,22 +167,26 @@ class Kserve:
 
 @dataclass(frozen=True)
 class TritonGkeKnobs:
-    """The HPA of Triton's GKE sample: the External metric `duty_cycle`, summed over pods, AverageValue 85; facts 3.9."""
+    """Settings of the HPA in Triton's GKE sample: External metric `duty_cycle`, summed over pods, AverageValue 85.
+
+    Source: the project's facts on autoscaling, section 3.9.
+    """
 
     target: Positive = UTILISATION
-    """`targetAverageValue`, percent of a GPU."""
+    """`targetAverageValue`: utilization of a GPU in percent."""
     cap: Count | None = None
-    """maxReplicas; the sample's own is 3. Default: the case's."""
+    """maxReplicas. The sample uses 3. Default: the case's limit."""
     tolerance: NotNegative = TOLERANCE
     """`--horizontal-pod-autoscaler-tolerance`, a share."""
     sync_s: Positive = SYNC_INTERVAL_S
     """`--horizontal-pod-autoscaler-sync-period`."""
     window_s: Positive = 15.0
-    """Window over which it is measured. Cloud Monitoring's own delay is not simulated, which favours the sample."""
+    """Window in seconds over which the utilization is measured. The delay of Cloud Monitoring is not simulated, which
+    favours the sample."""
 
 
 class TritonGke:
-    """An HPA on utilisation without `behavior`."""
+    """An HPA on utilization without `behavior`."""
 
     def __init__(self, knobs: TritonGkeKnobs, case: Case) -> None:
         self.knobs = knobs
@@ -192,22 +203,25 @@ class TritonGke:
 
 @dataclass(frozen=True)
 class TritonOnpremKnobs:
-    """The HPA of Triton's k8s-onprem sample: the Pods metric `avg_time_queue_us`; facts 3.9."""
+    """Settings of the HPA in Triton's k8s-onprem sample: the Pods metric `avg_time_queue_us`.
+
+    Source: the project's facts on autoscaling, section 3.9.
+    """
 
     target_us: Positive = 50.0
-    """`averageValue`: microseconds that a request waits in Triton's own queue."""
+    """`averageValue`: microseconds that a request waits in Triton's queue."""
     cap: Count | None = None
-    """maxReplicas; the sample's own is 3. Default: the case's."""
+    """maxReplicas. The sample uses 3. Default: the case's limit."""
     tolerance: NotNegative = TOLERANCE
     """`--horizontal-pod-autoscaler-tolerance`, a share."""
     sync_s: Positive = SYNC_INTERVAL_S
     """`--horizontal-pod-autoscaler-sync-period`."""
     window_s: Positive = 30.0
-    """Window of the Prometheus query."""
+    """Window of the Prometheus query, in seconds."""
 
 
 class TritonOnprem:
-    """An HPA on queue time without `behavior`; a starting pod has no sample, and an unscheduled one is ignored."""
+    """An HPA on queue time without `behavior`. A starting pod has no sample, and an unschedulable pod is ignored."""
 
     def __init__(self, knobs: TritonOnpremKnobs, case: Case) -> None:
         self.knobs = knobs

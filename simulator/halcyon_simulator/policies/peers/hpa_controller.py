@@ -1,7 +1,8 @@
-"""The HPA controller, for every peer that is an HPA or uses one: replicas from one metric, then its pace.
+"""The HPA controller, for every peer that is or uses an HPA: replicas from one metric, limited by `behavior`.
 
-Source: facts, autoscaling 1.2 to 1.5. The pace is `halcyon.scaling.hpa.behavior`, which is checked against the real controller.
-Out of scope: the metric of each peer, and zero (an HPA has at least one replica).
+Source: the project's facts on autoscaling, sections 1.2 to 1.5. The limits are computed by
+`halcyon.scaling.hpa.behavior`, which is tested against the real controller. Out of scope: the metric of each peer, and
+zero replicas (an HPA has at least one).
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ def behavior(policy: str, pace: Pace, *, up_window_s: int | None, down_window_s:
     """Return the `behavior` for these knobs.
 
     Raises:
-        PolicyError: a window is given without `behavior`, where it is a flag of the controller.
+        PolicyError: a window is given without `behavior`. Without it, the window is a flag of the controller.
     """
     if pace == "none":
         for name, value in (("up_window_s", up_window_s), ("down_window_s", down_window_s)):
@@ -41,17 +42,17 @@ def behavior(policy: str, pace: Pace, *, up_window_s: int | None, down_window_s:
 
 
 class HpaController:
-    """One HPA with one metric, and its memory between syncs."""
+    """One HPA with one metric, and the state that it keeps between syncs."""
 
     def __init__(self, case: Case, behavior: Behavior | None, *, high: int | None = None) -> None:
-        """Take the tolerance and limits. `high` is maxReplicas; at most, and by default, the case's."""
+        """Set the tolerance and the limits. `high` is maxReplicas; it is at most, and by default, the case's limit."""
         self.low = max(1, case.low)
         self.high = max(self.low, case.high if high is None else min(high, case.high))
         self._behavior = behavior
         self._memory = HpaMemory()
 
     def synced(self, view: PolicyView, proposal: int | None) -> int:
-        """Return the replicas after a sync. A proposal of None is a failed metric: no change, and nothing is recorded."""
+        """Return the replicas after a sync. A proposal of None is a failed metric: nothing is changed or recorded."""
         current = view.replicas
         self._memory = first_seen(self._memory, now=view.now, current=current)
         if not self.low <= current <= self.high:
@@ -73,9 +74,10 @@ class HpaController:
 
 
 def average_value(total: float | None, target: float, *, pods: int, tolerance: float) -> int | None:
-    """Return the replicas from an External metric with an AverageValue target.
+    """Return the replicas for an External metric with an AverageValue target.
 
-    `total` is the sum over all replicas; `pods` is status.replicas, ready or not: the tolerance applies to target x pods.
+    `total` is the sum over all replicas. `pods` is status.replicas, which includes pods that aren't ready. The
+    tolerance applies to target x pods.
     """
     if total is None:
         return None
@@ -95,14 +97,16 @@ def pods_mean(
     current: int,
     tolerance: float,
 ) -> int | None:
-    """Return the replicas from a Pods or Resource metric.
+    """Return the replicas for a Pods or Resource metric.
 
     Args:
-        mean: over the `ready` pods, in the target's unit.
-        target: value for one pod.
-        ready: pods with a sample.
-        missing: running pods without one. They count as the target on the way down, and as 0 on the way up.
-        unready: pods that are not measured yet: ignored on the way down, 0 on the way up.
+        mean: mean over the `ready` pods, in the target's unit.
+        target: target for one pod.
+        ready: number of pods with a sample.
+        missing: number of running pods without a sample. They count as the target on the way down, and as 0 on the way
+        up.
+        unready: number of pods that aren't measured yet. They are ignored on the way down, and count as 0 on the way
+        up.
         current: spec.replicas.
         tolerance: share by which the mean may differ from the target.
     """
@@ -123,5 +127,5 @@ def pods_mean(
 
 
 def within(ratio: float, tolerance: float) -> bool:
-    """Return whether a ratio is so close to 1 that nothing changes."""
+    """Return True if a ratio is so close to 1 that nothing changes."""
     return 1.0 - tolerance <= ratio <= 1.0 + tolerance

@@ -1,6 +1,6 @@
-"""KEDA and its HTTP add-on: from 1 to N an HPA without `behavior`, between 0 and 1 the operator's own loop.
+"""KEDA and its HTTP add-on: an HPA without `behavior` from 1 to N, and the operator's own loop between 0 and 1.
 
-Source: facts 2.1 to 2.3.
+Source: the project's facts on autoscaling, sections 2.1 to 2.3.
 
 | replicas | active              | result                                           |
 | -------- | ------------------- | ------------------------------------------------ |
@@ -27,24 +27,25 @@ from halcyon_simulator.policies.peers.parameters import Count, NotNegative, Posi
 
 @dataclass(frozen=True)
 class KedaKnobs:
-    """A ScaledObject with one Prometheus trigger; minReplicaCount and maxReplicaCount are the case's limits."""
+    """Settings of a ScaledObject with one Prometheus trigger. The replica limits are the case's."""
 
     metric: Metric = "inflight"
-    """Result of the query."""
+    """The metric that the query returns."""
     target: Positive | None = None
     """`threshold`, per replica. Default: max_batch x instances, or 85 percent for `utilisation`."""
     polling_interval_s: Count = 30
-    """`pollingInterval` of the loop between 0 and 1."""
+    """`pollingInterval` of the loop between 0 and 1, in seconds."""
     cooldown_period_s: NotNegative = 300.0
-    """`cooldownPeriod`: from the last active poll until 0."""
+    """`cooldownPeriod`: time in seconds from the last active poll until scaling to 0."""
     activation_threshold: NotNegative = 0.0
-    """`activationThreshold`: active if the metric is above it."""
+    """`activationThreshold`: the trigger is active if the metric is above it."""
     use_cached_metrics: bool = False
-    """`useCachedMetrics`: whether the HPA gets the last poll's value instead of a query of its own."""
+    """`useCachedMetrics`: True if the HPA receives the value of the last poll instead of sending its own query."""
     ignore_null_values: bool = True
-    """`ignoreNullValues`: whether a missing metric is 0. If false, it is an error: no change."""
+    """`ignoreNullValues`: True if a missing metric counts as 0. If False, it is an error and the replicas don't
+    change."""
     behavior: Pace = "none"
-    """`advanced.horizontalPodAutoscalerConfig.behavior`: none, or `{}`."""
+    """`advanced.horizontalPodAutoscalerConfig.behavior`: omitted (none), or `{}`."""
     up_window_s: Window | None = None
     """`scaleUp.stabilizationWindowSeconds`. Default: 0. Needs `behavior={}`."""
     down_window_s: Window | None = None
@@ -54,24 +55,25 @@ class KedaKnobs:
     sync_s: Count = int(SYNC_INTERVAL_S)
     """`--horizontal-pod-autoscaler-sync-period`."""
     window_s: Positive = 15.0
-    """Window over which `utilisation` is measured."""
+    """Window in seconds over which `utilisation` is measured."""
 
 
 @dataclass(frozen=True)
 class KedaHttpKnobs:
-    """An HTTPScaledObject; the interceptor holds requests at 0, as the balancer does. Limits are the case's."""
+    """Settings of an HTTPScaledObject, whose interceptor holds requests at 0 replicas. Limits are the case's."""
 
     metric: Literal["concurrency", "rate"] = "concurrency"
     """`scalingMetric`: pending requests, or requests per second."""
     target: Positive | None = None
-    """`targetValue`, per replica; its own default of 100 ignores batches. Default here: max_batch x instances requests, or the
-    requests per second of a replica with full batches."""
+    """`targetValue` per replica. KEDA's default of 100 ignores batches. Default here: max_batch x instances requests,
+    or the requests per second of a replica with full batches."""
     window_s: Positive = 60.0
-    """`requestRate.window`."""
+    """`requestRate.window`, in seconds."""
     scaledown_period_s: NotNegative = 300.0
-    """`scaledownPeriod`: from the last active poll until 0."""
+    """`scaledownPeriod`: time in seconds from the last active poll until scaling to 0."""
     polling_interval_s: Count = 30
-    """KEDA's `pollingInterval`, which detects idleness. Upwards from 0 its activity stream is immediate, here within 1 s."""
+    """KEDA's `pollingInterval` in seconds, for the detection of idleness. Scaling up from 0 doesn't wait for a poll,
+    because KEDA streams activity immediately; here within 1 s."""
     tolerance: NotNegative = TOLERANCE
     """`--horizontal-pod-autoscaler-tolerance`, a share."""
     sync_s: Count = int(SYNC_INTERVAL_S)
@@ -79,7 +81,7 @@ class KedaHttpKnobs:
 
 
 class _ScaledObject:
-    """KEDA's operator and the HPA that it creates, on one metric."""
+    """KEDA's operator, and the HPA that it creates, on one metric."""
 
     def __init__(
         self,
@@ -130,7 +132,7 @@ class _ScaledObject:
         return self._autoscaler.synced(view, proposal)
 
     def _cooled(self, now: float) -> bool:
-        """Return whether the cooldown is over; there is none if nothing was ever active."""
+        """Return True if the cooldown is over, or if the trigger has never been active."""
         return self._active_s is None or now - self._active_s > self._cooldown_s
 
 
@@ -161,7 +163,7 @@ class Keda(_ScaledObject):
 
 
 class KedaHttp(_ScaledObject):
-    """KEDA's HTTP add-on. A missing metric is an error of its scaler: no change."""
+    """KEDA's HTTP add-on. A missing metric is an error of its scaler, and the replicas don't change."""
 
     def __init__(self, knobs: KedaHttpKnobs, case: Case) -> None:
         self.knobs = knobs

@@ -1,8 +1,9 @@
-"""Knative's pod autoscaler (KPA) on concurrency.
+"""Knative's pod autoscaler (KPA) with the metric concurrency.
 
-Source: facts 3.1 (knative/serving 98e5ef90). It counts only ready pods and not starting ones, so a slow start keeps it in panic. The run
-starts with the autoscaler already running, so it is not in panic as after a restart of its own. The activator's place in the path and
-target-burst-capacity are not simulated, because they change the path of requests and not the replicas.
+Source: the project's facts on autoscaling, section 3.1 (knative/serving 98e5ef90). KPA counts only ready pods and not
+starting ones, so a slow start keeps it in panic mode. It doesn't start in panic mode, because the run begins with an
+autoscaler that is already running and not just restarted. The activator and target-burst-capacity are not simulated,
+because they change the path of requests and not the replicas.
 """
 
 from __future__ import annotations
@@ -18,41 +19,44 @@ from halcyon_simulator.policies.peers.parameters import NotNegative, Positive
 
 @dataclass(frozen=True)
 class KpaKnobs:
-    """Keys of the ConfigMap config-autoscaler, in seconds and percent."""
+    """Settings in the ConfigMap config-autoscaler, in seconds and percent."""
 
     target: Positive | None = None
-    """`container-concurrency-target-default`: maximum requests in flight of a replica; its own 100 ignores batches. Default here:
-    max_batch x instances."""
+    """`container-concurrency-target-default`: maximum requests in flight per replica. Knative's default of 100 ignores
+    batches. Default here: max_batch x instances."""
     target_percentage: Positive = 70.0
-    """`container-concurrency-target-percentage`: the targeted share of `target`."""
+    """`container-concurrency-target-percentage`: targeted percentage of `target`."""
     stable_window_s: Positive = 60.0
     """`stable-window`."""
     panic_window_percentage: Positive = 10.0
-    """`panic-window-percentage`, of the stable window."""
+    """`panic-window-percentage`: length of the panic window in percent of the stable window."""
     panic_threshold_percentage: Positive = 200.0
-    """`panic-threshold-percentage`: ratio of the panic window's result to the ready pods at which panic starts."""
+    """`panic-threshold-percentage`: panic mode starts if the panic window's result exceeds this percentage of the ready
+    pods."""
     max_scale_up_rate: Positive = 1000.0
-    """`max-scale-up-rate`: largest factor on ready pods per tick."""
+    """`max-scale-up-rate`: largest factor on the ready pods per tick."""
     max_scale_down_rate: Positive = 2.0
-    """`max-scale-down-rate`: largest divisor of ready pods per tick."""
+    """`max-scale-down-rate`: largest divisor of the ready pods per tick."""
     scale_down_delay_s: NotNegative = 0.0
-    """`scale-down-delay`: time for which a lower result must have lasted."""
+    """`scale-down-delay`: time in seconds for which a lower result must have lasted."""
     scale_to_zero_grace_period_s: NotNegative = 30.0
-    """`scale-to-zero-grace-period`: time after the stable window without a request until 0; only if the case's low is 0."""
+    """`scale-to-zero-grace-period`: time in seconds without requests, after the stable window, until scaling to 0. Used
+    only if the case's minimum is 0."""
     tick_s: Positive = 2.0
-    """The autoscaler's tick."""
+    """Interval between the autoscaler's ticks, in seconds."""
 
 
 class Kpa:
-    """One revision's autoscaler.
+    """The autoscaler of one revision.
 
-    | panicking | over the threshold | result                                                           |
-    | --------- | ------------------ | ---------------------------------------------------------------- |
-    | no        | no                 | the stable window's result                                       |
-    | any       | yes                | panic restarts: the larger of both results, never lower in panic |
-    | yes       | not for a window   | panic ends                                                       |
+    | in panic mode | over the threshold | result                                                                |
+    | ------------- | ------------------ | --------------------------------------------------------------------- |
+    | no            | no                 | the stable window's result                                            |
+    | any           | yes                | panic mode (re)starts: the larger of both results, without decreases  |
+    | yes           | not for a window   | panic mode ends                                                       |
 
-    If both windows are empty (no samples), the replicas stay. If only the panic window is empty, its result is none.
+    If both windows are empty (no samples), the replicas don't change. If only the panic window is empty, it has no
+    result.
     """
 
     def __init__(self, knobs: KpaKnobs, case: Case) -> None:
@@ -89,7 +93,7 @@ class Kpa:
         return self._to_zero(self._delayed(count, view.now), view)
 
     def _asks(self, mean: float | None, ready: int) -> int:
-        """Return the pods for a window's mean, within the change that one tick allows."""
+        """Return the pods needed for a window's mean, within the change that one tick allows."""
         least = math.floor(ready / self.knobs.max_scale_down_rate)
         return min(max(_pods(mean, self._target), least), math.ceil(self.knobs.max_scale_up_rate * ready))
 
@@ -99,7 +103,7 @@ class Kpa:
         return max(asked for _, asked in self._asked)
 
     def _to_zero(self, count: int, view: PolicyView) -> int:
-        """Return the replicas; 0 only after the grace period."""
+        """Return the replicas. They are 0 only after the grace period."""
         if count > 0 or self._low > 0 or view.replicas == 0:
             self._idle_since_s = None
             return count
@@ -110,5 +114,5 @@ class Kpa:
 
 
 def _pods(mean: float | None, target: float) -> int:
-    # Knative rounds its averages to 6 digits, so that noise in the last bit adds no pod.
+    # Knative rounds its averages to 6 digits, so that rounding errors add no pod.
     return 0 if mean is None else math.ceil(round(mean, 6) / target)

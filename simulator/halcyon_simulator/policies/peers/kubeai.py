@@ -1,4 +1,7 @@
-"""KubeAI's model autoscaler: the mean of the requests in flight over ten minutes. Source: facts 3.2 (kubeai 2f32ef49)."""
+"""KubeAI's model autoscaler: the mean of the requests in flight over ten minutes.
+
+Source: the project's facts on autoscaling, section 3.2 (kubeai 2f32ef49).
+"""
 
 from __future__ import annotations
 
@@ -14,28 +17,29 @@ from halcyon_simulator.policies.peers.parameters import NotNegative, Positive
 
 @dataclass(frozen=True)
 class KubeaiKnobs:
-    """Fields of the Model and of KubeAI's `modelAutoscaling`; minReplicas and maxReplicas are the case's limits."""
+    """Fields of the Model and of KubeAI's `modelAutoscaling`. minReplicas and maxReplicas are the case's limits."""
 
     target: Positive | None = None
-    """`targetRequests`: requests in flight per replica; its own 100 ignores batches. Default here: max_batch x instances."""
+    """`targetRequests`: requests in flight per replica. KubeAI's default of 100 ignores batches. Default here:
+    max_batch x instances."""
     interval_s: Positive = 10.0
-    """`interval`: time between two decisions."""
+    """`interval` between two decisions, in seconds."""
     time_window_s: Positive = 600.0
-    """`timeWindow` of the mean; 60 samples."""
+    """`timeWindow` of the mean in seconds, with 60 samples."""
     scale_down_delay_s: NotNegative = 30.0
-    """`scaleDownDelaySeconds`: time for which lower results must follow each other before it scales down."""
+    """`scaleDownDelaySeconds`: time for which all results must be lower before the replicas decrease."""
 
 
 class Kubeai:
-    """One model. It starts with its saved state: a window full of the earlier load.
+    """The autoscaler of one model. It starts from a saved state in which the window is filled with the earlier load.
 
-    A missing metric gives no sample and no change. From 0 it goes to 1 as soon as a request waits.
+    A missing metric gives no sample and no change. At 0 replicas, a waiting request scales to 1 at once.
     """
 
     def __init__(self, knobs: KubeaiKnobs, case: Case) -> None:
         self.knobs = knobs
         self.period_s = knobs.interval_s
-        # From 0, KubeAI's proxy scales at once, so a shorter interval is needed only then.
+        # KubeAI's proxy scales up from 0 at once, so a shorter interval is needed only at 0.
         if case.low == 0 and knobs.interval_s.is_integer():
             self.period_s = 1.0
         self._target = knobs.target or float(at_once(case.service))

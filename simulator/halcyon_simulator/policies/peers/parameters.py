@@ -1,6 +1,6 @@
-"""Parsing of a policy's knobs from `key=value` strings: types, limits, and errors with a valid example.
+"""Parser of a policy's knobs, given as `key=value` strings: types, limits, and errors with a valid example.
 
-Out of scope: the list of policies (`registry`), and the meaning of a knob (the dataclass that holds it).
+Out of scope: the list of policies (`registry`), and the meaning of a knob (its dataclass).
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ K = TypeVar("K")
 
 
 class PolicyError(ValueError):
-    """A policy can't be built: its name, a knob's name or a knob's value is invalid."""
+    """A policy that can't be built, because its name, a knob's name or a knob's value is invalid."""
 
 
 @dataclass(frozen=True)
 class Range:
-    """The allowed values of a number."""
+    """The range of valid values of a number."""
 
     low: float
     high: float = math.inf
     above: bool = False
-    """Whether `low` itself is excluded."""
+    """True if `low` itself is excluded."""
 
     def refuses(self, value: float) -> bool:
-        """Return whether the value is outside."""
+        """Return True if the value is out of range."""
         below = value <= self.low if self.above else value < self.low
         return not math.isfinite(value) or below or value > self.high
 
@@ -44,16 +44,17 @@ Positive = Annotated[float, Range(0, above=True)]
 NotNegative = Annotated[float, Range(0)]
 Count = Annotated[int, Range(1)]
 Window = Annotated[int, Range(0, 3600)]
-"""Seconds that the HPA allows as a stabilisation window."""
+"""Length of an HPA stabilization window, in seconds."""
 
 
 def parsed(policy: str, knobs: type[K], params: Mapping[str, str], *, example: str) -> K:
-    """Return the knobs; those that are not given have their defaults.
+    """Return the knobs that the parameters set, with defaults for the others.
 
     Args:
-        policy: its name, for the messages.
-        knobs: a frozen dataclass whose fields all have defaults; fields are str Literals, bool, int or float, perhaps None.
-        params: strings by knob.
+        policy: name of the policy, for error messages.
+        knobs: frozen dataclass whose fields all have defaults and are str Literals, bool, int or float, optionally
+        None.
+        params: values as strings, by knob.
         example: valid parameters, for example `target=8`.
 
     Raises:
@@ -70,14 +71,14 @@ def parsed(policy: str, knobs: type[K], params: Mapping[str, str], *, example: s
 
 
 def spoken(value: object) -> str:
-    """Return a knob's value in the form that `parsed` reads."""
+    """Return a knob's value as text that `parsed` can read."""
     if isinstance(value, bool):
         return str(value).lower()
     return f"{value:.12g}" if isinstance(value, float) else str(value)
 
 
 def names(knobs: type) -> tuple[str, ...]:
-    """Return the knobs' names in their order."""
+    """Return the names of the knobs, in the order of the fields."""
     return tuple(field.name for field in dataclasses.fields(knobs))
 
 

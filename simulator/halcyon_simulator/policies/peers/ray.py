@@ -1,4 +1,7 @@
-"""Ray Serve's autoscaler: a mean of 30 s, and a number of consecutive decisions in the same direction. Source: facts 3.5."""
+"""Ray Serve's autoscaler: a mean over 30 s, and a required number of consecutive decisions in the same direction.
+
+Source: the project's facts on autoscaling, section 3.5.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +16,11 @@ from halcyon_simulator.policies.peers.parameters import NotNegative, Positive
 
 @dataclass(frozen=True)
 class RayKnobs:
-    """`autoscaling_config`; min_replicas and max_replicas are the case's limits."""
+    """Settings in `autoscaling_config`. min_replicas and max_replicas are the case's limits."""
 
     target: Positive | None = None
-    """`target_ongoing_requests` per replica, running and queued; its own 2 ignores batches. Default here: max_batch x
-    instances."""
+    """`target_ongoing_requests` per replica, running and queued. Ray's default of 2 ignores batches. Default here:
+    max_batch x instances."""
     look_back_period_s: Positive = 30.0
     """`look_back_period_s` of the mean."""
     upscale_delay_s: NotNegative = 30.0
@@ -25,18 +28,19 @@ class RayKnobs:
     downscale_delay_s: NotNegative = 600.0
     """`downscale_delay_s`: time for which the result must have been lower."""
     downscale_to_zero_delay_s: NotNegative | None = None
-    """`downscale_to_zero_delay_s`: from 1 to 0. Default: `downscale_delay_s`."""
+    """`downscale_to_zero_delay_s`: delay for scaling from 1 to 0. Default: `downscale_delay_s`."""
     upscaling_factor: Positive = 1.0
-    """`upscaling_factor`: share of an increase that is made at once."""
+    """`upscaling_factor`: share of a desired increase that is applied at once."""
     downscaling_factor: Positive = 1.0
-    """`downscaling_factor`: the same for a decrease."""
+    """`downscaling_factor`: share of a desired decrease that is applied at once."""
     loop_s: Positive = 1.0
-    """Interval of the control loop. Ray's is 0.1 s. Samples come once a second and delays are counted in loops, so 1 s decides at the
-    same times. The reporting interval of its replicas, 10 s, is not simulated, which favours Ray."""
+    """Interval of the control loop in seconds. Ray's is 0.1 s. Samples arrive once a second and delays are counted in
+    loops, so an interval of 1 s decides at the same times. The reporting interval of Ray's replicas, 10 s, is not
+    simulated, which favours Ray."""
 
 
 class Ray:
-    """One deployment. With a missing metric there is no decision: neither the replicas nor the delays change."""
+    """The autoscaler of one deployment. If a metric is missing, neither the replicas nor the delays change."""
 
     def __init__(self, knobs: RayKnobs, case: Case) -> None:
         self.knobs = knobs
@@ -44,7 +48,7 @@ class Ray:
         self._low, self._high = case.low, case.high
         self._target = knobs.target or float(at_once(case.service))
         self._streak = 0
-        """Consecutive decisions: above 0 upwards, below 0 downwards."""
+        """Number of consecutive decisions in one direction: positive for up, negative for down."""
 
     def desired(self, view: PolicyView) -> int:
         """Return the replicas after one loop."""
@@ -73,7 +77,7 @@ class Ray:
         wanted = ongoing / self._target
         factor = self.knobs.upscaling_factor if wanted > current else self.knobs.downscaling_factor
         count = math.ceil(round(current + factor * (wanted - current), 9))
-        # A small factor would never take the last step down.
+        # With a small factor alone, the last step down would never happen.
         return count - 1 if count == current and self._pods(ongoing) < current else count
 
     def _bounded(self, count: int, current: int) -> int:

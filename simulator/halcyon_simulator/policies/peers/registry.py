@@ -1,7 +1,8 @@
-"""Every peer by its name: its construction from `key=value` strings, and the grid of the fairness sweep.
+"""All peers by name: their construction from `key=value` strings, and their grids of settings for a fair comparison.
 
-Out of scope: Halcyon's own planner, which is no peer. Dynamo's planner and WVA's own signals are also not included, because they read
-KV-cache use, which Triton does not have (facts 3.4, 3.7).
+Out of scope: Halcyon's own planner, which is no peer. Dynamo's planner and WVA's own signals are not included, because
+they read the KV cache usage, which Triton doesn't have. Source: the project's facts on autoscaling, sections 3.4 and
+3.7.
 """
 
 from __future__ import annotations
@@ -44,10 +45,11 @@ from halcyon_simulator.policies.peers.ray import Ray, RayKnobs
 
 K = TypeVar("K")
 Params = dict[str, str]
-"""Knobs as strings, in the form that `build` takes."""
+"""Knobs as strings, as `build` accepts them."""
 
 SHARES = (0.3, 0.5, 0.7, 0.85, 1.0)
-"""Shares of a replica's capacity: the targets of every sweep (facts 7.2)."""
+"""Shares of a replica's capacity that are the targets of every sweep. Source: the project's facts on autoscaling,
+section 7.2."""
 
 
 @dataclass(frozen=True)
@@ -55,12 +57,12 @@ class Peer(Generic[K]):
     """One peer policy."""
 
     about: str
-    """Description in one line, for a list of policies."""
+    """Description in one line, for the list of policies."""
     knobs: type[K]
     make: Callable[[K, Case], Policy]
     grid: Callable[[Case], Iterable[Mapping[str, object]]]
     example: str
-    """Valid parameters, for messages."""
+    """Valid parameters, for error messages."""
 
 
 def build(name: str, params: Mapping[str, str], case: Case) -> Policy:
@@ -75,9 +77,10 @@ def build(name: str, params: Mapping[str, str], case: Case) -> Policy:
 
 
 def sweep(name: str, case: Case) -> list[Params]:
-    """Return the grid of the fairness sweep: the peer's own target at `SHARES` of a replica's capacity, by two or three of its windows.
+    """Return the grid of settings for a fair comparison, at most 15 points, each of them parameters for `build`.
 
-    It has at most 15 points, each of them parameters for `build`. The peer's defaults may not be among them; run them as well.
+    It combines targets at `SHARES` of a replica's capacity with two or three of the peer's own windows. The peer's
+    defaults may be missing from it, so run them, too.
 
     Raises:
         PolicyError: the policy doesn't exist.
@@ -93,7 +96,7 @@ def _peer(name: str) -> Peer[Any]:
 
 
 def _by_windows(*windows: Mapping[str, object]) -> Callable[[Case], list[Mapping[str, object]]]:
-    """Return a grid of targets in requests in flight, each with each of the windows."""
+    """Return a function for a grid: targets in requests in flight, each combined with each of the windows."""
 
     def grid(case: Case) -> list[Mapping[str, object]]:
         return _product("target", [share * at_once(case.service) for share in SHARES], windows)
@@ -102,7 +105,7 @@ def _by_windows(*windows: Mapping[str, object]) -> Callable[[Case], list[Mapping
 
 
 def _fixed(knob: str, values: Iterable[float], *windows: Mapping[str, object]) -> Callable[[Case], Any]:
-    """Return a grid of targets that are the same for every case, each with each of the windows."""
+    """Return a function for a grid: targets that are the same for every case, combined with all windows."""
     return lambda _: _product(knob, values, windows)
 
 
@@ -117,7 +120,8 @@ def _keda_http(case: Case) -> list[Mapping[str, object]]:
 
 
 def _onprem(case: Case) -> list[Mapping[str, object]]:
-    # A time is no share of the capacity, so the targets go from the sample's own 50 us up to half of the objective.
+    # Queue time isn't a share of the capacity, so the targets range from the sample's 50 us to half of the latency
+    # objective.
     targets = [50.0, *(share * case.slo_s * 1e6 for share in (0.05, 0.15, 0.3, 0.5))]
     return _product("target_us", targets, ({}, {"window_s": 60.0}))
 
@@ -243,4 +247,4 @@ PEERS: Mapping[str, Peer[Any]] = {
         example="utilisation=0.7,hold_s=300",
     ),
 }
-"""Peers in the order of facts 7.3, then the baselines."""
+"""The peers in the order of section 7.3 of the project's facts on autoscaling, then the baselines."""

@@ -1,6 +1,6 @@
-"""A View without a run behind it: signals are functions of time, pods are ready at once, there is no lag.
+"""A policy view without a simulation: signals are functions of time, pods are ready at once, and there is no lag.
 
-`replay` asks a policy at each of its ticks and writes what it says; the load does not answer to the count.
+`replay` calls a policy at each of its ticks and applies the result. The load doesn't depend on the replicas.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from halcyon_simulator.engine.case import Case, ServiceLaw
 from halcyon_simulator.engine.policy_view import Policy, PolicyPod, SampleColumn
 
 Shape = Callable[[float], float | None]
-"""A gauge's value, or a counter's increase per second, in the second that ends at this time; None where it is missing."""
+"""Function from a time to a gauge's value, or a counter's increase, in the second that ends then; None if it is
+missing."""
 
 
 def constant(value: float | None) -> Shape:
@@ -24,7 +25,7 @@ def constant(value: float | None) -> Shape:
 
 
 def steps(points: Sequence[tuple[float, float]]) -> Shape:
-    """The value of the last point at or before a time; before the first point its own."""
+    """Return a function with the value of the last point at or before a time, or of the first point."""
 
     def shape(t: float) -> float:
         return next((value for begin, value in reversed(points) if begin <= t), points[0][1])
@@ -33,7 +34,7 @@ def steps(points: Sequence[tuple[float, float]]) -> Shape:
 
 
 def case(*, low: int = 1, high: int = 100, max_batch: int = 10) -> Case:
-    """A replica computes `max_batch` requests at once in 1 s, so that it serves as many a second."""
+    """Return a case in which a replica computes `max_batch` requests at once in 1 s: `max_batch` per second."""
     return Case(
         name="open-loop",
         arrivals=np.arange(0.0, 600.0, 0.1),
@@ -48,7 +49,7 @@ def case(*, low: int = 1, high: int = 100, max_batch: int = 10) -> Case:
 
 @dataclass
 class OpenLoop:
-    """The view at one time; `pods` are as many ready ones as `replicas`, unless they are given."""
+    """The view at one time. `pods` are as many ready pods as `replicas`, unless given."""
 
     signals: Mapping[SampleColumn, Shape]
     now: float = 0.0
@@ -77,7 +78,7 @@ class OpenLoop:
         return {}
 
     def _known(self, signal: SampleColumn, window_s: float) -> list[float]:
-        """Samples in (now - window, now]."""
+        """Return the samples in (now - window, now]."""
         shape, times = self.signals[signal], range(math.floor(self.now - window_s) + 1, math.floor(self.now) + 1)
         return [value for value in map(shape, times) if value is not None]
 
@@ -94,7 +95,7 @@ def replay(
     low: int = 1,
     high: int = 100,
 ) -> Changes:
-    """(time, new count) of every change up to and with `until_s`; pods are ready as soon as they are written."""
+    """Return (time, replicas) of every change up to and including `until_s`. Pods are ready at once."""
     view = OpenLoop({signal: functools.cache(shape) for signal, shape in signals.items()}, replicas=first)
     changes: Changes = []
     for tick in range(math.floor(until_s / policy.period_s) + 1):

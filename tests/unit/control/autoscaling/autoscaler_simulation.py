@@ -1,7 +1,7 @@
-"""A scaler among everything that it needs: an API server and caches in memory, a hub, and whoever writes the status.
+"""A scaler with simulated surroundings: API server and caches in memory, a hub, and a writer of the status.
 
-Time is virtual. Pods are ready at once, since how they start is no matter of the scaler. Not here: any decision of its own,
-but for `Dictated`, with which a test says what is decided.
+Time is virtual. Pods are ready at once, because their start doesn't affect the scaler. Decisions are those of the real
+code, except with `Dictated`, with which a test sets the decision.
 """
 
 from __future__ import annotations
@@ -47,22 +47,22 @@ from tests.unit.signals.records import EPOCH, haproxy, record, triton
 
 DIGITS = Key("team", "digits")
 STARTED = "2025-11-20T00:00:00Z"
-"""Long before EPOCH: pods that the tests find there are no news."""
+"""Creation time of pods, long before EPOCH, so that they don't count as new."""
 
 
 def spec(**scaling: Any) -> Spec:
-    """A spec with this `scaling`; 1 to 10 replicas where nothing else is said, and no GPUs."""
+    """Return a spec with this `scaling`. The defaults are 1 to 10 replicas and no GPUs."""
     document = {"model": {"source": PVC}, "runtime": {"gpu": {"count": 0}}}
     return parse("digits", document | {"scaling": {"minReplicas": 1, "maxReplicas": 10} | scaling})
 
 
 def plan_of(known: Spec | None, actuator: Actuator = Actuator.HPA) -> ReconcilePlan:
-    """What a reconcile tells the scaler."""
+    """Return what a reconcile passes to the scaler."""
     return ReconcilePlan(Acceptance(accepted=True, reason=Reason.ACCEPTED, message=""), spec=known, actuator=actuator)
 
 
 def pod(name: str, owner: str, component: str, *, ready_at: str | None = STARTED, created_at: str = STARTED) -> Object:
-    """A pod of a model, as the caches keep it; `ready_at` None: it is not ready."""
+    """Return a pod of a model as in the caches. With `ready_at` None it isn't ready."""
     ready = {"type": "Ready", "status": str(ready_at is not None), "lastTransitionTime": ready_at or created_at}
     labels = {names.OWNER_LABEL: owner, names.COMPONENT_LABEL: component}
     meta = {"namespace": "team", "name": name, "uid": name, "resourceVersion": "1", "labels": labels}
@@ -76,15 +76,15 @@ def pod(name: str, owner: str, component: str, *, ready_at: str | None = STARTED
 
 @dataclass
 class Dictated(Decider):
-    """Decides what the test says: a count or an error by model, and otherwise the present count."""
+    """A decider with decisions set by the test: replicas or an error by model. The default is the present replicas."""
 
     wanted: dict[Key, int | Exception] = field(default_factory=dict)
     published: dict[Key, tuple[Signal, ...]] = field(default_factory=dict)
     unknown: dict[Key, str] = field(default_factory=dict)
     asked: list[tuple[float, Key]] = field(default_factory=list)
-    """When it was asked, and for whom."""
+    """Time and model of each call."""
     thinks: Callable[[], None] = lambda: None
-    """Called by each decision."""
+    """Function called by each decision."""
 
     @override
     def decide(self, key: Key, spec: Spec, actuator: Actuator, now: float) -> Decision:
@@ -107,25 +107,25 @@ class Dictated(Decider):
 
 @dataclass(frozen=True)
 class Write:
-    """A count that was written."""
+    """A write of the replicas."""
 
     at: float
     key: Key
     replicas: int
     told: int | None
-    """The desired count in the status at that moment: what a standby serves."""
+    """Desired replicas in the status at that time, which a standby serves."""
 
 
 class _Kube(MemoryKube):
-    """Notes what is written to /scale; its watches are quick."""
+    """A client that records writes to /scale, with fast watches."""
 
     def __init__(self, world: OperatorReplica) -> None:
         super().__init__()
         self._world = world
         self.errors: list[Exception] = []
-        """Answers to the next writes to /scale."""
+        """Errors for the next writes to /scale."""
         self.attempts = 0
-        """Writes to /scale, whatever became of them."""
+        """Number of writes to /scale, including failed ones."""
 
     @override
     async def scale(self, kind: Kind, obj: Object, *, before: int, after: int) -> Object:
@@ -138,7 +138,7 @@ class _Kube(MemoryKube):
 
 
 class OperatorReplica:
-    """One replica of the operator, as far as scaling goes."""
+    """One operator replica, as far as scaling is concerned."""
 
     def __init__(
         self, time: VirtualTime, *, leads: bool = True, led: bool = True, publishes_in_s: float = 0.05
@@ -151,10 +151,10 @@ class OperatorReplica:
         self.writes: list[Write] = []
         self.queued: list[tuple[float, Key]] = []
         self.urgent: list[Key] = []
-        """Those of them whose count waits for it."""
+        """Enqueued models whose replicas wait for a reconcile."""
         self.after_write: Callable[[Key], None] = lambda _: None
         self.watch_hangs = False
-        """Whether our cache hears nothing of ModelDeployments."""
+        """True if this replica's cache receives no changes of ModelDeployments."""
         self.kube = _Kube(self)
         self.caches = ClusterState(self.kube, enqueue=lambda _: None)
         self.hub = ObservationStore()
@@ -164,7 +164,7 @@ class OperatorReplica:
         self._batches: dict[Key, int] = {}
 
     def another_scaler(self) -> Autoscaler:
-        """As of a process that has just begun; it becomes this world's only where the caller says so."""
+        """Return a scaler as in a new process. It replaces the current one only if the test assigns it."""
         return autoscaler(
             self.kube,
             self.caches,
@@ -177,11 +177,11 @@ class OperatorReplica:
 
     @property
     def served_metrics(self) -> ServedMetrics:
-        """What the metrics API serves of the current scaler's decisions."""
+        """Return the decisions of the current scaler as the metrics API serves them."""
         return served_metrics(self.scaler)
 
     def dictate(self) -> Dictated:
-        """Let the test decide."""
+        """Replace the decider by one that the test controls."""
         self.scaler.decider = made = Dictated(self.sensing)
         return made
 
@@ -194,7 +194,7 @@ class OperatorReplica:
         told: Mapping[str, Any] | None = None,
         **scaling: Any,
     ) -> Key:
-        """A ModelDeployment with so many ready pods and a balancer; reconciled once, unless `actuator` is None."""
+        """Create a ModelDeployment with ready pods and a balancer. It is reconciled once, unless `actuator` is None."""
         key = Key("team", name)
         self.specs[key] = spec(**scaling)
         made = {
@@ -210,7 +210,7 @@ class OperatorReplica:
         return key
 
     def have_pods(self, key: Key, count: int) -> None:
-        """So many server pods, all of them ready."""
+        """Set the number of model pods, which are all ready."""
         there = [p["metadata"]["name"] for p in self.caches.pods.find("team", key.name)]
         wanted = [f"{key.name}-a-{n}" for n in range(count)]
         for name in {*there} - {*wanted}:
@@ -219,7 +219,7 @@ class OperatorReplica:
             self.caches.pods._store(Key("team", name), pod(name, key.name, names.SERVER))
 
     def store(self, obj: Object, *, writer: str = "halcyon") -> None:
-        """As the watch of ModelDeployments would."""
+        """Store an object, as the watch of ModelDeployments would."""
         if self.watch_hangs:
             return
         meta = obj["metadata"]
@@ -228,7 +228,7 @@ class OperatorReplica:
         )
 
     def scale(self, key: Key, replicas: int, *, by: str = "kubectl", seen: bool = True) -> None:
-        """Somebody else writes the count; `seen`: our cache has it already."""
+        """Write the replicas as another writer. With `seen`, the cache already has the change."""
         there = self.kube.objects[kinds.MODEL_DEPLOYMENT, key.namespace, key.name]
         made = self.kube._put(
             (kinds.MODEL_DEPLOYMENT, key.namespace, key.name), there | {"spec": there["spec"] | {"replicas": replicas}}
@@ -237,17 +237,17 @@ class OperatorReplica:
             self.store(made, writer=by)
 
     def catch_up(self, key: Key, *, writer: str = "halcyon") -> None:
-        """Our cache has what the API server has."""
+        """Update the cache to the state of the API server."""
         self.store(self.kube.objects[kinds.MODEL_DEPLOYMENT, key.namespace, key.name], writer=writer)
 
     def delete(self, key: Key) -> None:
-        """The model is gone."""
+        """Delete the model."""
         del self.kube.objects[kinds.MODEL_DEPLOYMENT, key.namespace, key.name]
         self.caches.resources._store(key, None)
         del self.specs[key]
 
     def wrote(self, key: Key, made: Object) -> None:
-        """A write to /scale went through."""
+        """Process a successful write to /scale."""
         count = made["spec"]["replicas"]
         self.writes.append(Write(self.time(), key, count, self.told(key).get("desired")))
         self.after_write(key)
@@ -255,16 +255,16 @@ class OperatorReplica:
         self.have_pods(key, count)
 
     def replicas(self, key: Key = DIGITS) -> int:
-        """The count in force."""
+        """Return the current replicas."""
         return int(self.kube.objects[kinds.MODEL_DEPLOYMENT, key.namespace, key.name]["spec"]["replicas"])
 
     def told(self, key: Key = DIGITS) -> dict[str, Any]:
-        """status.scaling."""
+        """Return status.scaling."""
         found = (self.caches.resources.get(key) or {}).get("status") or {}
         return dict(found.get("scaling") or {})
 
     def counts(self, key: Key = DIGITS) -> list[int]:
-        """The counts that were written, in order."""
+        """Return the replicas that were written, in order."""
         return [write.replicas for write in self.writes if write.key == key]
 
     def _enqueue(self, key: Key, priority: Priority) -> None:
@@ -274,7 +274,7 @@ class OperatorReplica:
         asyncio.get_running_loop().call_later(0.01, self._reconcile, key)
 
     def _reconcile(self, key: Key) -> None:
-        """What a reconcile does about the scaling in the status: it looks first, and is done a while later."""
+        """Reconcile the scaling part of the status: read first, and write a while later."""
         there = self.kube.objects.get((kinds.MODEL_DEPLOYMENT, key.namespace, key.name))
         if there is None:
             return
@@ -283,7 +283,7 @@ class OperatorReplica:
         asyncio.get_running_loop().call_later(self.publishes_in_s, self.publish, key, said)
 
     def publish(self, key: Key, said: Mapping[str, Any]) -> None:
-        """The status is written."""
+        """Write the status."""
         where = (kinds.MODEL_DEPLOYMENT, key.namespace, key.name)
         there = self.kube.objects.get(where)
         if there is None:
@@ -294,7 +294,10 @@ class OperatorReplica:
     # The agents
 
     def speak(self, key: Key = DIGITS, *, arrived: int = 0, served: int | None = None, **balancer: int) -> None:
-        """One record of the balancer's agent: `arrived` requests more, and batches of 8 at 80 ms for those `served`."""
+        """Send one report of the balancer's agent.
+
+        It contains `arrived` more requests, and batches of 8 at 80 ms for `served` requests.
+        """
         now, count = self.time(), len(self.caches.pods.find("team", key.name))
         self._requests[key] = self._requests.get(key, 0) + arrived
         self._batches[key] = self._batches.get(key, 0) + (arrived if served is None else served) // 8
@@ -317,14 +320,14 @@ class OperatorReplica:
         )
 
     async def load(self, rate: int, seconds: int, key: Key = DIGITS, **balancer: int) -> None:
-        """A steady load, for so long; the agent speaks every second."""
+        """Apply a steady load for `seconds`. The agent sends a report every second."""
         for _ in range(seconds):
             self.speak(key, arrived=rate, **balancer)
             await asyncio.sleep(1.0)
 
 
 def live(scenario: Callable[[OperatorReplica], Awaitable[None]], **world: Any) -> OperatorReplica:
-    """The world after a scenario."""
+    """Run a scenario, and return its simulated operator."""
 
     async def main(time: VirtualTime) -> OperatorReplica:
         made = OperatorReplica(time, **world)
@@ -335,13 +338,13 @@ def live(scenario: Callable[[OperatorReplica], Awaitable[None]], **world: Any) -
 
 
 async def served(world: OperatorReplica, key: Key = DIGITS) -> float | str:
-    """What the metrics API answers for the policy Planner: a count, or why there is none."""
+    """Return the response of the metrics API for policy Planner: the replicas, or the reason for an error."""
     found = await world.served_metrics.desired(*key)
     return found.value if isinstance(found, Value) else found.reason
 
 
 class Running:
-    """The scaler's loop, while the block lasts."""
+    """The scaler's loop, which runs while the context is open."""
 
     def __init__(self, scaler: Autoscaler) -> None:
         self._scaler = scaler
@@ -356,7 +359,7 @@ class Running:
 
 
 def holds(thing: object, key: Key, path: str = "") -> list[str]:
-    """Where a dataclass, and the dataclasses in it that belong to scaling, keep something of a model."""
+    """Yield the paths at which a dataclass of scaling, or one nested in it, has an entry for a model."""
     found = []
     for part in fields(thing):  # type: ignore[arg-type]  # only dataclasses are given
         value = getattr(thing, part.name)

@@ -1,4 +1,4 @@
-"""Models of a namespace that are reconciled, with every write seen by the caches at once; the API server is in memory."""
+"""The models of a namespace, reconciled with an API server in memory, whose writes reach the caches at once."""
 
 from __future__ import annotations
 
@@ -25,20 +25,23 @@ from tests.unit.render.rendered import SITE
 
 
 class Api(MemoryKube):
-    """Every write is seen by the caches at once; GETs wait for `answer`, where there is one, and writes are refused as asked."""
+    """An API server whose writes reach the caches at once.
+
+    GETs wait for `answer` if it is set, and writes fail if requested.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.caches = ClusterState(self, enqueue=lambda _: None)
         self.asked: set[str] = set()
-        """Models of which something was looked for."""
+        """Models for which objects were read."""
         self.answer: asyncio.Event | None = None
         self.errors: dict[str, Exception] = {}
-        """By kind: what a write of it is answered with."""
+        """Error for writes, by kind."""
         self.accepted: dict[str, str] = {}
-        """The reason of the condition Accepted, by model."""
+        """Reason of the condition Accepted, by model."""
         self.most = 0
-        """GPUs that the Deployments of servers have asked for together, at the most."""
+        """Maximum number of GPUs requested by all Deployments of model pods together."""
 
     @override
     async def get(self, kind: Kind, namespace: str, name: str) -> Object | None:
@@ -68,13 +71,13 @@ class Api(MemoryKube):
         return stored
 
     def gpus(self) -> int:
-        """GPUs of all Deployments of servers."""
+        """Return the GPUs requested by all Deployments of model pods."""
         deployments = [obj for (kind, _, _), obj in self.objects.items() if kind.kind == "Deployment"]
         return sum(server.gpus(d["spec"]["template"]) * d["spec"]["replicas"] for d in deployments)
 
 
 class Team:
-    """A namespace, and the parts of an operator that look after it."""
+    """A namespace, and the operator components that manage it."""
 
     def __init__(self, site: Site = SITE, *, api: Api | None = None) -> None:
         self.api = api or Api()
@@ -95,34 +98,34 @@ class Team:
         self._versions = itertools.count(1)
 
     def ask(self, name: str, *, uid: str = "", **spec: Any) -> None:
-        """Somebody writes a ModelDeployment."""
+        """Create or change a ModelDeployment."""
         made = resource({"model": {"source": PVC}, "replicas": 1} | spec)
         made["metadata"] |= {"name": name, "uid": uid or f"u-{name}", "resourceVersion": str(next(self._versions))}
         self.caches.resources._store(Key("team", name), made)
 
     def delete(self, name: str) -> None:
-        """Somebody deletes it; what was made for it is still there."""
+        """Delete a ModelDeployment, without its children."""
         self.caches.resources._store(Key("team", name), None)
 
     def seen(self, kind: Kind, name: str, obj: Object | None) -> None:
-        """Somebody has written or deleted an object, and the caches have heard of it."""
+        """Update the caches after another writer has changed or deleted an object."""
         if obj is None:
             self.api.objects.pop((kind, "team", name), None)
         stored = None if obj is None else self.api._put((kind, "team", name), obj)
         self.caches.children[kind]._store(Key("team", name), stored)
 
     def accepted_text(self, name: str) -> str:
-        """What lies in the ConfigMap."""
+        """Return the text of the accepted spec in the ConfigMap."""
         text: str = self.api.objects[CONFIG_MAP, "team", names.balancer(name)]["data"]["accepted.json"]
         return text
 
     def write_accepted(self, name: str, text: str) -> None:
-        """A tenant writes into the ConfigMap."""
+        """Write to the ConfigMap of the accepted spec, as a tenant."""
         there = self.api.objects[CONFIG_MAP, "team", names.balancer(name)]
         self.seen(CONFIG_MAP, names.balancer(name), there | {"data": there["data"] | {"accepted.json": text}})
 
     async def reconcile(self, *wanted: str) -> None:
-        """All of them at once; everything that each looks for is answered once all have asked."""
+        """Reconcile all models concurrently. Their reads get responses only after all have sent one."""
         self.api.asked.clear()
         self.api.answer = asyncio.Event()
         working = [asyncio.create_task(self.reconciler.reconcile(Key("team", name))) for name in wanted]
@@ -133,9 +136,9 @@ class Team:
 
     @property
     def accepted(self) -> list[str]:
-        """Models whose spec was accepted."""
+        """Return the models whose spec was accepted."""
         return sorted(name for name, reason in self.api.accepted.items() if reason == Reason.ACCEPTED)
 
     def told(self) -> list[str]:
-        """Reasons of the events so far."""
+        """Return the reasons of the Events so far."""
         return [event["reason"] for event in self.recorder._pending]

@@ -1,4 +1,4 @@
-"""A cluster with a canary, and what is seen of it: shared by the tests of canaries, and of those that the spec leaves."""
+"""A simulated cluster with a canary, for the tests of canaries and of superseded canaries."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ SPECS: dict[str, dict[str, Any]] = {
     "third": {"batching": {"maxBatchSize": 8}},
     "undo": {},
 }
-"""What may come after a canary: its own spec once more, others, and the one that serves."""
+"""Specs that may follow a canary: its own spec again, others, and the spec that serves."""
 STEPS = (CanaryStep(weight=20, pause="1m"), CanaryStep(weight=50, pause="1m"))
 
 
 def request_spec(cluster: Cluster, spec: str) -> None:
-    """Ask for one of `SPECS`."""
+    """Apply one of `SPECS`."""
     cluster.spec = {name: value for name, value in cluster.spec.items() if name != "batching"} | SPECS[spec]
 
 
 def begun(*, count: int = 5, room: int = 7, **canary: Any) -> tuple[Cluster, str, str]:
-    """A cluster whose next revision is a canary; (it, the one that serves, the one asked for)."""
+    """Return (a cluster whose next revision is a canary, the revision that serves, the canary)."""
     steps = [step.to_dict() for step in STEPS]
     cluster = served(room=room, count=count, strategy="Canary", canary={"steps": steps, **canary})
     first = cluster.applied[-1]

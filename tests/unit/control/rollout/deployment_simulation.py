@@ -1,6 +1,7 @@
-"""A Deployment controller, a scheduler and a kubelet in a few lines, to see what becomes of a rollout's parameters.
+"""A minimal Deployment controller, scheduler and kubelet, to test the effects of rollout parameters.
 
-The arithmetic is that of Kubernetes' own (pkg/controller/deployment, rolling.go), one step at a time. Deleted pods go at once.
+The arithmetic is that of Kubernetes (pkg/controller/deployment, rolling.go), one step at a time. Deleted pods are gone
+at once.
 """
 
 from __future__ import annotations
@@ -34,17 +35,17 @@ class Server:
     scheduled: bool = False
     ready: bool = False
     placed: float | None = None
-    """When it was scheduled."""
+    """Time at which it was scheduled."""
 
 
 @dataclass
 class Cluster:
-    """One ModelDeployment on a cluster with so much room."""
+    """A ModelDeployment on a cluster with limited capacity."""
 
     spec: dict[str, Any]
     room: int
     bad: set[str] = field(default_factory=set)
-    """Revisions that don't load."""
+    """Revisions that fail to load."""
     now: float = START
     annotations: dict[str, str] = field(default_factory=dict)
     verdict: CanaryResult | None = None
@@ -53,7 +54,7 @@ class Cluster:
     records: dict[str, Revision] = field(default_factory=dict)
     servers: list[Server] = field(default_factory=list)
     templates: dict[str, list[str]] = field(default_factory=dict)
-    """Revisions that the Deployment of each slot was of, in turn."""
+    """Revisions that the Deployment of each slot has had, in order."""
     made: int = 0
 
     @property
@@ -66,11 +67,11 @@ class Cluster:
 
     @property
     def applied(self) -> list[str]:
-        """Revisions that the Deployment of slot a was of, in turn."""
+        """Return the revisions that the Deployment of slot a has had, in order."""
         return self.templates["a"]
 
     def look(self) -> Scope:
-        """What the controller sees."""
+        """Return the scope that the reconciler reads."""
         asked = resource(self.spec)
         asked["metadata"]["annotations"] = dict(self.annotations)
         return scope_of(
@@ -84,7 +85,7 @@ class Cluster:
         )
 
     def operate(self) -> ReconcilePlan:
-        """One reconcile, by a process that remembers nothing."""
+        """Run one reconcile, without state from earlier ones."""
         planned = make(self.look())
         for obj in (*planned.first, *planned.then):
             kind, name = _KINDS.get(obj["kind"]), obj["metadata"]["name"]
@@ -105,15 +106,15 @@ class Cluster:
         return planned
 
     def slots(self) -> list[str]:
-        """Those that have a Deployment."""
+        """Return the slots that have a Deployment."""
         return [slot for slot in "ab" if (kinds.DEPLOYMENT, f"digits-{slot}") in self.children]
 
     def of(self, slot: str) -> list[Server]:
-        """The pods of a slot."""
+        """Return the pods of a slot."""
         return [s for s in self.servers if s.slot == slot]
 
     def control(self) -> None:
-        """One step of the Deployment controller, for each slot."""
+        """Run one step of the Deployment controller for each slot."""
         for slot in self.slots():
             self._control(slot)
             self._tell(slot)
@@ -138,20 +139,20 @@ class Cluster:
                 self._remove([s for s in old if s.ready], min(ready - least, spare - len(broken)))
 
     def schedule(self) -> None:
-        """Bind what there is room for."""
+        """Schedule pods while there is capacity."""
         for server in self.servers:
             if not server.scheduled and sum(s.scheduled for s in self.servers) < self.room:
                 server.scheduled, server.placed = True, self.now
 
     def start(self) -> None:
-        """Pods that can load become ready."""
+        """Make pods ready whose revision can load."""
         for server in self.servers:
             server.ready = server.ready or (server.scheduled and server.revision not in self.bad)
         for slot in self.slots():
             self._tell(slot)
 
     def settle(self, rounds: int = 40, step_s: float = 15.0) -> ReconcilePlan:
-        """Everybody acts in turn, often enough for whatever is to come; the last plan."""
+        """Run all components in turn until nothing more happens, and return the last plan."""
         for _ in range(rounds):
             for act in (self.operate, self.control, self.schedule, self.start):
                 act()
@@ -159,7 +160,7 @@ class Cluster:
         return self.operate()
 
     def key(self, **change: Any) -> str:
-        """Ask for another revision; its key."""
+        """Change the spec to another revision, and return its key."""
         self.spec |= change
         planned = make(self.look())
         assert planned.rollout is not None
@@ -178,12 +179,12 @@ class Cluster:
         self.servers = [s for s in self.servers if s not in gone]
 
     def _raise_generation(self, after: Object, before: Object) -> None:
-        """As the API server does: with each change of the spec, which the controller hasn't seen then."""
+        """Increase the generation after a change of the spec, which the controller hasn't observed yet."""
         was = before.get("metadata", {}).get("generation", 0)
         after["metadata"]["generation"] = was + (after.get("spec") != before.get("spec"))
 
     def _tell(self, slot: str) -> None:
-        """What the Deployment controller says once it has seen the Deployment as it is."""
+        """Write the Deployment's status, as the Deployment controller does when it has observed the Deployment."""
         deployment, found = self._deployment(slot), self.of(slot)
         deployment["status"] = {
             "observedGeneration": deployment["metadata"]["generation"],
@@ -215,7 +216,7 @@ _KINDS = {k.kind: k for k in (kinds.DEPLOYMENT, kinds.CONFIG_MAP)}
 
 
 def served(*, room: int, count: int, **rollout: Any) -> Cluster:
-    """A cluster on which the first revision serves."""
+    """Return a cluster on which the first revision serves."""
     cluster = Cluster({**resource()["spec"], "replicas": count, "rollout": rollout}, max(room, count))
     cluster.settle(rounds=count + 3, step_s=1.0)
     assert cluster.ready == count
@@ -224,6 +225,6 @@ def served(*, room: int, count: int, **rollout: Any) -> Cluster:
 
 
 def without_memory(cluster: Cluster) -> Cluster:
-    """The same, as an earlier version has left it: records without a trail."""
+    """Return the cluster as an earlier version left it: with revisions that have no rollout record."""
     cluster.records = {key: replace(r, note="") for key, r in cluster.records.items()}
     return cluster

@@ -1,4 +1,4 @@
-"""Caches that a test fills by hand, and objects for them."""
+"""Caches that a test fills, and objects for them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DIGITS = Key("team", "digits")
 
 
 class ManualCaches:
-    """Caches that are filled by hand, and the keys that they have enqueued."""
+    """Caches that a test fills, and the keys that they have enqueued."""
 
     def __init__(self) -> None:
         self.kube = MemoryKube()
@@ -27,19 +27,19 @@ class ManualCaches:
         self._version = 100
 
     def store(self, informer: Informer, obj: Object) -> None:
-        """As a watch would."""
+        """Store an object, as a watch would."""
         self._version += 1
         stored = {**obj, "metadata": {**obj["metadata"], "resourceVersion": str(self._version)}}
         informer._store(Key(stored["metadata"]["namespace"], stored["metadata"]["name"]), stored)
 
     async def config_map(self, key: Key) -> None:
-        """A ConfigMap with a model: what the API server has, and what the cache knows of it."""
+        """Create a ConfigMap with a model in the API server, and its entry in the cache."""
         body = {"metadata": {"namespace": key.namespace, "name": key.name}, "data": {"a": "x" * 1000}}
         made = await self.kube.create(kinds.CONFIG_MAP, body, namespace=key.namespace)
         self.caches.config_maps._store(key, made)
 
     async def look(self, key: Key = DIGITS) -> None:
-        """What a reconcile does first."""
+        """Run the reads at the start of a reconcile."""
         await self.scopes.build(key, uncached={}, rejected="")
 
 

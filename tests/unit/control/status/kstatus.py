@@ -1,6 +1,7 @@
-"""How tools that wait for objects (kstatus, so Flux, kpt and others) read a custom resource's status.
+"""The interpretation of a custom resource's status by tools that wait for objects (kstatus: Flux, kpt and others).
 
-Source: sigs.k8s.io/cli-utils, pkg/kstatus: generic properties first, in the order of the list, then the Ready condition.
+Source: sigs.k8s.io/cli-utils, pkg/kstatus: generic properties first, in the order of the list, then the Ready
+condition.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from typing import Any
 
 
 def compute(resource: dict[str, Any]) -> str:
-    """`Terminating`, `InProgress`, `Failed` or `Current`."""
+    """Return `Terminating`, `InProgress`, `Failed` or `Current`."""
     meta, status = resource["metadata"], resource.get("status") or {}
     if meta.get("deletionTimestamp"):
         return "Terminating"

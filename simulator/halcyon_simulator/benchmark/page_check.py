@@ -1,0 +1,96 @@
+"""A check of the table's page: its rows are run again and compared with what it shows, to the last digit.
+
+`make bench-scaling` runs thousands of points to find the nearest peer of each row. This check takes the peers that the page
+names, and runs only these and Halcyon, on all seeds. It shows whether the code still gives the figures of the page. Out of
+scope: whether another peer has become the nearest one.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import orjson
+
+from halcyon_simulator.benchmark.page import figures, pace
+from halcyon_simulator.benchmark.result_store import Store
+from halcyon_simulator.benchmark.statistics import Cell, PolicyPoint
+from halcyon_simulator.benchmark.table import Table, cells
+from halcyon_simulator.policies.registry import BALANCED, HALCYON, parsed
+
+_ROW = re.compile(
+    r"^\| (?P<scenario>S[\w-]+) \| (?P<law>L\d) \| (?P<start>\d+) \| (?P<alone>[^|]+ \| [^|]+ \| [^|]+) "
+    r"\| (?P<near>[^|`]+?) \(`(?P<peer>[^`]+)`\) \| [^|]+ \| (?P<installed>[^|]+) \|",
+    re.MULTILINE,
+)
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A figure of the page that a new run does not give."""
+
+    cell: str
+    policy: str
+    shown: str
+    found: str
+
+
+def shown(text: str) -> dict[Cell, dict[str, str]]:
+    """Return the figures that a page shows: per cell, the violations and GPU time of each policy, and the planner's pace."""
+    return {
+        Cell(row["scenario"], row["law"], float(row["start"])): {
+            HALCYON: row["alone"].strip(),
+            BALANCED: row["installed"].strip(),
+            row["peer"]: row["near"].strip(),
+        }
+        for row in _ROW.finditer(text)
+    }
+
+
+def compare(page: Mapping[Cell, Mapping[str, str]], points: Mapping[Cell, Sequence[PolicyPoint]]) -> list[Difference]:
+    """Return the figures of the page that differ from those of the points, or that no point has."""
+    wrong = []
+    for cell, listed in page.items():
+        found = {point.policy: _text(point) for point in points.get(cell, ()) if point.outcomes}
+        wrong += [
+            Difference(str(cell), policy, text, found.get(policy, "not run"))
+            for policy, text in listed.items()
+            if found.get(policy) != text
+        ]
+    return wrong
+
+
+def _text(point: PolicyPoint) -> str:
+    return " | ".join((figures(point), *(pace(point) if point.policy == HALCYON else ())))
+
+
+def main(argv: Sequence[str]) -> int:
+    """Check a page, by default that of the repository; return 1 if a figure differs."""
+    path = Path(argv[0] if argv else "docs/benchmarks/scaling.md")
+    out = Path("build/bench")
+    page = shown(path.read_text())
+    known = {(cell.scenario, cell.law, cell.start_s): cell for cell in cells(full=True)}
+    wanted = {known[cell.scenario, cell.law, cell.start_s]: policies for cell, policies in page.items()}
+    table = Table(Store(out / "cells"), jobs=2, names=(HALCYON, BALANCED))
+    points = table.listed({cell: [parsed(policy) for policy in policies] for cell, policies in wanted.items()})
+    wrong = compare(wanted, points)
+    out.mkdir(parents=True, exist_ok=True)
+    result = {
+        "rows": len(wanted),
+        "figures": sum(map(len, wanted.values())),
+        "different": [asdict(one) for one in wrong],
+    }
+    (out / "scaling-check.json").write_bytes(
+        orjson.dumps(result, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
+    )
+    sys.stdout.write(f"{result['figures']} figures in {result['rows']} rows, {len(wrong)} differ from {path}\n")
+    for one in wrong:
+        sys.stdout.write(f"  {one.cell}, {one.policy}: the page has {one.shown}, a run gives {one.found}\n")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
