@@ -87,6 +87,9 @@ def room(
 def charges(template: Mapping[str, Any]) -> dict[str, Decimal]:
     """Return what one pod counts for, by the quota's names: the sum of its containers, or its largest init container if that is more."""
     found = {"pods": Decimal(1), "count/pods": Decimal(1)}
+    if claims := sum("resourceClaimTemplateName" in claim for claim in template.get("resourceClaims") or ()):
+        # Quotas on the devices of a class count, too, but only the template names the class.
+        found["count/resourceclaims.resource.k8s.io"] = Decimal(claims)
     for side in ("requests", "limits"):
         main = [_resources(container, side) for container in template.get("containers") or ()]
         init = [_resources(container, side) for container in template.get("initContainers") or ()]

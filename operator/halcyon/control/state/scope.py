@@ -26,7 +26,7 @@ class SourceState:
     missing: str = ""
     """A sentence about what is missing; empty if nothing is."""
     lacking: str = ""
-    """A sentence about the cluster feature that such a source needs; empty if the cluster has it."""
+    """A sentence about the cluster feature that such a source, or a ResourceClaim, needs; empty if the cluster has it."""
 
 
 @dataclass(frozen=True)
