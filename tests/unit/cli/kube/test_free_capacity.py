@@ -108,7 +108,7 @@ def test_nodes_that_take_no_pods_have_no_free_capacity(nodes: Any) -> None:
     assert found.describe() == "0 of 0 nvidia.com/gpu free on any node that accepts pods"
 
 
-def test_a_resource_that_no_node_has_is_shown_with_those_that_nodes_offer() -> None:
+def test_a_resource_of_no_node_is_shown_with_those_offered() -> None:
     nodes = [node("a"), node("b"), node("c", resource=MIG), node("d", "0", resource="amd.com/gpu")]
 
     found = measure("nvidia.com/mig-9g.99gb", nodes, [])

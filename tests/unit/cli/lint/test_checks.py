@@ -85,7 +85,7 @@ def test_a_field_without_effect_and_a_status_are_warnings() -> None:
         ("nvidia.com/gpu", ""),
     ],
 )
-def test_a_target_for_the_utilization_of_a_part_of_a_gpu_is_a_warning(resource: str, said: str) -> None:
+def test_a_utilization_target_for_a_part_of_a_gpu_is_a_warning(resource: str, said: str) -> None:
     target = "  scaling:\n    maxReplicas: 2\n    targets: {gpuUtilization: 70}\n"
     text = GOOD + f"  runtime:\n    gpu: {{count: 1, resourceName: {resource}}}\n" + target
 

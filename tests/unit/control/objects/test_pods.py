@@ -56,7 +56,7 @@ def test_the_schedulers_message_is_shown() -> None:
     assert pods.is_unschedulable(pod("p", ready=False, unschedulable=text))
 
 
-def test_a_pod_waits_for_its_claim_until_it_has_one_or_a_node() -> None:
+def test_a_pod_waits_for_its_claim_or_a_node() -> None:
     whole = {
         "metadata": {"namespace": "n", "name": "p", "uid": "u", "resourceVersion": "1"},
         "spec": {"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "one-gpu"}]},

@@ -1,7 +1,7 @@
-"""GPUs by dynamic resource allocation, on a real API server, scheduler and claim controller.
+"""GPUs by name and by dynamic resource allocation, on a real API server, scheduler and claim controller.
 
 The driver is a stand-in: the tests publish its DeviceClass and ResourceSlice. No kubelet plugin runs, and pods are KWOK's, so devices
-are allocated and never prepared.
+are allocated and never prepared. The slice of a GPU is a number in the node's status.
 """
 
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from e2e.cluster.kwok import NODE
 from halcyon.kube import kinds
 from halcyon.kube.client import Object
 from halcyon.kube.kinds import Kind
-from tests.integration.operator_space import Space, deployment, files
+from tests.integration.operator_space import MERGE, Space, deployment, files
 from tests.integration.versions import has_resource_claims
 from tests.integration.waiting import until
 
@@ -85,6 +85,35 @@ def claiming(name: str = "one-gpu", *, count: int = 1, replicas: int = 1) -> Obj
     return deployment(replicas=replicas, runtime=runtime)
 
 
+@pytest.fixture
+def slices(cluster: Cluster) -> Iterator[str]:
+    """A resource of which the node has one."""
+    name = "nvidia.com/mig-1g.10gb"
+    of_node = f"/api/v1/nodes/{NODE}/status"
+
+    def offer(amount: str | None) -> None:
+        amounts = {"capacity": {name: amount}, "allocatable": {name: amount}}
+        assert cluster.api.call("PATCH", of_node, {"status": amounts}, content_type=MERGE).status == 200
+
+    offer("1")
+    yield name
+    offer(None)
+
+
+def test_slices_are_counted_by_the_name_of_their_resource(space: Space, slices: str) -> None:
+    space.serve(runtime={"gpu": {"resourceName": slices}})
+    pod = space.must(kinds.DEPLOYMENT, "m-a")["spec"]["template"]["spec"]
+    assert pod["containers"][0]["resources"] == {"limits": {slices: "1"}}
+
+    space.scale(2)
+    until(lambda: space.condition("ServersReady")[2], lambda text: f"Insufficient {slices}" in text, what="the reason")
+    quota = {"metadata": {"name": "slices"}, "spec": {"hard": {f"requests.{slices}": "1"}}}
+    space.api.create(f"/api/v1/namespaces/{space.namespace}/resourcequotas", quota)
+    space.apply(deployment("n", runtime={"gpu": {"resourceName": slices}}))
+    said = space.wait_condition("ServersReady", "False", "PodCreationFailed", name="n")
+    assert f"requests.{slices}=1" in said
+
+
 def test_claimed_devices_are_allocated_and_one_pod_too_many_is_unschedulable(driver: Driver) -> None:
     space = driver.space
     driver.template("one-gpu")
@@ -125,7 +154,7 @@ def test_a_missing_claim_template_is_named_until_it_exists(driver: Driver) -> No
 
 
 @pytest.mark.usefixtures("operator")
-def test_an_api_server_without_claims_rejects_the_spec_in_its_condition(cluster: Cluster, space: Space) -> None:
+def test_an_api_server_without_claims_is_a_condition(cluster: Cluster, space: Space) -> None:
     if has_resource_claims(cluster):
         pytest.skip("this API server has claims; make test-compat runs an older one")
     space.apply(files(), claiming())
