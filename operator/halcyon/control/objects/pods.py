@@ -38,10 +38,11 @@ def project(pod: Object) -> Object:
             "creationTimestamp": meta.get("creationTimestamp"),
             "deletionTimestamp": meta.get("deletionTimestamp"),
         },
-        "spec": {"priority": (pod.get("spec") or {}).get("priority"), **_missing_claim(pod)},
+        "spec": {"priority": (pod.get("spec") or {}).get("priority")},
         "status": {
             "phase": status.get("phase"),
             **{key: status[key] for key in ("reason", "message") if status.get(key)},
+            **_missing_claim(pod),
             "podIP": status.get("podIP"),
             "conditions": [
                 {k: c.get(k) for k in ("type", "status", "reason", "message", "lastTransitionTime")}
@@ -91,7 +92,7 @@ def is_unschedulable(pod: Object) -> bool:
 
 def missing_claim(pod: Object) -> str:
     """Return the ResourceClaimTemplate that the pod waits for a claim of; empty if it doesn't. The scheduler reports nothing then."""
-    return "" if holds_node(pod) else str((pod.get("spec") or {}).get("missingClaimOf", ""))
+    return "" if holds_node(pod) else str(pod["status"].get("missingClaimOf", ""))
 
 
 def holds_node(pod: Object) -> bool:

@@ -28,17 +28,15 @@ _UNPROCESSABLE = 422
 class PodField:
     """A field of pods, and how to detect it."""
 
-    name: str
     pod: Object
-    """Part of the spec of a pod that uses it."""
+    """Part of the spec of a pod with the field."""
     is_kept: Callable[[Object], bool]
-    """Whether the spec of the created pod still has it."""
+    """Whether the spec of a created pod still has it."""
     lacking: str
     """Sentence for users of an API server that drops it."""
 
 
 IMAGE_VOLUMES = PodField(
-    "image volumes",
     {"volumes": [{"name": "model", "image": {"reference": "none"}}]},
     lambda pod: any("image" in volume for volume in pod.get("volumes") or ()),
     "spec.model.source is of kind image, but this cluster's API server does not support image "
@@ -46,7 +44,6 @@ IMAGE_VOLUMES = PodField(
     "source: {persistentVolumeClaim: {claimName: models}}",
 )
 RESOURCE_CLAIMS = PodField(
-    "resource claims",
     {"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "none"}]},
     lambda pod: bool(pod.get("resourceClaims")),
     "spec.runtime.gpu.resourceClaimTemplateName is set, but this cluster's API server does not support resource "
@@ -76,16 +73,12 @@ class PodFieldSupport:
 
     async def _ask(self, namespace: str) -> bool | None:
         try:
-            made = await self.client.create(
-                DEPLOYMENT, _probe(namespace, self.of.pod), namespace=namespace, dry_run=True
-            )
+            probe = _probe(namespace, self.of.pod)
+            made = await self.client.create(DEPLOYMENT, probe, namespace=namespace, dry_run=True)
         except (errors.ApiError, errors.Unreachable) as error:
             if isinstance(error, errors.Refused) and error.status == _UNPROCESSABLE:
                 return False
-            log.warning(
-                "cannot find out whether the cluster supports a field of pods",
-                extra={"field": self.of.name, "error": str(error)},
-            )
+            log.warning("cannot find out whether the cluster supports what a pod needs", extra={"error": str(error)})
             return None
         return self.of.is_kept(made["spec"]["template"]["spec"])
 
