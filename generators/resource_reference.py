@@ -183,6 +183,7 @@ spec:
 """A ModelDeployment that sets all fields that can be set together."""
 
 ALTERNATIVES: dict[str, Any] = {
+    "spec.runtime.gpu.resourceClaimTemplateName": "two-gpus",
     "spec.model.source.persistentVolumeClaim": {"claimName": "models", "path": "resnet50"},
     "spec.model.source.image": {"reference": "registry.example.com/models/resnet50:3", "path": "resnet50"},
     "spec.model.source.path": "resnet50",

@@ -22,8 +22,8 @@ _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _POD = {
     "automountServiceAccountToken", "containers", "enableServiceLinks", "imagePullSecrets", "initContainers", "nodeSelector",
-    "priorityClassName", "runtimeClassName", "securityContext", "serviceAccountName", "terminationGracePeriodSeconds", "tolerations",
-    "topologySpreadConstraints", "volumes",
+    "priorityClassName", "resourceClaims", "runtimeClassName", "securityContext", "serviceAccountName", "terminationGracePeriodSeconds",
+    "tolerations", "topologySpreadConstraints", "volumes",
 }  # fmt: skip
 _CONTAINER = {
     "args", "command", "env", "image", "lifecycle", "livenessProbe", "name", "ports", "readinessProbe", "resources", "restartPolicy",
@@ -38,10 +38,12 @@ _OUR_LABELS = {
     "app.kubernetes.io/component", "app.kubernetes.io/managed-by", "serving.halcyon.dev/model-deployment", "serving.halcyon.dev/revision",
     "serving.halcyon.dev/slot",
 }  # fmt: skip
+_ANNOTATIONS = {"serving.halcyon.dev/gpus"}
 _RESERVED = ("LD_", "NVIDIA_", "CUDA_", "KUBERNETES_", "AIP_", "PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP")
 _TRITON = {
     "--model-repository", "--model-control-mode", "--exit-on-error", "--exit-timeout-secs", "--metrics-interval-ms",
     "--http-restricted-api", "--grpc-restricted-protocol", "--grpc-max-connection-age", "--grpc-max-connection-age-grace",
+    "--allow-gpu-metrics",
 }  # fmt: skip
 _START = 'test ! -e /models/.halcyon-complete || set -- "$@" --disable-auto-complete-config; exec tritonserver "$@"'
 _RIGHTS = {("", "configmaps"), ("discovery.k8s.io", "endpointslices")}
@@ -142,7 +144,7 @@ def pod(template: Object, *, name: str) -> Iterator[str]:
     spec = template["spec"]
     yield from violations(template)
     yield from (f"label {key}" for key in template["metadata"]["labels"] if key not in _OUR_LABELS)
-    yield from (f"annotation {key}" for key in template["metadata"].get("annotations", {}))
+    yield from (f"annotation {key}" for key in template["metadata"].get("annotations", {}) if key not in _ANNOTATIONS)
     yield from (f"pod field {key}" for key in spec.keys() - _POD)
     if spec.get("automountServiceAccountToken") is not False:
         yield "a token is mounted"

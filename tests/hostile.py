@@ -288,7 +288,9 @@ ROWS: tuple[Row, ...] = (
     Row(39, "parts of GPUs, and several kinds of them", (
         bad("runtime.gpu", {"count": 0.5}, "spec.runtime.gpu.count"),
         unknown("runtime.gpu.mig", "9g.999gb; x"),
-        unknown("runtime.gpu.resourceClaimTemplateName", "x"),
+        both("runtime.gpu", {"count": 0, "resourceClaimTemplateName": "x"}, "is x, which needs a count of at least 1 and no resourceName"),
+        both("runtime.gpu", {"resourceName": "a.b/c", "resourceClaimTemplateName": "x"}, "is x, which needs a count of at least 1 and no resourceName"),
+        both("runtime.gpu", {"resourceName": "kubernetes.io/x"}, "is kubernetes.io/x; the domain kubernetes.io is reserved"),
         bad("runtime.gpu", {"count": 17}, "spec.runtime.gpu.count"),
     )),
     Row(40, "GPUs that are shared, by name", (unknown("runtime.gpu.sharing", "mps"), unknown("runtime.gpu.resource", "nvidia.com/gpu.shared"))),

@@ -110,6 +110,12 @@ LIMITS: Final[dict[str, tuple[Any, Document, list[str], Document]]] = {
         ["runtimeClassName is kata-privileged", "allowed: nvidia"],
         document("runtime.placement.runtimeClassName", "nvidia"),
     ),
+    "pods.resourceClaimTemplates": (
+        ["one-gpu"],
+        document("runtime.gpu", {"count": 1, "resourceClaimTemplateName": "eight-gpus"}),
+        ["resourceClaimTemplateName is eight-gpus", "allowed: one-gpu"],
+        document("runtime.gpu", {"count": 1, "resourceClaimTemplateName": "one-gpu"}),
+    ),
     "pods.nodeSelectors": (
         ["pool=models", "zone"],
         document("runtime.placement.nodeSelector", {"pool": "system"}),
@@ -170,6 +176,7 @@ _ENTRIES: Final[dict[str, list[str]]] = {
     "models.secrets": ["0*", "a*", "s", "registry"],
     "pods.priorityClasses": ["models", "a", "0"],
     "pods.runtimeClasses": ["nvidia", "a", "0"],
+    "pods.resourceClaimTemplates": ["one-gpu", "a", "0"],
     "pods.nodeSelectors": ["a", "A=", "0", "pool=models"],
     "pods.tolerations": ["a", "A=", "0", "spot", "dedicated=models"],
     "traffic.serviceTypes": ["ClusterIP", "NodePort", "LoadBalancer"],

@@ -23,6 +23,7 @@ from halcyon.api.spec import Spec
 from halcyon.api.spec.batching import Batching
 from halcyon.api.spec.exposure import Service
 from halcyon.api.spec.gateway import Gateway
+from halcyon.api.spec.gpu import Gpu
 from halcyon.api.spec.model import Source, Versions
 from halcyon.api.spec.parse import parse
 from halcyon.api.spec.rollout import Canary
@@ -231,6 +232,13 @@ def _schedule(document: Document, chance: Any) -> Document:
     return {**real, "maxReplicas": max(real.get("maxReplicas", 1), real["minReplicas"])}
 
 
+def _gpu(document: Document, chance: Any) -> Document:
+    kept = _one_of("resourceName", "resourceClaimTemplateName")(document, chance)
+    if "kubernetes.io/" in kept.get("resourceName", ""):
+        kept["resourceName"] = "amd.com/gpu"
+    return kept | {"count": 1} if "resourceClaimTemplateName" in kept and not kept.get("count", 1) else kept
+
+
 def _runtime(document: Document, _: Any) -> Document:
     memory = document.get("resources", {}).get("limits", {}).get("memory")
     if memory is None or quantity(document.get("sharedMemory", "256Mi")) < quantity(memory):
@@ -295,6 +303,7 @@ _REPAIRS: dict[type[BaseModel], Callable[[Document, Any], Document]] = {
     Scaling: _scaling,
     Schedule: _schedule,
     Runtime: _runtime,
+    Gpu: _gpu,
     Canary: _canary,
     Service: _service,
     Traffic: _traffic,

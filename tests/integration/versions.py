@@ -27,3 +27,8 @@ def has_image_volumes(cluster: Cluster) -> bool:
 def keeps_tolerance(cluster: Cluster) -> bool:
     """Return True if the API server stores `tolerance`, which is enabled by default from 1.35 on."""
     return minor(cluster) >= 35
+
+
+def has_resource_claims(cluster: Cluster) -> bool:
+    """Whether it has resource.k8s.io/v1, and pods can have claims (KEP-4381): by default from 1.34 on."""
+    return minor(cluster) >= 34

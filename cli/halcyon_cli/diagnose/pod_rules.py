@@ -14,7 +14,9 @@ from halcyon_cli.kube.pod_stage import Stage
 SLOW_START_S = 300.0
 """Start duration in seconds above which a start is reported as slow."""
 _SCHEDULER_MESSAGES = (
-    (re.compile(r"nvidia\.com/(gpu|mig)\S*", re.IGNORECASE), "no node has a free GPU", "free GPUs, add a GPU node, or lower the request (spec.runtime.gpu.count, spec.scaling.maxReplicas)"),
+    (re.compile(r"nvidia\.com/(gpu|mig)\S*|Insufficient [\w.-]+/\S+", re.IGNORECASE), "no node has a free GPU", "free GPUs, add a GPU node, or lower the request (spec.runtime.gpu.count, spec.scaling.maxReplicas)"),
+    (re.compile(r"allocate all claims", re.IGNORECASE), "no node has free devices for the pod's ResourceClaim", "free devices, add a node, or lower the request: kubectl get resourceslices shows the devices, kubectl get resourceclaims -A who holds them"),
+    (re.compile(r"is not created yet"), "the pod's ResourceClaim is missing", "check the ResourceClaimTemplate of spec.runtime.gpu.resourceClaimTemplateName and the quotas; kubectl describe pod shows why. After the template is created, delete the pod: Kubernetes retries ever less often"),
     (re.compile(r"unbound|persistentvolumeclaim|volume node affinity", re.IGNORECASE), "the model's volume is not available on the pod's nodes", "check kubectl get pvc: the claim must be Bound, and readable from the nodes where the pods may run"),
     (re.compile(r"Insufficient memory", re.IGNORECASE), "no node has enough free memory", "lower spec.runtime.resources.limits.memory, or add a node"),
     (re.compile(r"Insufficient cpu", re.IGNORECASE), "no node has enough free CPU", "lower spec.runtime.resources.cpu, or add a node"),

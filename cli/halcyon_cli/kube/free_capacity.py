@@ -8,7 +8,7 @@ measured. They come in whole units, and a pod holds its units from the time it i
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,9 +50,13 @@ class FreeCapacity:
     """Number of nodes that have the resource and accept new pods."""
     holders: tuple[Holder, ...]
     """Workloads that hold units on these nodes, the largest first."""
+    offered: tuple[str, ...] = ()
+    """Extended resources that nodes have, if none has this one."""
 
     def describe(self) -> str:
         """Return text such as `0 of 8 nvidia.com/gpu free on 2 nodes; team/digits holds 6, batch/train 2`."""
+        if not self.total and self.offered:
+            return f"no node that accepts pods offers {self.resource}; nodes offer {', '.join(self.offered)}"
         where = f"{self.nodes} node{'' if self.nodes == 1 else 's'}" if self.nodes else "any node that accepts pods"
         per_node = f", at most {self.max_per_node} on one" if self.max_per_node < self.free else ""
         holders_text = [
@@ -85,7 +89,7 @@ def read_free_capacity(cluster: Cluster, resources: Sequence[str]) -> tuple[Free
     return tuple(measure(name, nodes, scheduled_pods) for name in resources)
 
 
-def measure(resource: str, nodes: Iterable[Json], scheduled_pods: Iterable[Json]) -> FreeCapacity:
+def measure(resource: str, nodes: Collection[Json], scheduled_pods: Iterable[Json]) -> FreeCapacity:
     """Return the free capacity of a resource on these nodes, given the pods scheduled on them."""
     totals = {
         str(_section(node, "metadata").get("name")): _amount(_section(node, "status").get("allocatable"), resource)
@@ -93,6 +97,7 @@ def measure(resource: str, nodes: Iterable[Json], scheduled_pods: Iterable[Json]
         if _accepts_pods(node)
     }
     totals = {name: total for name, total in totals.items() if total}
+    offered = () if totals else _extended_resources(nodes)
     used: Counter[str] = Counter()
     holders: Counter[str] = Counter()
     for pod in scheduled_pods:
@@ -110,6 +115,17 @@ def measure(resource: str, nodes: Iterable[Json], scheduled_pods: Iterable[Json]
         max_per_node=max(free_by_node.values(), default=0),
         nodes=len(totals),
         holders=tuple(Holder(name, count) for name, count in ranked),
+        offered=offered,
+    )
+
+
+def _extended_resources(nodes: Iterable[Json]) -> tuple[str, ...]:
+    """Return the extended resources of nodes that accept pods."""
+    allocatable = [fields.mapping(_section(node, "status").get("allocatable")) for node in nodes if _accepts_pods(node)]
+    return tuple(
+        sorted(
+            {str(name) for amounts in allocatable for name in amounts if "/" in str(name) and _amount(amounts, name)}
+        )
     )
 
 

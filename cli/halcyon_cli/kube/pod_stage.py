@@ -27,7 +27,7 @@ def _complete(pod: Json) -> dict[str, Any]:
 
     Other writers may omit some of these fields.
     """
-    meta, status = fields.mapping(pod.get("metadata")), fields.mapping(pod.get("status"))
+    meta, spec, status = (fields.mapping(pod.get(part)) for part in ("metadata", "spec", "status"))
     texts = ("namespace", "name", "uid", "resourceVersion")
     return {
         "metadata": {
@@ -35,10 +35,11 @@ def _complete(pod: Json) -> dict[str, Any]:
             "labels": fields.mapping(meta.get("labels")),
             "deletionTimestamp": fields.text(meta.get("deletionTimestamp")),
         },
-        "spec": fields.mapping(pod.get("spec")),
+        "spec": {**spec, "resourceClaims": fields.mappings(spec.get("resourceClaims"))},
         "status": {
             **{key: fields.text(status.get(key)) for key in ("phase", "reason", "message")},
             "conditions": [_scalars(entry) for entry in fields.mappings(status.get("conditions"))],
+            "resourceClaimStatuses": fields.mappings(status.get("resourceClaimStatuses")),
             "initContainerStatuses": _containers(status.get("initContainerStatuses")),
             "containerStatuses": _containers(status.get("containerStatuses")),
         },

@@ -15,7 +15,7 @@ import yaml
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 from yaml.reader import ReaderError
 
-from halcyon.api.spec import defaults
+from halcyon.api.spec import Spec, defaults
 from halcyon.api.spec.parse import SpecError, parse
 from halcyon.api.types import API_VERSION, GROUP, KIND, VERSION
 from halcyon.scaling.planner.objectives import schedules
@@ -151,6 +151,19 @@ def _spec(name: str, spec_fields: Any) -> Iterator[tuple[Literal["error", "warni
     for sentence in defaults.ignored(spec):
         yield "warning", f"{sentence} (the field has no effect)"
     yield from (("warning", sentence) for sentence in defaults.mismatched(spec))
+    yield from (("warning", sentence) for sentence in _unmeasured_gpu(spec))
+
+
+def _unmeasured_gpu(spec: Spec) -> Iterator[str]:
+    """Yield a sentence if the target for GPU utilisation is set, but no gauge covers one slice or share of a GPU."""
+    resource = (spec.runtime.gpu and spec.runtime.gpu.resource) or ""
+    if spec.scaling is None or spec.scaling.targets.gpu_utilization is None:
+        return
+    head, advice = "spec.scaling.targets.gpuUtilization", "set targets.latency instead, for example latency: 100ms"
+    if "/mig-" in resource:
+        yield f"{head}: Triton reports no utilization of MIG slices ({resource}); it comes from the site's Prometheus or is derived from batch times; {advice}"
+    elif resource.endswith(".shared"):
+        yield f"{head}: utilization covers the whole GPU behind {resource}, with all pods that share it; {advice}"
 
 
 # Line numbers.

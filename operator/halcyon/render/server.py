@@ -11,7 +11,7 @@ from halcyon.api.documents.repository_marker import COMPLETE
 from halcyon.api.spec import Spec, routing_mode
 from halcyon.api.spec.model import DEFAULT_SIZE_LIMIT, Source
 from halcyon.api.types import duration_s, quantity
-from halcyon.render import grpc_keepalive, names
+from halcyon.render import gpu, grpc_keepalive, names
 from halcyon.render.metadata import RESTRICTED, Object, child, placed, pod_security, pull_secrets
 from halcyon.render.names import Slot
 from halcyon.render.site import Site, Subject
@@ -25,7 +25,6 @@ by at most `traffic.drainTimeout`.
 EXIT_MARGIN_S = 10
 """Time from Triton's own exit timeout until the kubelet's SIGKILL, in seconds."""
 
-_GPU = "nvidia.com/gpu"
 _CLOSED = "shared-memory,trace,logging"
 _REPOSITORY, _SOURCE, _OVERLAY, _CREDENTIALS, _HOME = (
     "/models",
@@ -91,10 +90,13 @@ def pod_template(
         ],
     }
     pod |= pull_secrets(spec, site) | placed(placement)
-    if runtime.gpus:
-        pod["tolerations"] = [*pod.get("tolerations", ()), {"key": _GPU, "operator": "Exists"}]
-    labels = names.labels(subject.name, names.SERVER) | {names.REVISION_LABEL: revision}
-    return {"metadata": {"labels": labels}, "spec": pod}
+    metadata: Object = {"labels": names.labels(subject.name, names.SERVER) | {names.REVISION_LABEL: revision}}
+    if runtime.gpu is not None and runtime.gpus:
+        pod["tolerations"] = [*pod.get("tolerations", ()), *gpu.tolerations(runtime.gpu)]
+        if claims := gpu.claims(runtime.gpu):
+            pod["resourceClaims"] = claims
+            metadata["annotations"] = {gpu.COUNT: str(runtime.gpus)}
+    return {"metadata": metadata, "spec": pod}
 
 
 def _source_volume(source: Source, snapshot: str | None) -> Object:
@@ -186,6 +188,7 @@ def _triton(subject: Subject, spec: Spec, site: Site, model: str) -> Object:
             "--exit-on-error=false",
             f"--exit-timeout-secs={drain_s(spec)}",
             "--metrics-interval-ms=1000",
+            *gpu.triton_args(runtime.gpu),
             *_closed(subject),
             *(grpc_keepalive.triton_args(drain_s=drain_s(spec)) if routing_mode.is_direct(spec) else ()),
         ],
@@ -251,20 +254,12 @@ def _environment(spec: Spec) -> list[Object]:
 
 
 def _resources(spec: Spec) -> Object:
-    asked, gpu = spec.runtime.resources, spec.runtime.gpu
-    requests = asked.requests.to_dict() if asked.requests else {}
-    limits = asked.limits.to_dict() if asked.limits else {}
-    if gpu is not None and gpu.count:
-        limits[gpu.resource_name] = str(gpu.count)
-    return {key: value for key, value in (("requests", requests), ("limits", limits)) if value}
-
-
-def gpus(template: Object) -> int:
-    """Return the number of GPUs that a pod of this template requests."""
-    containers = (template.get("spec") or {}).get("containers") or ()
-    limits = ((container.get("resources") or {}).get("limits") or {} for container in containers)
-    # Extended resources have a domain in their names, and only GPUs are requested this way.
-    return sum(int(quantity(str(count))) for each in limits for name, count in each.items() if "/" in name)
+    asked = spec.runtime.resources
+    given = {"requests": asked.requests, "limits": asked.limits}
+    resources: Object = {part: each.to_dict() for part, each in given.items() if each is not None and each.to_dict()}
+    if spec.runtime.gpu is not None and spec.runtime.gpus:
+        gpu.request(resources, spec.runtime.gpu)
+    return resources
 
 
 def progress_deadline_s(startup_timeout_s: int) -> int:

@@ -154,17 +154,21 @@ def _between(before: GpuUsage, now: GpuUsage) -> Spent:
 
 @dataclass(frozen=True)
 class Prices:
-    """Prices of a GPU per hour, by product."""
+    """Prices of a GPU per hour, by product or by resource."""
 
     currency: str = ""
     by_product: Mapping[str, float] = field(default_factory=dict)
-    """Price of a GPU per hour, by the value of the node label nvidia.com/gpu.product."""
+    """Price of a GPU per hour, by the value of the node label nvidia.com/gpu.product, or by the name of the resource."""
     default: float | None = None
     """Price per hour of a GPU whose product is not in `by_product`; None if unknown."""
 
-    def of(self, product: str | None) -> float | None:
-        """Return the price per hour of a GPU of this product; None if it is unknown (not free)."""
-        return self.by_product.get(product or "", self.default)
+    def of(self, product: str | None, resource: str | None = None) -> float | None:
+        """Return the price per hour of a GPU; None if it is unknown (not free).
+
+        A price of the resource comes first: the product label of a node whose GPUs are cut into slices names the whole card.
+        """
+        names = (name for name in (resource, product) if name in self.by_product)
+        return next((self.by_product[name] for name in names if name), self.default)
 
 
 @dataclass(frozen=True, slots=True)

@@ -139,7 +139,7 @@ def test_defaults_appear_beside_what_is_set(api: Connection) -> None:
 def test_a_gpu_that_is_asked_for_is_a_whole_one(api: Connection) -> None:
     spec = api.try_spec(document("runtime", {"gpu": {}})).body["spec"]
 
-    assert spec["runtime"]["gpu"] == {"count": 1, "resourceName": "nvidia.com/gpu"}
+    assert spec["runtime"]["gpu"] == {"count": 1}
 
 
 def test_replicas_are_scaled_and_the_selector_is_found(api: Connection, kubectl: Kubectl, namespace: str) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from e2e.cluster.cluster import Cluster
 from halcyon.kube import kinds
-from halcyon.render import server
+from halcyon.render import gpu
 from tests.integration.hostile_scene import Kept
 from tests.integration.operator_process import Operator, running
 from tests.integration.operator_space import Object, Space, deployment, files
@@ -58,7 +58,7 @@ class Counted:
     def now(self) -> int:
         """Those of this moment."""
         return sum(
-            server.gpus(found["spec"]["template"]) * int(found["spec"]["replicas"])
+            gpu.count(found["spec"]["template"]) * int(found["spec"]["replicas"])
             for found in self.space.every(kinds.DEPLOYMENT)
         )
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from e2e.cluster.cluster import Cluster
-from halcyon.control.state.image_volume_support import AGAIN_S, ImageVolumeSupport
+from halcyon.control.state.pod_field_support import AGAIN_S, IMAGE_VOLUMES, PodFieldSupport
 from halcyon.kube import kinds
 from halcyon.kube.client import Object, connect
 from halcyon.kube.kinds import Kind
@@ -76,7 +76,7 @@ async def test_image_volume_support_is_checked_once_and_rechecked_while_missing(
 
     monkeypatch.setattr(client, "create", counted)
     try:
-        volumes = ImageVolumeSupport(client, clock=DrivenClock(lambda: now))
+        volumes = PodFieldSupport(client, IMAGE_VOLUMES, clock=DrivenClock(lambda: now))
         there = has_image_volumes(cluster)
         assert bool(await volumes.lacking(namespace)) is not there
         assert bool(await volumes.lacking(namespace)) is not there
@@ -93,6 +93,6 @@ async def test_pods_show_image_volume_support_if_no_other_source_does(cluster: C
     client = await connect(str(cluster.kubeconfig))
     try:
         # In a namespace that isn't there nothing can be tried: 404.
-        assert await ImageVolumeSupport(client).lacking(f"{namespace}-none") == ""
+        assert await PodFieldSupport(client, IMAGE_VOLUMES).lacking(f"{namespace}-none") == ""
     finally:
         await client.close()

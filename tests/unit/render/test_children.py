@@ -24,7 +24,7 @@ from halcyon.api.spec import Spec, routing_mode
 from halcyon.api.spec.parse import SpecError, parse
 from halcyon.api.spec.runtime import Placement
 from halcyon.api.types import Cidr, quantity
-from halcyon.render import balancer, grpc_keepalive, names, revision, server
+from halcyon.render import balancer, gpu, grpc_keepalive, names, revision, server
 from halcyon.render import hpa as render_hpa
 from halcyon.render.metadata import Object
 from halcyon.render.site import Subject
@@ -251,6 +251,7 @@ def changed(path: str, value: Any) -> dict[str, Any]:
         ("runtime.imagePullSecrets", [{"name": "a"}]),
         ("runtime.gpu.count", 2),
         ("runtime.gpu.resourceName", "nvidia.com/mig-1g.10gb"),
+        ("runtime.gpu.resourceClaimTemplateName", "one-gpu"),
         ("runtime.resources.requests.cpu", "1"),
         ("runtime.resources.limits.memory", "1Gi"),
         ("runtime.envFrom", [{"secretRef": {"name": "a"}}]),
@@ -339,6 +340,39 @@ def test_gpus_are_a_limit_and_their_taint_is_tolerated() -> None:
 
     assert triton["resources"] == {"limits": {"nvidia.com/gpu": "2"}}
     assert pod["tolerations"] == [{"key": "nvidia.com/gpu", "operator": "Exists"}]
+
+
+@pytest.mark.parametrize(
+    ("resource", "tolerated"),
+    [
+        ("nvidia.com/gpu", ["nvidia.com/gpu"]),
+        ("nvidia.com/gpu.shared", ["nvidia.com/gpu", "nvidia.com/gpu.shared"]),
+        ("nvidia.com/mig-1g.10gb", ["nvidia.com/gpu", "nvidia.com/mig-1g.10gb"]),
+        ("amd.com/gpu", ["amd.com/gpu"]),
+    ],
+)
+def test_a_named_resource_is_a_limit_and_its_taints_are_tolerated(resource: str, tolerated: list[str]) -> None:
+    pod, triton = server_pod(runtime={"gpu": {"count": 2, "resourceName": resource}})
+
+    assert triton["resources"] == {"limits": {resource: "2"}}
+    assert pod["tolerations"] == [{"key": key, "operator": "Exists"} for key in tolerated]
+    # Triton's gauge is 0 on a slice, whatever happens.
+    assert ("--allow-gpu-metrics=false" in triton["args"]) is ("mig" in resource)
+
+
+def test_claimed_gpus_are_counted_by_an_annotation() -> None:
+    template = find(
+        children(spec_of(runtime={"gpu": {"count": 2, "resourceClaimTemplateName": "two"}})), "Deployment", "digits-a"
+    )["spec"]["template"]
+    pod = template["spec"]
+
+    assert pod["resourceClaims"] == [{"name": "gpu", "resourceClaimTemplateName": "two"}]
+    assert pod["containers"][0]["resources"] == {"claims": [{"name": "gpu"}]}
+    assert pod["tolerations"] == [{"key": "nvidia.com/gpu", "operator": "Exists"}]
+    assert template["metadata"]["annotations"] == {"serving.halcyon.dev/gpus": "2"}
+    assert gpu.count(template) == 2
+    # Without the claim, the annotation is a word only.
+    assert gpu.count({**template, "spec": {**pod, "resourceClaims": []}}) == 0
 
 
 def test_a_pod_without_gpu_requests_none() -> None:

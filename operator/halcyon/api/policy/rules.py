@@ -259,6 +259,17 @@ RULES: Final = (
         "{limit}); remove the others",
     ),
     PolicyRule(
+        "pods.resourceClaimTemplates",
+        "object.spec.?runtime.?gpu.?resourceClaimTemplateName.hasValue() && "
+        "!(object.spec.runtime.gpu.resourceClaimTemplateName in LIMIT) "
+        "? [object.spec.runtime.gpu.resourceClaimTemplateName] : []",
+        lambda asked, limit: findings.outside(
+            None if asked.spec.runtime.gpu is None else asked.spec.runtime.gpu.resource_claim_template_name, limit
+        ),
+        "spec.runtime.gpu.resourceClaimTemplateName is {found}, which this site does not allow "
+        "(allowed: {limit}); use one of these, or a resource, for example gpu: {{count: 1}}",
+    ),
+    PolicyRule(
         "limits.replicas",
         "variables.replicas > LIMIT ? [string(variables.replicas)] : []",
         lambda asked, limit: findings.more(findings.replicas(asked.spec), limit),

@@ -110,6 +110,8 @@ class PodLimits(Documented):
     """Allowed node labels in a node selector, for example `pool=models`, or `pool` for any value."""
     tolerations: Annotated[tuple[Pair, ...], _Some] | None = None
     """Taints that may be tolerated, for example `dedicated=models`, or `dedicated` for any value."""
+    resource_claim_templates: Annotated[tuple[DnsName, ...], _Some] | None = None
+    """ResourceClaimTemplates that a model's GPUs may come from. How many devices they request is the model's word."""
 
 
 class Limits(Documented):

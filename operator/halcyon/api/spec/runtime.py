@@ -7,8 +7,8 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field, StringConstraints
 
 from halcyon.api.spec.fields import Documented, exactly_one
+from halcyon.api.spec.gpu import Gpu
 from halcyon.api.types import (
-    DNS_NAME,
     DnsName,
     Image,
     Key,
@@ -22,19 +22,6 @@ from halcyon.api.types import (
     quantity,
     quantity_field,
 )
-
-
-class Gpu(Documented):
-    """GPUs of each server pod."""
-
-    count: Annotated[int, Field(ge=0, le=16)] = 1
-    """Number of GPUs per pod, 0 to 16. With 0 the model runs on CPU, as without `gpu`. Default: 1."""
-    resource_name: Annotated[
-        str, StringConstraints(pattern=rf"^{DNS_NAME}/[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$", max_length=253)
-    ] = "nvidia.com/gpu"
-    """Resource under which the node's device plugin offers the GPUs, for example `nvidia.com/mig-1g.10gb` for a MIG
-    slice or `nvidia.com/gpu.shared` for a shared GPU. Each one counts as a GPU in quotas, the GPU budget and costs.
-    Default: `nvidia.com/gpu`, whole GPUs."""
 
 
 class ResourceList(Documented):
@@ -228,7 +215,7 @@ class Toleration(Documented):
 class Placement(Documented):
     """Placement of the server pods.
 
-    Pods with a GPU always tolerate the taint `nvidia.com/gpu`.
+    Pods with GPUs always tolerate taints with the name of their resource, and NVIDIA's the taint `nvidia.com/gpu`.
     """
 
     node_selector: Annotated[dict[LabelKey, LabelValue], Field(min_length=1, max_length=32)] | None = None
@@ -265,7 +252,8 @@ class Runtime(Documented):
     """Size of /dev/shm, which is backed by memory. It counts against resources.limits.memory and, if that is
     set, must be smaller than it. The Python backend passes tensors through /dev/shm. Default: 256Mi."""
     placement: Placement = Placement()
-    """Placement of the server pods. Pods with a GPU always tolerate the taint `nvidia.com/gpu`."""
+    """Placement of the server pods. Pods with GPUs always tolerate taints with the name of their resource, and NVIDIA's
+    the taint `nvidia.com/gpu`."""
     startup_timeout: duration_field("10s", "24h") = "10m"  # type: ignore[valid-type]
     """Maximum time from the start of a pod until its model is ready, 10s to 24h. The progress deadline of a rollout is
     one minute longer. Default: 10m."""

@@ -38,6 +38,7 @@ class Stage:
 # no      failed   -             -           -       -              -                         failed
 # no      else     -             -           -       -              -                         ended
 # no      no       no node       -           -       -              -                         pending  Unschedulable
+# no      no       no claim      -           -       -              -                         pending  Unschedulable
 # no      no       other         -           not     -              -                         failed, and why
 # no      no       none          no          -       -              -                         pending
 # no      no       none          yes         yes     -              -                         ready
@@ -56,7 +57,7 @@ def stage(pod: Object) -> Stage:
     if phase in {"Failed", "Succeeded"}:
         word, said = status.get("reason") or "", status.get("message") or ""
         return Stage("failed", word or "Failed", said) if phase == "Failed" else Stage("ended", word, said)
-    if pods.is_unschedulable(pod):
+    if pods.is_unschedulable(pod) or pods.missing_claim(pod):
         found = pods.failure([pod])
         return Stage("pending", "Unschedulable", found.message if found else "")
     if pods.is_ready(pod):

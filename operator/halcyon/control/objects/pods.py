@@ -42,6 +42,7 @@ def project(pod: Object) -> Object:
         "status": {
             "phase": status.get("phase"),
             **{key: status[key] for key in ("reason", "message") if status.get(key)},
+            **_missing_claim(pod),
             "podIP": status.get("podIP"),
             "conditions": [
                 {k: c.get(k) for k in ("type", "status", "reason", "message", "lastTransitionTime")}
@@ -52,6 +53,14 @@ def project(pod: Object) -> Object:
             "containerStatuses": [_container(c) for c in status.get("containerStatuses") or ()],
         },
     }
+
+
+def _missing_claim(pod: Object) -> Object:
+    """Return the template of a ResourceClaim that isn't created yet; empty if there is none."""
+    created = {entry.get("name") for entry in (pod.get("status") or {}).get("resourceClaimStatuses") or ()}
+    claims = (pod.get("spec") or {}).get("resourceClaims") or ()
+    missing = (claim.get("resourceClaimTemplateName") for claim in claims if claim.get("name") not in created)
+    return {"missingClaimOf": name} if (name := next(filter(None, missing), None)) else {}
 
 
 def _container(status: Mapping[str, Any]) -> Object:
@@ -79,6 +88,11 @@ def is_unschedulable(pod: Object) -> bool:
     """Return whether the scheduler has found no node for the pod."""
     found = condition(pod, "PodScheduled")
     return is_live(pod) and found.get("status") == "False" and found.get("reason") == "Unschedulable"
+
+
+def missing_claim(pod: Object) -> str:
+    """Return the ResourceClaimTemplate that the pod waits for a claim of; empty if it doesn't. The scheduler reports nothing then."""
+    return "" if holds_node(pod) else str(pod["status"].get("missingClaimOf", ""))
 
 
 def holds_node(pod: Object) -> bool:
@@ -170,6 +184,12 @@ def _failures(pod: Object) -> list[PodFailure]:
     name = pod["metadata"]["name"]
     if is_unschedulable(pod):
         return [PodFailure(Reason.UNSCHEDULABLE, str(condition(pod, "PodScheduled").get("message")), name)]
+    if template := missing_claim(pod):
+        text = (
+            f"its ResourceClaim of ResourceClaimTemplate {template} is not created yet; if that lasts, check that the "
+            "template exists in the namespace and that its ResourceQuotas allow another claim"
+        )
+        return [PodFailure(Reason.UNSCHEDULABLE, text, name)]
     found = []
     for status in (*pod["status"]["initContainerStatuses"], *pod["status"]["containerStatuses"]):
         waiting = status["state"].get("waiting") or {}

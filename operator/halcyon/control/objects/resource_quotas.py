@@ -90,6 +90,9 @@ def charges(template: Mapping[str, Any]) -> dict[str, Decimal]:
     An amount is the sum over the containers, or that of the largest init container if it is more.
     """
     found = {"pods": Decimal(1), "count/pods": Decimal(1)}
+    if claims := sum("resourceClaimTemplateName" in claim for claim in template.get("resourceClaims") or ()):
+        # Quotas on the devices of a class count, too, but only the template names the class.
+        found["count/resourceclaims.resource.k8s.io"] = Decimal(claims)
     for side in ("requests", "limits"):
         main = [_resources(container, side) for container in template.get("containers") or ()]
         init = [_resources(container, side) for container in template.get("initContainers") or ()]

@@ -33,7 +33,7 @@ from halcyon.control.state.cluster_state import ClusterState
 from halcyon.control.state.lookups import held_gpus, servers
 from halcyon.control.state.scope import Gpus
 from halcyon.kube.kinds import Key
-from halcyon.render import server
+from halcyon.render import gpu
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,4 +148,4 @@ def _asked(plan: ReconcilePlan, spec: Spec) -> int:
     if plan.conflicts and not any(map(is_servers, plan.then)):
         return 0
     slots = () if plan.rollout is None else plan.rollout.slots
-    return replicas(spec) * max([spec.runtime.gpus, *(server.gpus(slot.revision.template) for slot in slots)])
+    return replicas(spec) * max([spec.runtime.gpus, *(gpu.count(slot.revision.template) for slot in slots)])

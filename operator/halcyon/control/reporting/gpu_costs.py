@@ -129,8 +129,9 @@ class GpuCosts:
                 self.enqueue(key)
 
     def price(self, spec: Spec) -> float | None:
-        """Return the price of one of the model's GPUs for an hour, by the product in its nodeSelector; None if unknown."""
-        return self.prices.of((spec.runtime.placement.node_selector or {}).get(PRODUCT))
+        """Return the price of one of the model's GPUs for an hour: of its resource, or of the product in its nodeSelector; None if unknown."""
+        product = (spec.runtime.placement.node_selector or {}).get(PRODUCT)
+        return self.prices.of(product, None if spec.runtime.gpu is None else spec.runtime.gpu.resource_name)
 
     def published(self, key: Key) -> Shown:
         """Return the cost as last published; for a model without a sample, `settling` is set, so that the status keeps its value."""

@@ -207,8 +207,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="PRODUCT=PRICE",
         help=(
             "PRODUCT=PRICE of one GPU for an hour, by the node label nvidia.com/gpu.product that models "
-            "request in their nodeSelector; default=PRICE is for all others; may be repeated (default: "
-            "unknown, and no cost is shown)"
+            "request in their nodeSelector, or by their resourceName, for example nvidia.com/mig-1g.10gb, which comes "
+            "first; default=PRICE is for all others; may be repeated (default: unknown, and no cost is shown)"
         ),
     )
     add("--currency", default="", metavar="NAME", help="currency of these prices, for example EUR (default: none)")

@@ -7,7 +7,7 @@ from halcyon.control.state.cluster_state import ClusterState
 from halcyon.kube import kinds
 from halcyon.kube.client import Object
 from halcyon.kube.kinds import Key
-from halcyon.render import names, server
+from halcyon.render import gpu, names
 
 
 def balancers(caches: ClusterState, key: Key) -> list[Object]:
@@ -38,7 +38,7 @@ def gpus_each(caches: ClusterState, key: Key) -> int | None:
 
 def _gpus(deployment: Object) -> int:
     try:
-        return server.gpus(deployment["spec"].get("template") or {})
+        return gpu.count(deployment["spec"].get("template") or {})
     except ValueError:  # a manual edit that isn't a whole number of GPUs; the next reconcile undoes it
         return 0
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from halcyon.control.state.cluster_state import ClusterState, source_words
-from halcyon.control.state.image_volume_support import ImageVolumeSupport
+from halcyon.control.state.pod_field_support import IMAGE_VOLUMES, RESOURCE_CLAIMS, PodFieldSupport
 from halcyon.control.state.scope import SourceState
 from halcyon.kube import kinds
 from halcyon.kube.client import Kube, Object
@@ -24,18 +25,25 @@ class ModelSources:
     def __init__(self, client: Kube, caches: ClusterState, clock: Clock) -> None:
         """Subscribe to changes of ModelDeployments, to drop the contents of ConfigMaps that none of them uses any more."""
         self._client, self._caches = client, caches
-        self._image_volumes = ImageVolumeSupport(client, clock)
+        self._image_volumes = PodFieldSupport(client, IMAGE_VOLUMES, clock)
+        self._claims = PodFieldSupport(client, RESOURCE_CLAIMS, clock)
         self._contents: dict[Key, tuple[str, Mapping[str, str], Mapping[str, str]]] = {}
         """The resourceVersion, `data` and `binaryData` of each fetched ConfigMap."""
         caches.resources.listeners.append(self._resource_changed)
 
     async def state(self, namespace: str, resource: Object) -> SourceState:
-        """Return the state of the source that a ModelDeployment refers to.
+        """Return the state of the source that a ModelDeployment names, and whether the cluster has what its pods need.
 
         Raises:
             ApiError, Unreachable: the content of a ConfigMap could not be fetched.
         """
-        source = ((resource.get("spec") or {}).get("model") or {}).get("source") or {}
+        spec = resource.get("spec") or {}
+        found = await self._source(namespace, (spec.get("model") or {}).get("source") or {})
+        if found.lacking or not ((spec.get("runtime") or {}).get("gpu") or {}).get("resourceClaimTemplateName"):
+            return found
+        return replace(found, lacking=await self._claims.lacking(namespace))
+
+    async def _source(self, namespace: str, source: Mapping[str, Any]) -> SourceState:
         if isinstance(claim := source.get("persistentVolumeClaim"), dict):
             name = str(claim.get("claimName"))
             exists = self._caches.claims.get(Key(namespace, name)) is not None

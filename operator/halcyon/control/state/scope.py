@@ -26,7 +26,7 @@ class SourceState:
     missing: str = ""
     """A sentence that names the missing object or key; empty if the source exists."""
     lacking: str = ""
-    """A sentence about a feature that this kind of source needs and that the cluster lacks; empty if it lacks none."""
+    """A sentence about the cluster feature that such a source, or a ResourceClaim, needs; empty if the cluster has it."""
 
 
 @dataclass(frozen=True)

@@ -98,7 +98,7 @@ def test_a_holder_has_the_name_that_its_owner_knows_it_by(more: Any, name: str) 
     "nodes",
     [
         [node("a", ready="False")], [node("a", ready="Unknown")], [node("a", cordoned=True)],
-        [node("a", resource=MIG)], [node("a", "0")], [node("a", "many")], [{}], [],
+        [node("a", resource=MIG, cordoned=True)], [node("a", "0")], [node("a", "many")], [{}], [],
     ],
 )  # fmt: skip
 def test_nodes_that_take_no_pods_have_no_free_capacity(nodes: Any) -> None:
@@ -106,6 +106,17 @@ def test_nodes_that_take_no_pods_have_no_free_capacity(nodes: Any) -> None:
 
     assert found == FreeCapacity(GPU, 0, 0, 0, 0, ())
     assert found.describe() == "0 of 0 nvidia.com/gpu free on any node that accepts pods"
+
+
+def test_a_resource_of_no_node_is_shown_with_those_offered() -> None:
+    nodes = [node("a"), node("b"), node("c", resource=MIG), node("d", "0", resource="amd.com/gpu")]
+
+    found = measure("nvidia.com/mig-9g.99gb", nodes, [])
+
+    assert found.offered == (GPU, MIG)
+    assert found.describe() == (
+        f"no node that accepts pods offers nvidia.com/mig-9g.99gb; nodes offer nvidia.com/gpu, {MIG}"
+    )
 
 
 def test_an_overcommitted_node_takes_no_capacity_from_another() -> None:

@@ -77,6 +77,22 @@ def test_a_field_without_effect_and_a_status_are_warnings() -> None:
     assert [(line, level) for line, level, _ in found(text)] == [(11, "warning"), (12, "warning")]
 
 
+@pytest.mark.parametrize(
+    ("resource", "said"),
+    [
+        ("nvidia.com/mig-1g.10gb", "Triton reports no utilization of MIG slices (nvidia.com/mig-1g.10gb)"),
+        ("nvidia.com/gpu.shared", "utilization covers the whole GPU behind nvidia.com/gpu.shared"),
+        ("nvidia.com/gpu", ""),
+    ],
+)
+def test_a_utilization_target_for_a_part_of_a_gpu_is_a_warning(resource: str, said: str) -> None:
+    target = "  scaling:\n    maxReplicas: 2\n    targets: {gpuUtilization: 70}\n"
+    text = GOOD + f"  runtime:\n    gpu: {{count: 1, resourceName: {resource}}}\n" + target
+
+    assert [(line, level) for line, level, _ in found(text)] == ([(13, "warning")] if said else [])
+    assert all(said in message for _, _, message in found(text))
+
+
 def test_documents_of_other_kinds_and_lists_are_gone_through() -> None:
     item = "\n".join("    " + line for line in (GOOD + "  replicas: -1").splitlines())
     text = f"kind: Service\n---\n---\nkind: List\nitems:\n  -\n{item}\n  - kind: ConfigMap\n---\n{GOOD}"

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from halcyon.api.conditions import Reason
-from halcyon.control.objects import pods
+from halcyon.control.objects import pod_stage, pods
 from halcyon.control.objects.pods import PodFailure
 from halcyon.kube.client import Object
 from halcyon.render import names
@@ -54,6 +54,25 @@ def test_the_schedulers_message_is_shown() -> None:
 
     assert pods.failure([pod("p", ready=False, unschedulable=text)]) == PodFailure(Reason.UNSCHEDULABLE, text, "p")
     assert pods.is_unschedulable(pod("p", ready=False, unschedulable=text))
+
+
+def test_a_pod_waits_for_its_claim_or_a_node() -> None:
+    whole = {
+        "metadata": {"namespace": "n", "name": "p", "uid": "u", "resourceVersion": "1"},
+        "spec": {"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "one-gpu"}]},
+        "status": {"phase": "Pending"},
+    }
+
+    found = pods.failure([pods.project(whole)])
+    assert found is not None
+    assert found.reason == Reason.UNSCHEDULABLE
+    assert found.message.startswith("its ResourceClaim of ResourceClaimTemplate one-gpu is not created yet; if that")
+    assert not pods.is_unschedulable(pods.project(whole)), "no pod gives way to one whose template may be missing"
+    assert pod_stage.stage(pods.project(whole)) == pod_stage.Stage("pending", "Unschedulable", found.message)
+    created = {"resourceClaimStatuses": [{"name": "gpu", "resourceClaimName": "p-gpu-x"}]}
+    on_node = {"conditions": [{"type": "PodScheduled", "status": "True"}]}
+    for status in (created, on_node):
+        assert pods.failure([pods.project(whole | {"status": {"phase": "Pending", **status}})]) is None
 
 
 @pytest.mark.parametrize(

@@ -55,6 +55,18 @@ def test_pods_granted_to_others_are_no_free_capacity_of_a_quota() -> None:
     assert found.pods == 8
 
 
+def test_a_claim_counts_against_a_quota_on_claims() -> None:
+    resource = "count/resourceclaims.resource.k8s.io"
+    of_template = {"name": "gpu", "resourceClaimTemplateName": "one-gpu"}
+    of_mig = "requests.nvidia.com/mig-1g.10gb"
+
+    claiming = pod(resourceClaims=[of_template, {"name": "shared", "resourceClaimName": "there"}])
+    assert allowed(quota(hard={resource: "4"}, used={resource: "3"}), template=claiming) == 3
+    assert allowed(quota(hard={resource: "4"}, used={resource: "3"})) is None
+    slices = pod(limits={"nvidia.com/mig-1g.10gb": "2"})
+    assert allowed(quota(hard={of_mig: "8", GPU: "0"}, used={of_mig: "4", GPU: "0"}), template=slices) == 4
+
+
 @pytest.mark.parametrize(
     ("hard", "used", "pods"),
     [

@@ -15,7 +15,7 @@ from halcyon.control.state.cluster_state import ClusterState
 from halcyon.kube.client import FIELD_MANAGER, Object
 from halcyon.kube.event_recorder import EventRecorder
 from halcyon.kube.kinds import CONFIG_MAP, Key, Kind
-from halcyon.render import names, server
+from halcyon.render import gpu, names
 from halcyon.render.site import Site
 from tests.clocks import DrivenClock
 from tests.unit.control.reconcilers import reconciler, scope_builder
@@ -73,7 +73,7 @@ class Api(MemoryKube):
     def gpus(self) -> int:
         """Return the GPUs requested by all Deployments of model pods."""
         deployments = [obj for (kind, _, _), obj in self.objects.items() if kind.kind == "Deployment"]
-        return sum(server.gpus(d["spec"]["template"]) * d["spec"]["replicas"] for d in deployments)
+        return sum(gpu.count(d["spec"]["template"]) * d["spec"]["replicas"] for d in deployments)
 
 
 class Team:

@@ -6,6 +6,8 @@ import asyncio
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from halcyon.api.spec.parse import parse
 from halcyon.control.autoscaling.planner_memory_store import saved
 from halcyon.control.reporting.gpu_costs import GpuCosts
@@ -192,6 +194,28 @@ def test_an_unscheduled_pod_costs_nothing_and_a_loading_one_is_starting() -> Non
         spent = books.costs.spent(DIGITS)
         assert spent is not None
         assert (spent.starting, spent.busy) == (2 * 10, 4 * 10 / 2)
+
+    live(scenario)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "product", "price"),
+    [
+        ({"resourceName": "nvidia.com/mig-1g.10gb"}, "NVIDIA-L4", 0.3),
+        ({"resourceName": "nvidia.com/mig-2g.20gb"}, "NVIDIA-L4", 0.8),
+        ({"resourceName": "nvidia.com/mig-2g.20gb"}, "NVIDIA-H200", 2.5),
+        ({"resourceClaimTemplateName": "one-gpu"}, "NVIDIA-L4", 0.8),
+        ({}, "NVIDIA-L4", 0.8),
+    ],
+)
+def test_a_price_of_the_resource_comes_before_that_of_the_product(
+    gpu: dict[str, Any], product: str, price: float
+) -> None:
+    async def scenario(world: OperatorReplica) -> None:
+        books = Books(world, prices=Prices("EUR", {"NVIDIA-L4": 0.8, "nvidia.com/mig-1g.10gb": 0.3}, 2.5))
+        spec = document(product=product)
+        spec["runtime"]["gpu"] = {"count": 1, **gpu}
+        assert books.costs.price(parse("digits", spec)) == price
 
     live(scenario)
 

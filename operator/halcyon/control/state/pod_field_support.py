@@ -1,0 +1,100 @@
+"""Whether this cluster keeps newer fields of pods. Detected by a dry run once a model uses one, because versions and feature gates differ.
+
+| field | by default from | an older API server |
+| --- | --- | --- |
+| image volumes | Kubernetes 1.35 (KEP-4639) | drops it, and then rejects a volume without a source |
+| resource claims | Kubernetes 1.34 (KEP-4381) | drops it |
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from halcyon.kube import errors
+from halcyon.kube.client import Kube, Object
+from halcyon.kube.clock import SYSTEM_CLOCK, Clock
+from halcyon.kube.kinds import DEPLOYMENT
+
+log = logging.getLogger(__name__)
+
+AGAIN_S = 60.0
+"""Minimum time between checks while support is missing or unknown: API servers are upgraded while operators run."""
+_UNPROCESSABLE = 422
+
+
+@dataclass(frozen=True)
+class PodField:
+    """A field of pods, and how to detect it."""
+
+    pod: Object
+    """Part of the spec of a pod with the field."""
+    is_kept: Callable[[Object], bool]
+    """Whether the spec of a created pod still has it."""
+    lacking: str
+    """Sentence for users of an API server that drops it."""
+
+
+IMAGE_VOLUMES = PodField(
+    {"volumes": [{"name": "model", "image": {"reference": "none"}}]},
+    lambda pod: any("image" in volume for volume in pod.get("volumes") or ()),
+    "spec.model.source is of kind image, but this cluster's API server does not support image "
+    "volumes (they need Kubernetes 1.35 or newer, or the feature gate ImageVolume); for example "
+    "source: {persistentVolumeClaim: {claimName: models}}",
+)
+RESOURCE_CLAIMS = PodField(
+    {"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "none"}]},
+    lambda pod: bool(pod.get("resourceClaims")),
+    "spec.runtime.gpu.resourceClaimTemplateName is set, but this cluster's API server does not support resource "
+    "claims (they need Kubernetes 1.34 or newer, or the feature gate DynamicResourceAllocation); for example "
+    "gpu: {count: 1}",
+)
+
+
+@dataclass
+class PodFieldSupport:
+    """The check for one field, with its last result."""
+
+    client: Kube
+    of: PodField
+    clock: Clock = SYSTEM_CLOCK
+    """Monotonic, in seconds."""
+    _there: bool | None = field(default=None, init=False)
+    _asked_at: float | None = field(default=None, init=False)
+
+    async def lacking(self, namespace: str) -> str:
+        """Return a sentence if the field is missing; empty if it is supported or that is unknown (then the pods' status shows it)."""
+        now = self.clock.monotonic()
+        if self._asked_at is None or (not self._there and now - self._asked_at >= AGAIN_S):
+            self._asked_at = now
+            self._there = await self._ask(namespace)
+        return self.of.lacking if self._there is False else ""
+
+    async def _ask(self, namespace: str) -> bool | None:
+        try:
+            probe = _probe(namespace, self.of.pod)
+            made = await self.client.create(DEPLOYMENT, probe, namespace=namespace, dry_run=True)
+        except (errors.ApiError, errors.Unreachable) as error:
+            if isinstance(error, errors.Refused) and error.status == _UNPROCESSABLE:
+                return False
+            log.warning("cannot find out whether the cluster supports what a pod needs", extra={"error": str(error)})
+            return None
+        return self.of.is_kept(made["spec"]["template"]["spec"])
+
+
+def _probe(namespace: str, pod: Object) -> Object:
+    labels = {"app": "halcyon-pod-field-probe"}
+    return {
+        "apiVersion": DEPLOYMENT.api_version,
+        "kind": DEPLOYMENT.kind,
+        "metadata": {"name": labels["app"], "namespace": namespace},
+        "spec": {
+            "replicas": 0,
+            "selector": {"matchLabels": labels},
+            "template": {
+                "metadata": {"labels": labels},
+                "spec": {"containers": [{"name": "none", "image": "none"}], **pod},
+            },
+        },
+    }

@@ -1,0 +1,52 @@
+"""GPUs in a pod template: requests, claims and tolerations, and how many there are."""
+
+from __future__ import annotations
+
+from halcyon.api.spec.gpu import WHOLE, Gpu
+from halcyon.api.types import GROUP, quantity
+from halcyon.render.metadata import Object
+
+COUNT = f"{GROUP}/gpus"
+"""Annotation of a template with claims: the number of their devices. Templates of claims are never read."""
+_CLAIM = "gpu"
+
+
+def request(resources: Object, gpu: Gpu) -> None:
+    """Add the GPUs to the resources of the Triton container."""
+    if gpu.resource is None:
+        resources["claims"] = [{"name": _CLAIM}]
+    else:
+        resources.setdefault("limits", {})[gpu.resource] = str(gpu.count)
+
+
+def triton_args(gpu: Gpu | None) -> list[str]:
+    """Return Triton's arguments for such GPUs: its gauges are always 0 on a MIG slice (`dcgm-exporter` issue 216), so they are left out."""
+    is_slice = gpu is not None and gpu.count > 0 and "/mig-" in (gpu.resource or "")
+    return ["--allow-gpu-metrics=false"] if is_slice else []
+
+
+def claims(gpu: Gpu) -> list[Object]:
+    """Return the claims of the pod; empty if its GPUs are an extended resource."""
+    name = gpu.resource_claim_template_name
+    return [{"name": _CLAIM, "resourceClaimTemplateName": name}] if name else []
+
+
+def tolerations(gpu: Gpu) -> list[Object]:
+    """Return the tolerations for nodes with such GPUs: taints with the name of the resource, or that of whole GPUs."""
+    own = gpu.resource or WHOLE
+    keys = dict.fromkeys([WHOLE, own] if own.startswith("nvidia.com/") else [own])
+    return [{"key": key, "operator": "Exists"} for key in keys]
+
+
+def count(template: Object) -> int:
+    """Return the GPUs that one pod of a template requests.
+
+    Raises:
+        ValueError: an amount is not a number; no template of ours has such.
+    """
+    pod = template.get("spec") or {}
+    limits = ((c.get("resources") or {}).get("limits") or {} for c in pod.get("containers") or ())
+    # Extended resources have a domain in their names, and only GPUs are requested this way.
+    found = sum(int(quantity(str(amount))) for each in limits for name, amount in each.items() if "/" in name)
+    annotations = (template.get("metadata") or {}).get("annotations") or {}
+    return found + (int(annotations.get(COUNT, 0)) if pod.get("resourceClaims") else 0)
