@@ -64,6 +64,9 @@ def ignored(spec: Spec) -> tuple[str, ...]:
     """Return a sentence for each field that is set and has no effect."""
     scaling = spec.scaling
     found = routing_mode.ignored(spec.traffic)
+    server = spec.runtime.server
+    if server is not None and server.pinned_memory_pool is not None and not spec.runtime.gpus:
+        found.append("spec.runtime.server.pinnedMemoryPool: ignored without a GPU; set spec.runtime.gpu to use it")
     if spec.rollout.canary is not None and spec.rollout.strategy != "Canary":
         found.append(
             f"spec.rollout.canary: ignored with strategy {spec.rollout.strategy}; set strategy: Canary to use it"
@@ -89,15 +92,24 @@ def ignored(spec: Spec) -> tuple[str, ...]:
 
 
 def mismatched(spec: Spec) -> tuple[str, ...]:
-    """Return a sentence for each pair of times that conflict."""
+    """Return a sentence for each pair of fields that conflict."""
+    server = spec.runtime.server
+    found: tuple[str, ...] = ()
+    if server is not None and server.response_cache is not None and spec.traffic.stickiness is not None:
+        found = (
+            (
+                "spec.runtime.server.responseCache is set with spec.traffic.stickiness: the cache knows only the inputs of a "
+                "request, so a model with a state returns the response of an earlier state; remove responseCache"
+            ),
+        )
     delay = spec.batching.max_queue_delay if spec.batching else None
     if delay is None:
-        return ()
+        return found
     limits = {
         "spec.traffic.responseTimeout": spec.traffic.response_timeout if spec.traffic.mode != "Direct" else None,
         "spec.scaling.targets.latency": spec.scaling.targets.latency if spec.scaling else None,
     }
-    return tuple(
+    return found + tuple(
         (
             f"spec.batching.maxQueueDelay is {delay} but {field} is {limit}: a request may wait the whole "
             f"delay for its batch to fill before it is computed; set a delay well below {limit}, for "

@@ -7,6 +7,8 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field, StringConstraints
 
 from halcyon.api.spec.fields import Documented, exactly_one
+from halcyon.api.spec.server_settings import RULES as SERVER_RULES
+from halcyon.api.spec.server_settings import ServerSettings
 from halcyon.api.types import (
     DNS_NAME,
     DnsName,
@@ -264,6 +266,9 @@ class Runtime(Documented):
     shared_memory: Quantity = "256Mi"
     """Size of /dev/shm, which is backed by memory. It counts against resources.limits.memory and, if that is
     set, must be smaller than it. The Python backend passes tensors through /dev/shm. Default: 256Mi."""
+    server: ServerSettings | None = None
+    """Options of the Triton server: response cache, memory pools, forwarded headers and log level. Default: those of
+    Triton."""
     placement: Placement = Placement()
     """Placement of the server pods. Pods with a GPU always tolerate the taint `nvidia.com/gpu`."""
     startup_timeout: duration_field("10s", "24h") = "10m"  # type: ignore[valid-type]
@@ -285,6 +290,7 @@ class Runtime(Documented):
                 "example resources: {{limits: {{memory: 4Gi}}}}, sharedMemory: 1Gi"
             ),
         ),
+        *SERVER_RULES,
     )
 
     @property
