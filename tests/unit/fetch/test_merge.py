@@ -318,6 +318,7 @@ def test_fields_absent_from_the_overlay_stay_equal_byte_for_byte(own: ModelConfi
     }
     said |= {"instance_group": overlay.instances, "version_policy": overlay.version_policy, "backend": overlay.backend}
     said |= {"parameters": overlay.parameters, "model_warmup": overlay.warmup}
+    said |= {"response_cache": overlay.response_cache}
     before, after = model_config_proto.empty(), model_config_proto.empty()
     before.CopyFrom(own)
     after.CopyFrom(merged)

@@ -92,24 +92,15 @@ def ignored(spec: Spec) -> tuple[str, ...]:
 
 
 def mismatched(spec: Spec) -> tuple[str, ...]:
-    """Return a sentence for each pair of fields that conflict."""
-    server = spec.runtime.server
-    found: tuple[str, ...] = ()
-    if server is not None and server.response_cache is not None and spec.traffic.stickiness is not None:
-        found = (
-            (
-                "spec.runtime.server.responseCache is set with spec.traffic.stickiness: the cache knows only the inputs of a "
-                "request, so a model with a state returns the response of an earlier state; remove responseCache"
-            ),
-        )
+    """Return a sentence for each pair of times that conflict."""
     delay = spec.batching.max_queue_delay if spec.batching else None
     if delay is None:
-        return found
+        return ()
     limits = {
         "spec.traffic.responseTimeout": spec.traffic.response_timeout if spec.traffic.mode != "Direct" else None,
         "spec.scaling.targets.latency": spec.scaling.targets.latency if spec.scaling else None,
     }
-    return found + tuple(
+    return tuple(
         (
             f"spec.batching.maxQueueDelay is {delay} but {field} is {limit}: a request may wait the whole "
             f"delay for its batch to fill before it is computed; set a delay well below {limit}, for "
@@ -117,6 +108,19 @@ def mismatched(spec: Spec) -> tuple[str, ...]:
         )
         for field, limit in limits.items()
         if limit is not None and duration_us(delay) >= duration_us(limit)
+    )
+
+
+def risky(spec: Spec) -> tuple[str, ...]:
+    """Return a sentence for each setting that can make responses wrong."""
+    server = spec.runtime.server
+    if server is None or server.response_cache is None or spec.traffic.stickiness is None:
+        return ()
+    return (
+        (
+            "spec.runtime.server.responseCache is set with spec.traffic.stickiness: the cache knows only the inputs of a "
+            "request, so a model with a state returns the response of an earlier state; remove responseCache"
+        ),
     )
 
 

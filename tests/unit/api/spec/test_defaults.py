@@ -72,11 +72,11 @@ def test_replicas_in_force_never_exceed_the_reserved_maximum(given_spec: Spec) -
     assert server_connections.server_connections(given_spec) >= 2 * defaults.batch_capacity(given_spec)
 
 
-def test_a_cache_with_stickiness_is_a_mismatch() -> None:
+def test_a_cache_with_stickiness_is_a_risk() -> None:
     cached = {"server": {"responseCache": {"size": "64Mi"}}}
-    (sentence,) = defaults.mismatched(spec(runtime=cached, traffic={"stickiness": {"header": "x-sequence-id"}}))
+    (sentence,) = defaults.risky(spec(runtime=cached, traffic={"stickiness": {"header": "x-sequence-id"}}))
     assert sentence.startswith("spec.runtime.server.responseCache is set with spec.traffic.stickiness")
-    assert defaults.mismatched(spec(runtime=cached)) == ()
+    assert defaults.risky(spec(runtime=cached)) == ()
 
 
 def test_a_pinned_memory_pool_needs_a_gpu() -> None:
