@@ -100,6 +100,11 @@ spec:
           name: model-tokens
           optional: true
     sharedMemory: 1Gi
+    server:
+      pinnedMemoryPool: 512Mi
+      cudaMemoryPool: 128Mi
+      forwardedHeaders: [x-tenant]
+      logLevel: Warning
     placement:
       nodeSelector:
         example.com/pool: gpu
@@ -116,6 +121,11 @@ spec:
     maxQueueDelay: 2ms
     preferredBatchSizes: [8, 16]
     preserveOrdering: true
+    queuePolicy:
+      timeoutAction: Reject
+      defaultTimeout: 500ms
+      allowTimeoutOverride: true
+      maxQueueSize: 64
   scaling:
     minReplicas: 2
     maxReplicas: 12
@@ -195,6 +205,9 @@ ALTERNATIVES: dict[str, Any] = {
     "spec.model.source.sizeLimit": "10Gi",
     "spec.model.versions.latest": 1,
     "spec.model.versions.all": True,
+    "spec.runtime.server.responseCache": {"size": "512Mi"},
+    "spec.batching.priorityLevels": 2,
+    "spec.batching.defaultPriorityLevel": 2,
     "spec.scaling.idleTimeout": "10m",
     "spec.scaling.behavior": {
         "scaleUp": {

@@ -40,6 +40,11 @@ _OUR_LABELS = {
 }  # fmt: skip
 _ANNOTATIONS = {"serving.halcyon.dev/gpus"}
 _RESERVED = ("LD_", "NVIDIA_", "CUDA_", "KUBERNETES_", "AIP_", "PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP")
+_SETTING = re.compile(
+    r"--log-(warning|info)=false|--log-verbose=1|--cache-config=local,size=\d+|--pinned-memory-pool-byte-size=\d+|"
+    r"--cuda-memory-pool-byte-size=\d+:\d+|--(http|grpc)-header-forward-pattern=\(\?i\)\^\([A-Za-z0-9_|-]+\)\$"
+)
+"""Arguments of Triton from `spec.runtime.server`, with the values that they may have."""
 _TRITON = {
     "--model-repository", "--model-control-mode", "--exit-on-error", "--exit-timeout-secs", "--metrics-interval-ms",
     "--http-restricted-api", "--grpc-restricted-protocol", "--grpc-max-connection-age", "--grpc-max-connection-age-grace",
@@ -181,5 +186,6 @@ def _container(container: Object, tokens: set[str]) -> Iterator[str]:
         given = {argument.partition("=")[0] for argument in container["args"]}
         # In any other mode, everyone who reaches Triton's API can load models.
         fixed = "--model-control-mode=none" in container["args"]
+        given -= {argument.partition("=")[0] for argument in container["args"] if _SETTING.fullmatch(argument)}
         if container["command"] != ["/bin/sh", "-c", _START, "tritonserver"] or not given <= _TRITON or not fixed:
             yield f"runs {container['command']} {container['args']}"

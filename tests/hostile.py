@@ -234,7 +234,11 @@ ROWS: tuple[Row, ...] = (
         bad(CLAIM, {"image": {"reference": image}}, "spec.model.source.image.reference")
         for image in ("https://registry.example.com/a", "../a:1", "a:1 --privileged", "file:///etc")
     )),
-    Row(25, "Triton's own arguments", (*tuple(unknown("runtime.args", [argument]) for argument in _ARGS), unknown("runtime.command", ["/bin/sh"]))),
+    Row(25, "Triton's own arguments", (*tuple(unknown("runtime.args", [argument]) for argument in _ARGS), unknown("runtime.command", ["/bin/sh"]),
+        bad("runtime.server.forwardedHeaders", ["x$ --log-file=/etc/x"], _MATCH, "spec.runtime.server.forwardedHeaders"),
+        bad("runtime.server.forwardedHeaders", ["a|.*"], _MATCH, "spec.runtime.server.forwardedHeaders"),
+        unknown("runtime.server.args", ["--allow-sagemaker=true"]),
+    )),
     Row(26, "variables that change what a container is", tuple(
         both("runtime.env", [{"name": name, "value": "x"}], f"spec.runtime.env: {name} is a reserved name") for name in _ENV
     )),

@@ -29,6 +29,7 @@ from halcyon.api.spec.parse import parse
 from halcyon.api.spec.rollout import Canary
 from halcyon.api.spec.runtime import RESERVED_ENV, EnvFrom, EnvVar, EnvVarSource, Resources, Runtime, Toleration
 from halcyon.api.spec.scaling import Scaling, Schedule
+from halcyon.api.spec.server_settings import ServerSettings
 from halcyon.api.spec.traffic import Traffic
 from halcyon.api.types import NAME_PATTERN, ListMap, ListSet, Quantity, Rule, StringRules, quantity
 
@@ -210,6 +211,14 @@ def _toleration(document: Document, _: Any) -> Document:
 
 
 def _batching(document: Document, _: Any) -> Document:
+    document = dict(document)
+    levels = document.get("priorityLevels")
+    if levels is None:
+        document.pop("defaultPriorityLevel", None)
+    elif "defaultPriorityLevel" in document:
+        document["defaultPriorityLevel"] = min(document["defaultPriorityLevel"], levels)
+    if levels is not None:
+        document.pop("preserveOrdering", None)
     most = document.get("maxBatchSize")
     if most is None or "preferredBatchSizes" not in document:
         return document
@@ -240,6 +249,12 @@ def _gpu(document: Document, chance: Any) -> Document:
 
 
 def _runtime(document: Document, _: Any) -> Document:
+    if server := document.get("server"):
+        gpu = document.get("gpu")
+        unfit = {"responseCache"} | ({"cudaMemoryPool"} if gpu is None or not gpu.get("count", 1) else set())
+        if "memory" not in document.get("resources", {}).get("limits", {}):
+            unfit.discard("responseCache")
+        document = {**document, "server": {k: v for k, v in server.items() if k not in unfit}}
     memory = document.get("resources", {}).get("limits", {}).get("memory")
     if memory is None or quantity(document.get("sharedMemory", "256Mi")) < quantity(memory):
         return document
@@ -304,6 +319,7 @@ _REPAIRS: dict[type[BaseModel], Callable[[Document, Any], Document]] = {
     Schedule: _schedule,
     Runtime: _runtime,
     Gpu: _gpu,
+    ServerSettings: _one_of("responseCache", "forwardedHeaders"),
     Canary: _canary,
     Service: _service,
     Traffic: _traffic,

@@ -150,7 +150,7 @@ def _spec(name: str, spec_fields: Any) -> Iterator[tuple[Literal["error", "warni
         yield "error", f"spec.scaling.schedules: {problem.describe()}"
     for sentence in defaults.ignored(spec):
         yield "warning", f"{sentence} (the field has no effect)"
-    yield from (("warning", sentence) for sentence in defaults.mismatched(spec))
+    yield from (("warning", sentence) for sentence in (*defaults.mismatched(spec), *defaults.risky(spec)))
     yield from (("warning", sentence) for sentence in _unmeasured_gpu(spec))
 
 

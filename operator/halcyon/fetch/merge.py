@@ -7,7 +7,7 @@ rejects a configuration while it scans the repository, only its log shows why.
 
 from __future__ import annotations
 
-from halcyon.api.documents.model_overlay import DynamicBatching, Overlay, VersionPolicy
+from halcyon.api.documents.model_overlay import DynamicBatching, Overlay, OverlayQueuePolicy, VersionPolicy
 from halcyon.fetch import model_config_proto, warmup
 from halcyon.fetch.errors import ConflictError
 from halcyon.fetch.model_config_proto import ModelConfig
@@ -42,6 +42,8 @@ def merge(own: ModelConfig, overlay: Overlay) -> ModelConfig:
     for key, value in overlay.parameters.items():
         config.parameters[key].string_value = value
     _sizes_fit(config)
+    if overlay.response_cache:
+        _response_cache(config)
     if overlay.warmup is not None:
         _not_for_ensembles(config, "spec.model.warmup")
         warmup.replace(config, overlay.warmup)
@@ -106,6 +108,41 @@ def _dynamic_batching(config: ModelConfig, batching: DynamicBatching | None) -> 
         target.preferred_batch_size[:] = batching.preferred_batch_sizes
     if batching.preserve_ordering is not None:
         target.preserve_ordering = batching.preserve_ordering
+    _priorities(config, batching)
+
+
+def _priorities(config: ModelConfig, batching: DynamicBatching) -> None:
+    target, policy = config.dynamic_batching, batching.queue_policy or OverlayQueuePolicy()
+    if batching.priority_levels is not None:
+        target.priority_levels = batching.priority_levels
+    if batching.default_priority_level is not None:
+        target.default_priority_level = batching.default_priority_level
+    if target.preserve_ordering and target.priority_levels > 1:
+        raise ConflictError(
+            f"preserve_ordering is true and priority_levels is {target.priority_levels} (spec.batching and config.pbtxt "
+            "together), which Triton rejects. Set spec.batching.preserveOrdering: false, or use no priorities"
+        )
+    settings = {
+        "timeout_action": None if policy.delay is None else int(policy.delay),  # REJECT is 0, DELAY is 1
+        "default_timeout_microseconds": policy.timeout_us,
+        "allow_timeout_override": policy.allow_timeout_override,
+        "max_queue_size": policy.max_queue_size,
+    }
+    for name, value in settings.items():
+        if value is not None:
+            setattr(target.default_queue_policy, name, value)
+
+
+def _response_cache(config: ModelConfig) -> None:
+    found = "sequence_batching" if config.HasField("sequence_batching") else ""
+    if config.model_transaction_policy.decoupled:
+        found = "model_transaction_policy { decoupled: true }"
+    if found:
+        raise ConflictError(
+            f"spec.runtime.server.responseCache can't apply: config.pbtxt has {found}, and Triton caches no responses of "
+            "such models. Leave spec.runtime.server.responseCache out"
+        )
+    config.response_cache.enable = True
 
 
 def _instances(config: ModelConfig, count: int | None) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from halcyon.api.documents import model_overlay
 from halcyon.api.spec import Spec
+from halcyon.api.spec.batching import QueuePolicy
 from halcyon.api.types import duration_us
 
 
@@ -23,6 +24,7 @@ def build(name: str, spec: Spec) -> model_overlay.Overlay:
         backend=spec.model.backend,
         parameters=dict(spec.model.parameters or {}),
         warmup=_warmup(spec),
+        response_cache=True if spec.runtime.server and spec.runtime.server.response_cache else None,
     )
 
 
@@ -34,6 +36,20 @@ def _dynamic_batching(spec: Spec) -> model_overlay.DynamicBatching | None:
         max_queue_delay_us=None if batching.max_queue_delay is None else duration_us(batching.max_queue_delay),
         preferred_batch_sizes=tuple(sorted(batching.preferred_batch_sizes or ())),
         preserve_ordering=batching.preserve_ordering,
+        priority_levels=batching.priority_levels,
+        default_priority_level=batching.default_priority_level or batching.priority_levels,
+        queue_policy=_queue_policy(batching.queue_policy),
+    )
+
+
+def _queue_policy(policy: QueuePolicy | None) -> model_overlay.OverlayQueuePolicy | None:
+    if policy is None:
+        return None
+    return model_overlay.OverlayQueuePolicy(
+        delay=None if policy.timeout_action is None else policy.timeout_action == "Delay",
+        timeout_us=None if policy.default_timeout is None else duration_us(policy.default_timeout),
+        allow_timeout_override=policy.allow_timeout_override,
+        max_queue_size=policy.max_queue_size,
     )
 
 

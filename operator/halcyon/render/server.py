@@ -11,7 +11,7 @@ from halcyon.api.documents.repository_marker import COMPLETE
 from halcyon.api.spec import Spec, routing_mode
 from halcyon.api.spec.model import DEFAULT_SIZE_LIMIT, Source
 from halcyon.api.types import duration_s, quantity
-from halcyon.render import gpu, grpc_keepalive, names
+from halcyon.render import gpu, grpc_keepalive, names, server_settings
 from halcyon.render.metadata import RESTRICTED, Object, child, placed, pod_security, pull_secrets
 from halcyon.render.names import Slot
 from halcyon.render.site import Site, Subject
@@ -189,6 +189,7 @@ def _triton(subject: Subject, spec: Spec, site: Site, model: str) -> Object:
             f"--exit-timeout-secs={drain_s(spec)}",
             "--metrics-interval-ms=1000",
             *gpu.triton_args(runtime.gpu),
+            *server_settings.triton_args(runtime),
             *_closed(subject),
             *(grpc_keepalive.triton_args(drain_s=drain_s(spec)) if routing_mode.is_direct(spec) else ()),
         ],

@@ -66,6 +66,15 @@ GOOD: list[tuple[str, Any]] = [
     ("batching", {"maxBatchSize": 8, "preferredBatchSizes": [8, 4]}),
     ("batching.preferredBatchSizes", [65536]),
     ("batching.maxQueueDelay", "1m"),
+    ("batching", {"priorityLevels": 16, "defaultPriorityLevel": 1, "preserveOrdering": False}),
+    ("batching.queuePolicy", {"timeoutAction": "Delay", "defaultTimeout": "1h", "maxQueueSize": 100000}),
+    ("batching.queuePolicy", {"allowTimeoutOverride": True}),
+    ("runtime", {"gpu": {"count": 1}, "server": {"cudaMemoryPool": "0", "pinnedMemoryPool": "1Ti"}}),
+    ("runtime.server", {"forwardedHeaders": ["x-tenant", "X_user"], "logLevel": "Verbose"}),
+    (
+        "runtime",
+        {"server": {"responseCache": {"size": "767Mi"}}, "resources": {"limits": {"memory": "1Gi"}}},
+    ),
     ("scaling", {"minReplicas": 8, "maxReplicas": 8}),
     ("scaling", {"maxReplicas": 8, "targets": {"queueDepth": 4, "latency": "500ms"}}),
     ("scaling", {"maxReplicas": 2, "behavior": {"scaleDown": {"stabilizationWindowSeconds": 0}}}),
@@ -159,6 +168,55 @@ RULES: list[tuple[str, Any, str]] = [
         ),
     ),
     (
+        "batching",
+        {"defaultPriorityLevel": 2},
+        (
+            "spec.batching.defaultPriorityLevel is 2 but spec.batching.priorityLevels is not set; for example "
+            "priorityLevels: 2, defaultPriorityLevel: 2"
+        ),
+    ),
+    (
+        "batching",
+        {"priorityLevels": 2, "defaultPriorityLevel": 3},
+        (
+            "spec.batching.defaultPriorityLevel is 3 and must not be above spec.batching.priorityLevels, which is 2; for "
+            "example priorityLevels: 2, defaultPriorityLevel: 2"
+        ),
+    ),
+    (
+        "batching",
+        {"priorityLevels": 2, "preserveOrdering": True},
+        (
+            "spec.batching.priorityLevels is 2 and spec.batching.preserveOrdering is true, which Triton rejects: with "
+            "priorities, responses are not in the order of arrival; remove one of them"
+        ),
+    ),
+    (
+        "runtime.server",
+        {"responseCache": {"size": "1Gi"}, "forwardedHeaders": ["x-tenant"]},
+        (
+            "spec.runtime.server.responseCache and spec.runtime.server.forwardedHeaders exclude each other: Triton's "
+            "cache ignores headers, so one client would get the response to another's; remove one of them"
+        ),
+    ),
+    (
+        "runtime",
+        {"gpu": {"count": 0}, "server": {"cudaMemoryPool": "64Mi"}},
+        (
+            "spec.runtime.server.cudaMemoryPool is 64Mi but the model has no GPU; set spec.runtime.gpu, for example "
+            "gpu: {count: 1}, or remove the pool"
+        ),
+    ),
+    (
+        "runtime",
+        {"server": {"responseCache": {"size": "768Mi"}}, "resources": {"limits": {"memory": "1Gi"}}},
+        (
+            "spec.runtime.server.responseCache.size is 768Mi and spec.runtime.sharedMemory is 256Mi; together they must "
+            "be less than spec.runtime.resources.limits.memory, which is 1Gi; for example responseCache: {size: 1Gi}, "
+            "resources: {limits: {memory: 4Gi}}"
+        ),
+    ),
+    (
         "traffic",
         {"mode": "Direct", "apiKeys": {"secretName": "a"}},
         (
@@ -200,6 +258,12 @@ FIELDS: list[tuple[str, Any, str]] = [
     ("batching.maxBatchSize", 0, "spec.batching.maxBatchSize is 0: Input should be greater than or equal to 1"),
     ("runtime.startupTimeout", "9s", 'spec.runtime.startupTimeout is "9s": must be between 10s and 24h'),
     ("batching.maxQueueDelay", "61s", 'spec.batching.maxQueueDelay is "61s": must be between 0us and 1m'),
+    ("batching.priorityLevels", 1, "spec.batching.priorityLevels is 1: Input should be greater than or equal to 2"),
+    (
+        "runtime.server.responseCache.size",
+        "1023Ki",
+        'spec.runtime.server.responseCache.size is "1023Ki": must be between 1Mi and 1Ti',
+    ),
     ("traffic.queueTimeout", "9ms", 'spec.traffic.queueTimeout is "9ms": must be between 10ms and 1h'),
     ("traffic.drainTimeout", "2h", 'spec.traffic.drainTimeout is "2h": must be between 1s and 1h'),
     (

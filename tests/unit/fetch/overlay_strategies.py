@@ -9,6 +9,7 @@ from halcyon.api.documents.model_overlay import (
     DynamicBatching,
     Overlay,
     OverlayInput,
+    OverlayQueuePolicy,
     OverlayWarmup,
     VersionPolicy,
 )
@@ -35,6 +36,16 @@ OVERLAYS = st.builds(
         max_queue_delay_us=st.none() | st.integers(0, 10**8),
         preferred_batch_sizes=SIZES,
         preserve_ordering=st.none() | st.booleans(),
+        priority_levels=st.none() | st.integers(1, 16),
+        default_priority_level=st.none() | st.integers(1, 16),
+        queue_policy=st.none()
+        | st.builds(
+            OverlayQueuePolicy,
+            delay=st.none() | st.booleans(),
+            timeout_us=st.none() | st.integers(0, 10**8),
+            allow_timeout_override=st.none() | st.booleans(),
+            max_queue_size=st.none() | st.integers(1, 10**5),
+        ),
     ),
     instances=st.none() | st.integers(1, 64),
     version_policy=st.none() | POLICIES,
@@ -48,4 +59,5 @@ OVERLAYS = st.builds(
         data=st.sampled_from(["zero", "random"]),
         inputs=st.lists(INPUTS, max_size=3).map(tuple),
     ),
+    response_cache=st.none() | st.booleans(),
 )

@@ -7,7 +7,14 @@ from google.protobuf import text_format
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from halcyon.api.documents.model_overlay import DynamicBatching, Overlay, OverlayInput, OverlayWarmup, VersionPolicy
+from halcyon.api.documents.model_overlay import (
+    DynamicBatching,
+    Overlay,
+    OverlayInput,
+    OverlayQueuePolicy,
+    OverlayWarmup,
+    VersionPolicy,
+)
 from halcyon.fetch import config_pbtxt, model_config_proto
 from halcyon.fetch.errors import ConflictError
 from halcyon.fetch.merge import changes, merge
@@ -47,6 +54,32 @@ CASES = [
         OWN + " dynamic_batching { preferred_batch_size: [4] priority_levels: 2 preserve_ordering: true }",
         Overlay("m", dynamic_batching=DynamicBatching(max_queue_delay_us=5, preserve_ordering=False)),
         OWN + " dynamic_batching { preferred_batch_size: [4] priority_levels: 2 max_queue_delay_microseconds: 5 }",
+    ),
+    (
+        "priorities and a queue policy",
+        OWN + " dynamic_batching { default_queue_policy { max_queue_size: 4 allow_timeout_override: true } }",
+        Overlay(
+            "m",
+            dynamic_batching=DynamicBatching(
+                priority_levels=3,
+                default_priority_level=2,
+                queue_policy=OverlayQueuePolicy(delay=True, timeout_us=500, max_queue_size=9),
+            ),
+        ),
+        OWN + " dynamic_batching { priority_levels: 3 default_priority_level: 2 default_queue_policy { "
+        "timeout_action: DELAY default_timeout_microseconds: 500 allow_timeout_override: true max_queue_size: 9 } }",
+    ),
+    (
+        "the model's own timeout action is replaced",
+        OWN + " dynamic_batching { default_queue_policy { timeout_action: DELAY } }",
+        Overlay("m", dynamic_batching=DynamicBatching(queue_policy=OverlayQueuePolicy(delay=False))),
+        OWN + " dynamic_batching { default_queue_policy { timeout_action: REJECT } }",
+    ),
+    (
+        "the response cache is switched on",
+        OWN,
+        Overlay("m", response_cache=True),
+        OWN + " response_cache { enable: true }",
     ),
     (
         "one group is added, its kind left to Triton",
@@ -158,6 +191,21 @@ REFUSED = [
     (ENSEMBLE, Overlay("m", dynamic_batching=DynamicBatching()), ("spec.batching", "ensemble")),
     (ENSEMBLE, Overlay("m", instances=2), ("spec.runtime.instancesPerGPU", "ensemble")),
     (ENSEMBLE, Overlay("m", warmup=OverlayWarmup()), ("spec.model.warmup", "ensemble")),
+    (
+        OWN + " dynamic_batching { preserve_ordering: true }",
+        Overlay("m", dynamic_batching=DynamicBatching(priority_levels=2, default_priority_level=2)),
+        ("preserve_ordering is true", "priority_levels is 2", "spec.batching.preserveOrdering"),
+    ),
+    (
+        OWN + " sequence_batching { }",
+        Overlay("m", response_cache=True),
+        ("spec.runtime.server.responseCache", "sequence_batching"),
+    ),
+    (
+        OWN + " model_transaction_policy { decoupled: true }",
+        Overlay("m", response_cache=True),
+        ("spec.runtime.server.responseCache", "decoupled"),
+    ),
     (ENSEMBLE, Overlay("m", backend="python"), ("spec.model.backend", "ensemble")),
     (IO, Overlay("m", dynamic_batching=DynamicBatching()), ("spec.batching", "max_batch_size is 0", "maxBatchSize")),
     (
@@ -270,6 +318,7 @@ def test_fields_absent_from_the_overlay_stay_equal_byte_for_byte(own: ModelConfi
     }
     said |= {"instance_group": overlay.instances, "version_policy": overlay.version_policy, "backend": overlay.backend}
     said |= {"parameters": overlay.parameters, "model_warmup": overlay.warmup}
+    said |= {"response_cache": overlay.response_cache}
     before, after = model_config_proto.empty(), model_config_proto.empty()
     before.CopyFrom(own)
     after.CopyFrom(merged)

@@ -33,6 +33,18 @@ class OverlayError(ValueError):
 
 
 @dataclass(frozen=True)
+class OverlayQueuePolicy:
+    """Policy of Triton's queue. Fields that are not set keep the values of the model's own configuration."""
+
+    delay: bool | None = None
+    """Whether a request whose timeout is over waits behind the others; otherwise it is rejected."""
+    timeout_us: int | None = None
+    """Maximum time in the queue, in microseconds."""
+    allow_timeout_override: bool | None = None
+    max_queue_size: int | None = None
+
+
+@dataclass(frozen=True)
 class DynamicBatching:
     """Settings that enable dynamic batching. If one is not set, the model's own value stays."""
 
@@ -41,6 +53,9 @@ class DynamicBatching:
     preferred_batch_sizes: tuple[int, ...] = ()
     """Preferred batch sizes, in rows; empty if not set."""
     preserve_ordering: bool | None = None
+    priority_levels: int | None = None
+    default_priority_level: int | None = None
+    queue_policy: OverlayQueuePolicy | None = None
 
 
 @dataclass(frozen=True)
@@ -94,6 +109,7 @@ class Overlay:
     backend: str | None = None
     parameters: Mapping[str, str] = field(default_factory=dict)
     warmup: OverlayWarmup | None = None
+    response_cache: bool | None = None
 
     @property
     def says_nothing(self) -> bool:
@@ -102,7 +118,7 @@ class Overlay:
 
     def to_json(self) -> str:
         """Return the overlay as one line of JSON with sorted keys and without spaces, so that equal overlays result in equal text."""
-        plain = asdict(replace(self, parameters=dict(self.parameters)))
+        plain = asdict(replace(self, parameters=dict(self.parameters)), dict_factory=_said)
         return json.dumps({"version": OVERLAY_VERSION, **plain}, sort_keys=True, separators=(",", ":"))
 
     @classmethod
@@ -129,9 +145,18 @@ class Overlay:
             backend=fields.take("backend", _matching(_BACKEND, "onnxruntime"), None),
             parameters=fields.take("parameters", _parameters, {}),
             warmup=fields.take("warmup", _warmup, None),
+            response_cache=fields.take("response_cache", _boolean, None),
         )
         fields.end()
         return overlay
+
+
+_ADDED = ("priority_levels", "default_priority_level", "queue_policy", "response_cache")
+"""Fields that are left out of the document if they are not set. It is as before they existed, so no pod restarts."""
+
+
+def _said(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    return {name: value for name, value in pairs if value is not None or name not in _ADDED}
 
 
 _Check = Callable[[Any, str], _T]
@@ -220,9 +245,24 @@ def _dynamic_batching(value: object, where: str) -> DynamicBatching:
         max_queue_delay_us=fields.take("max_queue_delay_us", _whole(0, 2**63 - 1), None),
         preferred_batch_sizes=fields.take("preferred_batch_sizes", _list(_whole(1, _INT32)), ()),
         preserve_ordering=fields.take("preserve_ordering", _boolean, None),
+        priority_levels=fields.take("priority_levels", _whole(1, _INT32), None),
+        default_priority_level=fields.take("default_priority_level", _whole(1, _INT32), None),
+        queue_policy=fields.take("queue_policy", _queue_policy, None),
     )
     fields.end()
     return batching
+
+
+def _queue_policy(value: object, where: str) -> OverlayQueuePolicy:
+    fields = _Fields(value, where)
+    policy = OverlayQueuePolicy(
+        delay=fields.take("delay", _boolean, None),
+        timeout_us=fields.take("timeout_us", _whole(0, 2**63 - 1), None),
+        allow_timeout_override=fields.take("allow_timeout_override", _boolean, None),
+        max_queue_size=fields.take("max_queue_size", _whole(1, _INT32), None),
+    )
+    fields.end()
+    return policy
 
 
 def _version_policy(value: object, where: str) -> VersionPolicy:

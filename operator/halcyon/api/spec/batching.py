@@ -2,12 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
 from halcyon.api.spec.fields import Documented
 from halcyon.api.types import ListSet, Rule, duration_field
+
+
+class QueuePolicy(Documented):
+    """Policy of Triton's own queue, for all priority levels. Any policy can delay requests by 0.5 s."""
+
+    timeout_action: Literal["Reject", "Delay"] | None = None
+    """What happens to a request that has waited for its timeout. `Reject`: it fails with 503 or UNAVAILABLE. `Delay`:
+    it is computed after all others. Default: the action in the model's config.pbtxt, or else Reject."""
+    default_timeout: duration_field("1ms", "1h") | None = None  # type: ignore[valid-type]
+    """Maximum time that a request waits in Triton's queue, 1ms to 1h. Default: the timeout in the model's config.pbtxt,
+    or else none."""
+    allow_timeout_override: bool | None = None
+    """Whether a request may set a shorter timeout, in microseconds, as its parameter `timeout`. Default: the setting in
+    the model's config.pbtxt, or else false."""
+    max_queue_size: Annotated[int, Field(ge=1, le=100000)] | None = None
+    """Maximum number of requests in Triton's queue, 1 to 100000. Further requests fail with 503 or UNAVAILABLE. Triton
+    counts these failures in no metric. Default: the size in the model's config.pbtxt, or else no limit."""
 
 
 class Batching(Documented):
@@ -28,6 +45,17 @@ class Batching(Documented):
     preserve_ordering: bool | None = None
     """Whether responses are sent in the order of arrival even if there are several instances. Default: the setting in
     the model's config.pbtxt."""
+    priority_levels: Annotated[int, Field(ge=2, le=16)] | None = None
+    """Number of priority levels in Triton's queue, 2 to 16; level 1 is computed first. A client sets the level as the
+    request parameter `priority`. It orders the requests that have reached Triton, not those in the balancer's queue,
+    which is first in, first out. With priorities, Triton can stop for 0.5 s between two batches. Default: the levels in
+    the model's config.pbtxt, or else none."""
+    default_priority_level: Annotated[int, Field(ge=1, le=16)] | None = None
+    """Level of requests without a valid `priority`, 1 to priorityLevels. Default: priorityLevels, the last."""
+    queue_policy: QueuePolicy | None = None
+    """Timeout and limit of Triton's own queue. With a policy, Triton can stop for 0.5 s between two batches; prefer
+    `traffic.queueLimit` and `traffic.queueTimeout`, which cost nothing. Default: the policy in the model's
+    config.pbtxt, or else none."""
 
     rules: ClassVar = (
         Rule(
@@ -40,5 +68,28 @@ class Batching(Documented):
             ),
             message="spec.batching.preferredBatchSizes is {preferredBatchSizes} and has a size above "
             "spec.batching.maxBatchSize, which is {maxBatchSize}; for example maxBatchSize: 16, preferredBatchSizes: [8, 16]",
+        ),
+        Rule(
+            cel="!has(self.defaultPriorityLevel) || has(self.priorityLevels)",
+            check=lambda m: m.default_priority_level is None or m.priority_levels is not None,
+            message="spec.batching.defaultPriorityLevel is {defaultPriorityLevel} but spec.batching.priorityLevels is not "
+            "set; for example priorityLevels: 2, defaultPriorityLevel: 2",
+        ),
+        Rule(
+            cel="!has(self.defaultPriorityLevel) || !has(self.priorityLevels) || "
+            "self.defaultPriorityLevel <= self.priorityLevels",
+            check=lambda m: (
+                m.default_priority_level is None
+                or m.priority_levels is None
+                or m.default_priority_level <= m.priority_levels
+            ),
+            message="spec.batching.defaultPriorityLevel is {defaultPriorityLevel} and must not be above "
+            "spec.batching.priorityLevels, which is {priorityLevels}; for example priorityLevels: 2, defaultPriorityLevel: 2",
+        ),
+        Rule(
+            cel="!has(self.priorityLevels) || !has(self.preserveOrdering) || !self.preserveOrdering",
+            check=lambda m: m.priority_levels is None or not m.preserve_ordering,
+            message="spec.batching.priorityLevels is {priorityLevels} and spec.batching.preserveOrdering is true, which "
+            "Triton rejects: with priorities, responses are not in the order of arrival; remove one of them",
         ),
     )

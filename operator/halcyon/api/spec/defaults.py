@@ -64,6 +64,9 @@ def ignored(spec: Spec) -> tuple[str, ...]:
     """Return a sentence for each field that is set and has no effect."""
     scaling = spec.scaling
     found = routing_mode.ignored(spec.traffic)
+    server = spec.runtime.server
+    if server is not None and server.pinned_memory_pool is not None and not spec.runtime.gpus:
+        found.append("spec.runtime.server.pinnedMemoryPool: ignored without a GPU; set spec.runtime.gpu to use it")
     if spec.rollout.canary is not None and spec.rollout.strategy != "Canary":
         found.append(
             f"spec.rollout.canary: ignored with strategy {spec.rollout.strategy}; set strategy: Canary to use it"
@@ -105,6 +108,19 @@ def mismatched(spec: Spec) -> tuple[str, ...]:
         )
         for field, limit in limits.items()
         if limit is not None and duration_us(delay) >= duration_us(limit)
+    )
+
+
+def risky(spec: Spec) -> tuple[str, ...]:
+    """Return a sentence for each setting that can make responses wrong."""
+    server = spec.runtime.server
+    if server is None or server.response_cache is None or spec.traffic.stickiness is None:
+        return ()
+    return (
+        (
+            "spec.runtime.server.responseCache is set with spec.traffic.stickiness: the cache knows only the inputs of a "
+            "request, so a model with a state returns the response of an earlier state; remove responseCache"
+        ),
     )
 
 

@@ -8,6 +8,8 @@ from pydantic import Field, StringConstraints
 
 from halcyon.api.spec.fields import Documented, exactly_one
 from halcyon.api.spec.gpu import Gpu
+from halcyon.api.spec.server_settings import RULES as SERVER_RULES
+from halcyon.api.spec.server_settings import ServerSettings
 from halcyon.api.types import (
     DnsName,
     Image,
@@ -251,6 +253,9 @@ class Runtime(Documented):
     shared_memory: Quantity = "256Mi"
     """Size of /dev/shm, which is backed by memory. It counts against resources.limits.memory and, if that is
     set, must be smaller than it. The Python backend passes tensors through /dev/shm. Default: 256Mi."""
+    server: ServerSettings | None = None
+    """Options of the Triton server: response cache, memory pools, forwarded headers and log level. Default: those of
+    Triton."""
     placement: Placement = Placement()
     """Placement of the server pods. Pods with GPUs always tolerate taints with the name of their resource, and NVIDIA's
     the taint `nvidia.com/gpu`."""
@@ -273,6 +278,7 @@ class Runtime(Documented):
                 "example resources: {{limits: {{memory: 4Gi}}}}, sharedMemory: 1Gi"
             ),
         ),
+        *SERVER_RULES,
     )
 
     @property

@@ -70,3 +70,17 @@ def test_replicas_stay_within_the_limits_of_scaling(
 def test_replicas_in_force_never_exceed_the_reserved_maximum(given_spec: Spec) -> None:
     assert 0 <= defaults.wanted_replicas(given_spec) <= defaults.most_replicas(given_spec) <= 1000
     assert server_connections.server_connections(given_spec) >= 2 * defaults.batch_capacity(given_spec)
+
+
+def test_a_cache_with_stickiness_is_a_risk() -> None:
+    cached = {"server": {"responseCache": {"size": "64Mi"}}}
+    (sentence,) = defaults.risky(spec(runtime=cached, traffic={"stickiness": {"header": "x-sequence-id"}}))
+    assert sentence.startswith("spec.runtime.server.responseCache is set with spec.traffic.stickiness")
+    assert defaults.risky(spec(runtime=cached)) == ()
+
+
+def test_a_pinned_memory_pool_needs_a_gpu() -> None:
+    pool = {"server": {"pinnedMemoryPool": "64Mi"}}
+    (sentence,) = defaults.ignored(spec(runtime=pool))
+    assert sentence.startswith("spec.runtime.server.pinnedMemoryPool: ignored without a GPU")
+    assert defaults.ignored(spec(runtime={**pool, "gpu": {"count": 1}})) == ()

@@ -1,0 +1,82 @@
+"""`spec.runtime.server`: options of the Triton server, and the rules between them and the rest of `spec.runtime`."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field, StringConstraints
+
+from halcyon.api.spec.fields import Documented
+from halcyon.api.types import ListSet, Rule, quantity, quantity_field
+
+HeaderName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9]([A-Za-z0-9_-]{0,61}[A-Za-z0-9])?$", max_length=63)]
+
+
+class ResponseCache(Documented):
+    """Triton's response cache, in the memory of each server pod."""
+
+    size: quantity_field("1Mi", "1Ti")  # type: ignore[valid-type]
+    """Memory for cached responses in each pod, for example `512Mi`, 1Mi to 1Ti. It counts towards
+    resources.limits.memory."""
+
+
+class ServerSettings(Documented):
+    """Options of the Triton server."""
+
+    response_cache: ResponseCache | None = None
+    """Cache of responses: a request with the same input tensors as an earlier one is answered without an execution.
+    The key is the model's name, its version and the inputs alone: request parameters and headers are not part of it.
+    Set it only for models whose response depends on nothing else. Each pod has a cache of its own, empty after a start.
+    Triton supports no cache for models with `sequence_batching` or a decoupled transaction policy. Default: none."""
+    pinned_memory_pool: quantity_field("0", "1Ti") | None = None  # type: ignore[valid-type]
+    """Page-locked host memory for copies to and from the GPUs, for example `512Mi`, 0 to 1Ti. Without a GPU it has no
+    effect. Default: that of Triton, 256Mi."""
+    cuda_memory_pool: quantity_field("0", "1Ti") | None = None  # type: ignore[valid-type]
+    """Memory on each GPU of the pod that Triton reserves for tensors, for example `128Mi`, 0 to 1Ti. Requires `gpu`.
+    Default: that of Triton, 64Mi."""
+    forwarded_headers: Annotated[tuple[HeaderName, ...], Field(min_length=1, max_length=32), ListSet()] | None = None
+    """Names of HTTP headers and gRPC metadata that the model gets as request parameters, for example `x-tenant`. Case
+    does not matter in a name. Requests through a balancer, and over gRPC, have names in lower case. Default: none."""
+    log_level: Literal["Error", "Warning", "Info", "Verbose"] = "Info"
+    """Least severe messages in Triton's log. `Verbose` logs several lines for each request. Default: Info."""
+
+    rules: ClassVar = (
+        Rule(
+            cel="!has(self.responseCache) || !has(self.forwardedHeaders)",
+            check=lambda m: m.response_cache is None or m.forwarded_headers is None,
+            message=(
+                "spec.runtime.server.responseCache and spec.runtime.server.forwardedHeaders exclude each other: Triton's "
+                "cache ignores headers, so one client would get the response to another's; remove one of them"
+            ),
+        ),
+    )
+
+
+RULES = (
+    Rule(
+        cel="!has(self.server) || !has(self.server.cudaMemoryPool) || (has(self.gpu) && self.gpu.count > 0)",
+        check=lambda m: m.server is None or m.server.cuda_memory_pool is None or m.gpus > 0,
+        message=(
+            "spec.runtime.server.cudaMemoryPool is {server.cudaMemoryPool} but the model has no GPU; set "
+            "spec.runtime.gpu, for example gpu: {{count: 1}}, or remove the pool"
+        ),
+    ),
+    Rule(
+        cel="!has(self.server) || !has(self.server.responseCache) || !has(self.resources.limits) || "
+        "!has(self.resources.limits.memory) || quantity(self.server.responseCache.size)"
+        ".add(quantity(self.sharedMemory)).compareTo(quantity(self.resources.limits.memory)) < 0",
+        check=lambda m: (
+            m.server is None
+            or m.server.response_cache is None
+            or m.resources.limits is None
+            or m.resources.limits.memory is None
+            or quantity(m.server.response_cache.size) + quantity(m.shared_memory) < quantity(m.resources.limits.memory)
+        ),
+        message=(
+            "spec.runtime.server.responseCache.size is {server.responseCache.size} and spec.runtime.sharedMemory is "
+            "{sharedMemory}; together they must be less than spec.runtime.resources.limits.memory, which is "
+            "{resources.limits.memory}; for example responseCache: {{size: 1Gi}}, resources: {{limits: {{memory: 4Gi}}}}"
+        ),
+    ),
+)
+"""Rules of `spec.runtime` as a whole."""
