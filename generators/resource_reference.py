@@ -175,10 +175,16 @@ spec:
     canary:
       steps:
         - weight: 10
-          pause: 5m
+          pause:
+            duration: 5m
         - weight: 50
-          pause: 10m
-      analysis: "On"
+          pause: {}
+      analysis:
+        mode: Enabled
+        maxFailureIncrease: 2
+        maxLatencyIncrease: 30
+        maxQueueTimeIncrease: 100
+        minRequests: 200
 """
 """A ModelDeployment that sets all fields that can be set together."""
 

@@ -15,6 +15,7 @@ from typing import NamedTuple, Protocol
 
 from halcyon.api.documents.observation_report import SlotLatency
 from halcyon.api.spec import Spec, routing_mode
+from halcyon.api.spec.rollout import Canary
 from halcyon.control.objects import pods
 from halcyon.control.rollout.rollout_plan import RolloutPlan
 from halcyon.control.state.scope import CanaryResult
@@ -31,8 +32,6 @@ from halcyon.signals.observation_store import ObservationStore
 LOOK_S = 5.0
 """Minimum time between samples: many short windows give no more evidence than one."""
 _WINDOW_S = 20.0
-_RULES = Rules()
-_WITHOUT_BALANCERS = Rules(latency_ratio=None)
 
 
 class _Counts(NamedTuple):
@@ -83,13 +82,11 @@ class CanaryAnalysis:
     def planned(self, key: Key, plan: RollingOut) -> None:
         """Watch the canary of a plan's rollout, or none if there is none."""
         rollout = plan.rollout
-        # Our balancers report response times if they route to it.
-        balanced = plan.spec is not None and not routing_mode.is_direct(plan.spec)
-        if rollout is None or rollout.canary is None or rollout.good is None:
+        if rollout is None or rollout.canary is None or rollout.good is None or plan.spec is None:
             self._watched.pop(key, None)
             return
         # Other rules would be another test.
-        asked = (rollout.good.key, rollout.asked.key, _RULES if balanced else _WITHOUT_BALANCERS)
+        asked = (rollout.good.key, rollout.asked.key, _rules(plan.spec))
         known = self._watched.get(key)
         if known is None or (known.stable, known.canary, known.rules) != asked:
             self._watched[key] = _Watched(*asked)
@@ -130,6 +127,18 @@ class CanaryAnalysis:
             watched.memory = judged.memory
             watched.verdict = CanaryResult(watched.canary, judged.action, judged.why)
         return watched.verdict
+
+
+def _rules(spec: Spec) -> Rules:
+    """Return the limits of a spec, for the tests."""
+    limits = (spec.rollout.canary or Canary()).analysis
+    return Rules(
+        error_margin=limits.max_failure_increase / 100,
+        # Our balancers report response times if they route to it.
+        latency_ratio=None if routing_mode.is_direct(spec) else (100 + limits.max_latency_increase) / 100,
+        queue_ratio=(100 + limits.max_queue_time_increase) / 100,
+        min_requests=limits.min_requests,
+    )
 
 
 def _counts(point: PodPoint) -> _Counts | None:

@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from halcyon.api.conditions import Reason
-from halcyon.api.spec.rollout import Canary
+from halcyon.api.spec.rollout import Analysis, Canary
 from halcyon.api.timestamps import rfc3339
 from halcyon.control.rollout.canary_progress import ABORT, PROMOTE, advance, share, wish
 from halcyon.control.rollout.rollout_plan import RolloutPhase, RolloutPlan
@@ -36,24 +36,24 @@ READY = RolloutRecord(began=rfc3339(START), step_at=rfc3339(START))
 OVER = START + 60
 
 
-def rules(analysis: str = "On") -> Canary:
-    return Canary(steps=STEPS, analysis=analysis)  # type: ignore[arg-type]  # a literal
+def rules(mode: str = "Enabled", steps: Any = STEPS) -> Canary:
+    return Canary(steps=steps, analysis=Analysis(mode=mode))  # type: ignore[arg-type]  # a literal
 
 
 @pytest.mark.parametrize(
     ("case", "outcome", "step", "said"),
     [
-        (("abort", FINE, 2, OVER, "On"), "aborted", 0, "aborted"),
-        (("promote", None, 1, START, "On"), "promoted", 0, "promoted"),
-        (("promote", None, 0, START, "On"), "goes on", 0, "0 of them ready"),
-        (("", WORSE, 2, START, "On"), "worse", 0, "errors 4 %"),
-        (("", WORSE, 2, OVER, "Off"), "goes on", 1, "step 2 of 2"),
-        (("", FINE, 1, OVER, "On"), "goes on", 0, "1 of them ready"),
-        (("", FINE, 2, OVER - 1, "On"), "goes on", 0, "until 2025-12-29T09:21:00Z"),
-        (("", FINE, 2, OVER, "On"), "goes on", 1, "step 2 of 2: 50 % of the requests, 5 of 10 pods"),
-        (("", OPEN, 2, OVER, "On"), "goes on", 0, "waiting for analysis: 31 requests of 100"),
-        (("", None, 2, OVER, "On"), "goes on", 0, "waiting for analysis: no measurements yet"),
-        (("", None, 2, OVER, "Off"), "goes on", 1, "step 2 of 2"),
+        (("abort", FINE, 2, OVER, "Enabled"), "aborted", 0, "aborted"),
+        (("promote", None, 1, START, "Enabled"), "promoted", 0, "promoted"),
+        (("promote", None, 0, START, "Enabled"), "goes on", 0, "0 of them ready"),
+        (("", WORSE, 2, START, "Enabled"), "worse", 0, "errors 4 %"),
+        (("", WORSE, 2, OVER, "Disabled"), "goes on", 1, "step 2 of 2"),
+        (("", FINE, 1, OVER, "Enabled"), "goes on", 0, "1 of them ready"),
+        (("", FINE, 2, OVER - 1, "Enabled"), "goes on", 0, "until 2025-12-29T09:21:00Z"),
+        (("", FINE, 2, OVER, "Enabled"), "goes on", 1, "step 2 of 2: 50 % of the requests, 5 of 10 pods"),
+        (("", OPEN, 2, OVER, "Enabled"), "goes on", 0, "waiting for analysis: 31 requests of 100"),
+        (("", None, 2, OVER, "Enabled"), "goes on", 0, "waiting for analysis: no measurements yet"),
+        (("", None, 2, OVER, "Disabled"), "goes on", 1, "step 2 of 2"),
     ],
 )
 def test_a_canary_goes_on_by_its_table(case: tuple[Any, ...], outcome: str, step: int, said: str) -> None:
