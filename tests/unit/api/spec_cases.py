@@ -258,6 +258,23 @@ FIELDS: list[tuple[str, Any, str]] = [
         "ExternalName",
         "spec.traffic.service.type is \"ExternalName\": Input should be 'ClusterIP', 'NodePort' or 'LoadBalancer'",
     ),
+    (
+        "rollout.canary",
+        {"analysis": "Off"},
+        'spec.rollout.canary.analysis is "Off", but must be an object, for example analysis: {mode: Enabled}, or '
+        "{mode: Disabled} for the former Off",
+    ),
+    (
+        "rollout.canary",
+        {"steps": [{"weight": 5, "pause": "2m"}]},
+        'spec.rollout.canary.steps[0].pause is "2m", but must be an object, for example pause: {duration: 5m}, or '
+        "pause: {} to wait for a person",
+    ),
+    (
+        "rollout.canary",
+        {"analysis": {"maxFailureIncrease": 51}},
+        "spec.rollout.canary.analysis.maxFailureIncrease is 51: Input should be less than or equal to 50",
+    ),
     ("scaling", {"minReplicas": 1}, "spec.scaling.maxReplicas is missing"),
     ("modle", {}, "spec.modle is not a field; did you mean model?"),
     ("runtime.gpu.cuont", 1, "spec.runtime.gpu.cuont is not a field; did you mean count?"),

@@ -69,7 +69,9 @@ def _sentences(error: ValidationError) -> list[str]:
                 "fields beside it: credentials.secretName, endpoint, region, path, digest, sizeLimit"
             )
         elif (good := example_of_object(where)) and isinstance(problem["input"], str | bool):
-            sentences.append(f"{where} is {json.dumps(problem['input'])[:80]}, but must be an object, for example {good}")
+            sentences.append(
+                f"{where} is {json.dumps(problem['input'])[:80]}, but must be an object, for example {good}"
+            )
         elif problem["type"] == "missing":
             sentences.append(f"{where} is missing")
         elif message.startswith(("spec.", "an entry of spec.")):
