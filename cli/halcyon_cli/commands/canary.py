@@ -49,7 +49,7 @@ _ACTIVE_PHASES = frozenset({"Progressing", "Blocked"})
 @click.option("--step", is_flag=True, help="End only the current step: go to the next, or promote after the last.")
 @cluster_options
 @output_options("table", "json", "yaml")
-def promote(name: str, step: bool, target: Target, output: Output) -> int:  # noqa: FBT001  # a flag of click
+def promote(name: str, step: bool, target: Target, output: Output) -> int:
     """Send all requests to the current canary once one of its pods is ready, regardless of steps and analysis.
 
     With --step, end only the step that it is in.

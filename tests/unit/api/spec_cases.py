@@ -261,14 +261,18 @@ FIELDS: list[tuple[str, Any, str]] = [
     (
         "rollout.canary",
         {"analysis": "Off"},
-        'spec.rollout.canary.analysis is "Off", but must be an object, for example analysis: {mode: Enabled}, or '
-        "{mode: Disabled} for the former Off",
+        (
+            'spec.rollout.canary.analysis is "Off", but must be an object, for example analysis: {mode: Enabled}, or '
+            "{mode: Disabled} for the former Off"
+        ),
     ),
     (
         "rollout.canary",
         {"steps": [{"weight": 5, "pause": "2m"}]},
-        'spec.rollout.canary.steps[0].pause is "2m", but must be an object, for example pause: {duration: 5m}, or '
-        "pause: {} to wait for a person",
+        (
+            'spec.rollout.canary.steps[0].pause is "2m", but must be an object, for example pause: {duration: 5m}, or '
+            "pause: {} to wait for a person"
+        ),
     ),
     (
         "rollout.canary",
