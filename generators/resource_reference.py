@@ -185,6 +185,14 @@ spec:
         maxLatencyIncrease: 30
         maxQueueTimeIncrease: 100
         minRequests: 200
+        metrics:
+          - name: conversion
+            query: >-
+              sum(rate(orders_total{namespace="{{namespace}}",pod=~"{{deployment}}-.*"}[5m])) /
+              sum(rate(visits_total{namespace="{{namespace}}",pod=~"{{deployment}}-.*"}[5m]))
+            min: "0.02"
+            interval: 2m
+            failureLimit: 2
 """
 """A ModelDeployment that sets all fields that can be set together."""
 
@@ -201,6 +209,7 @@ ALTERNATIVES: dict[str, Any] = {
     "spec.model.versions.latest": 1,
     "spec.model.versions.all": True,
     "spec.scaling.idleTimeout": "10m",
+    "spec.rollout.canary.analysis.metrics[].max": "0.01",
     "spec.scaling.behavior": {
         "scaleUp": {
             "stabilizationWindowSeconds": 0,

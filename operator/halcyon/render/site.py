@@ -56,6 +56,8 @@ class Site:
     """Network settings for NetworkPolicies; None: no NetworkPolicies are created."""
     port: int = 10250
     """TLS port of the operator pods that agents connect to."""
+    has_prometheus: bool = False
+    """Whether the operator has a Prometheus to query."""
     own_secret: str = ""
     """NAMESPACE/NAME of the Secret with the operator's key, which no model may use."""
 

@@ -93,6 +93,23 @@ GOOD: list[tuple[str, Any]] = [
 
 RULES: list[tuple[str, Any, str]] = [
     (
+        "rollout.canary",
+        {"analysis": {"metrics": [{"name": "a", "query": "up", "min": "0", "max": "1"}]}},
+        (
+            "an entry of spec.rollout.canary.analysis.metrics needs exactly one of min, max; for example "
+            "{name: error-ratio, query: QUERY, max: '0.01'}"
+        ),
+    ),
+    (
+        "rollout.canary",
+        {"analysis": {"metrics": [{"name": "a", "query": 'up{pod="{{pod}}"}', "max": "1"}]}},
+        (
+            "an entry of spec.rollout.canary.analysis.metrics, a, has a query with an unknown placeholder; the known ones "
+            "are namespace, name, revision, stable, deployment, stableDeployment, each in double braces without spaces; "
+            'for example sum(rate(orders_total{namespace="{{namespace}}"}[5m]))'
+        ),
+    ),
+    (
         "model.source",
         {},
         (

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, StringConstraints
 
-from halcyon.api.spec.fields import Documented
-from halcyon.api.types import ListMap, Rule, duration_field
+from halcyon.api.spec.fields import Documented, exactly_one
+from halcyon.api.types import ListMap, Rule, cel_string, duration_field
 
 
 class CanaryPause(Documented):
@@ -26,6 +27,49 @@ class CanaryStep(Documented):
     this as whole pods allow."""
     pause: CanaryPause = CanaryPause(duration="5m")
     """End of the step. `{}` waits for a person. Default: `{duration: 5m}`."""
+
+
+QUERY_PLACEHOLDERS = ("namespace", "name", "revision", "stable", "deployment", "stableDeployment")
+"""Placeholders of a query, each in double braces."""
+_QUERY = r"^([^{]|\{[^{]|\{\{(" + "|".join(QUERY_PLACEHOLDERS) + r")\}\})+$"
+_Number = Annotated[str, StringConstraints(pattern=r"^-?[0-9]{1,12}(\.[0-9]{1,9})?$", min_length=1, max_length=24)]
+
+
+class AnalysisMetric(Documented):
+    """A value from the site's Prometheus that a canary must keep within a limit."""
+
+    name: Annotated[str, StringConstraints(pattern=r"^[a-z]([-a-z0-9]{0,61}[a-z0-9])?$", min_length=1, max_length=63)]
+    """Name of the metric in messages."""
+    query: Annotated[str, Field(min_length=1, max_length=1024)]
+    """PromQL query whose result is one series. `{{namespace}}` and `{{name}}` stand for those of the ModelDeployment,
+    `{{revision}}` and `{{stable}}` for the keys of the new and the old revision, `{{deployment}}` and
+    `{{stableDeployment}}` for the Deployments of their pods."""
+    min: _Number | None = None
+    """Lowest value within the limit, a number in quotes. Either this or max is required."""
+    max: _Number | None = None
+    """Highest value within the limit, a number in quotes. Either this or min is required."""
+    interval: duration_field("10s", "1h") = "1m"  # type: ignore[valid-type]
+    """Time between evaluations, and before the first one. 10s to 1h. Default: 1m."""
+    failure_limit: Annotated[int, Field(ge=1, le=10)] = 3
+    """Number of values in a row beyond the limit that roll the canary back, 1 to 10. Default: 3."""
+
+    rules: ClassVar = (
+        exactly_one(
+            "min",
+            "max",
+            where="an entry of spec.rollout.canary.analysis.metrics",
+            good="{name: error-ratio, query: QUERY, max: '0.01'}",
+        ),
+        Rule(
+            cel=f"self.query.matches({cel_string(_QUERY)})",
+            check=lambda m: re.fullmatch(_QUERY[1:-1], m.query) is not None,
+            message=(
+                "an entry of spec.rollout.canary.analysis.metrics, {name}, has a query with an unknown placeholder; the "
+                f"known ones are {', '.join(QUERY_PLACEHOLDERS)}, each in double braces without spaces; for example "
+                'sum(rate(orders_total{{namespace="{{{{namespace}}}}"}}[5m]))'
+            ),
+        ),
+    )
 
 
 class Analysis(Documented):
@@ -50,6 +94,10 @@ class Analysis(Documented):
     min_requests: Annotated[int, Field(ge=10, le=1000000)] = 100
     """Requests that each revision must have received before the new one is promoted, 10 to 1000000. A revision that is
     worse is rolled back before that. Default: 100."""
+    metrics: Annotated[tuple[AnalysisMetric, ...], Field(min_length=1, max_length=5), ListMap(("name",))] | None = None
+    """Values from the site's Prometheus that the new revision must keep within limits, in addition to the comparison.
+    Only if the site has a Prometheus and its policy allows queries (sitePolicy.canary.queryNamespaces). 1 to 5.
+    Default: none."""
 
 
 class Canary(Documented):

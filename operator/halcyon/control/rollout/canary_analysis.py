@@ -17,6 +17,7 @@ from halcyon.api.documents.observation_report import SlotLatency
 from halcyon.api.spec import Spec, routing_mode
 from halcyon.api.spec.rollout import Canary
 from halcyon.control.objects import pods
+from halcyon.control.rollout.canary_queries import CanaryQueries
 from halcyon.control.rollout.rollout_plan import RolloutPlan
 from halcyon.control.state.scope import CanaryResult
 from halcyon.kube.client import Object
@@ -77,11 +78,15 @@ class CanaryAnalysis:
 
     hub: ObservationStore
     clock: Clock
+    queries: CanaryQueries | None = None
+    """Queries of the site's Prometheus; None if it has none."""
     _watched: dict[Key, _Watched] = field(default_factory=dict)
 
     def planned(self, key: Key, plan: RollingOut) -> None:
         """Watch the canary of a plan's rollout, or none if there is none."""
         rollout = plan.rollout
+        if self.queries is not None:
+            self.queries.planned(key, plan.spec, rollout)
         if rollout is None or rollout.canary is None or rollout.good is None or plan.spec is None:
             self._watched.pop(key, None)
             return
@@ -94,9 +99,16 @@ class CanaryAnalysis:
     def deleted(self, key: Key) -> None:
         """Drop the state of a ModelDeployment that was deleted."""
         self._watched.pop(key, None)
+        if self.queries is not None:
+            self.queries.deleted(key)
 
     def result(self, key: Key, servers: Iterable[Object]) -> CanaryResult | None:
         """Return the current verdict; None if there is no canary, or nothing was measured yet."""
+        compared = self._compared(key, servers)
+        return compared if self.queries is None else self.queries.judged(key, compared)
+
+    def _compared(self, key: Key, servers: Iterable[Object]) -> CanaryResult | None:
+        """Return the verdict of the comparison of both revisions."""
         watched, now = self._watched.get(key), self.clock.monotonic()
         if watched is None:
             return None
