@@ -193,6 +193,9 @@ spec:
             min: "0.02"
             interval: 2m
             failureLimit: 2
+          - name: timeouts
+            query: sum(rate(timeouts_total{pod=~"{{deployment}}-.*"}[5m]))
+            max: "0.5"
 """
 """A ModelDeployment that sets all fields that can be set together."""
 
@@ -209,7 +212,6 @@ ALTERNATIVES: dict[str, Any] = {
     "spec.model.versions.latest": 1,
     "spec.model.versions.all": True,
     "spec.scaling.idleTimeout": "10m",
-    "spec.rollout.canary.analysis.metrics[].max": "0.01",
     "spec.scaling.behavior": {
         "scaleUp": {
             "stabilizationWindowSeconds": 0,

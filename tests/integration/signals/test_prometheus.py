@@ -346,7 +346,7 @@ async def judged(ask: Ask, metric: object) -> CanaryResult:
     queried.now += 60
     task = asyncio.ensure_future(queried.queries.run())
     async with asyncio.timeout(15 * PATIENCE):
-        found = queried.verdict()
+        found = None
         while found is None or "no value yet" in found.why:
             await asyncio.sleep(0.05)
             found = queried.verdict()
@@ -357,18 +357,19 @@ async def judged(ask: Ask, metric: object) -> CanaryResult:
 async def test_a_canary_is_judged_by_a_query_of_the_real_one(
     scene: ScrapedPrometheus, source: PrometheusSource
 ) -> None:
+    lines = {"orders": ("8", "19"), "visits": ("20", "20")}
     scene.exporter.pages["/dcgm"] = "".join(
-        (
-            'orders{namespace="team",deployment="digits-b"} 8\nvisits{namespace="team",deployment="digits-b"} 20\n',
-            'orders{namespace="team",deployment="digits-a"} 19\nvisits{namespace="team",deployment="digits-a"} 20\n',
-        )
+        f'{name}{{namespace="team",deployment="digits-{slot}"}} {value}\n'
+        for name, values in lines.items()
+        for slot, value in zip("ba", values, strict=True)
     )
     labels = '{exported_namespace="{{namespace}}",deployment="{{deployment}}"}'
     query = f"sum(orders{labels}) / sum(visits{labels})"
     ask = source.beside(5.0).value
     async with asyncio.timeout(15 * PATIENCE):
-        while await ask('orders{deployment="digits-b"}') is None:
-            await asyncio.sleep(0.1)
+        known = None
+        while known is None:
+            known = await ask('orders{deployment="digits-b"}')
     for limit, action in (("0.5", "rollback"), ("0.25", "promote")):
         found = await judged(ask, {"name": "conversion", "query": query, "min": limit, "failureLimit": 1})
         assert (found.action, f"metric conversion is 0.4 (at least {limit}" in found.why) == (action, True)

@@ -21,6 +21,7 @@ PROMOTE, ABORT = f"{GROUP}/promote", f"{GROUP}/abort"
 PROMOTE_STEP = f"{GROUP}/promote-step"
 """Annotation by which a user ends one step of a canary, as REVISION/STEP with the step counted from 1. It affects no other step."""
 Wish = Literal["", "promote", "abort", "step"]
+Outcome = Literal["goes on", "promoted", "aborted", "worse"]
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ class Advance:
     weight: int
     """Share of the requests in percent, once one of its pods is ready."""
     pods: int
-    outcome: Literal["goes on", "promoted", "aborted", "worse"]
+    outcome: Outcome
     say: str
     """Sentence about what it waits for, or why it ended."""
     due: float | None = None
@@ -86,13 +87,7 @@ def advance(
     pods = share(count, step.weight)
     here = f"step {at + 1} of {len(steps)}: {step.weight} % of the requests, {pods} of {max(count, pods + 1)} pods"
 
-    def now_at(
-        outcome: Literal["goes on", "promoted", "aborted", "worse"],
-        say: str,
-        due: float | None = None,
-        *,
-        paused: bool = False,
-    ) -> Advance:
+    def now_at(outcome: Outcome, say: str, due: float | None = None, *, paused: bool = False) -> Advance:
         return Advance(record, step.weight, pods, outcome, say, due, paused)
 
     if wished == "abort":

@@ -54,16 +54,6 @@ class _Metric:
     """Values in a row beyond the limit."""
     missing: str = "no value yet"
 
-    @property
-    def limit(self) -> str:
-        """The limit, for display."""
-        return f"at least {self.asked.min}" if self.asked.min is not None else f"at most {self.asked.max}"
-
-    @property
-    def is_worse(self) -> bool:
-        """Whether the canary must be rolled back."""
-        return self.failures >= self.asked.failure_limit
-
     def is_fine(self, now: float) -> bool:
         """Return whether the last value is within the limit, and recent."""
         fresh = now - self.at <= _MAX_INTERVALS * duration_s(self.asked.interval) + QUERY_TIMEOUT_S
@@ -74,7 +64,8 @@ class _Metric:
         if self.value is None:
             return f"metric {self.asked.name}: {self.missing}"
         times = f", {self.failures} of {self.asked.failure_limit} values in a row" if self.failures else ""
-        return f"metric {self.asked.name} is {self.value:g} ({self.limit}{times})"
+        limit = f"at most {self.asked.max}" if self.asked.min is None else f"at least {self.asked.min}"
+        return f"metric {self.asked.name} is {self.value:g} ({limit}{times})"
 
     def take(self, value: float | None, now: float, missing: str = "the query has no result") -> None:
         """Take over a new result."""
@@ -138,7 +129,7 @@ class CanaryQueries:
         if watched is None:
             return compared
         revision = watched.of[1]
-        if worse := [metric.say() for metric in watched.metrics if metric.is_worse]:
+        if worse := [metric.say() for metric in watched.metrics if metric.failures >= metric.asked.failure_limit]:
             return CanaryResult(revision, "rollback", f"rolled back: {'; '.join(worse)}")
         if compared is None or compared.action == "rollback":
             return compared

@@ -38,7 +38,7 @@ OVER = START + 60
 
 
 def rules(mode: str = "Enabled", steps: Any = STEPS) -> Canary:
-    return Canary(steps=steps, analysis=Analysis(mode=mode))  # type: ignore[arg-type]  # a literal
+    return Canary(steps=steps, analysis=Analysis(mode=mode))
 
 
 @pytest.mark.parametrize(

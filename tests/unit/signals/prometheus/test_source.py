@@ -388,6 +388,6 @@ async def test_a_query_of_one_series_has_a_value(answer: Rows, value: float | No
 
 
 async def test_a_query_of_several_series_is_an_error() -> None:
-    row = {"metric": {}, "value": [NOW, "1"]}
+    rows: Rows = 2 * [{"metric": {}, "value": [NOW, "1"]}]
     with pytest.raises(PrometheusError, match="2 series, exactly one is required; for example sum"):
-        await PrometheusSource(SITE, query=lambda *_: [row, row]).value("x")
+        await PrometheusSource(SITE, query=lambda *_: rows).value("x")
