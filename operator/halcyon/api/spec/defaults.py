@@ -64,7 +64,10 @@ def ignored(spec: Spec) -> tuple[str, ...]:
     """Return a sentence for each field that is set and has no effect."""
     scaling = spec.scaling
     found = routing_mode.ignored(spec.traffic)
-    if spec.rollout.canary is not None and spec.rollout.strategy != "Canary":
+    canary = spec.rollout.canary
+    if canary is not None and canary.analysis.mode == "Disabled" and canary.analysis.metrics:
+        found.append("spec.rollout.canary.analysis.metrics: ignored with mode Disabled; set mode: Enabled to use it")
+    if canary is not None and spec.rollout.strategy != "Canary":
         found.append(
             f"spec.rollout.canary: ignored with strategy {spec.rollout.strategy}; set strategy: Canary to use it"
         )

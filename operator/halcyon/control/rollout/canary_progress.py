@@ -115,7 +115,7 @@ def advance(
     if at + 1 == len(steps):
         return now_at("promoted", verdict.why if verdict else "all steps completed")
     nearer = replace(record, step=at + 1, step_at="")
-    # A person's word ends one step only.
+    # The annotation ends one step only.
     return advance(nearer, rules, now=now, count=count, ready=ready, verdict=verdict, wished="")
 
 

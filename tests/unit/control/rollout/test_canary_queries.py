@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from halcyon.api.spec import Spec
+from halcyon.api.spec import Spec, defaults
 from halcyon.api.spec.parse import parse
 from halcyon.control.rollout.canary_analysis import CanaryAnalysis
 from halcyon.control.rollout.canary_queries import CanaryQueries, filled
@@ -157,3 +157,10 @@ async def test_the_analysis_joins_the_comparison_and_the_metrics() -> None:
     assert found.action == "rollback"
     analysis.deleted(KEY)
     assert analysis.result(KEY, []) is None
+
+
+@pytest.mark.parametrize("mode", ["Enabled", "Disabled"])
+def test_metrics_without_analysis_are_reported_as_ignored(mode: str) -> None:
+    found = [text for text in defaults.ignored(spec_of(METRIC, mode=mode)) if "metrics" in text]
+    words = "spec.rollout.canary.analysis.metrics: ignored with mode Disabled; set mode: Enabled to use it"
+    assert found == ([words] if mode == "Disabled" else [])
