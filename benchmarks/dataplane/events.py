@@ -56,8 +56,8 @@ async def _roll_out(model: Subject, change: dict[str, object]) -> None:
 
 async def _canary(model: Subject) -> None:
     """Half of the count and then of the requests on the other slot's pods, which take over; the old slot's go."""
-    steps = [{"weight": 25, "pause": "5s"}, {"weight": 50, "pause": "5s"}]
-    how = {"strategy": "Canary", "canary": {"steps": steps, "analysis": "Off"}}
+    steps = [{"weight": 25, "pause": {"duration": "5s"}}, {"weight": 50, "pause": {"duration": "5s"}}]
+    how = {"strategy": "Canary", "canary": {"steps": steps, "analysis": {"mode": "Disabled"}}}
     await _roll_out(model, {"rollout": how, "batching": {"maxQueueDelay": "2ms"}})
 
 
