@@ -102,6 +102,7 @@ class CanaryQueries:
             self.deleted(key)
             return
         if not rollout.record.step and not rollout.record.step_at:
+            self.deleted(key)
             return
         of = (rollout.good.key, rollout.asked.key, metrics)
         if (known := self._watched.get(key)) is not None and known.of == of:

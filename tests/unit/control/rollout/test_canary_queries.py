@@ -159,6 +159,17 @@ async def test_the_analysis_joins_the_comparison_and_the_metrics() -> None:
     assert analysis.result(KEY, []) is None
 
 
+async def test_queries_begin_once_the_first_pods_are_ready() -> None:
+    queried = Queried(0.1)
+    starting = begun(count=2, room=3)[0].operate().rollout
+    queried.queries.planned(KEY, queried.spec, starting)
+    await queried.after(intervals=5)
+
+    assert starting is not None
+    assert starting.canary is not None
+    assert queried.asked == []
+
+
 @pytest.mark.parametrize("mode", ["Enabled", "Disabled"])
 def test_metrics_without_analysis_are_reported_as_ignored(mode: str) -> None:
     found = [text for text in defaults.ignored(spec_of(METRIC, mode=mode)) if "metrics" in text]
