@@ -185,10 +185,27 @@ spec:
     canary:
       steps:
         - weight: 10
-          pause: 5m
+          pause:
+            duration: 5m
         - weight: 50
-          pause: 10m
-      analysis: "On"
+          pause: {}
+      analysis:
+        mode: Enabled
+        maxFailureIncrease: 2
+        maxLatencyIncrease: 30
+        maxQueueTimeIncrease: 100
+        minRequests: 200
+        metrics:
+          - name: conversion
+            query: >-
+              sum(rate(orders_total{namespace="{{namespace}}",pod=~"{{deployment}}-.*"}[5m])) /
+              sum(rate(visits_total{namespace="{{namespace}}",pod=~"{{deployment}}-.*"}[5m]))
+            min: "0.02"
+            interval: 2m
+            failureLimit: 2
+          - name: timeouts
+            query: sum(rate(timeouts_total{pod=~"{{deployment}}-.*"}[5m]))
+            max: "0.5"
 """
 """A ModelDeployment that sets all fields that can be set together."""
 

@@ -12,6 +12,7 @@ from tests.strategies import Document
 from tests.unit.api.spec_cases import CONFIG_MAP, document
 
 DIGEST = "sha256:" + "a" * 64
+METRIC = {"name": "conversion", "query": "sum(orders{namespace='{{namespace}}'})", "min": "0.5"}
 GATEWAY = {"name": "edge", "namespace": "infra", "http": {"hostnames": ["a.team.example.com"]}}
 
 
@@ -161,6 +162,12 @@ LIMITS: Final[dict[str, tuple[Any, Document, list[str], Document]]] = {
         ["hostnames other.example.com", "allowed: *.models.example.com, a.team.example.com"],
         document("traffic.gateway", GATEWAY | {"grpc": {"hostnames": ["*.models.example.com"]}}),
     ),
+    "canary.queryNamespaces": (
+        ["platform"],
+        document("rollout", {"canary": {"analysis": {"metrics": [METRIC]}}}),
+        ["spec.rollout.canary.analysis.metrics has conversion", "only in the namespaces platform", "remove metrics"],
+        document("rollout", {"canary": {"analysis": {"mode": "Enabled"}}}),
+    ),
 }
 """By path of the limit: its value, a spec that it rejects, words in the rejection, and a spec that it allows."""
 
@@ -181,6 +188,7 @@ _ENTRIES: Final[dict[str, list[str]]] = {
     "pods.tolerations": ["a", "A=", "0", "spot", "dedicated=models"],
     "traffic.serviceTypes": ["ClusterIP", "NodePort", "LoadBalancer"],
     "traffic.gateways": ["infra/edge", "{namespace}/edge", "default/a", "{namespace}/0"],
+    "canary.queryNamespaces": ["default", "team", "0"],
     "traffic.hostnames": ["*.example.com", "{namespace}.example.com", "*.{namespace}.a", "a", "*.0"],
 }
 

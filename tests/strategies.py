@@ -26,7 +26,7 @@ from halcyon.api.spec.gateway import Gateway
 from halcyon.api.spec.gpu import Gpu
 from halcyon.api.spec.model import Source, Versions
 from halcyon.api.spec.parse import parse
-from halcyon.api.spec.rollout import Canary
+from halcyon.api.spec.rollout import Analysis, Canary
 from halcyon.api.spec.runtime import RESERVED_ENV, EnvFrom, EnvVar, EnvVarSource, Resources, Runtime, Toleration
 from halcyon.api.spec.scaling import Scaling, Schedule
 from halcyon.api.spec.server_settings import ServerSettings
@@ -300,6 +300,11 @@ def _canary(document: Document, _: Any) -> Document:
     return document
 
 
+def _analysis(document: Document, _: Any) -> Document:
+    """Without queries, which a site doesn't allow unless it says otherwise."""
+    return {k: v for k, v in document.items() if k != "metrics"}
+
+
 def _gateway(document: Document, _: Any) -> Document:
     if document.get("grpc") == {}:
         return {**document, "grpc": {"sectionName": "grpc"}}
@@ -320,6 +325,7 @@ _REPAIRS: dict[type[BaseModel], Callable[[Document, Any], Document]] = {
     Runtime: _runtime,
     Gpu: _gpu,
     ServerSettings: _one_of("responseCache", "forwardedHeaders"),
+    Analysis: _analysis,
     Canary: _canary,
     Service: _service,
     Traffic: _traffic,

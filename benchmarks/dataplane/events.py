@@ -59,8 +59,8 @@ async def _canary(model: Subject) -> None:
 
     The pods of the old slot are deleted.
     """
-    steps = [{"weight": 25, "pause": "5s"}, {"weight": 50, "pause": "5s"}]
-    how = {"strategy": "Canary", "canary": {"steps": steps, "analysis": "Off"}}
+    steps = [{"weight": 25, "pause": {"duration": "5s"}}, {"weight": 50, "pause": {"duration": "5s"}}]
+    how = {"strategy": "Canary", "canary": {"steps": steps, "analysis": {"mode": "Disabled"}}}
     await _roll_out(model, {"rollout": how, "batching": {"maxQueueDelay": "2ms"}})
 
 

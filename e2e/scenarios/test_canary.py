@@ -11,7 +11,7 @@ from e2e.scenarios.test_rollout import document, files, load, revision, rollout,
 
 pytestmark = pytest.mark.more
 
-_STEPS = [{"weight": 30, "pause": "5s"}]
+_STEPS = [{"weight": 30, "pause": {"duration": "5s"}}]
 
 
 def _slot(kube: Kube, name: str, slot: str) -> set[str]:
@@ -20,8 +20,8 @@ def _slot(kube: Kube, name: str, slot: str) -> set[str]:
     return {meta["name"] for meta in there if meta["labels"].get("serving.halcyon.dev/slot") == slot}
 
 
-def _canary(name: str, analysis: str) -> dict[str, Any]:
-    return document(name, gpus=0, strategy="Canary", canary={"steps": _STEPS, "analysis": analysis})
+def _canary(name: str, mode: str) -> dict[str, Any]:
+    return document(name, gpus=0, strategy="Canary", canary={"steps": _STEPS, "analysis": {"mode": mode}})
 
 
 def test_a_canary_that_fails_goes_by_itself_and_a_good_one_takes_over_without_loss(
@@ -30,7 +30,7 @@ def test_a_canary_that_fails_goes_by_itself_and_a_good_one_takes_over_without_lo
 ) -> None:
     name = "canaried"
     try:
-        first = serve(kube, _canary(name, "On"))
+        first = serve(kube, _canary(name, "Enabled"))
         with load(kube, name) as reports:
             kube.apply(files(name, factor=3, failing_below=8))
             # Half of what it is asked fails.
@@ -41,7 +41,7 @@ def test_a_canary_that_fails_goes_by_itself_and_a_good_one_takes_over_without_lo
         failed, answered = sum(r.failed for r in reports), sum(r.answered for r in reports)
         assert 0 < failed < 0.2 * answered, reports
 
-        kube.apply(files(name, factor=4), _canary(name, "Off"))
+        kube.apply(files(name, factor=4), _canary(name, "Disabled"))
         with load(kube, name) as reports:
             wait_for(lambda: "canary" in rollout(kube, name) and models.ready_servers(kube, name) == 2,
                      what="the count is split", limit_s=60)  # fmt: skip

@@ -1,6 +1,6 @@
-"""`halcyon promote NAME` and `halcyon abort NAME`: manual control of the current canary.
+"""`halcyon promote NAME [--step]` and `halcyon abort NAME`: manual control of the current canary.
 
-Both set an annotation that contains the revision's name, so it affects only that revision. Out of scope: the effect of
+Each sets an annotation that names the revision (and the step), so it applies to nothing else. Out of scope: its effect
 the annotation (`control.rollout`).
 """
 
@@ -16,9 +16,10 @@ from halcyon_cli.arguments.options import Output, cluster_options, name_argument
 from halcyon_cli.errors import ClusterError
 from halcyon_cli.kube.client import Cluster, Target
 
-_ACTIONS = ("promote", "abort")
+_ACTIONS = ("promote", "promote-step", "abort")
 _EFFECTS = {
     "promote": "it receives all requests once one of its pods is ready",
+    "promote-step": "it goes to the next step once the pods of this one are ready",
     "abort": "the previous revision serves all requests again",
 }
 _EPILOG = """\
@@ -35,16 +36,25 @@ _SUPERSEDED_HELP = """\
 A canary that a newer spec has superseded is removed pod by pod; abort removes it at once.
 
 """
+_STEP_HELP = """\
+With --step: kubectl annotate mdep resnet50 {group}/promote-step=REVISION/STEP, where STEP is
+status.rollout.canary.step. A canary that the analysis finds worse is rolled back all the same.
+
+"""
 _ACTIVE_PHASES = frozenset({"Progressing", "Blocked"})
 
 
-@click.command("promote", epilog=_EPILOG.format(word="promote", group=GROUP, more=""))
+@click.command("promote", epilog=_EPILOG.format(word="promote", group=GROUP, more=_STEP_HELP.format(group=GROUP)))
 @name_argument()
+@click.option("--step", is_flag=True, help="End only the current step: go to the next, or promote after the last.")
 @cluster_options
 @output_options("table", "json", "yaml")
-def promote(name: str, target: Target, output: Output) -> int:
-    """Send all requests to the current canary once one of its pods is ready, regardless of steps and analysis."""
-    return _annotate("promote", name, target, output)
+def promote(name: str, step: bool, target: Target, output: Output) -> int:
+    """Send all requests to the current canary once one of its pods is ready, regardless of steps and analysis.
+
+    With --step, end only the step that it is in.
+    """
+    return _annotate("promote-step" if step else "promote", name, target, output)
 
 
 @click.command("abort", epilog=_EPILOG.format(word="abort", group=GROUP, more=_SUPERSEDED_HELP))
@@ -61,9 +71,10 @@ def _annotate(action: str, name: str, target: Target, output: Output) -> int:
     model = cluster.model(name)
     superseded = superseded_canary(model) if action == "abort" else None
     revision, step = (superseded, "superseded by a newer spec") if superseded else _canary(model, name)
-    other_action = next(candidate for candidate in _ACTIONS if candidate != action)
-    # Remove the opposite annotation: the last command wins.
-    annotated = cluster.annotate(name, {f"{GROUP}/{action}": revision, f"{GROUP}/{other_action}": None})
+    value = f"{revision}/{model['status']['rollout']['canary']['step']}" if action == "promote-step" else revision
+    # Remove the other annotations: the last command wins.
+    others = {f"{GROUP}/{other}": None for other in _ACTIONS if other != action}
+    annotated = cluster.annotate(name, {f"{GROUP}/{action}": value, **others})
     effect = "its remaining pods are removed at once" if superseded else _EFFECTS[action]
     message = f"revision {revision} of {name}, {step}: {effect}; watch it with kubectl get mdep {name} -w"
     output.result(message, annotated)

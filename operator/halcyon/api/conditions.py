@@ -165,6 +165,8 @@ class Reason(StrEnum):
     what is missing. After the progress deadline the model is also Stalled."""
     CANARY_ANALYSIS_FAILED = "CanaryAnalysisFailed"
     """The analysis showed that a canary is worse than the revision that serves. The message has the numbers."""
+    CANARY_PAUSED = "CanaryPaused"
+    """A step of a canary waits for a person. The message says how to go on."""
     CANARY_ABORTED = "CanaryAborted"
     """A user has aborted a canary."""
     POD_TEMPLATE_OUTDATED = "PodTemplateOutdated"
@@ -207,7 +209,7 @@ REASONS: Final[Mapping[Type, tuple[Reason, ...]]] = {
     Type.TIMEOUT_MISMATCH: (Reason.QUEUE_DELAY_TOO_LONG,),
     Type.POLICY_WARNING: (Reason.POLICY_ADVICE,),
     Type.RUNTIME_OUTDATED: (Reason.POD_TEMPLATE_OUTDATED,),
-    Type.RECONCILING: (Reason.PROGRESSING, Reason.ROLLOUT_BLOCKED),
+    Type.RECONCILING: (Reason.PROGRESSING, Reason.ROLLOUT_BLOCKED, Reason.CANARY_PAUSED),
     Type.STALLED: (Reason.ROLLED_BACK, Reason.ROLLOUT_BLOCKED, Reason.PROGRESS_DEADLINE_EXCEEDED),
 }
 """Reasons of each condition type, without those in `INHERITED`."""

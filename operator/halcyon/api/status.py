@@ -273,6 +273,8 @@ class CanaryStatus(_Documented):
     """Share of the requests, in percent, that the canary receives once one of its pods is ready."""
     pods: Count
     """Number of pods of the canary."""
+    paused: bool | None = None
+    """True while the step waits for a person; absent otherwise. The message says how to go on."""
 
 
 class RolloutStatus(_Documented):

@@ -56,6 +56,8 @@ class Site:
     """Peers and rules for NetworkPolicies; None if no NetworkPolicies are created."""
     port: int = 10250
     """TLS port of the operator pods to which agents connect."""
+    has_prometheus: bool = False
+    """Whether the operator has a Prometheus to query."""
     own_secret: str = ""
     """NAMESPACE/NAME of the Secret with the operator's private key, which no model may use."""
 

@@ -152,7 +152,10 @@ def test_written_routes_have_only_fields_that_the_definitions_know(cluster: Clus
 def test_without_balancers_a_gateway_gives_a_canary_its_share(cluster: Cluster, space: Space) -> None:
     gateway_api.install(cluster)
     canary = {
-        "rollout": {"strategy": "Canary", "canary": {"steps": [{"weight": 20, "pause": "1h"}], "analysis": "Off"}}
+        "rollout": {
+            "strategy": "Canary",
+            "canary": {"steps": [{"weight": 20, "pause": {"duration": "1h"}}], "analysis": {"mode": "Disabled"}},
+        }
     }
     space.apply(files(), deployment(replicas=4, **DIRECT, **canary))
     assert led_to(space) == [("m-route-a", 100)]

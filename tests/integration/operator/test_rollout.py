@@ -348,7 +348,7 @@ def test_a_spec_that_names_no_rollout_is_auto(space: Space) -> None:
     }  # fmt: skip
 
 
-STEPS = [{"weight": 25, "pause": "1s"}, {"weight": 50, "pause": "1s"}]
+STEPS = [{"weight": 25, "pause": {"duration": "1s"}}, {"weight": 50, "pause": {"duration": "1s"}}]
 
 
 def weights(space: Space) -> dict[str, int]:
@@ -388,7 +388,7 @@ def test_a_canary_takes_its_share_and_promotion_restarts_no_pod_of_it(
     space: Space, pool: Pool, kubectl: Kubectl
 ) -> None:
     pool.resize(5)
-    canary: dict[str, Any] = {"strategy": "Canary", "canary": {"steps": STEPS, "analysis": "On"}}
+    canary: dict[str, Any] = {"strategy": "Canary", "canary": {"steps": STEPS, "analysis": {"mode": "Enabled"}}}
     space.serve(**pool.model(1, replicas=4, **canary)["spec"])
     first = applied(space)
     bad = change(space, pool.model(2, replicas=4, **canary))
@@ -425,7 +425,7 @@ def test_a_canary_takes_its_share_and_promotion_restarts_no_pod_of_it(
 
 def test_a_canary_goes_by_time_without_analysis_and_frees_its_slot(space: Space, pool: Pool) -> None:
     pool.resize(5)
-    canary: dict[str, Any] = {"strategy": "Canary", "canary": {"steps": STEPS, "analysis": "Off"}}
+    canary: dict[str, Any] = {"strategy": "Canary", "canary": {"steps": STEPS, "analysis": {"mode": "Disabled"}}}
     space.serve(**pool.model(1, replicas=4, **canary)["spec"])
     second = change(space, pool.model(2, replicas=4, **canary))
     until(lambda: space.status()["revision"].get("current"), lambda r: r == second, what="it is served", limit_s=40)
@@ -441,7 +441,7 @@ def test_an_aborted_canary_leaves_nothing_and_is_not_tried_again(
     space: Space, pool: Pool, operator: Operator, kubectl: Kubectl
 ) -> None:
     pool.resize(5)
-    canary: dict[str, Any] = {"strategy": "Canary", "canary": {"steps": STEPS, "analysis": "On"}}
+    canary: dict[str, Any] = {"strategy": "Canary", "canary": {"steps": STEPS, "analysis": {"mode": "Enabled"}}}
     space.serve(**pool.model(1, replicas=4, **canary)["spec"])
     first = applied(space)
     bad = change(space, pool.model(2, replicas=4, **canary))
@@ -485,7 +485,7 @@ def picture(space: Space, operator: Operator) -> str:
 
 HALF: dict[str, Any] = {
     "surgeTimeout": "2s",
-    "canary": {"steps": [{"weight": 50, "pause": "1s"}], "analysis": "On"},
+    "canary": {"steps": [{"weight": 50, "pause": {"duration": "1s"}}], "analysis": {"mode": "Enabled"}},
 }
 
 

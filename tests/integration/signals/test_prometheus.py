@@ -13,13 +13,18 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from halcyon.control.rollout.canary_queries import Ask, CanaryQueries
+from halcyon.control.state.scope import CanaryResult
 from halcyon.metricsapi.certificates import issue, make_ca
 from halcyon.scaling.planner.forecast.seasonality import BIN_S, DAY, forecast
 from halcyon.signals.prometheus.client import PrometheusError, PrometheusSite
 from halcyon.signals.prometheus.dcgm import MAX_AGE_S
 from halcyon.signals.prometheus.source import PollInterval, PrometheusSource, Sampled
+from tests.clocks import DrivenClock
 from tests.integration.real_prometheus import Prometheus, TokenGate, prometheus, served
 from tests.integration.waiting import PATIENCE
+from tests.unit.control.rollout.test_canary_analysis import KEY
+from tests.unit.control.rollout.test_canary_queries import Queried
 
 pytestmark = pytest.mark.more
 
@@ -331,3 +336,45 @@ async def test_tls_needs_the_sites_ca_and_passwords_in_urls_stay_hidden(guarded:
         True
     ] * 3, said
     assert not [text for text in said if "secret" in text]
+
+
+async def judged(ask: Ask, metric: object) -> CanaryResult:
+    """The verdict on a canary that is as good as the stable one, once its metric has a value."""
+    queried = Queried(metric=metric)
+    queried.queries = CanaryQueries(ask, DrivenClock(lambda: queried.now))
+    queried.queries.planned(KEY, queried.spec, queried.rollout)
+    queried.now += 60
+    task = asyncio.ensure_future(queried.queries.run())
+    async with asyncio.timeout(15 * PATIENCE):
+        found = None
+        while found is None or "no value yet" in found.why:
+            await asyncio.sleep(0.05)
+            found = queried.verdict()
+    task.cancel()
+    return found
+
+
+async def test_a_canary_is_judged_by_a_query_of_the_real_one(
+    scene: ScrapedPrometheus, source: PrometheusSource
+) -> None:
+    lines = {"orders": ("8", "19"), "visits": ("20", "20")}
+    scene.exporter.pages["/dcgm"] = "".join(
+        f'{name}{{namespace="team",deployment="digits-{slot}"}} {value}\n'
+        for name, values in lines.items()
+        for slot, value in zip("ba", values, strict=True)
+    )
+    labels = '{exported_namespace="{{namespace}}",deployment="{{deployment}}"}'
+    query = f"sum(orders{labels}) / sum(visits{labels})"
+    ask = source.beside(5.0).value
+    async with asyncio.timeout(15 * PATIENCE):
+        known = None
+        while known is None:
+            known = await ask('orders{deployment="digits-b"}')
+    for limit, action in (("0.5", "rollback"), ("0.25", "promote")):
+        found = await judged(ask, {"name": "conversion", "query": query, "min": limit, "failureLimit": 1})
+        assert (found.action, f"metric conversion is 0.4 (at least {limit}" in found.why) == (action, True)
+    with pytest.raises(PrometheusError, match="4 series, exactly one is required"):
+        await ask('{__name__=~"orders|visits"}')
+    with pytest.raises(PrometheusError, match="correct the query"):
+        await ask("sum(")
+    assert await ask("absent_series") is None

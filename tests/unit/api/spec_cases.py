@@ -102,6 +102,23 @@ GOOD: list[tuple[str, Any]] = [
 
 RULES: list[tuple[str, Any, str]] = [
     (
+        "rollout.canary",
+        {"analysis": {"metrics": [{"name": "a", "query": "up", "min": "0", "max": "1"}]}},
+        (
+            "an entry of spec.rollout.canary.analysis.metrics needs exactly one of min, max; for example "
+            "{name: error-ratio, query: QUERY, max: '0.01'}"
+        ),
+    ),
+    (
+        "rollout.canary",
+        {"analysis": {"metrics": [{"name": "a", "query": 'up{pod="{{pod}}"}', "max": "1"}]}},
+        (
+            "an entry of spec.rollout.canary.analysis.metrics, a, has a query with an unknown placeholder; the known ones "
+            "are namespace, name, revision, stable, deployment, stableDeployment, each in double braces without spaces; "
+            'for example sum(rate(orders_total{namespace="{{namespace}}"}[5m]))'
+        ),
+    ),
+    (
         "model.source",
         {},
         (
@@ -321,6 +338,27 @@ FIELDS: list[tuple[str, Any, str]] = [
         "traffic.service.type",
         "ExternalName",
         "spec.traffic.service.type is \"ExternalName\": Input should be 'ClusterIP', 'NodePort' or 'LoadBalancer'",
+    ),
+    (
+        "rollout.canary",
+        {"analysis": "Off"},
+        (
+            'spec.rollout.canary.analysis is "Off", but must be an object, for example analysis: {mode: Enabled}, or '
+            "{mode: Disabled} for the former Off"
+        ),
+    ),
+    (
+        "rollout.canary",
+        {"steps": [{"weight": 5, "pause": "2m"}]},
+        (
+            'spec.rollout.canary.steps[0].pause is "2m", but must be an object, for example pause: {duration: 5m}, or '
+            "pause: {} to wait for a person"
+        ),
+    ),
+    (
+        "rollout.canary",
+        {"analysis": {"maxFailureIncrease": 51}},
+        "spec.rollout.canary.analysis.maxFailureIncrease is 51: Input should be less than or equal to 50",
     ),
     ("scaling", {"minReplicas": 1}, "spec.scaling.maxReplicas is missing"),
     ("modle", {}, "spec.modle is not a field; did you mean model?"),

@@ -163,6 +163,13 @@ def gateways(asked: PolicySubject, limit: tuple[str, ...]) -> list[str]:
     return outside(f"{gateway.namespace or asked.namespace}/{gateway.name}", tuple(_named(limit, asked.namespace)))
 
 
+def queries(asked: PolicySubject, limit: tuple[str, ...] | None) -> list[str]:
+    """Return the names of a canary's metrics if its namespace may not query the site's Prometheus."""
+    canary = asked.spec.rollout.canary
+    metrics = (canary and canary.analysis.metrics) or ()
+    return [] if asked.namespace in (limit or ()) else [metric.name for metric in metrics]
+
+
 def _named(entries: Iterable[str], namespace: str) -> Iterator[str]:
     return (entry.replace(NAMESPACE, namespace) for entry in entries)
 

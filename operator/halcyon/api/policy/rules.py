@@ -310,5 +310,12 @@ RULES: Final = (
         "allow (allowed: {limit}; {{namespace}} is the ModelDeployment's namespace); set allowed "
         "ones in http.hostnames and grpc.hostnames",
     ),
+    PolicyRule(
+        "canary.queryNamespaces",
+        "request.namespace in LIMIT ? [] : object.spec.?rollout.?canary.?analysis.?metrics.orValue([]).map(m, m.name)",
+        findings.queries,
+        "spec.rollout.canary.analysis.metrics has {found}, and this site allows queries only in the namespaces {limit}; "
+        "remove metrics",
+    ),
 )
 """Rules for limits on a single object, in the order in which violations are reported."""

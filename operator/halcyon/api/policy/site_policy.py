@@ -138,6 +138,14 @@ class TrafficLimits(Documented):
     it is set, each route must name its hostnames."""
 
 
+class CanaryLimits(Documented):
+    """What canaries may query."""
+
+    query_namespaces: Annotated[tuple[Namespace, ...], _Some] | None = None
+    """Namespaces whose models may query the site's Prometheus for their canary analysis. Unlike other limits, null
+    allows none: a query is made with the operator's credentials, and can read the metrics of every tenant."""
+
+
 class SitePolicy(Documented):
     """Site policy. By default, everything that a ModelDeployment supports is allowed."""
 
@@ -155,6 +163,8 @@ class SitePolicy(Documented):
     """Limits on replicas and GPUs."""
     traffic: TrafficLimits = TrafficLimits()
     """Limits on how clients reach models."""
+    canary: CanaryLimits = CanaryLimits()
+    """Limits on canary analysis."""
 
     @classmethod
     def from_json(cls, text: str) -> Self:

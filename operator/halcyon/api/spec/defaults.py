@@ -64,10 +64,12 @@ def ignored(spec: Spec) -> tuple[str, ...]:
     """Return a sentence for each field that is set and has no effect."""
     scaling = spec.scaling
     found = routing_mode.ignored(spec.traffic)
-    server = spec.runtime.server
+    server, canary = spec.runtime.server, spec.rollout.canary
     if server is not None and server.pinned_memory_pool is not None and not spec.runtime.gpus:
         found.append("spec.runtime.server.pinnedMemoryPool: ignored without a GPU; set spec.runtime.gpu to use it")
-    if spec.rollout.canary is not None and spec.rollout.strategy != "Canary":
+    if canary is not None and canary.analysis.mode == "Disabled" and canary.analysis.metrics:
+        found.append("spec.rollout.canary.analysis.metrics: ignored with mode Disabled; set mode: Enabled to use it")
+    if canary is not None and spec.rollout.strategy != "Canary":
         found.append(
             f"spec.rollout.canary: ignored with strategy {spec.rollout.strategy}; set strategy: Canary to use it"
         )

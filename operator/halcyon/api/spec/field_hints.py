@@ -35,6 +35,12 @@ RENAMED: Final[Mapping[str, str]] = {
 }
 """Earlier or otherwise expected names of fields, each with what to write instead. `[]` stands for any item of a list."""
 
+OBJECTS: Final[Mapping[str, str]] = {
+    "spec.rollout.canary.analysis": "analysis: {mode: Enabled}, or {mode: Disabled} for the former Off",
+    "spec.rollout.canary.steps[].pause": "pause: {duration: 5m}, or pause: {} to wait for a person",
+}
+"""Objects that were plain values before, each with an example."""
+
 _INDEX = re.compile(r"\[\d+\]")
 
 
@@ -49,6 +55,11 @@ def hint(path: str) -> str:
     if len(places := _places().get(name, ())) == 1:
         return f"did you mean {places[0]}?"
     return f"the fields are {', '.join(siblings)}" if siblings else ""
+
+
+def example_of_object(path: str) -> str:
+    """Return an example of the object at `path`; empty if it never was a plain value."""
+    return OBJECTS.get(_INDEX.sub("[]", path), "")
 
 
 def fields(path: str) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from halcyon.api.spec import Spec
-from halcyon.api.spec.field_hints import hint
+from halcyon.api.spec.field_hints import example_of_object, hint
 from halcyon.api.types import EXAMPLES, NAME_MESSAGE, NAME_PATTERN
 
 
@@ -67,6 +67,10 @@ def _sentences(error: ValidationError) -> list[str]:
             sentences.append(
                 f"{where} is an object, but must be a string, for example uri: s3://models/resnet50; write its former "
                 "fields beside it: credentials.secretName, endpoint, region, path, digest, sizeLimit"
+            )
+        elif (good := example_of_object(where)) and isinstance(problem["input"], str | bool):
+            sentences.append(
+                f"{where} is {json.dumps(problem['input'])[:80]}, but must be an object, for example {good}"
             )
         elif problem["type"] == "missing":
             sentences.append(f"{where} is missing")

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, StringConstraints
 
-from halcyon.api.spec.fields import Documented
-from halcyon.api.types import ListMap, Rule, duration_field
+from halcyon.api.spec.fields import Documented, exactly_one
+from halcyon.api.types import ListMap, Rule, cel_string, duration_field
+
+
+class CanaryPause(Documented):
+    """End of a step of a canary: after a time, or once a person goes on."""
+
+    duration: duration_field("1s", "168h") | None = None  # type: ignore[valid-type]
+    """Minimum duration of the step, from the time that its pods are ready. 1s to 168h. Default: none; the step lasts
+    until a person goes on, with `halcyon promote NAME --step` or the annotation `serving.halcyon.dev/promote-step`."""
 
 
 class CanaryStep(Documented):
@@ -16,8 +25,79 @@ class CanaryStep(Documented):
     weight: Annotated[int, Field(ge=1, le=99)]
     """Share of the requests that the new revision receives, in percent, 1 to 99. Its share of the pods is as close to
     this as whole pods allow."""
-    pause: duration_field("1s", "168h") = "5m"  # type: ignore[valid-type]
-    """Minimum duration of the step, from the time that its pods are ready. 1s to 168h. Default: 5m."""
+    pause: CanaryPause = CanaryPause(duration="5m")
+    """End of the step. `{}` waits for a person. Default: `{duration: 5m}`."""
+
+
+QUERY_PLACEHOLDERS = ("namespace", "name", "revision", "stable", "deployment", "stableDeployment")
+"""Placeholders of a query, each in double braces."""
+_QUERY = r"^([^{]|\{[^{]|\{\{(" + "|".join(QUERY_PLACEHOLDERS) + r")\}\})+$"
+_Number = Annotated[str, StringConstraints(pattern=r"^-?[0-9]{1,12}(\.[0-9]{1,9})?$", min_length=1, max_length=24)]
+
+
+class AnalysisMetric(Documented):
+    """A value from the site's Prometheus that a canary must keep within a limit."""
+
+    name: Annotated[str, StringConstraints(pattern=r"^[a-z]([-a-z0-9]{0,61}[a-z0-9])?$", min_length=1, max_length=63)]
+    """Name of the metric in messages."""
+    query: Annotated[str, Field(min_length=1, max_length=1024)]
+    """PromQL query whose result is one series. `{{namespace}}` and `{{name}}` stand for those of the ModelDeployment,
+    `{{revision}}` and `{{stable}}` for the keys of the new and the old revision, `{{deployment}}` and
+    `{{stableDeployment}}` for the Deployments of their pods."""
+    min: _Number | None = None
+    """Lowest value within the limit, a number in quotes. Either this or max is required."""
+    max: _Number | None = None
+    """Highest value within the limit, a number in quotes. Either this or min is required."""
+    interval: duration_field("10s", "1h") = "1m"  # type: ignore[valid-type]
+    """Time between evaluations, and before the first one. 10s to 1h. Default: 1m."""
+    failure_limit: Annotated[int, Field(ge=1, le=10)] = 3
+    """Number of values in a row beyond the limit that roll the canary back, 1 to 10. Default: 3."""
+
+    rules: ClassVar = (
+        exactly_one(
+            "min",
+            "max",
+            where="an entry of spec.rollout.canary.analysis.metrics",
+            good="{name: error-ratio, query: QUERY, max: '0.01'}",
+        ),
+        Rule(
+            cel=f"self.query.matches({cel_string(_QUERY)})",
+            check=lambda m: re.fullmatch(_QUERY[1:-1], m.query) is not None,
+            message=(
+                "an entry of spec.rollout.canary.analysis.metrics, {name}, has a query with an unknown placeholder; the "
+                f"known ones are {', '.join(QUERY_PLACEHOLDERS)}, each in double braces without spaces; for example "
+                'sum(rate(orders_total{{namespace="{{{{namespace}}}}"}}[5m]))'
+            ),
+        ),
+    )
+
+
+class Analysis(Documented):
+    """Comparison of a canary with the revision that serves: its limits, and whether it is made.
+
+    The limits change what counts as worse; the error rates of the tests stay the same.
+    """
+
+    mode: Literal["Enabled", "Disabled"] = "Enabled"
+    """Whether the revisions are compared. `Enabled`: a step ends when its pause is over and the new revision has been
+    shown to be as good as the old one; a revision that is worse is rolled back at once, during a pause too.
+    `Disabled`: a step ends as soon as its pause is over. Default: Enabled."""
+    max_failure_increase: Annotated[int, Field(ge=1, le=50)] = 1
+    """Percentage points by which the share of failed requests may exceed that of the old revision, 1 to 50.
+    Default: 1."""
+    max_latency_increase: Annotated[int, Field(ge=1, le=900)] = 20
+    """Increase of the latency, in percent of the old revision's 95th percentile, 1 to 900. The limit is in effect the
+    next bound of the latency histogram. Without balancers, latency is not compared. Default: 20."""
+    max_queue_time_increase: Annotated[int, Field(ge=1, le=900)] = 50
+    """Increase of the mean time in the server's queue, in percent of the old revision's, with 5 ms added to both.
+    1 to 900. Default: 50."""
+    min_requests: Annotated[int, Field(ge=10, le=1000000)] = 100
+    """Requests that each revision must have received before the new one is promoted, 10 to 1000000. A revision that is
+    worse is rolled back before that. Default: 100."""
+    metrics: Annotated[tuple[AnalysisMetric, ...], Field(min_length=1, max_length=5), ListMap(("name",))] | None = None
+    """Values from the site's Prometheus that the new revision must keep within limits, in addition to the comparison.
+    Only if the site has a Prometheus and its policy allows queries (sitePolicy.canary.queryNamespaces). 1 to 5.
+    Default: none."""
 
 
 class Canary(Documented):
@@ -25,10 +105,8 @@ class Canary(Documented):
 
     steps: Annotated[tuple[CanaryStep, ...], Field(min_length=1, max_length=10), ListMap(("weight",))] | None = None
     """Steps of the canary, with ascending weights. 1 to 10 steps. Default: 5 % for 2m, 25 % for 5m, 50 % for 5m."""
-    analysis: Literal["On", "Off"] = "On"
-    """Comparison of the new revision with the old one. `On`: a step ends when its pause is over and the new revision
-    has been shown to be as good as the old one; a revision that is worse is rolled back at once. `Off`: a step ends as
-    soon as its pause is over. Default: On."""
+    analysis: Analysis = Analysis()
+    """Comparison of the new revision with the old one: whether it is made, and its limits. Default: Enabled."""
 
     rules: ClassVar = (
         Rule(

@@ -7,7 +7,7 @@ spec stays in force. The model keeps its replicas but can't grow beyond the poli
 
 from __future__ import annotations
 
-from halcyon.api.policy.python_rules import PolicySubject, replicas, secret_names
+from halcyon.api.policy.python_rules import PolicySubject, queries, replicas, secret_names
 from halcyon.api.policy.rules import most_replicas, refusals, warnings
 from halcyon.api.resource_limit import ResourceLimit
 from halcyon.api.spec import Spec
@@ -16,7 +16,7 @@ from halcyon.control.state.scope import Scope
 
 def refused(view: Scope, spec: Spec) -> list[str]:
     """Return a sentence for each limit of the site policy that this spec exceeds."""
-    return [*_own_secret(view, spec), *refusals(_asked(view, spec)), *_too_many_gpus(view, spec)]
+    return [*_own_secret(view, spec), *_queries(view, spec), *refusals(_asked(view, spec)), *_too_many_gpus(view, spec)]
 
 
 def advice(view: Scope, spec: Spec) -> list[str]:
@@ -43,6 +43,19 @@ def _own_secret(view: Scope, spec: Spec) -> list[str]:
     if namespace != view.key.namespace or name not in secret_names(spec):
         return []
     return [f"spec refers to the Secret {name}, which holds the operator's own key; use another Secret"]
+
+
+def _queries(view: Scope, spec: Spec) -> list[str]:
+    """Refuse a canary's queries if the site has no Prometheus, or doesn't allow them explicitly: then no rule of the policy applies."""
+    found, policy = queries(_asked(view, spec), ()), view.site.policy
+    if not found:
+        return []
+    field = f"spec.rollout.canary.analysis.metrics has {', '.join(found)}"
+    if not view.site.has_prometheus:
+        return [f"{field}, but the operator has no Prometheus to query (chart value prometheus.url); remove metrics"]
+    if policy.canary.query_namespaces is not None or view.key.namespace in policy.exempt_namespaces:
+        return []
+    return [f"{field}, but this site allows no queries (chart value sitePolicy.canary.queryNamespaces); remove metrics"]
 
 
 def _gpus_of_namespace(view: Scope) -> int | None:

@@ -17,7 +17,9 @@ from typing import NamedTuple, Protocol
 
 from halcyon.api.documents.observation_report import SlotLatency
 from halcyon.api.spec import Spec, routing_mode
+from halcyon.api.spec.rollout import Canary
 from halcyon.control.objects import pods
+from halcyon.control.rollout.canary_queries import CanaryQueries
 from halcyon.control.rollout.rollout_plan import RolloutPlan
 from halcyon.control.state.scope import CanaryResult
 from halcyon.kube.client import Object
@@ -33,8 +35,6 @@ from halcyon.signals.observation_store import ObservationStore
 LOOK_S = 5.0
 """Minimum time between two samples, in seconds. More frequent samples would give no more evidence."""
 _WINDOW_S = 20.0
-_RULES = Rules()
-_WITHOUT_BALANCERS = Rules(latency_ratio=None)
 
 
 class _Counts(NamedTuple):
@@ -80,18 +80,20 @@ class CanaryAnalysis:
 
     hub: ObservationStore
     clock: Clock
+    queries: CanaryQueries | None = None
+    """Queries of the site's Prometheus; None if it has none."""
     _watched: dict[Key, _Watched] = field(default_factory=dict)
 
     def planned(self, key: Key, plan: RollingOut) -> None:
         """Start, continue or end the analysis of a model's canary, depending on the plan."""
         rollout = plan.rollout
-        # Response times are known only if requests go through the balancers.
-        balanced = plan.spec is not None and not routing_mode.is_direct(plan.spec)
-        if rollout is None or rollout.canary is None or rollout.good is None:
+        if self.queries is not None:
+            self.queries.planned(key, plan.spec, rollout)
+        if rollout is None or rollout.canary is None or rollout.good is None or plan.spec is None:
             self._watched.pop(key, None)
             return
         # If the rules change, start from scratch: results under different rules can't be combined.
-        asked = (rollout.good.key, rollout.asked.key, _RULES if balanced else _WITHOUT_BALANCERS)
+        asked = (rollout.good.key, rollout.asked.key, _rules(plan.spec))
         known = self._watched.get(key)
         if known is None or (known.stable, known.canary, known.rules) != asked:
             self._watched[key] = _Watched(*asked)
@@ -99,9 +101,16 @@ class CanaryAnalysis:
     def deleted(self, key: Key) -> None:
         """Drop the state of a ModelDeployment that was deleted."""
         self._watched.pop(key, None)
+        if self.queries is not None:
+            self.queries.deleted(key)
 
     def result(self, key: Key, servers: Iterable[Object]) -> CanaryResult | None:
         """Take a sample if one is due; return the current verdict. None without a canary, or before any request was measured."""
+        compared = self._compared(key, servers)
+        return compared if self.queries is None else self.queries.judged(key, compared)
+
+    def _compared(self, key: Key, servers: Iterable[Object]) -> CanaryResult | None:
+        """Return the verdict of the comparison of both revisions."""
         watched, now = self._watched.get(key), self.clock.monotonic()
         if watched is None:
             return None
@@ -132,6 +141,18 @@ class CanaryAnalysis:
             watched.memory = judged.memory
             watched.verdict = CanaryResult(watched.canary, judged.action, judged.why)
         return watched.verdict
+
+
+def _rules(spec: Spec) -> Rules:
+    """Return the limits of a spec, for the tests."""
+    limits = (spec.rollout.canary or Canary()).analysis
+    return Rules(
+        error_margin=limits.max_failure_increase / 100,
+        # Our balancers report response times if they route to it.
+        latency_ratio=None if routing_mode.is_direct(spec) else (100 + limits.max_latency_increase) / 100,
+        queue_ratio=(100 + limits.max_queue_time_increase) / 100,
+        min_requests=limits.min_requests,
+    )
 
 
 def _counts(point: PodPoint) -> _Counts | None:

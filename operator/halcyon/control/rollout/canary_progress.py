@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from halcyon.api.spec.rollout import Canary, CanaryStep
+from halcyon.api.spec.rollout import Canary, CanaryPause, CanaryStep
 from halcyon.api.timestamps import epoch_seconds, rfc3339
 from halcyon.api.types import GROUP, duration_s
 from halcyon.control.rollout.rollout_record import RolloutRecord
@@ -18,7 +18,10 @@ from halcyon.control.state.scope import CanaryResult
 
 PROMOTE, ABORT = f"{GROUP}/promote", f"{GROUP}/abort"
 """Annotations of a ModelDeployment with which a user promotes or aborts a canary. The value names the revision; others are unaffected."""
-Wish = Literal["", "promote", "abort"]
+PROMOTE_STEP = f"{GROUP}/promote-step"
+"""Annotation by which a user ends one step of a canary, as REVISION/STEP with the step counted from 1. It affects no other step."""
+Wish = Literal["", "promote", "abort", "step"]
+Outcome = Literal["goes on", "promoted", "aborted", "worse"]
 
 
 @dataclass(frozen=True)
@@ -29,18 +32,25 @@ class Advance:
     weight: int
     """Share of the requests, in percent, that the canary receives once one of its pods is ready."""
     pods: int
-    outcome: Literal["goes on", "promoted", "aborted", "worse"]
+    outcome: Outcome
     say: str
     """Message about the step and what the canary waits for, or about the reason why it ended."""
     due: float | None = None
     """End of the step's pause, in seconds since the epoch; None if no pause is in progress."""
+    paused: bool = False
+    """Whether it waits for a person."""
 
 
-def wish(annotations: Mapping[str, str], key: str, name: str) -> Wish:
-    """Return what a user has requested for a revision with an annotation that names its key or its ControllerRevision."""
+def wish(annotations: Mapping[str, str], key: str, name: str, step: int = -1) -> Wish:
+    """Return what a user has requested for a revision with an annotation that names its key or its ControllerRevision.
+
+    `step`, from 0, is the one that it is in.
+    """
     if annotations.get(ABORT) in {key, name}:
         return "abort"
-    return "promote" if annotations.get(PROMOTE) in {key, name} else ""
+    if annotations.get(PROMOTE) in {key, name}:
+        return "promote"
+    return "step" if annotations.get(PROMOTE_STEP) in {f"{key}/{step + 1}", f"{name}/{step + 1}"} else ""
 
 
 def share(count: int, weight: int) -> int:
@@ -56,9 +66,10 @@ def share(count: int, weight: int) -> int:
 # promote   -            one is               -            promoted
 # -         rollback     -                    -            rolled back
 # -         -            no                   -            waits for them
-# -         -            yes                  no           waits
+# step      else         yes                  -            the next step; after the last one, promoted
+# -         -            yes                  no           waits; for a person, if the pause has no duration
 # -         promote      yes                  yes          goes to the next step; after the last one, promoted
-# -         else         yes                  yes          waits for analysis; if analysis is Off, the same as for promote
+# -         else         yes                  yes          waits for analysis; with analysis Disabled, as for promote
 def advance(
     record: RolloutRecord,
     rules: Canary,
@@ -86,24 +97,25 @@ def advance(
     pods = share(count, step.weight)
     here = f"step {at + 1} of {len(steps)}: {step.weight} % of the requests, {pods} of {max(count, pods + 1)} pods"
 
-    def now_at(
-        outcome: Literal["goes on", "promoted", "aborted", "worse"], say: str, due: float | None = None
-    ) -> Advance:
-        return Advance(record, step.weight, pods, outcome, say, due)
+    def now_at(outcome: Outcome, say: str, due: float | None = None, *, paused: bool = False) -> Advance:
+        return Advance(record, step.weight, pods, outcome, say, due, paused)
 
     if wished == "abort":
         return now_at("aborted", f"the canary was aborted by annotation {ABORT} in {here}")
     if wished == "promote" and ready:
         return now_at("promoted", f"the canary was promoted by annotation {PROMOTE} in {here}")
-    if verdict is not None and verdict.action == "rollback" and rules.analysis == "On":
+    is_judged = rules.analysis.mode == "Enabled"
+    if verdict is not None and verdict.action == "rollback" and is_judged:
         return now_at("worse", f"{verdict.why} ({here})")
     if ready < pods:
         return now_at("goes on", f"{here}; {ready} of {pods} canary pods are ready")
     record = record if record.step_at else replace(record, step_at=rfc3339(now))
-    over = (epoch_seconds(record.step_at) or now) + duration_s(step.pause)
-    if now < over:
+    if step.pause.duration is None and wished != "step":
+        return now_at("goes on", f"{here}; paused until a person goes on", paused=True)
+    over = (epoch_seconds(record.step_at) or now) + duration_s(step.pause.duration or "0s")
+    if now < over and wished != "step":
         return now_at("goes on", f"{here}; the step lasts at least until {rfc3339(over)}", over)
-    if rules.analysis == "On" and (verdict is None or verdict.action != "promote"):
+    if is_judged and wished != "step" and (verdict is None or verdict.action != "promote"):
         why = verdict.why if verdict else "no measurements yet"
         return now_at(
             "goes on",
@@ -113,12 +125,12 @@ def advance(
     if at + 1 == len(steps):
         return now_at("promoted", verdict.why if verdict else "all steps are completed")
     nearer = replace(record, step=at + 1, step_at="")
-    return advance(nearer, rules, now=now, count=count, ready=ready, verdict=verdict, wished=wished)
+    # The annotation ends one step only.
+    return advance(nearer, rules, now=now, count=count, ready=ready, verdict=verdict, wished="")
 
 
-DEFAULT_STEPS = (
-    CanaryStep(weight=5, pause="2m"),
-    CanaryStep(weight=25, pause="5m"),
-    CanaryStep(weight=50, pause="5m"),
+DEFAULT_STEPS = tuple(
+    CanaryStep(weight=weight, pause=CanaryPause(duration=duration))
+    for weight, duration in ((5, "2m"), (25, "5m"), (50, "5m"))
 )
 """Steps of a canary if the spec has none."""

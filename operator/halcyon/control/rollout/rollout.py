@@ -325,7 +325,9 @@ def _stepped(
         count=seen.count,
         ready=seen.ready(asked.key),
         verdict=verdict if verdict and verdict.revision == asked.key else None,
-        wished=wish(view.meta.get("annotations") or {}, asked.key, names.revision(view.key.name, asked.key)),
+        wished=wish(
+            view.meta.get("annotations") or {}, asked.key, names.revision(view.key.name, asked.key), record.step
+        ),
     )
     if step.outcome == "promoted":
         return step.record.finish(view.now, place), step

@@ -44,7 +44,7 @@ def _found_bad(seen: ObservedRollout, canary: Revision, asked: Revision) -> Revi
     if wish(view.meta.get("annotations") or {}, canary.key, name) == "abort":
         said = f"the canary was aborted by annotation {ABORT} after the spec had changed to revision {asked.key}"
         return RevisionFailure(Reason.CANARY_ABORTED, said)
-    is_judged = (seen.spec.rollout.canary or Canary()).analysis == "On"
+    is_judged = (seen.spec.rollout.canary or Canary()).analysis.mode == "Enabled"
     if is_judged and verdict is not None and verdict.revision == canary.key and verdict.action == "rollback":
         return RevisionFailure(Reason.CANARY_ANALYSIS_FAILED, verdict.why)
     return None

@@ -43,6 +43,7 @@ from halcyon.control.reporting.gpu_costs import GpuCosts
 from halcyon.control.reporting.model_metrics import ModelMetrics
 from halcyon.control.reporting.start_time_metrics import StartTimes
 from halcyon.control.rollout.canary_analysis import CanaryAnalysis
+from halcyon.control.rollout.canary_queries import QUERY_TIMEOUT_S, CanaryQueries
 from halcyon.control.runtime import memory_limit
 from halcyon.control.runtime.leader_state import LeaderState
 from halcyon.control.runtime.operator import Operator
@@ -123,6 +124,8 @@ def build(settings: OperatorSettings, client: KubeClient, fence: LeaseFence, tra
     )
     events = EventRecorder(client, instance=settings.pod_name, clock=clock)
     counts = ReconcileCounts()
+    # Queries of tenants: apart from the operator's own, which they must not delay.
+    queries = None if base.prometheus is None else CanaryQueries(base.prometheus.beside(QUERY_TIMEOUT_S).value, clock)
     reconciler = build_reconciler(
         base,
         autoscaler=autoscaler,
@@ -131,6 +134,7 @@ def build(settings: OperatorSettings, client: KubeClient, fence: LeaseFence, tra
         identity=identity,
         events=events,
         counts=counts,
+        queries=queries,
     )
     reviews = build_reviews(base)
     gate = Gate(front_proxy=None, review_token=reviews.user, review_access=metric_reviewer(reviews))
@@ -161,6 +165,7 @@ def build(settings: OperatorSettings, client: KubeClient, fence: LeaseFence, tra
         leadership=base.leadership,
         memories=memories,
         prometheus=base.prometheus,
+        queries=queries,
         scraper=PodScraper(base.caches, base.reports, base.specs, clock),
         ports=ports,
         dashboard=build_dashboard(base, autoscaler, reviews, ports),
@@ -233,12 +238,13 @@ def build_reconciler(
     identity: ServingCertificate,
     events: EventRecorder,
     counts: ReconcileCounts,
+    queries: CanaryQueries | None,
 ) -> Reconciler:
     """Build the reconciler, with the state that is shared by the reconciles of all models: GPU reservations, canary analyses."""
     client, caches, clock = base.client, base.caches, base.clock
     limited = base.settings.site_policy.limits.gpus_per_namespace is not None
     reservations = GpuReservations(caches, base.specs, base.queue.add, limited=limited)
-    canaries = CanaryAnalysis(base.reports, clock)
+    canaries = CanaryAnalysis(base.reports, clock, queries)
     return Reconciler(
         client=client,
         caches=caches,
@@ -295,6 +301,7 @@ def current_site(settings: OperatorSettings, identity: ServingCertificate) -> Ca
             balancers=settings.balancers,
             network=settings.network,
             port=settings.port,
+            has_prometheus=settings.prometheus is not None,
             own_secret=f"{settings.namespace}/{settings.tls_secret}",
             collector=None
             if known is None

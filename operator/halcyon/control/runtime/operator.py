@@ -26,6 +26,7 @@ from halcyon.control.reconcile.workers import Workers
 from halcyon.control.reporting.dashboard_source import DashboardService
 from halcyon.control.reporting.gpu_costs import GpuCosts
 from halcyon.control.reporting.model_metrics import ModelMetrics
+from halcyon.control.rollout.canary_queries import CanaryQueries
 from halcyon.control.runtime import http_endpoints as probes
 from halcyon.control.runtime import kopf_watch
 from halcyon.control.runtime.gc_freeze import GcFreeze
@@ -88,6 +89,7 @@ class Operator:
     leadership: LeaderState
     memories: PlannerMemoryStore
     prometheus: PrometheusSource | None
+    queries: CanaryQueries | None
     scraper: PodScraper
     ports: ListeningPorts
     dashboard: DashboardService | None
@@ -163,6 +165,8 @@ class Operator:
                 group.create_task(self._resync(), name="resync")
                 group.create_task(self.memories.run(lambda: set(self.caches.resources.all_keys())), name="memories")
                 group.create_task(self.events.run(), name="events")
+                if self.queries is not None:
+                    group.create_task(self.queries.run(), name="canary-queries")
         finally:
             self.leadership.end()
 

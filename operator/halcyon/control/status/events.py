@@ -19,6 +19,9 @@ from halcyon.kube.event_recorder import NewEvent
 # a decision     absent          present      Normal, ScaledUp or ScaledDown (Recommended if not Active)
 # rollout        no reason to    a reason     Normal, ReplacingPods
 #                replace pods
+# rollout        no canary, or   waits for    Normal, CanaryPaused
+#                not paused at   a person
+#                this step
 # rollout        not Blocked     Blocked      Warning, RolloutBlocked (unless Stalled has that reason)
 def status_events(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[NewEvent]:
     """Return the events for a change from the status `before` to the status `after`."""
@@ -56,6 +59,9 @@ def _rollout(before: Mapping[str, Any], after: Mapping[str, Any], *, reported: s
     if why and why.startswith("no capacity") and not before.get("strategyReason"):
         text = f"the rollout replaces pods one at a time and deletes each old pod before its successor is ready: {why}"
         events.append(NewEvent("Normal", "ReplacingPods", text))
+    old, new = (rollout.get("canary") or {} for rollout in (before, after))
+    if new.get("paused") and (not old.get("paused") or old.get("step") != new.get("step")):
+        events.append(NewEvent("Normal", "CanaryPaused", after.get("message", "")))
     blocked = after.get("phase") == "Blocked" != before.get("phase")
     if blocked and "RolloutBlocked" not in reported:
         events.append(NewEvent("Warning", "RolloutBlocked", after.get("message", "")))

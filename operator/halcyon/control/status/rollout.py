@@ -7,6 +7,7 @@ from typing import Any
 from halcyon.api.conditions import MESSAGE_LIMIT, Condition, Reason, Type
 from halcyon.api.spec import defaults
 from halcyon.control.desired.plan import ReconcilePlan
+from halcyon.control.rollout.canary_progress import ABORT, PROMOTE, PROMOTE_STEP
 from halcyon.control.rollout.rollout_plan import RolloutPhase, RolloutPlan
 from halcyon.control.rollout.rollout_record import RolloutRecord, RolloutResult
 from halcyon.control.state.scope import Scope
@@ -29,6 +30,8 @@ def make(view: Scope, plan: ReconcilePlan) -> dict[str, Any] | None:
     written: dict[str, Any] = {"phase": rolled.phase.value, "strategy": strategy}
     if rolled.canary is not None:
         written["canary"] = {"step": rolled.record.step + 1, "weight": rolled.canary.weight, "pods": rolled.canary.pods}
+        if rolled.canary.paused:
+            written["canary"]["paused"] = True
     if rolled.phase is not RolloutPhase.COMPLETE:
         written["message"] = explanation(plan, rolled)[:MESSAGE_LIMIT]
     if record.began:
@@ -89,6 +92,11 @@ def explanation(plan: ReconcilePlan, rolled: RolloutPlan) -> str:
         case RolloutPhase.PROGRESSING:
             if rolled.canary is not None:
                 room = f"; {trouble.message}" if trouble else ""
+                if rolled.canary.paused:
+                    room += (
+                        f". For the next step, run halcyon promote NAME --step, or set annotation {PROMOTE_STEP} to "
+                        f"{asked}/{rolled.record.step + 1}; {PROMOTE} promotes it, {ABORT} aborts it"
+                    )
                 return f"revision {asked} is a canary: {rolled.canary.say}{room}"
             if rolled.pace.strategy == "Replace" and rolled.record.why_replacing:
                 so_far = (
@@ -145,7 +153,7 @@ def reconciling(plan: ReconcilePlan) -> Condition | None:
     elif rolled.phase is RolloutPhase.PROGRESSING and (
         rolled.canary or (rolled.good and (rolled.trouble or rolled.pace.strategy == "Replace"))
     ):
-        reason = Reason.PROGRESSING
+        reason = Reason.CANARY_PAUSED if rolled.canary and rolled.canary.paused else Reason.PROGRESSING
     else:
         return None
     return Condition(Type.RECONCILING, status=True, reason=reason, message=explanation(plan, rolled))

@@ -1,4 +1,4 @@
-"""Data source that queries an existing Prometheus: GPU utilisation of all pods every 10 s, and histories of arrivals on request.
+"""An existing Prometheus as a source: GPU utilisation of all pods every 10 s; on request, a model's past arrivals and a query's value.
 
 The address is a setting of the site, never a field of a ModelDeployment. Otherwise a tenant could make the operator call any
 address.
@@ -19,12 +19,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import random
 import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal, TypeVar
 
@@ -160,6 +161,20 @@ class PrometheusSource:
         async with self._history_lock:
             return await self._run_query("history", partial(self._read_history, namespace, name))
 
+    async def value(self, query: str) -> float | None:
+        """Return the result of a query; None if there is no series, or its value is not finite.
+
+        Raises:
+            PrometheusError: the query failed, or there are several series.
+        """
+        return await self._run_query("canary", partial(self._read_value, query))
+
+    def beside(self, timeout_s: float) -> PrometheusSource:
+        """Return a source for the same Prometheus and with the same counters, whose queries never delay this one's."""
+        other = PrometheusSource(self._site, intervals=replace(self._intervals, timeout_s=timeout_s), query=self._query)
+        other.requests = self.requests
+        return other
+
     def status(self) -> str:
         """Describe the state of this source in one sentence, without secrets."""
         source = f"Prometheus at {self._site.shown}"
@@ -178,6 +193,14 @@ class PrometheusSource:
         rows = self._query(self._site, query, None, self._intervals.timeout_s)
         with parsing_errors(self._site, query):
             return dcgm.parse(rows)
+
+    def _read_value(self, query: str) -> float | None:
+        rows = self._query(self._site, query, None, self._intervals.timeout_s)
+        with parsing_errors(self._site, query):
+            if len(rows) > 1:
+                raise ValueError(f"{len(rows)} series, exactly one is required; for example sum(NAME)")
+            values = [float(row["value"][1]) for row in rows]
+        return values[0] if values and math.isfinite(values[0]) else None
 
     def _read_history(self, namespace: str, name: str) -> History | None:
         query = arrival_history.query(self._site.arrivals, namespace=namespace, name=name)

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from halcyon.main import main
+from halcyon_cli.commands import canary
 from halcyon_cli.commands.canary import superseded_canary
 
 
@@ -39,3 +41,48 @@ def resource(phase: str, *results: str, **more: Any) -> dict[str, Any]:
 )
 def test_the_canary_that_the_spec_has_left(found: dict[str, Any], revision: str | None) -> None:
     assert superseded_canary(found) == revision
+
+
+class Annotated:
+    """A cluster with one model whose canary is at step 2, and the last annotations set on it."""
+
+    def __init__(self, _: object) -> None:
+        self.set: dict[str, str | None] = {}
+        _CLUSTERS.append(self)
+
+    def model(self, _: str) -> dict[str, Any]:
+        rollout = {"phase": "Progressing", "canary": {"step": 2, "weight": 50, "paused": True}}
+        return {"status": {"rollout": rollout, "revision": {"target": "m-2"}}}
+
+    def annotate(self, name: str, annotations: dict[str, str | None]) -> dict[str, Any]:
+        self.set = {key.partition("/")[2]: value for key, value in annotations.items()}
+        return {"metadata": {"name": name}}
+
+
+_CLUSTERS: list[Annotated] = []
+
+
+@pytest.mark.parametrize(
+    ("command", "annotations", "words"),
+    [
+        (["promote", "m"], {"promote": "m-2", "promote-step": None, "abort": None}, "it receives all requests"),
+        (
+            ["promote", "m", "--step"],
+            {"promote": None, "promote-step": "m-2/2", "abort": None},
+            "goes to the next step",
+        ),
+        (["abort", "m"], {"promote": None, "promote-step": None, "abort": "m-2"}, "the previous revision serves"),
+    ],
+)
+def test_a_command_sets_its_annotation_and_removes_the_others(
+    command: list[str],
+    annotations: dict[str, str | None],
+    words: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(canary, "Cluster", Annotated)
+
+    assert main(command) == 0
+    assert _CLUSTERS[-1].set == annotations
+    assert words in capsys.readouterr().out

@@ -19,7 +19,7 @@ from halcyon.kube.client import Object
 from halcyon.kube.kinds import Kind
 from halcyon.render import names, revision
 from halcyon.render.revision import Revision
-from tests.policies import LIMITS, policy
+from tests.policies import LIMITS, METRIC, policy
 from tests.unit.control.scope_builders import PVC, applied_children, scope_of
 from tests.unit.render.rendered import SITE
 
@@ -197,3 +197,25 @@ def test_each_acceptance_is_sealed_on_the_newest_record_though_the_revision_stay
     planned = make(later(second, {"replicas": 9}, {"limits.replicas": 8}))
     assert planned.spec is not None
     assert planned.spec.traffic.queue_limit == 78
+
+
+@pytest.mark.parametrize(
+    ("limits", "has_prometheus", "words"),
+    [
+        ({}, True, "this site allows no queries (chart value sitePolicy.canary.queryNamespaces)"),
+        ({"canary.queryNamespaces": ["team"]}, True, ""),
+        ({"canary.queryNamespaces": []}, True, "only in the namespaces none"),
+        ({"canary.queryNamespaces": ["team"]}, False, "the operator has no Prometheus to query"),
+    ],
+)
+def test_a_canarys_queries_need_a_prometheus_and_explicit_permission(
+    limits: dict[str, Any], has_prometheus: bool, words: str
+) -> None:
+    site = replace(SITE, policy=policy(limits), has_prometheus=has_prometheus)
+    spec = {"rollout": {"canary": {"analysis": {"metrics": [METRIC]}}}}
+    acceptance = make(scope_of(spec, site=site)).acceptance
+
+    assert acceptance.accepted == (not words)
+    assert words in acceptance.message
+    exempt = replace(site, policy=policy(limits).model_copy(update={"exempt_namespaces": ("team",)}))
+    assert make(scope_of(spec, site=exempt)).acceptance.accepted == has_prometheus

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from halcyon.api.spec.rollout import CanaryStep
+from halcyon.api.spec.rollout import CanaryPause, CanaryStep
 from halcyon.api.timestamps import rfc3339
 from halcyon.control.desired import plan
 from halcyon.control.rollout.rollout_plan import RolloutPlan
@@ -19,7 +19,7 @@ SPECS: dict[str, dict[str, Any]] = {
     "undo": {},
 }
 """Specs that may follow a canary: its own spec again, others, and the spec that serves."""
-STEPS = (CanaryStep(weight=20, pause="1m"), CanaryStep(weight=50, pause="1m"))
+STEPS = tuple(CanaryStep(weight=weight, pause=CanaryPause(duration="1m")) for weight in (20, 50))
 
 
 def request_spec(cluster: Cluster, spec: str) -> None:

@@ -35,22 +35,23 @@ class Rolling:
     rollout: RolloutPlan | None
 
 
-def rolling(planned: RolloutPlan | None, *, balanced: bool = True) -> Rolling:
+def rolling(planned: RolloutPlan | None, *, balanced: bool = True, analysis: Any = None) -> Rolling:
     """A plan with this rollout, behind balancers of ours or not."""
     traffic = {"mode": "Balancer" if balanced else "Direct"}
-    return Rolling(parse("digits", {"model": {"source": PVC}, "traffic": traffic}), planned)
+    rollout = {"canary": {"analysis": analysis or {}}}
+    return Rolling(parse("digits", {"model": {"source": PVC}, "traffic": traffic, "rollout": rollout}), planned)
 
 
 class Watched:
     """A canary of one pod beside a stable one, and the agent that tells of them."""
 
-    def __init__(self, *, balanced: bool = True, slower: float = 1.0, seed: int = 1) -> None:
+    def __init__(self, *, balanced: bool = True, slower: float = 1.0, seed: int = 1, analysis: Any = None) -> None:
         cluster, self.stable, self.canary = begun(count=2, room=3)
         self.rollout = rollout(cluster)
         self.now = 1000.0
         self.hub = ObservationStore()
         self.watch = CanaryAnalysis(self.hub, DrivenClock(lambda: self.now))
-        self.watch.planned(KEY, rolling(self.rollout, balanced=balanced))
+        self.watch.planned(KEY, rolling(self.rollout, balanced=balanced, analysis=analysis))
         self.balanced, self.slower, self.draw = balanced, slower, random.Random(seed)
         self.totals = {"old": [500, 0], "new": [500, 0]}
         self.buckets = {slot: [9] * (len(BOUNDS_MS) + 1) for slot in "ab"}
@@ -172,6 +173,16 @@ def test_a_canary_with_a_longer_queue_is_worse_for_any_number_waiting() -> None:
     # At 12 requests per second 24 wait, and at 6 there are 36.
     watched.waits_us = {"old": 2_000_000, "new": 6_000_000}
     assert (outcome(watched), "queue 6" in watched.why) == ("rollback", True)
+
+
+def test_limits_of_the_spec_are_those_of_the_tests() -> None:
+    watched = Watched(analysis={"maxFailureIncrease": 40, "minRequests": 2000})
+    last = ""
+    for _ in range(30):
+        last = watched.look(old=(50, 0), new=(45, 5)) or last
+    assert last == "wait"
+    assert "2000 are required" in watched.why
+    assert outcome(Watched(analysis={"maxLatencyIncrease": 300}, slower=1.6)) == "promote"
 
 
 def test_latency_is_no_part_of_the_analysis_without_balancers() -> None:

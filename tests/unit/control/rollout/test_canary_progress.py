@@ -10,12 +10,13 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from halcyon.api.conditions import Reason
-from halcyon.api.spec.rollout import Canary
+from halcyon.api.spec.rollout import Analysis, Canary, CanaryPause, CanaryStep
 from halcyon.api.timestamps import rfc3339
-from halcyon.control.rollout.canary_progress import ABORT, PROMOTE, advance, share, wish
+from halcyon.control.rollout.canary_progress import ABORT, PROMOTE, PROMOTE_STEP, advance, share, wish
 from halcyon.control.rollout.rollout_plan import RolloutPhase, RolloutPlan
 from halcyon.control.rollout.rollout_record import RolloutRecord, RolloutResult
 from halcyon.control.state.scope import CanaryResult
+from halcyon.control.status.events import status_events
 from halcyon.kube import kinds
 from tests.unit.control.rollout.canary_cluster import (
     SPECS,
@@ -36,24 +37,24 @@ READY = RolloutRecord(began=rfc3339(START), step_at=rfc3339(START))
 OVER = START + 60
 
 
-def rules(analysis: str = "On") -> Canary:
-    return Canary(steps=STEPS, analysis=analysis)  # type: ignore[arg-type]  # a literal
+def rules(mode: str = "Enabled", steps: Any = STEPS) -> Canary:
+    return Canary(steps=steps, analysis=Analysis(mode=mode))
 
 
 @pytest.mark.parametrize(
     ("case", "outcome", "step", "said"),
     [
-        (("abort", FINE, 2, OVER, "On"), "aborted", 0, "aborted"),
-        (("promote", None, 1, START, "On"), "promoted", 0, "promoted"),
-        (("promote", None, 0, START, "On"), "goes on", 0, "0 of 2 canary pods are ready"),
-        (("", WORSE, 2, START, "On"), "worse", 0, "errors 4 %"),
-        (("", WORSE, 2, OVER, "Off"), "goes on", 1, "step 2 of 2"),
-        (("", FINE, 1, OVER, "On"), "goes on", 0, "1 of 2 canary pods are ready"),
-        (("", FINE, 2, OVER - 1, "On"), "goes on", 0, "until 2025-12-29T09:21:00Z"),
-        (("", FINE, 2, OVER, "On"), "goes on", 1, "step 2 of 2: 50 % of the requests, 5 of 10 pods"),
-        (("", OPEN, 2, OVER, "On"), "goes on", 0, "waiting for analysis: 31 requests of 100"),
-        (("", None, 2, OVER, "On"), "goes on", 0, "waiting for analysis: no measurements yet"),
-        (("", None, 2, OVER, "Off"), "goes on", 1, "step 2 of 2"),
+        (("abort", FINE, 2, OVER, "Enabled"), "aborted", 0, "aborted"),
+        (("promote", None, 1, START, "Enabled"), "promoted", 0, "promoted"),
+        (("promote", None, 0, START, "Enabled"), "goes on", 0, "0 of 2 canary pods are ready"),
+        (("", WORSE, 2, START, "Enabled"), "worse", 0, "errors 4 %"),
+        (("", WORSE, 2, OVER, "Disabled"), "goes on", 1, "step 2 of 2"),
+        (("", FINE, 1, OVER, "Enabled"), "goes on", 0, "1 of 2 canary pods are ready"),
+        (("", FINE, 2, OVER - 1, "Enabled"), "goes on", 0, "until 2025-12-29T09:21:00Z"),
+        (("", FINE, 2, OVER, "Enabled"), "goes on", 1, "step 2 of 2: 50 % of the requests, 5 of 10 pods"),
+        (("", OPEN, 2, OVER, "Enabled"), "goes on", 0, "waiting for analysis: 31 requests of 100"),
+        (("", None, 2, OVER, "Enabled"), "goes on", 0, "waiting for analysis: no measurements yet"),
+        (("", None, 2, OVER, "Disabled"), "goes on", 1, "step 2 of 2"),
     ],
 )
 def test_a_canary_goes_on_by_its_table(case: tuple[Any, ...], outcome: str, step: int, said: str) -> None:
@@ -62,6 +63,35 @@ def test_a_canary_goes_on_by_its_table(case: tuple[Any, ...], outcome: str, step
 
     assert (found.outcome, found.record.step) == (outcome, step)
     assert said in found.say
+
+
+MANUAL = (CanaryStep(weight=20, pause=CanaryPause()), CanaryStep(weight=50, pause=CanaryPause()))
+
+
+@pytest.mark.parametrize(
+    ("case", "outcome", "step", "paused"),
+    [
+        (("", FINE, 2, OVER), "goes on", 0, True),
+        (("", OPEN, 1, OVER), "goes on", 0, False),
+        (("", WORSE, 2, OVER), "worse", 0, False),
+        (("step", WORSE, 2, OVER), "worse", 0, False),
+        (("step", OPEN, 1, START), "goes on", 0, False),
+        (("step", OPEN, 5, START), "goes on", 1, True),
+        (("promote", OPEN, 1, START), "promoted", 0, False),
+        (("abort", FINE, 2, OVER), "aborted", 0, False),
+    ],
+)
+def test_a_pause_without_a_duration_ends_by_a_person(
+    case: tuple[Any, ...], outcome: str, step: int, paused: bool
+) -> None:
+    wished, verdict, ready, now = case
+    found = advance(READY, rules(steps=MANUAL), now=now, count=10, ready=ready, verdict=verdict, wished=wished)
+
+    assert (found.outcome, found.record.step, found.paused, found.due) == (outcome, step, paused, None)
+
+
+def test_a_step_ended_by_a_person_skips_its_time_and_the_analysis() -> None:
+    assert advance(READY, rules(), now=START, count=10, ready=2, verdict=OPEN, wished="step").record.step == 1
 
 
 def test_a_canary_gets_every_request_after_its_last_step() -> None:
@@ -84,6 +114,9 @@ def test_a_persons_command_counts_for_the_revision_that_it_names(named: str) -> 
     assert wish({PROMOTE: named}, "k", "digits-k") == "promote"
     assert wish({PROMOTE: named, ABORT: named}, "k", "digits-k") == "abort"
     assert not wish({PROMOTE: named, ABORT: named}, "j", "digits-j")
+    assert wish({PROMOTE_STEP: f"{named}/2"}, "k", "digits-k", 1) == "step"
+    assert not wish({PROMOTE_STEP: f"{named}/2"}, "k", "digits-k", 2)
+    assert not wish({PROMOTE_STEP: named}, "k", "digits-k", 0)
 
 
 # Whole ones
@@ -110,6 +143,31 @@ def test_a_canary_goes_by_its_steps_and_promotion_restarts_no_pod() -> None:
     found = status_of(cluster)
     assert found["revision"] == {"current": f"digits-{asked}", "target": f"digits-{asked}"}
     assert not {"Reconciling", "Stalled"} & {c["type"] for c in found["conditions"]}
+
+
+def test_a_canary_that_waits_for_a_person_says_how_to_go_on() -> None:
+    cluster, _, asked = begun(steps=[step.to_dict() for step in MANUAL])
+    cluster.settle(rounds=4, step_s=1)
+    cluster.verdict = CanaryResult(asked, "promote", "as good")
+    cluster.now += 3600
+    found = status_of(cluster)
+    reconciling = next(c for c in found["conditions"] if c["type"] == "Reconciling")
+    assert found["rollout"]["canary"] == {"step": 1, "weight": 20, "pods": 1, "paused": True}
+    assert reconciling["reason"] == "CanaryPaused"
+    assert "run halcyon promote NAME --step" in reconciling["message"]
+    assert f"annotation {PROMOTE_STEP} to {asked}/1;" in reconciling["message"]
+    (event,) = (e for e in status_events({}, found) if e.reason == "CanaryPaused")
+    assert event.message == reconciling["message"]
+    assert not [e for e in status_events(found, found) if e.reason == "CanaryPaused"]
+
+    cluster.annotations = {PROMOTE_STEP: f"digits-{asked}/1"}
+    cluster.settle(rounds=4, step_s=1)
+    later = status_of(cluster)
+    assert later["rollout"]["canary"] == {"step": 2, "weight": 50, "pods": 2, "paused": True}
+    assert [e.reason for e in status_events(found, later)] == ["CanaryPaused"]
+    cluster.annotations = {PROMOTE_STEP: f"digits-{asked}/2"}
+    cluster.settle(rounds=12, step_s=1)
+    assert decided(cluster).record.result == RolloutResult.SERVED
 
 
 def test_the_next_one_comes_in_the_slot_that_is_free() -> None:

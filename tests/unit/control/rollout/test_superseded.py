@@ -24,7 +24,7 @@ def half(*, count: int = 4, spare: int = 0) -> tuple[Cluster, str, str]:
 
 @functools.cache
 def _halved(count: int, spare: int) -> tuple[Cluster, str, str]:
-    steps = [{"weight": 50, "pause": "1m"}]
+    steps = [{"weight": 50, "pause": {"duration": "1m"}}]
     cluster, first, asked = begun(count=count, room=count + spare, steps=steps)
     cluster.settle(rounds=4, step_s=61)
     assert (split(cluster), cluster.ready) == ((count - count // 2, count // 2), count)
@@ -284,7 +284,7 @@ def test_a_canary_requested_again_keeps_its_pods_until_the_others_return() -> No
 
 def test_a_verdict_is_ignored_without_analysis() -> None:
     cluster, _, asked = half()
-    cluster.spec["rollout"]["canary"]["analysis"] = "Off"
+    cluster.spec["rollout"]["canary"]["analysis"] = {"mode": "Disabled"}
     request_spec(cluster, "undo")
     cluster.verdict = CanaryResult(asked, "rollback", "errors 4 % against 0 %")
 

@@ -367,3 +367,27 @@ def test_the_client_is_not_loaded_without_a_query() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, env={"PYTHONPATH": "operator"}
     )
     assert done.stdout.split() == []
+
+
+@pytest.mark.parametrize(
+    ("answer", "value"),
+    [
+        ([], None),
+        ([{"metric": {}, "value": [NOW, "0.25"]}], 0.25),
+        ([{"metric": {}, "value": [NOW, "NaN"]}], None),
+        ([{"metric": {}, "value": [NOW, "+Inf"]}], None),
+    ],
+)
+async def test_a_query_of_one_series_has_a_value(answer: Rows, value: float | None) -> None:
+    source = PrometheusSource(SITE, query=lambda *_: answer)
+    beside = source.beside(1.0)
+
+    assert await beside.value("x") == value
+    counted = source.requests.labels("canary", "answered")
+    assert counted is beside.requests.labels("canary", "answered")
+
+
+async def test_a_query_of_several_series_is_an_error() -> None:
+    rows: Rows = 2 * [{"metric": {}, "value": [NOW, "1"]}]
+    with pytest.raises(PrometheusError, match="2 series, exactly one is required; for example sum"):
+        await PrometheusSource(SITE, query=lambda *_: rows).value("x")

@@ -1,0 +1,172 @@
+"""Queries of the site's Prometheus for canary analysis: `spec.rollout.canary.analysis.metrics`.
+
+| last result of a metric           | effect                                          |
+| --------------------------------- | ----------------------------------------------- |
+| within its limit                  | none; all metrics within: promotion is possible |
+| beyond it, `failureLimit` in a row | rollback                                        |
+| beyond it, fewer in a row         | no promotion                                    |
+| none, or stale                    | no promotion; earlier values keep counting      |
+
+Queries run one at a time, on the leader only, apart from reconciles. A new leader starts from scratch, which costs time and no
+safety. Out of scope: the comparison of both revisions (`canary_analysis`), running a query (`signals.prometheus.source`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+
+from halcyon.api.spec import Spec
+from halcyon.api.spec.rollout import AnalysisMetric
+from halcyon.api.types import duration_s
+from halcyon.control.rollout.rollout_plan import RolloutPlan
+from halcyon.control.rollout.rollout_record import away
+from halcyon.control.state.scope import CanaryResult
+from halcyon.kube.clock import Clock
+from halcyon.kube.kinds import Key
+from halcyon.render import names
+from halcyon.signals.prometheus.client import PrometheusError
+
+QUERY_TIMEOUT_S = 5.0
+_MAX_INTERVALS = 3
+"""Intervals for which a value counts."""
+_MAX_ERROR_LENGTH = 200
+
+Ask = Callable[[str], Awaitable[float | None]]
+"""Runs a query; None if it has no value. Raises PrometheusError if it fails."""
+
+
+@dataclass
+class _Metric:
+    """The last results of one metric."""
+
+    asked: AnalysisMetric
+    query: str
+    due: float
+    """Time of the next query, monotonic."""
+    value: float | None = None
+    at: float = 0.0
+    """Time of the value, monotonic."""
+    failures: int = 0
+    """Values in a row beyond the limit."""
+    missing: str = "no value yet"
+
+    def is_fine(self, now: float) -> bool:
+        """Return whether the last value is within the limit, and recent."""
+        fresh = now - self.at <= _MAX_INTERVALS * duration_s(self.asked.interval) + QUERY_TIMEOUT_S
+        return self.value is not None and not self.failures and fresh
+
+    def say(self) -> str:
+        """Return the result in a few words."""
+        if self.value is None:
+            return f"metric {self.asked.name}: {self.missing}"
+        times = f", {self.failures} of {self.asked.failure_limit} values in a row" if self.failures else ""
+        limit = f"at most {self.asked.max}" if self.asked.min is None else f"at least {self.asked.min}"
+        return f"metric {self.asked.name} is {self.value:g} ({limit}{times})"
+
+    def take(self, value: float | None, now: float, missing: str = "the query has no result") -> None:
+        """Take over a new result."""
+        self.value, self.missing, self.at = value, missing, now
+        if value is not None:
+            low, high = self.asked.min, self.asked.max
+            beyond = (low is not None and value < float(low)) or (high is not None and value > float(high))
+            self.failures = self.failures + 1 if beyond else 0
+
+
+@dataclass(frozen=True)
+class _Watched:
+    """The metrics of one canary."""
+
+    of: tuple[str, str, tuple[AnalysisMetric, ...]]
+    """Stable revision, canary, and the metrics of the spec. A change of any of them starts from scratch."""
+    metrics: tuple[_Metric, ...]
+
+
+class CanaryQueries:
+    """The metrics of all canaries in progress. All methods belong to one event loop."""
+
+    def __init__(self, ask: Ask, clock: Clock) -> None:
+        """Start without canaries."""
+        self._ask, self._clock = ask, clock
+        self._watched: dict[Key, _Watched] = {}
+        self._news = asyncio.Event()
+
+    def planned(self, key: Key, spec: Spec | None, rollout: RolloutPlan | None) -> None:
+        """Watch the metrics of the canary in progress, once its first pods are ready."""
+        canary = spec.rollout.canary if spec else None
+        metrics = (canary.analysis.metrics if canary and canary.analysis.mode == "Enabled" else None) or ()
+        if not metrics or rollout is None or rollout.canary is None or rollout.good is None:
+            self.deleted(key)
+            return
+        if not rollout.record.step and not rollout.record.step_at:
+            self.deleted(key)
+            return
+        of = (rollout.good.key, rollout.asked.key, metrics)
+        if (known := self._watched.get(key)) is not None and known.of == of:
+            return
+        values = {
+            "namespace": key.namespace,
+            "name": key.name,
+            "revision": rollout.asked.key,
+            "stable": rollout.good.key,
+            "deployment": names.server(key.name, away(rollout.home)),
+            "stableDeployment": names.server(key.name, rollout.home),
+        }
+        now = self._clock.monotonic()
+        made = (_Metric(metric, filled(metric.query, values), now + duration_s(metric.interval)) for metric in metrics)
+        self._watched[key] = _Watched(of, tuple(made))
+        self._news.set()
+
+    def deleted(self, key: Key) -> None:
+        """Drop the metrics of a ModelDeployment."""
+        self._watched.pop(key, None)
+
+    def judged(self, key: Key, compared: CanaryResult | None) -> CanaryResult | None:
+        """Return the verdict of the comparison and the metrics together; None if nothing was measured yet."""
+        watched, now = self._watched.get(key), self._clock.monotonic()
+        if watched is None:
+            return compared
+        revision = watched.of[1]
+        if worse := [metric.say() for metric in watched.metrics if metric.failures >= metric.asked.failure_limit]:
+            return CanaryResult(revision, "rollback", f"rolled back: {'; '.join(worse)}")
+        if compared is None or compared.action == "rollback":
+            return compared
+        said = "; ".join(metric.say() for metric in watched.metrics)
+        if compared.action == "promote" and not all(metric.is_fine(now) for metric in watched.metrics):
+            return CanaryResult(revision, "wait", f"waits: {said}")
+        return CanaryResult(revision, compared.action, f"{compared.why}; {said}")
+
+    async def run(self) -> None:
+        """Run queries until cancelled."""
+        while True:
+            metric = min(
+                (metric for watched in self._watched.values() for metric in watched.metrics),
+                key=lambda one: one.due,
+                default=None,
+            )
+            wait_s = None if metric is None else metric.due - self._clock.monotonic()
+            if metric is None or wait_s is None or wait_s > 0:
+                self._news.clear()
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(wait_s):
+                        await self._news.wait()
+                continue
+            await self._evaluate(metric)
+
+    async def _evaluate(self, metric: _Metric) -> None:
+        try:
+            value = await self._ask(metric.query)
+        except PrometheusError as error:
+            metric.take(None, self._clock.monotonic(), str(error)[:_MAX_ERROR_LENGTH])
+        else:
+            metric.take(value, self._clock.monotonic())
+        # After the query: a slow Prometheus is queried less often.
+        metric.due = self._clock.monotonic() + duration_s(metric.asked.interval)
+
+
+def filled(query: str, values: Mapping[str, str]) -> str:
+    """Return the query with its placeholders filled in."""
+    return re.sub(r"\{\{([a-zA-Z]+)\}\}", lambda match: values[match[1]], query)
