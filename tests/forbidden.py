@@ -20,7 +20,7 @@ KINDS = {
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _POD = {
-    "automountServiceAccountToken", "containers", "enableServiceLinks", "imagePullSecrets", "initContainers", "nodeSelector",
+    "affinity", "automountServiceAccountToken", "containers", "enableServiceLinks", "imagePullSecrets", "initContainers", "nodeSelector",
     "priorityClassName", "runtimeClassName", "securityContext", "serviceAccountName", "terminationGracePeriodSeconds", "tolerations",
     "topologySpreadConstraints", "volumes",
 }  # fmt: skip
@@ -37,6 +37,7 @@ _OUR_LABELS = {
     "app.kubernetes.io/component", "app.kubernetes.io/managed-by", "serving.halcyon.dev/model-deployment", "serving.halcyon.dev/revision",
     "serving.halcyon.dev/slot",
 }  # fmt: skip
+_OURS = ("serving.halcyon.dev/", "app.kubernetes.io/", "pod-template-hash")
 _RESERVED = ("LD_", "NVIDIA_", "CUDA_", "KUBERNETES_", "AIP_", "PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP")
 _TRITON = {
     "--model-repository", "--model-control-mode", "--exit-on-error", "--exit-timeout-secs", "--metrics-interval-ms",
@@ -137,16 +138,19 @@ def pod(template: Object, *, name: str) -> Iterator[str]:
     """What a pod template has and must not have."""
     spec = template["spec"]
     yield from violations(template)
-    yield from (f"label {key}" for key in template["metadata"]["labels"] if key not in _OUR_LABELS)
-    yield from (f"annotation {key}" for key in template["metadata"].get("annotations", {}))
+    labels, annotations = template["metadata"]["labels"], template["metadata"].get("annotations", {})
+    served = labels["app.kubernetes.io/component"] == "server"
+    # A model may have others on its servers, which the site allows key by key.
+    yield from (f"label {key}" for key in labels if key not in _OUR_LABELS and (not served or key.startswith(_OURS)))
+    yield from (f"annotation {key}" for key in annotations if not served or key.startswith(_OURS))
     yield from (f"pod field {key}" for key in spec.keys() - _POD)
     if spec.get("automountServiceAccountToken") is not False:
         yield "a token is mounted"
-    if spec.get("serviceAccountName", f"{name}-balancer") != f"{name}-balancer":
+    if not served and spec.get("serviceAccountName", f"{name}-balancer") != f"{name}-balancer":
         yield f"service account {spec['serviceAccountName']}"
     yield from (f"volume {volume}" for volume in spec["volumes"] if not _is_harmless(volume))
     tokens = {volume["name"] for volume in spec["volumes"] if _has_token(volume)}
-    if tokens and "serviceAccountName" not in spec:
+    if tokens and (served or "serviceAccountName" not in spec):
         yield f"tokens {tokens}"
     for container in (*spec["initContainers"], *spec["containers"]):
         yield from (f"{container['name']}: {said}" for said in _container(container, tokens))

@@ -361,7 +361,7 @@ ROWS: tuple[Row, ...] = (
         both("runtime.placement.tolerations", [{"key": "node-role.kubernetes.io/control-plane", "operator": "Exists"}],
              "tolerations has node-role.kubernetes.io/control-plane"),
         both("runtime.placement.tolerations", [{"key": "dedicated", "operator": "Exists"}], "tolerations has dedicated"),
-        both("runtime.placement.nodeSelector", {"pool": "system"}, "nodeSelector has pool=system"),
+        both("runtime.placement.nodeSelector", {"pool": "system"}, "has the node labels pool=system"),
         unknown("runtime.placement.nodeName", "control-plane"),
     )),
     Row(59, "a runtime of another kind", (

@@ -25,7 +25,9 @@ from halcyon.api.spec.gateway import Gateway
 from halcyon.api.spec.model import Source, Versions
 from halcyon.api.spec.parse import parse
 from halcyon.api.spec.rollout import Canary
-from halcyon.api.spec.runtime import RESERVED_ENV, EnvFrom, EnvVar, EnvVarSource, Resources, Runtime, Toleration
+from halcyon.api.spec.placement import NodeRequirement, PodRequirement, Toleration, TopologySpreadConstraint
+from halcyon.api.spec.pod_metadata import OWN
+from halcyon.api.spec.runtime import RESERVED_ENV, EnvFrom, EnvVar, EnvVarSource, Resources, Runtime
 from halcyon.api.spec.scaling import Scaling, Schedule
 from halcyon.api.spec.traffic import Traffic
 from halcyon.api.types import NAME_PATTERN, ListMap, ListSet, Quantity, Rule, StringRules, quantity
@@ -207,6 +209,16 @@ def _toleration(document: Document, _: Any) -> Document:
     return {k: v for k, v in document.items() if k != "value" or document.get("operator") != "Exists"}
 
 
+def _requirement(document: Document, _: Any) -> Document:
+    if document["operator"] in {"Exists", "DoesNotExist"}:
+        return {k: v for k, v in document.items() if k != "values"}
+    return {"values": ["16"]} | document if document["operator"] in {"In", "NotIn"} else document | {"values": ["16"]}
+
+
+def _spread(document: Document, _: Any) -> Document:
+    return {k: v for k, v in document.items() if k != "minDomains" or document["whenUnsatisfiable"] == "DoNotSchedule"}
+
+
 def _batching(document: Document, _: Any) -> Document:
     most = document.get("maxBatchSize")
     if most is None or "preferredBatchSizes" not in document:
@@ -231,6 +243,8 @@ def _schedule(document: Document, chance: Any) -> Document:
 
 
 def _runtime(document: Document, _: Any) -> Document:
+    for name in {"podLabels", "podAnnotations"} & document.keys():
+        document[name] = {f"a{key}" if key.startswith(OWN) else key: text for key, text in document[name].items()}
     memory = document.get("resources", {}).get("limits", {}).get("memory")
     if memory is None or quantity(document.get("sharedMemory", "256Mi")) < quantity(memory):
         return document
@@ -290,6 +304,9 @@ _REPAIRS: dict[type[BaseModel], Callable[[Document, Any], Document]] = {
     EnvFrom: _env_from,
     Resources: _resources,
     Toleration: _toleration,
+    NodeRequirement: _requirement,
+    PodRequirement: _requirement,
+    TopologySpreadConstraint: _spread,
     Batching: _batching,
     Scaling: _scaling,
     Schedule: _schedule,

@@ -19,7 +19,7 @@ from halcyon.api.spec import Spec, defaults
 from halcyon.api.spec.server_connections import server_connections
 from halcyon.api.types import duration_us, quantity
 from halcyon.render import names
-from halcyon.render.metadata import RESTRICTED, Object, child, placed, pod_security, pull_secrets
+from halcyon.render.metadata import RESTRICTED, Object, child, placed, pod_security, pull_secrets, spread
 from halcyon.render.model_overlay import model_name
 from halcyon.render.names import Slot
 from halcyon.render.server import drain_s
@@ -163,18 +163,11 @@ def deployment(subject: Subject, spec: Spec, site: Site) -> Object:
                 "enableServiceLinks": False,
                 # By construction longer than the steps inside it.
                 "terminationGracePeriodSeconds": PRE_STOP_S + drain_s(spec) + STOP_MARGIN_S,
-                "securityContext": pod_security(65532),
+                "securityContext": pod_security(65532, site),
                 "initContainers": [_agent(subject, spec, site)],
                 "containers": [_haproxy(site)],
                 "volumes": [*_volumes(), *_secrets(spec)],
-                "topologySpreadConstraints": [
-                    {
-                        "maxSkew": 1,
-                        "topologyKey": "kubernetes.io/hostname",
-                        "whenUnsatisfiable": "ScheduleAnyway",
-                        "labelSelector": {"matchLabels": selector},
-                    }
-                ],
+                **spread(selector),
             },
         },
     }

@@ -12,7 +12,7 @@ from halcyon.api.spec import Spec, routing_mode
 from halcyon.api.spec.model import DEFAULT_SIZE_LIMIT, Source
 from halcyon.api.types import duration_s, quantity
 from halcyon.render import grpc_keepalive, names
-from halcyon.render.metadata import RESTRICTED, Object, child, placed, pod_security, pull_secrets
+from halcyon.render.metadata import RESTRICTED, Object, child, placed, pod_security, pull_secrets, spread
 from halcyon.render.names import Slot
 from halcyon.render.site import Site, Subject
 
@@ -64,7 +64,7 @@ def pod_template(
         "enableServiceLinks": False,
         # By construction longer than the steps inside it.
         "terminationGracePeriodSeconds": PRE_STOP_S + drain_s(spec) + drain_s(spec) + EXIT_MARGIN_S,
-        "securityContext": pod_security(1000),
+        "securityContext": pod_security(1000, site),
         "initContainers": [_fetch(subject, spec.model.source, site)],
         "containers": [_triton(subject, spec, site, model)],
         "volumes": [
@@ -76,20 +76,22 @@ def pod_template(
             {"name": "home", "emptyDir": {"sizeLimit": _HOME_LIMIT}},
             *_credentials(spec.model.source),
         ],
-        "topologySpreadConstraints": [
-            {
-                "maxSkew": 1,
-                "topologyKey": "kubernetes.io/hostname",
-                "whenUnsatisfiable": "ScheduleAnyway",
-                "labelSelector": {"matchLabels": names.selector(subject.name, names.SERVER)},
-            }
-        ],
     }
+    spreads = placement.topology_spread_constraints
+    pod |= spread(
+        names.selector(subject.name, names.SERVER), None if spreads is None else [s.to_dict() for s in spreads]
+    )
     pod |= pull_secrets(spec, site) | placed(placement)
+    if placement.affinity is not None:
+        pod["affinity"] = placement.affinity.to_dict()
+    if runtime.service_account_name:
+        pod["serviceAccountName"] = runtime.service_account_name
     if runtime.gpus:
         pod["tolerations"] = [*pod.get("tolerations", ()), {"key": _GPU, "operator": "Exists"}]
     labels = names.labels(subject.name, names.SERVER) | {names.REVISION_LABEL: revision}
-    return {"metadata": {"labels": labels}, "spec": pod}
+    labels = dict(runtime.pod_labels or {}) | labels
+    annotations = {"annotations": dict(runtime.pod_annotations)} if runtime.pod_annotations else {}
+    return {"metadata": {"labels": labels, **annotations}, "spec": pod}
 
 
 def _source_volume(source: Source, snapshot: str | None) -> Object:

@@ -39,6 +39,8 @@ Pair = Annotated[str, _text(rf"({_DNS_NAME}/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z
 """A key with any value, or a key and its value."""
 SecretName = Annotated[str, _text(r"[a-z0-9][-a-z0-9.]*\*?")]
 """A name, or a prefix of names."""
+EnvName = Annotated[str, _text(r"[A-Za-z_][A-Za-z0-9_]*\*?", 128)]
+"""A name of an environment variable, or a prefix of names."""
 Backend = Annotated[str, _text("[a-z][a-z0-9_]{0,62}", 63)]
 GatewayName = Annotated[str, _text(rf"({_LABEL}|\{{namespace\}})/{_DNS_NAME}", 317)]
 Namespace = Annotated[str, _text(_LABEL, 63)]
@@ -100,16 +102,23 @@ class Models(Documented):
 
 
 class PodLimits(Documented):
-    """Placement of server pods."""
+    """Placement, ServiceAccounts and environment of server pods."""
 
     priority_classes: Annotated[tuple[DnsName, ...], _Some] | None = None
     """Allowed priority classes."""
     runtime_classes: Annotated[tuple[DnsName, ...], _Some] | None = None
     """Allowed runtime classes."""
     node_selectors: Annotated[tuple[Pair, ...], _Some] | None = None
-    """Node labels allowed in a node selector: `pool=models`, or `pool` for any value."""
+    """Node labels allowed in a node selector or node affinity: `pool=models`, or `pool` for any value."""
     tolerations: Annotated[tuple[Pair, ...], _Some] | None = None
     """Taints that may be tolerated: `dedicated=models`, or `dedicated` for any value."""
+    service_accounts: Annotated[tuple[DnsName, ...], _Some] | None = None
+    """ServiceAccounts that server pods may run as. Unlike for the other limits, no list allows none but `default`."""
+    env: Annotated[tuple[EnvName, ...], _Some] | None = None
+    """Names of environment variables that may be set: `MODEL_MODE`, or `MODEL_*`. The entries of `envFrom` then need a
+    prefix that one of the patterns covers."""
+    config_maps: Annotated[tuple[SecretName, ...], _Some] | None = None
+    """ConfigMaps that environment variables may come from, for example `models-*`."""
 
 
 class Limits(Documented):
