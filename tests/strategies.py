@@ -25,7 +25,7 @@ from halcyon.api.spec.gateway import Gateway
 from halcyon.api.spec.model import Source, Versions
 from halcyon.api.spec.parse import parse
 from halcyon.api.spec.rollout import Canary
-from halcyon.api.spec.placement import NodeRequirement, PodRequirement, Toleration, TopologySpreadConstraint
+from halcyon.api.spec.placement import Affinity, NodeRequirement, PodRequirement, Toleration, TopologySpreadConstraint
 from halcyon.api.spec.pod_metadata import OWN
 from halcyon.api.spec.runtime import RESERVED_ENV, EnvFrom, EnvVar, EnvVarSource, Resources, Runtime
 from halcyon.api.spec.scaling import Scaling, Schedule
@@ -74,6 +74,24 @@ def _build(model: type[BaseModel]) -> st.SearchStrategy[Document]:
     return objects if repair is None else st.builds(repair, objects, st.randoms(use_true_random=False))
 
 
+def _affinity() -> st.SearchStrategy[Document]:
+    """Affinities with one term of each kind at most: drawn in full, they would be most of a spec."""
+    required, preferred = (f"{kind}DuringSchedulingIgnoredDuringExecution" for kind in ("required", "preferred"))
+    terms = documents(NodeRequirement).map(lambda one: {"matchExpressions": [one]})
+    nodes = {
+        required: terms.map(lambda term: {"nodeSelectorTerms": [term]}),
+        preferred: terms.map(lambda term: [{"weight": 1, "preference": term}]),
+    }
+    near = documents(PodRequirement).map(lambda one: {"labelSelector": {"matchExpressions": [one]}, "topologyKey": "zone"})
+    pods = {
+        required: near.map(lambda term: [term]),
+        preferred: near.map(lambda term: [{"weight": 100, "podAffinityTerm": term}]),
+    }
+    of_pods = st.fixed_dictionaries({}, optional=pods)
+    kinds = {"podAffinity": of_pods, "podAntiAffinity": of_pods}
+    return st.fixed_dictionaries({}, optional={"nodeAffinity": st.fixed_dictionaries({}, optional=nodes), **kinds})
+
+
 def _values(hint: Any, marks: tuple[Any, ...] = ()) -> st.SearchStrategy[Any]:
     origin = get_origin(hint)
     if origin is typing.Annotated:
@@ -90,6 +108,8 @@ def _values(hint: Any, marks: tuple[Any, ...] = ()) -> st.SearchStrategy[Any]:
     if origin is dict:
         keys, values = map(_values, get_args(hint))
         return st.dictionaries(keys, values, min_size=bounds.get("min_length", 0), max_size=MAX_ITEMS)
+    if hint is Affinity:
+        return _affinity()
     if isinstance(hint, type) and issubclass(hint, BaseModel):
         return documents(hint)
     if hint is bool:
