@@ -265,6 +265,8 @@ def _schedule(document: Document, chance: Any) -> Document:
 def _runtime(document: Document, _: Any) -> Document:
     for name in {"podLabels", "podAnnotations"} & document.keys():
         document[name] = {f"a{key}" if key.startswith(OWN) else key: text for key, text in document[name].items()}
+    if "serviceAccountName" in document:
+        document["serviceAccountName"] = "default"  # the one that a site allows unless it says otherwise
     memory = document.get("resources", {}).get("limits", {}).get("memory")
     if memory is None or quantity(document.get("sharedMemory", "256Mi")) < quantity(memory):
         return document
