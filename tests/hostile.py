@@ -293,7 +293,7 @@ ROWS: tuple[Row, ...] = (
     Row(41, "labels and annotations that switch something on", (
         Attempt(
             spec("runtime.podAnnotations", {"container.apparmor.security.beta.kubernetes.io/triton": "unconfined"}), "",
-            "has container.apparmor.security.beta.kubernetes.io/triton, which this site does not allow; no podAnnotations are allowed",
+            "has container.apparmor.security.beta.kubernetes.io/triton, which this site does not allow",
         ),
         both("runtime.podLabels", {"app.kubernetes.io/managed-by": "me"}, "spec.runtime.podLabels has a key that Halcyon itself sets"),
         both("runtime.podAnnotations", {"serving.halcyon.dev/aborted": "x"}, "spec.runtime.podAnnotations has a key that Halcyon itself sets"),

@@ -26,7 +26,6 @@ from halcyon.api.spec.model import Source, Versions
 from halcyon.api.spec.parse import parse
 from halcyon.api.spec.rollout import Canary
 from halcyon.api.spec.placement import Affinity, NodeRequirement, PodRequirement, Toleration, TopologySpreadConstraint
-from halcyon.api.spec.pod_metadata import OWN
 from halcyon.api.spec.runtime import RESERVED_ENV, EnvFrom, EnvVar, EnvVarSource, Resources, Runtime
 from halcyon.api.spec.scaling import Scaling, Schedule
 from halcyon.api.spec.traffic import Traffic
@@ -264,7 +263,7 @@ def _schedule(document: Document, chance: Any) -> Document:
 
 def _runtime(document: Document, _: Any) -> Document:
     for name in {"podLabels", "podAnnotations"} & document.keys():
-        document[name] = {f"a{key}" if key.startswith(OWN) else key: text for key, text in document[name].items()}
+        document[name] = {f"example.com/a{n}": text for n, text in enumerate(document[name].values())}
     if "serviceAccountName" in document:
         document["serviceAccountName"] = "default"  # the one that a site allows unless it says otherwise
     memory = document.get("resources", {}).get("limits", {}).get("memory")
