@@ -261,7 +261,11 @@ def pointed(draw: st.DrawFn, document: st.SearchStrategy[Document]) -> Document:
         (placement, "priorityClassName", ["models", "system-node-critical"]),
         (placement, "runtimeClassName", ["nvidia", "0", "kata"]),
         (placement, "nodeSelector", [{"pool": "models"}, {"pool": "other"}, {"A": ""}]),
-        (placement, "affinity", [_nodes("pool", "In", "models"), _nodes("pool", "NotIn", "models"), _nodes("a", "Exists")]),
+        (
+            placement,
+            "affinity",
+            [_nodes("pool", "In", "models"), _nodes("pool", "NotIn", "models"), _nodes("a", "Exists")],
+        ),
         (runtime, "serviceAccountName", ["default", "models", "b"]),
         (
             placement,

@@ -24,8 +24,8 @@ from halcyon.api.spec.exposure import Service
 from halcyon.api.spec.gateway import Gateway
 from halcyon.api.spec.model import Source, Versions
 from halcyon.api.spec.parse import parse
-from halcyon.api.spec.rollout import Canary
 from halcyon.api.spec.placement import Affinity, NodeRequirement, PodRequirement, Toleration, TopologySpreadConstraint
+from halcyon.api.spec.rollout import Canary
 from halcyon.api.spec.runtime import RESERVED_ENV, EnvFrom, EnvVar, EnvVarSource, Resources, Runtime
 from halcyon.api.spec.scaling import Scaling, Schedule
 from halcyon.api.spec.traffic import Traffic
@@ -50,7 +50,7 @@ NAMES = st.one_of(
 def documents(model: type[BaseModel] = Spec) -> st.SearchStrategy[Document]:
     """JSON objects that the model accepts."""
     if model not in _DOCUMENTS:
-        _DOCUMENTS[model] = _build(model)
+        _DOCUMENTS[model] = _affinity() if model is Affinity else _build(model)
     return _DOCUMENTS[model]
 
 
@@ -81,7 +81,9 @@ def _affinity() -> st.SearchStrategy[Document]:
         required: terms.map(lambda term: {"nodeSelectorTerms": [term]}),
         preferred: terms.map(lambda term: [{"weight": 1, "preference": term}]),
     }
-    near = documents(PodRequirement).map(lambda one: {"labelSelector": {"matchExpressions": [one]}, "topologyKey": "zone"})
+    near = documents(PodRequirement).map(
+        lambda one: {"labelSelector": {"matchExpressions": [one]}, "topologyKey": "zone"}
+    )
     pods = {
         required: near.map(lambda term: [term]),
         preferred: near.map(lambda term: [{"weight": 100, "podAffinityTerm": term}]),
@@ -107,8 +109,6 @@ def _values(hint: Any, marks: tuple[Any, ...] = ()) -> st.SearchStrategy[Any]:
     if origin is dict:
         keys, values = map(_values, get_args(hint))
         return st.dictionaries(keys, values, min_size=bounds.get("min_length", 0), max_size=MAX_ITEMS)
-    if hint is Affinity:
-        return _affinity()
     if isinstance(hint, type) and issubclass(hint, BaseModel):
         return documents(hint)
     if hint is bool:

@@ -87,6 +87,8 @@ class Haproxy:
         self.runtime = self.runtime_of(self.ports)
         self._log = (directory / "log").open("wb")
         self.process: subprocess.Popen[bytes] | None = None
+        self.user: list[str] = []
+        """Options of chroot with the user to run as; empty: root."""
 
     def runtime_of(self, ports: Ports) -> RuntimeSocket:
         """Its sockets, which may take their time on a busy machine."""
@@ -96,7 +98,7 @@ class Haproxy:
 
     def start(self, *, port: int | None = None) -> None:
         """Return when it listens: at this port, or at that of HTTP."""
-        command = ["chroot", str(self._tree), "/usr/sbin/haproxy", "-W", "-db"]
+        command = ["chroot", *self.user, str(self._tree), "/usr/sbin/haproxy", "-W", "-db"]
         command += ["-S", f"{self.directory}/master.sock", "-f", f"{self.directory}/haproxy.cfg"]
         self.process = subprocess.Popen(command, stderr=self._log, stdout=self._log)
         deadline = time.monotonic() + 40

@@ -8,9 +8,9 @@ from pydantic import Field, StringConstraints
 
 from halcyon.api.spec.fields import Documented, exactly_one
 from halcyon.api.spec.placement import ServerPlacement
-from halcyon.api.spec.pod_metadata import no_own_keys
 from halcyon.api.types import (
     DNS_NAME,
+    GROUP,
     DnsName,
     Image,
     Key,
@@ -202,6 +202,22 @@ class ImagePullSecret(Documented):
     """Name of the Secret."""
 
 
+_OWN_KEYS = (f"{GROUP}/", "app.kubernetes.io/", "pod-template-hash")
+"""Beginnings of the keys of labels and annotations that Halcyon, its selectors and Deployments rely on."""
+
+
+def _no_own_keys(field: str, attribute: str) -> Rule:
+    """Return the rule that the map in this field of `runtime` has none of these keys."""
+    return Rule(
+        cel=f"!has(self.{field}) || self.{field}.all(k, "
+        + " && ".join(f"!k.startsWith('{own}')" for own in _OWN_KEYS)
+        + ")",
+        check=lambda m: not any(key.startswith(_OWN_KEYS) for key in getattr(m, attribute) or ()),
+        message=f"spec.runtime.{field} has a key that Halcyon itself sets; keys must not start with {', '.join(_OWN_KEYS)}; "
+        "for example team.example.com/cost-center",
+    )
+
+
 class Runtime(Documented):
     """The Triton container of the server pods, and their placement."""
 
@@ -241,8 +257,8 @@ class Runtime(Documented):
     one minute longer. Default: 10m."""
 
     rules: ClassVar = (
-        no_own_keys("podLabels", "pod_labels"),
-        no_own_keys("podAnnotations", "pod_annotations"),
+        _no_own_keys("podLabels", "pod_labels"),
+        _no_own_keys("podAnnotations", "pod_annotations"),
         Rule(
             cel="!has(self.resources.limits) || !has(self.resources.limits.memory) || "
             "quantity(self.sharedMemory).compareTo(quantity(self.resources.limits.memory)) < 0",

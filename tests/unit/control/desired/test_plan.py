@@ -404,7 +404,7 @@ def test_a_site_may_allow_other_annotations_or_none() -> None:
 POD = {"podLabels": {"team": "a"}, "podAnnotations": {"karpenter.sh/do-not-disrupt": "true"}}
 
 
-def test_pod_metadata_that_the_site_allows_is_on_the_template_and_in_no_selector() -> None:
+def test_allowed_pod_metadata_is_on_the_template_and_in_no_selector() -> None:
     own = replace(SITE, model_pod_labels=("team",), model_pod_annotations=("karpenter.sh/",))
     made = make(scope_of({"runtime": POD}, site=own))
     (servers,) = (o for o in made.then if (o["kind"], o["metadata"]["name"]) == ("Deployment", "digits-a"))
@@ -414,7 +414,7 @@ def test_pod_metadata_that_the_site_allows_is_on_the_template_and_in_no_selector
     assert not {"team"} & {*servers["metadata"]["labels"], *servers["spec"]["selector"]["matchLabels"]}
 
 
-def test_pod_metadata_that_the_site_does_not_allow_is_named_with_its_option() -> None:
+def test_forbidden_pod_metadata_is_named_with_its_option() -> None:
     # Without a slash, an entry is a whole key.
     site = replace(SITE, model_pod_labels=("te", "kueue.x-k8s.io/"), model_pod_annotations=())
     refused = make(scope_of({"runtime": POD}, site=site)).acceptance
@@ -427,7 +427,7 @@ def test_pod_metadata_that_the_site_does_not_allow_is_named_with_its_option() ->
     assert "no podAnnotations are allowed (operator option --model-pod-annotations" in refused.message
 
 
-def test_a_service_account_needs_the_sites_permission_unless_it_is_the_default() -> None:
+def test_a_service_account_needs_permission_unless_it_is_the_default() -> None:
     refused = make(scope_of({"runtime": {"serviceAccountName": "deployer"}})).acceptance
 
     assert (refused.accepted, refused.reason) == (False, Reason.POLICY_DENIED)
