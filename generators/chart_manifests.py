@@ -6,6 +6,7 @@ Usage: `python generators/chart_manifests.py HELM DIRECTORY`. It writes:
     bases/operator        objects that both modes have in common
     overlays/cluster      all namespaces: ClusterRole, APIService
     overlays/namespaced   listed namespaces: Roles, and the operator limited to them
+    overlays/openshift    overlays/cluster without fixed user ids
 
 The chart is the only source. An object that is the same in both modes belongs to the base, others to their overlay.
 Helm's labels are left out.
@@ -34,6 +35,7 @@ MODES: dict[str, Object] = {
     # it out.
     "cluster": {"metricsAPI": {"register": True}},
     "namespaced": {"watchNamespaces": [MODELS]},
+    "openshift": {"metricsAPI": {"register": True}, "fixedUserIds": False},
 }
 HEAD = "# Written by scripts/generate from charts/halcyon; change that.\n"
 NAMESPACE: Object = {
@@ -82,7 +84,7 @@ def _without_helm(part: Any) -> None:
 
 def files(helm: str) -> dict[str, list[Object]]:
     """Return the content of each file, by its path below manifests/."""
-    cluster, namespaced = (rendered(helm, mode) for mode in MODES)
+    cluster, namespaced, openshift = (rendered(helm, mode) for mode in MODES)
     operator = ("Deployment", SYSTEM, "halcyon")
     shared = {k: obj for k, obj in cluster.items() if namespaced.get(k) == obj or k == operator}
     container = namespaced[operator]["spec"]["template"]["spec"]["containers"][0]
@@ -112,7 +114,26 @@ def files(helm: str) -> dict[str, list[Object]]:
         ],
         "overlays/namespaced/rights.yaml": only["namespaced"],
         "overlays/namespaced/arguments.yaml": [args],
+        "overlays/openshift/kustomization.yaml": [
+            _kustomization("../cluster") | {"patches": [_without_user_ids(openshift[operator])]}
+        ],
     }
+
+
+def _without_user_ids(deployment: Object) -> Object:
+    """The patch that turns the operator's Deployment into this one."""
+    pod = "/spec/template/spec"
+    operations = [
+        {"op": "remove", "path": f"{pod}/securityContext/runAsUser"},
+        {"op": "remove", "path": f"{pod}/securityContext/runAsGroup"},
+        {
+            "op": "replace",
+            "path": f"{pod}/containers/0/args",
+            "value": deployment["spec"]["template"]["spec"]["containers"][0]["args"],
+        },
+    ]
+    target = {"kind": "Deployment", "name": deployment["metadata"]["name"]}
+    return {"target": target, "patch": yaml.safe_dump(operations, sort_keys=False)}
 
 
 def _with_args(deployment: Object, args: list[str]) -> Object:

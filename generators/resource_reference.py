@@ -105,6 +105,11 @@ spec:
       cudaMemoryPool: 128Mi
       forwardedHeaders: [x-tenant]
       logLevel: Warning
+    podLabels:
+      kueue.x-k8s.io/queue-name: models
+    podAnnotations:
+      karpenter.sh/do-not-disrupt: "true"
+    serviceAccountName: models
     placement:
       nodeSelector:
         example.com/pool: gpu
@@ -115,6 +120,73 @@ spec:
           effect: NoSchedule
       priorityClassName: serving
       runtimeClassName: nvidia
+      affinity:
+        nodeAffinity:
+          requiredDuringSchedulingIgnoredDuringExecution:
+            nodeSelectorTerms:
+              - matchExpressions:
+                  - key: topology.kubernetes.io/zone
+                    operator: In
+                    values: [eu-central-1a, eu-central-1b]
+          preferredDuringSchedulingIgnoredDuringExecution:
+            - weight: 100
+              preference:
+                matchExpressions:
+                  - key: example.com/spot
+                    operator: NotIn
+                    values: ["true"]
+        podAffinity:
+          requiredDuringSchedulingIgnoredDuringExecution:
+            - labelSelector:
+                matchLabels:
+                  app: cache
+                matchExpressions:
+                  - key: tier
+                    operator: NotIn
+                    values: [test]
+              topologyKey: topology.kubernetes.io/region
+          preferredDuringSchedulingIgnoredDuringExecution:
+            - weight: 50
+              podAffinityTerm:
+                labelSelector:
+                  matchLabels:
+                    app: features
+                  matchExpressions:
+                    - key: tier
+                      operator: In
+                      values: [production]
+                topologyKey: topology.kubernetes.io/zone
+        podAntiAffinity:
+          requiredDuringSchedulingIgnoredDuringExecution:
+            - labelSelector:
+                matchLabels:
+                  app: training
+                matchExpressions:
+                  - key: tier
+                    operator: NotIn
+                    values: [test]
+              topologyKey: kubernetes.io/hostname
+          preferredDuringSchedulingIgnoredDuringExecution:
+            - weight: 10
+              podAffinityTerm:
+                labelSelector:
+                  matchLabels:
+                    app: batch
+                  matchExpressions:
+                    - key: tier
+                      operator: In
+                      values: [test]
+                topologyKey: kubernetes.io/hostname
+      topologySpreadConstraints:
+        - maxSkew: 1
+          topologyKey: topology.kubernetes.io/zone
+          whenUnsatisfiable: DoNotSchedule
+          minDomains: 2
+          nodeAffinityPolicy: Honor
+          nodeTaintsPolicy: Honor
+        - maxSkew: 1
+          topologyKey: kubernetes.io/hostname
+          whenUnsatisfiable: ScheduleAnyway
     startupTimeout: 5m
   batching:
     maxBatchSize: 16

@@ -21,7 +21,7 @@ KINDS = {
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _POD = {
-    "automountServiceAccountToken", "containers", "enableServiceLinks", "imagePullSecrets", "initContainers", "nodeSelector",
+    "affinity", "automountServiceAccountToken", "containers", "enableServiceLinks", "imagePullSecrets", "initContainers", "nodeSelector",
     "priorityClassName", "resourceClaims", "runtimeClassName", "securityContext", "serviceAccountName", "terminationGracePeriodSeconds",
     "tolerations", "topologySpreadConstraints", "volumes",
 }  # fmt: skip
@@ -39,6 +39,8 @@ _OUR_LABELS = {
     "serving.halcyon.dev/slot",
 }  # fmt: skip
 _ANNOTATIONS = {"serving.halcyon.dev/gpus"}
+_SITES = "example.com/"
+"""Prefix of the keys that the site of the tests allows on server pods."""
 _RESERVED = ("LD_", "NVIDIA_", "CUDA_", "KUBERNETES_", "AIP_", "PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP")
 _SETTING = re.compile(
     r"--log-(warning|info)=false|--log-verbose=1|--cache-config=local,size=\d+|--pinned-memory-pool-byte-size=\d+|"
@@ -148,16 +150,20 @@ def pod(template: Object, *, name: str) -> Iterator[str]:
     """Return the forbidden properties of a pod template, one sentence each."""
     spec = template["spec"]
     yield from violations(template)
-    yield from (f"label {key}" for key in template["metadata"]["labels"] if key not in _OUR_LABELS)
-    yield from (f"annotation {key}" for key in template["metadata"].get("annotations", {}) if key not in _ANNOTATIONS)
+    labels, annotations = template["metadata"]["labels"], template["metadata"].get("annotations", {})
+    served = labels["app.kubernetes.io/component"] == "server"
+    known = (_SITES,) if served else ()
+    yield from (f"label {key}" for key in labels if key not in _OUR_LABELS and not key.startswith(known))
+    yield from (f"annotation {key}" for key in annotations if key not in _ANNOTATIONS and not key.startswith(known))
     yield from (f"pod field {key}" for key in spec.keys() - _POD)
     if spec.get("automountServiceAccountToken") is not False:
         yield "a token is mounted"
-    if spec.get("serviceAccountName", f"{name}-balancer") != f"{name}-balancer":
+    account = "default" if served else f"{name}-balancer"
+    if spec.get("serviceAccountName", account) != account:
         yield f"service account {spec['serviceAccountName']}"
     yield from (f"volume {volume}" for volume in spec["volumes"] if not _is_harmless(volume))
     tokens = {volume["name"] for volume in spec["volumes"] if _has_token(volume)}
-    if tokens and "serviceAccountName" not in spec:
+    if tokens and (served or "serviceAccountName" not in spec):
         yield f"tokens {tokens}"
     for container in (*spec["initContainers"], *spec["containers"]):
         yield from (f"{container['name']}: {said}" for said in _container(container, tokens))

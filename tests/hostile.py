@@ -161,7 +161,7 @@ ROWS: tuple[Row, ...] = (
     )),
     Row(4, "root", (unknown("runtime.runAsUser", 0), unknown("runtime.runAsNonRoot", False))),
     Row(5, "somebody's service account", (
-        unknown("runtime.serviceAccountName", "cluster-admin-sa"), unknown("serviceAccountName", "cluster-admin-sa"),
+        Attempt(spec("runtime.serviceAccountName", "cluster-admin-sa"), "", "spec.runtime.serviceAccountName is cluster-admin-sa, which this site does not allow"), unknown("serviceAccountName", "cluster-admin-sa"),
     )),
     Row(6, "a Secret of another namespace", (
         bad("runtime.env", [{"name": "A", "valueFrom": {"secretKeyRef": {"name": "x", "key": "k", "namespace": "kube-system"}}}],
@@ -299,10 +299,17 @@ ROWS: tuple[Row, ...] = (
     )),
     Row(40, "GPUs that are shared, by name", (unknown("runtime.gpu.sharing", "mps"), unknown("runtime.gpu.resource", "nvidia.com/gpu.shared"))),
     Row(41, "labels and annotations that switch something on", (
-        unknown("runtime.podAnnotations", {"container.apparmor.security.beta.kubernetes.io/triton": "unconfined"}),
-        unknown("runtime.podLabels", {"app.kubernetes.io/managed-by": "me"}),
+        Attempt(
+            spec("runtime.podAnnotations", {"container.apparmor.security.beta.kubernetes.io/triton": "unconfined"}), "",
+            "has container.apparmor.security.beta.kubernetes.io/triton, which this site does not allow",
+        ),
+        both("runtime.podLabels", {"app.kubernetes.io/managed-by": "me"}, "spec.runtime.podLabels has a key that Halcyon itself sets"),
+        both("runtime.podAnnotations", {"serving.halcyon.dev/aborted": "x"}, "spec.runtime.podAnnotations has a key that Halcyon itself sets"),
     ), deed="own_labels"),
-    Row(42, "labels that another's Service picks", (unknown("runtime.podLabels", {"app": "victim"}), unknown("podLabels", {"app": "victim"}))),
+    Row(42, "labels that another's Service picks", (
+        Attempt(spec("runtime.podLabels", {"app": "victim"}), "", "spec.runtime.podLabels has app, which this site does not allow"),
+        unknown("podLabels", {"app": "victim"}),
+    )),
     Row(43, "objects that are too large, too deep or of another shape", (
         *(bad(path, value, "") for path, value in _ANOTHER_SHAPE),
         bad("model.parameters", {f"k{n}": "x" * 4096 for n in range(300)}, "must have at most 64 items"),
@@ -369,7 +376,7 @@ ROWS: tuple[Row, ...] = (
         both("runtime.placement.tolerations", [{"key": "node-role.kubernetes.io/control-plane", "operator": "Exists"}],
              "tolerations has node-role.kubernetes.io/control-plane"),
         both("runtime.placement.tolerations", [{"key": "dedicated", "operator": "Exists"}], "tolerations has dedicated"),
-        both("runtime.placement.nodeSelector", {"pool": "system"}, "nodeSelector has pool=system"),
+        both("runtime.placement.nodeSelector", {"pool": "system"}, "has the node labels pool=system"),
         unknown("runtime.placement.nodeName", "control-plane"),
     )),
     Row(59, "a runtime of another kind", (

@@ -120,8 +120,26 @@ LIMITS: Final[dict[str, tuple[Any, Document, list[str], Document]]] = {
     "pods.nodeSelectors": (
         ["pool=models", "zone"],
         document("runtime.placement.nodeSelector", {"pool": "system"}),
-        ["nodeSelector has pool=system", "allowed: pool=models, zone"],
+        ["has the node labels pool=system in nodeSelector", "allowed: pool=models, zone"],
         document("runtime.placement.nodeSelector", {"pool": "models", "zone": "a"}),
+    ),
+    "pods.serviceAccounts": (
+        ["models"],
+        document("runtime.serviceAccountName", "deployer"),
+        ["serviceAccountName is deployer", "allowed: models", "remove it"],
+        document("runtime.serviceAccountName", "models"),
+    ),
+    "pods.env": (
+        ["MODEL_*", "HOME"],
+        document("runtime.env", [{"name": "HTTP_PROXY", "value": "x"}]),
+        ["env or envFrom sets HTTP_PROXY", "allowed: MODEL_*, HOME"],
+        document("runtime.env", [{"name": "MODEL_MODE", "value": "fast"}, {"name": "HOME", "value": "/tmp"}]),
+    ),
+    "pods.configMaps": (
+        ["models-*"],
+        document("runtime.envFrom", [{"configMapRef": {"name": "cluster-info"}}]),
+        ["ConfigMaps cluster-info", "allowed: models-*"],
+        document("runtime.envFrom", [{"configMapRef": {"name": "models-a"}, "prefix": "MODEL_"}]),
     ),
     "pods.tolerations": (
         ["dedicated=models", "spot"],
@@ -186,6 +204,9 @@ _ENTRIES: Final[dict[str, list[str]]] = {
     "pods.resourceClaimTemplates": ["one-gpu", "a", "0"],
     "pods.nodeSelectors": ["a", "A=", "0", "pool=models"],
     "pods.tolerations": ["a", "A=", "0", "spot", "dedicated=models"],
+    "pods.serviceAccounts": ["models", "a"],
+    "pods.env": ["A*", "_*", "MODE", "A"],
+    "pods.configMaps": ["0*", "a*", "s", "settings"],
     "traffic.serviceTypes": ["ClusterIP", "NodePort", "LoadBalancer"],
     "traffic.gateways": ["infra/edge", "{namespace}/edge", "default/a", "{namespace}/0"],
     "canary.queryNamespaces": ["default", "team", "0"],
@@ -237,6 +258,12 @@ _HOSTS: Final = [
 ]
 
 
+def _nodes(key: str, operator: str, *values: str) -> Document:
+    expression = {"key": key, "operator": operator, **({"values": list(values)} if values else {})}
+    terms = [{"weight": 1, "preference": {"matchExpressions": [expression]}}]
+    return {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": terms}}
+
+
 @st.composite
 def pointed(draw: st.DrawFn, document: st.SearchStrategy[Document]) -> Document:
     """Return a strategy for valid specs with fields that policies limit: images, classes, Secrets, Gateways."""
@@ -249,6 +276,12 @@ def pointed(draw: st.DrawFn, document: st.SearchStrategy[Document]) -> Document:
         (placement, "priorityClassName", ["models", "system-node-critical"]),
         (placement, "runtimeClassName", ["nvidia", "0", "kata"]),
         (placement, "nodeSelector", [{"pool": "models"}, {"pool": "other"}, {"A": ""}]),
+        (
+            placement,
+            "affinity",
+            [_nodes("pool", "In", "models"), _nodes("pool", "NotIn", "models"), _nodes("a", "Exists")],
+        ),
+        (runtime, "serviceAccountName", ["default", "models", "b"]),
         (
             placement,
             "tolerations",

@@ -26,8 +26,9 @@ from halcyon.api.spec.gateway import Gateway
 from halcyon.api.spec.gpu import Gpu
 from halcyon.api.spec.model import Source, Versions
 from halcyon.api.spec.parse import parse
+from halcyon.api.spec.placement import Affinity, NodeRequirement, PodRequirement, Toleration, TopologySpreadConstraint
 from halcyon.api.spec.rollout import Analysis, Canary
-from halcyon.api.spec.runtime import RESERVED_ENV, EnvFrom, EnvVar, EnvVarSource, Resources, Runtime, Toleration
+from halcyon.api.spec.runtime import RESERVED_ENV, EnvFrom, EnvVar, EnvVarSource, Resources, Runtime
 from halcyon.api.spec.scaling import Scaling, Schedule
 from halcyon.api.spec.server_settings import ServerSettings
 from halcyon.api.spec.traffic import Traffic
@@ -52,7 +53,7 @@ NAMES = st.one_of(
 def documents(model: type[BaseModel] = Spec) -> st.SearchStrategy[Document]:
     """Return a strategy for JSON objects that the model accepts."""
     if model not in _DOCUMENTS:
-        _DOCUMENTS[model] = _build(model)
+        _DOCUMENTS[model] = _affinity() if model is Affinity else _build(model)
     return _DOCUMENTS[model]
 
 
@@ -73,6 +74,26 @@ def _build(model: type[BaseModel]) -> st.SearchStrategy[Document]:
     objects = st.fixed_dictionaries(required, optional=optional)
     repair = _REPAIRS.get(model)
     return objects if repair is None else st.builds(repair, objects, st.randoms(use_true_random=False))
+
+
+def _affinity() -> st.SearchStrategy[Document]:
+    """Affinities with one term of each kind at most: drawn in full, they would be most of a spec."""
+    required, preferred = (f"{kind}DuringSchedulingIgnoredDuringExecution" for kind in ("required", "preferred"))
+    terms = documents(NodeRequirement).map(lambda one: {"matchExpressions": [one]})
+    nodes = {
+        required: terms.map(lambda term: {"nodeSelectorTerms": [term]}),
+        preferred: terms.map(lambda term: [{"weight": 1, "preference": term}]),
+    }
+    near = documents(PodRequirement).map(
+        lambda one: {"labelSelector": {"matchExpressions": [one]}, "topologyKey": "zone"}
+    )
+    pods = {
+        required: near.map(lambda term: [term]),
+        preferred: near.map(lambda term: [{"weight": 100, "podAffinityTerm": term}]),
+    }
+    of_pods = st.fixed_dictionaries({}, optional=pods)
+    kinds = {"podAffinity": of_pods, "podAntiAffinity": of_pods}
+    return st.fixed_dictionaries({}, optional={"nodeAffinity": st.fixed_dictionaries({}, optional=nodes), **kinds})
 
 
 def _values(hint: Any, marks: tuple[Any, ...] = ()) -> st.SearchStrategy[Any]:
@@ -210,6 +231,16 @@ def _toleration(document: Document, _: Any) -> Document:
     return {k: v for k, v in document.items() if k != "value" or document.get("operator") != "Exists"}
 
 
+def _requirement(document: Document, _: Any) -> Document:
+    if document["operator"] in {"Exists", "DoesNotExist"}:
+        return {k: v for k, v in document.items() if k != "values"}
+    return {"values": ["16"]} | document if document["operator"] in {"In", "NotIn"} else document | {"values": ["16"]}
+
+
+def _spread(document: Document, _: Any) -> Document:
+    return {k: v for k, v in document.items() if k != "minDomains" or document["whenUnsatisfiable"] == "DoNotSchedule"}
+
+
 def _batching(document: Document, _: Any) -> Document:
     document = dict(document)
     levels = document.get("priorityLevels")
@@ -255,6 +286,10 @@ def _runtime(document: Document, _: Any) -> Document:
         if "memory" not in document.get("resources", {}).get("limits", {}):
             unfit.discard("responseCache")
         document = {**document, "server": {k: v for k, v in server.items() if k not in unfit}}
+    for name in {"podLabels", "podAnnotations"} & document.keys():
+        document[name] = {f"example.com/a{n}": text for n, text in enumerate(document[name].values())}
+    if "serviceAccountName" in document:
+        document["serviceAccountName"] = "default"  # the one that a site allows unless it says otherwise
     memory = document.get("resources", {}).get("limits", {}).get("memory")
     if memory is None or quantity(document.get("sharedMemory", "256Mi")) < quantity(memory):
         return document
@@ -319,6 +354,9 @@ _REPAIRS: dict[type[BaseModel], Callable[[Document, Any], Document]] = {
     EnvFrom: _env_from,
     Resources: _resources,
     Toleration: _toleration,
+    NodeRequirement: _requirement,
+    PodRequirement: _requirement,
+    TopologySpreadConstraint: _spread,
     Batching: _batching,
     Scaling: _scaling,
     Schedule: _schedule,

@@ -55,6 +55,8 @@ EVERYTHING: Values = {
         "arrivals": 'sum(rate(requests_total{ns="$namespace",to="$name",x="$(POD_IP)$$"}[5m]))',
     },
     "serviceAnnotations": ["example.com/"],
+    "modelPodLabels": ["kueue.x-k8s.io/", "cost-center"],
+    "modelPodAnnotations": ["karpenter.sh/do-not-disrupt"],
     "logLevel": "debug",
     "extraArgs": ["--workers=32"],
     "extraEnv": [{"name": "HTTPS_PROXY", "value": "http://proxy:3128"}],

@@ -13,7 +13,7 @@ from typing import Any
 
 from halcyon.api.documents.balancer_plan import PLAN_KEY, CollectorAddress
 from halcyon.api.policy.network import SiteNetwork
-from halcyon.api.spec.runtime import Placement
+from halcyon.api.spec.placement import Placement
 from halcyon.control.objects import pods
 from halcyon.control.objects.child_names import every_child
 from halcyon.control.state.scope import Scope, SourceState
@@ -201,7 +201,7 @@ def _site(options: Mapping[str, list[str]], balancer: Object | None) -> Site:
     images = {
         option: options.get(option, [f"registry.example.com/{image}:tag"])[0] for option, image in _IMAGES.items()
     }
-    allowed = options.get("service-annotations")
+    allowed = {option: tuple(filter(None, values[0].split(","))) for option, values in options.items() if values}
     return Site(
         operator_image=images["operator-image"],
         balancer_image=images["balancer-image"],
@@ -211,7 +211,10 @@ def _site(options: Mapping[str, list[str]], balancer: Object | None) -> Site:
         balancers=_placement(options.get("balancer-placement", ["{}"])[0]),
         network=_network(options.get("network-policies", [""])[0]),
         port=int(options.get("port", ["10250"])[0]),
-        service_annotations=SERVICE_ANNOTATIONS if allowed is None else tuple(filter(None, allowed[0].split(","))),
+        service_annotations=allowed.get("service-annotations", SERVICE_ANNOTATIONS),
+        model_pod_labels=allowed.get("model-pod-labels", ()),
+        model_pod_annotations=allowed.get("model-pod-annotations", ()),
+        fixed_user_ids="no-fixed-user-ids" not in options,
     )
 
 

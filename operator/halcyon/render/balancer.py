@@ -16,13 +16,13 @@ from halcyon.api.documents.balancer_plan import (
 from halcyon.api.documents.balancer_plan import Slot as PlannedSlot
 from halcyon.api.documents.observation_report import AUDIENCE
 from halcyon.api.spec import Spec, defaults
-from halcyon.api.spec.server_connections import server_connections
 from halcyon.api.types import duration_us, quantity
 from halcyon.render import names
-from halcyon.render.metadata import RESTRICTED, Object, child, placed, pod_security, pull_secrets
+from halcyon.render.metadata import RESTRICTED, Object, child, placed, pod_security, pull_secrets, spread
 from halcyon.render.model_overlay import model_name
 from halcyon.render.names import Slot
 from halcyon.render.server import drain_s
+from halcyon.render.server_connections import server_connections
 from halcyon.render.site import Site, Subject
 
 ACCEPTED_KEY = "accepted.json"
@@ -169,18 +169,11 @@ def deployment(subject: Subject, spec: Spec, site: Site) -> Object:
                 "enableServiceLinks": False,
                 # The sum of all steps, so the kubelet never kills the pod during one of them.
                 "terminationGracePeriodSeconds": PRE_STOP_S + drain_s(spec) + STOP_MARGIN_S,
-                "securityContext": pod_security(65532),
+                "securityContext": pod_security(65532, site),
                 "initContainers": [_agent(subject, spec, site)],
                 "containers": [_haproxy(site)],
                 "volumes": [*_volumes(), *_secrets(spec)],
-                "topologySpreadConstraints": [
-                    {
-                        "maxSkew": 1,
-                        "topologyKey": "kubernetes.io/hostname",
-                        "whenUnsatisfiable": "ScheduleAnyway",
-                        "labelSelector": {"matchLabels": selector},
-                    }
-                ],
+                **spread(selector),
             },
         },
     }

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from halcyon.api.spec import Spec
-from halcyon.api.spec.runtime import Placement
+from halcyon.api.spec.placement import Placement
 from halcyon.render import names
 from halcyon.render.site import Site, Subject
 
@@ -20,9 +20,10 @@ RESTRICTED: Object = {
 """Security context of containers, which complies with the Pod Security Standard "restricted". The root file system is read-only."""
 
 
-def pod_security(uid: int) -> Object:
-    """Return the security context of a pod that runs as this user; it complies with the Pod Security Standard "restricted"."""
-    return {"runAsNonRoot": True, "runAsUser": uid, "runAsGroup": uid, "seccompProfile": {"type": "RuntimeDefault"}}
+def pod_security(uid: int, site: Site) -> Object:
+    """Return the security context of a pod that runs as this user; it complies with the Pod Security Standard "restricted", with this user and group unless the platform assigns them."""
+    fixed = {"runAsUser": uid, "runAsGroup": uid} if site.fixed_user_ids else {}
+    return {"runAsNonRoot": True, **fixed, "seccompProfile": {"type": "RuntimeDefault"}}
 
 
 def pull_secrets(spec: Spec, site: Site) -> Object:
@@ -44,6 +45,16 @@ def placed(placement: Placement) -> Object:
     if placement.runtime_class_name:
         said["runtimeClassName"] = placement.runtime_class_name
     return said
+
+
+def spread(selector: Mapping[str, str], constraints: Iterable[Object] | None = None) -> Object:
+    """Return the pod's `topologySpreadConstraints` over the pods with these labels; None: a soft one over nodes."""
+    if constraints is None:
+        soft = {"maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "ScheduleAnyway"}
+        constraints = (soft,)
+    selected = {"labelSelector": {"matchLabels": dict(selector)}}
+    found = [constraint | selected for constraint in constraints]
+    return {"topologySpreadConstraints": found} if found else {}
 
 
 def child(

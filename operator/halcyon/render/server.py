@@ -12,7 +12,7 @@ from halcyon.api.spec import Spec, routing_mode
 from halcyon.api.spec.model import DEFAULT_SIZE_LIMIT, Source
 from halcyon.api.types import duration_s, quantity
 from halcyon.render import gpu, grpc_keepalive, names, server_settings
-from halcyon.render.metadata import RESTRICTED, Object, child, placed, pod_security, pull_secrets
+from halcyon.render.metadata import RESTRICTED, Object, child, placed, pod_security, pull_secrets, spread
 from halcyon.render.names import Slot
 from halcyon.render.site import Site, Subject
 
@@ -68,7 +68,7 @@ def pod_template(
         "enableServiceLinks": False,
         # The sum of all steps, so the kubelet never kills the pod during one of them.
         "terminationGracePeriodSeconds": PRE_STOP_S + drain_s(spec) + drain_s(spec) + EXIT_MARGIN_S,
-        "securityContext": pod_security(1000),
+        "securityContext": pod_security(1000, site),
         "initContainers": [_fetch(subject, spec.model.source, site)],
         "containers": [_triton(subject, spec, site, model)],
         "volumes": [
@@ -80,23 +80,25 @@ def pod_template(
             {"name": "home", "emptyDir": {"sizeLimit": _HOME_LIMIT}},
             *_credentials(spec.model.source),
         ],
-        "topologySpreadConstraints": [
-            {
-                "maxSkew": 1,
-                "topologyKey": "kubernetes.io/hostname",
-                "whenUnsatisfiable": "ScheduleAnyway",
-                "labelSelector": {"matchLabels": names.selector(subject.name, names.SERVER)},
-            }
-        ],
     }
+    spreads = placement.topology_spread_constraints
+    pod |= spread(
+        names.selector(subject.name, names.SERVER), None if spreads is None else [s.to_dict() for s in spreads]
+    )
     pod |= pull_secrets(spec, site) | placed(placement)
-    metadata: Object = {"labels": names.labels(subject.name, names.SERVER) | {names.REVISION_LABEL: revision}}
+    if placement.affinity is not None:
+        pod["affinity"] = placement.affinity.to_dict()
+    if runtime.service_account_name:
+        pod["serviceAccountName"] = runtime.service_account_name
+    labels = names.labels(subject.name, names.SERVER) | {names.REVISION_LABEL: revision}
+    labels = dict(runtime.pod_labels or {}) | labels
+    annotations = dict(runtime.pod_annotations or {})
     if runtime.gpu is not None and runtime.gpus:
         pod["tolerations"] = [*pod.get("tolerations", ()), *gpu.tolerations(runtime.gpu)]
         if claims := gpu.claims(runtime.gpu):
             pod["resourceClaims"] = claims
-            metadata["annotations"] = {gpu.COUNT: str(runtime.gpus)}
-    return {"metadata": metadata, "spec": pod}
+            annotations[gpu.COUNT] = str(runtime.gpus)
+    return {"metadata": {"labels": labels, **({"annotations": annotations} if annotations else {})}, "spec": pod}
 
 
 def _source_volume(source: Source, snapshot: str | None) -> Object:

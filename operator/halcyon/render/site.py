@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from halcyon.api.documents.balancer_plan import CollectorAddress
 from halcyon.api.policy.network import SiteNetwork
 from halcyon.api.policy.site_policy import ANYTHING, SitePolicy
-from halcyon.api.spec.runtime import Placement
+from halcyon.api.spec.placement import Placement
 
 SERVICE_ANNOTATIONS = (
     "service.beta.kubernetes.io/",
@@ -45,6 +44,12 @@ class Site:
     """Names of Secrets for pulling these images, in the namespace of the ModelDeployment."""
     service_annotations: tuple[str, ...] = SERVICE_ANNOTATIONS
     """Prefixes of the annotations that `traffic.service.annotations` may have."""
+    model_pod_labels: tuple[str, ...] = ()
+    """Keys that `runtime.podLabels` may have. An entry with a slash is a prefix, any other is a whole key."""
+    model_pod_annotations: tuple[str, ...] = ()
+    """Keys that `runtime.podAnnotations` may have, in the same form."""
+    fixed_user_ids: bool = True
+    """Whether pods have fixed users and groups; if not, the platform assigns them, as OpenShift does."""
     version: str = ""
     """Version of the operator, which is stored with each template that it renders."""
 
@@ -60,10 +65,6 @@ class Site:
     """Whether the operator has a Prometheus to query."""
     own_secret: str = ""
     """NAMESPACE/NAME of the Secret with the operator's private key, which no model may use."""
-
-    def refused_annotations(self, keys: Iterable[str]) -> list[str]:
-        """Return the annotation keys that the site does not allow."""
-        return sorted(key for key in keys if not key.startswith(self.service_annotations))
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,7 @@ def helm() -> str:
 def test_kustomize_makes_what_the_chart_makes(cluster: Cluster, mode: str) -> None:
     kubectl = Kubectl(programs=cluster.bin, kubeconfig=cluster.kubeconfig)
     expected = chart_manifests.rendered(helm(), mode)
-    for obj in (chart_manifests.NAMESPACE, *([yaml.safe_load(CRD.read_text())] if mode == "cluster" else [])):
+    for obj in (chart_manifests.NAMESPACE, *([yaml.safe_load(CRD.read_text())] if mode != "namespaced" else [])):
         expected[chart_manifests.key(obj)] = obj
     found = built(kubectl, mode)
     assert found.keys() == expected.keys()

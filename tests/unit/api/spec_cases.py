@@ -23,6 +23,12 @@ def document(path: str = "", value: Any = None) -> dict[str, Any]:
     return spec
 
 
+def node_terms(expression: dict[str, Any]) -> dict[str, Any]:
+    """A node affinity with this one expression, required."""
+    terms = {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}
+    return {"requiredDuringSchedulingIgnoredDuringExecution": terms}
+
+
 GOOD: list[tuple[str, Any]] = [
     ("replicas", 0),
     ("replicas", 1000),
@@ -61,6 +67,20 @@ GOOD: list[tuple[str, Any]] = [
     ("runtime.env", [{"name": "PATHOS", "value": ""}]),
     ("runtime.placement.nodeSelector", {"example.com/pool": "gpu", "zone": ""}),
     ("runtime.placement.tolerations", [{"key": "a", "operator": "Exists"}, {"key": "a", "value": "b"}]),
+    ("runtime.placement.topologySpreadConstraints", []),
+    (
+        "runtime.placement.topologySpreadConstraints",
+        [
+            {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule", "minDomains": 2},
+            {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway", "nodeTaintsPolicy": "Honor"},
+        ],
+    ),
+    ("runtime.placement.affinity", {}),
+    ("runtime.placement.affinity.nodeAffinity", node_terms({"key": "a", "operator": "Gt", "values": ["16"]})),
+    ("runtime.placement.affinity.nodeAffinity", node_terms({"key": "a", "operator": "Exists"})),
+    ("runtime.podLabels", {"kueue.x-k8s.io/queue-name": "models", "team": ""}),
+    ("runtime.podAnnotations", {"karpenter.sh/do-not-disrupt": "true"}),
+    ("runtime.serviceAccountName", "models"),
     ("runtime.startupTimeout", "24h"),
     ("batching", {}),
     ("batching", {"maxBatchSize": 8, "preferredBatchSizes": [8, 4]}),
@@ -167,6 +187,48 @@ RULES: list[tuple[str, Any, str]] = [
             "spec.runtime.placement.tolerations: pool has operator Exists and a value; remove the value, "
             "or set operator: Equal"
         ),
+    ),
+    *(
+        (
+            "runtime.placement.affinity.nodeAffinity",
+            node_terms({"key": "pool", **wrong}),
+            (
+                f"spec.runtime.placement: the expression for the label pool has operator {wrong['operator']}; Exists and "
+                "DoesNotExist take no values, the others need them; for example {key: pool, operator: In, values: [gpu]}"
+            ),
+        )
+        for wrong in ({"operator": "In"}, {"operator": "Exists", "values": ["a"]}, {"operator": "Gt"})
+    ),
+    *(
+        (
+            "runtime.placement.affinity.nodeAffinity",
+            node_terms({"key": "cores", "operator": "Gt", "values": values}),
+            (
+                "spec.runtime.placement.affinity.nodeAffinity: the expression for the label cores has operator Gt and values "
+                f"[{', '.join(values)}]; Gt and Lt need one integer; for example {{key: cores, operator: Gt, values: ['16']}}"
+            ),
+        )
+        for values in (["a"], ["1", "2"])
+    ),
+    (
+        "runtime.placement.topologySpreadConstraints",
+        [{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway", "minDomains": 2}],
+        (
+            "spec.runtime.placement.topologySpreadConstraints: zone has minDomains and whenUnsatisfiable: ScheduleAnyway; "
+            "minDomains needs whenUnsatisfiable: DoNotSchedule; change that, or remove minDomains"
+        ),
+    ),
+    *(
+        (
+            f"runtime.{field}",
+            {key: "me"},
+            (
+                f"spec.runtime.{field} has a key that Halcyon itself sets; keys must not start with serving.halcyon.dev/, "
+                "app.kubernetes.io/, pod-template-hash; for example team.example.com/cost-center"
+            ),
+        )
+        for field in ("podLabels", "podAnnotations")
+        for key in ("serving.halcyon.dev/slot", "app.kubernetes.io/managed-by", "pod-template-hash")
     ),
     (
         "runtime",

@@ -90,6 +90,8 @@ class Haproxy:
         self.runtime = self.runtime_of(self.ports)
         self._log = (directory / "log").open("wb")
         self.process: subprocess.Popen[bytes] | None = None
+        self.user: list[str] = []
+        """Options of chroot with the user to run as; empty: root."""
 
     def runtime_of(self, ports: Ports) -> RuntimeSocket:
         """Return the client of its sockets, with a long timeout for busy machines."""
@@ -99,7 +101,7 @@ class Haproxy:
 
     def start(self, *, port: int | None = None) -> None:
         """Start it, and wait until it listens at this port or at the HTTP port."""
-        command = ["chroot", str(self._tree), "/usr/sbin/haproxy", "-W", "-db"]
+        command = ["chroot", *self.user, str(self._tree), "/usr/sbin/haproxy", "-W", "-db"]
         command += ["-S", f"{self.directory}/master.sock", "-f", f"{self.directory}/haproxy.cfg"]
         self.process = subprocess.Popen(command, stderr=self._log, stdout=self._log)
         deadline = time.monotonic() + 40

@@ -31,6 +31,8 @@ SITE = Site(
     collector=CollectorAddress(
         host="halcyon-agents.halcyon-system.svc", port=10250, server_name="halcyon.halcyon-system.svc", ca_pem="CA"
     ),
+    model_pod_labels=("example.com/",),
+    model_pod_annotations=("example.com/",),
 )
 WALLED = replace(
     SITE, network=SiteNetwork(operator=({"podSelector": {"matchLabels": {"app": "halcyon"}}},)), port=10260

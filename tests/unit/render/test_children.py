@@ -22,7 +22,7 @@ from halcyon.api.documents.balancer_plan import PLAN_KEY, BalancerPlan
 from halcyon.api.documents.model_overlay import Overlay
 from halcyon.api.spec import Spec, routing_mode
 from halcyon.api.spec.parse import SpecError, parse
-from halcyon.api.spec.runtime import Placement
+from halcyon.api.spec.placement import Placement
 from halcyon.api.types import Cidr, quantity
 from halcyon.render import balancer, gpu, grpc_keepalive, names, revision, server
 from halcyon.render import hpa as render_hpa

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from halcyon.api.policy.site_policy import NAMESPACE, SitePolicy
 from halcyon.api.spec import Spec
 from halcyon.api.spec.model import SOURCE_KINDS
+from halcyon.api.spec.placement import NodeRequirement
 
 
 @dataclass(frozen=True)
@@ -94,11 +95,29 @@ def old(asked: PolicySubject, limit: str) -> list[str]:
 
 def secrets(asked: PolicySubject, limit: tuple[str, ...]) -> list[str]:
     """Return the names of Secrets in the spec that are not allowed."""
+    return _unlisted(secret_names(asked.spec), limit)
+
+
+def _unlisted(found: Iterable[str], limit: tuple[str, ...]) -> list[str]:
     return [
         name
-        for name in secret_names(asked.spec)
+        for name in found
         if not any(name.startswith(entry[:-1]) if entry.endswith("*") else name == entry for entry in limit)
     ]
+
+
+def environment(asked: PolicySubject, limit: tuple[str, ...]) -> list[str]:
+    """Return the environment variables that are not allowed; `PREFIX*` stands for an entry of `envFrom`."""
+    runtime = asked.spec.runtime
+    found = [*(e.name for e in runtime.env or ()), *(f"{e.prefix or ''}*" for e in runtime.env_from or ())]
+    return _unlisted(found, limit)
+
+
+def config_maps(asked: PolicySubject, limit: tuple[str, ...]) -> list[str]:
+    """Return the ConfigMaps that environment variables must not come from."""
+    env, env_from = asked.spec.runtime.env or (), asked.spec.runtime.env_from or ()
+    found = [e.value_from.config_map_key_ref.name for e in env if e.value_from and e.value_from.config_map_key_ref]
+    return _unlisted([*found, *(e.config_map_ref.name for e in env_from if e.config_map_ref)], limit)
 
 
 def secret_names(spec: Spec) -> list[str]:
@@ -118,9 +137,17 @@ def outside(value: str | None, limit: tuple[str, ...]) -> list[str]:
 
 
 def selectors(asked: PolicySubject, limit: tuple[str, ...]) -> list[str]:
-    """Return the node labels that are not allowed in a node selector."""
-    pairs = (asked.spec.runtime.placement.node_selector or {}).items()
-    return [f"{key}={value}" for key, value in pairs if not {key, f"{key}={value}"} & {*limit}]
+    """Return the node labels that are not allowed in a node selector or a node affinity."""
+
+    def allowed(e: NodeRequirement) -> bool:
+        return e.key in limit or (e.operator == "In" and all(f"{e.key}={value}" in limit for value in e.values or ()))
+
+    placement = asked.spec.runtime.placement
+    pairs = (placement.node_selector or {}).items()
+    found = [f"{key}={value}" for key, value in pairs if not {key, f"{key}={value}"} & {*limit}]
+    affinity = placement.affinity and placement.affinity.node_affinity
+    terms = [[e.key for e in t.match_expressions if not allowed(e)] for t in (affinity.terms() if affinity else ())]
+    return found + [", ".join(keys) for keys in terms if keys]
 
 
 def tolerations(asked: PolicySubject, limit: tuple[str, ...]) -> list[str]:

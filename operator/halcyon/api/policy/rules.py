@@ -32,6 +32,8 @@ class PolicyRule:
     message: str
     """Template of the message, in which `{found}` stands for these values, and `{limit}` for the limit."""
     action: Literal["Deny", "Warn"] = "Deny"
+    unset: Any = None
+    """Limit that the operator alone applies if the site sets none; None: no limit."""
 
     def limit(self, policy: SitePolicy) -> Any:  # the limit's own type
         """Return the limit in the policy; None if there is none."""
@@ -39,7 +41,7 @@ class PolicyRule:
 
     def say(self, asked: PolicySubject) -> str:
         """Return the message if the spec violates the rule; empty if it complies."""
-        limit = self.limit(asked.policy)
+        limit = self.unset if (found := self.limit(asked.policy)) is None else found
         if limit is None or asked.namespace in asked.policy.exempt_namespaces:
             return ""
         found = self.find(asked, limit)
@@ -97,6 +99,12 @@ def _foreign(image: str, name: str) -> str:
     )
 
 
+def _unlisted(found: str) -> str:
+    return (
+        f"({found}).filter(s, !LIMIT.exists(a, a.endsWith('*') ? s.startsWith(a.substring(0, a.size() - 1)) : s == a))"
+    )
+
+
 SHARED: Final = (
     ("image", "object.spec.?runtime.?image.orValue('')"),
     ("imageName", _full_name("variables.image")),
@@ -127,6 +135,16 @@ SHARED: Final = (
     ("url", "object.spec.model.source.?uri.orValue('')"),
     ("endpoint", "object.spec.model.source.?endpoint.orValue('')"),
     ("nodeSelector", "object.spec.?runtime.?placement.?nodeSelector.orValue({})"),
+    ("env", "object.spec.?runtime.?env.orValue([])"),
+    ("envFrom", "object.spec.?runtime.?envFrom.orValue([])"),
+    ("nodeAffinity", "object.spec.?runtime.?placement.?affinity.?nodeAffinity"),
+    (
+        "nodeTerms",
+        (
+            "variables.nodeAffinity.?requiredDuringSchedulingIgnoredDuringExecution.?nodeSelectorTerms.orValue([]) + "
+            "variables.nodeAffinity.?preferredDuringSchedulingIgnoredDuringExecution.orValue([]).map(p, p.preference)"
+        ),
+    ),
     ("tolerations", "object.spec.?runtime.?placement.?tolerations.orValue([])"),
     (
         "replicas",
@@ -221,7 +239,7 @@ RULES: Final = (
     ),
     PolicyRule(
         "models.secrets",
-        "variables.secretNames.filter(s, !LIMIT.exists(a, a.endsWith('*') ? s.startsWith(a.substring(0, a.size() - 1)) : s == a))",
+        _unlisted("variables.secretNames"),
         findings.secrets,
         "spec refers to the Secrets {found}, which this site does not allow (allowed: {limit}); rename the Secret",
     ),
@@ -244,10 +262,11 @@ RULES: Final = (
     PolicyRule(
         "pods.nodeSelectors",
         "variables.nodeSelector.filter(k, !(k in LIMIT || (k + '=' + variables.nodeSelector[k]) in LIMIT))"
-        ".map(k, k + '=' + variables.nodeSelector[k])",
+        ".map(k, k + '=' + variables.nodeSelector[k]) + variables.nodeTerms.map(t, t.matchExpressions.filter(e, !(e.key in LIMIT "
+        "|| (e.operator == 'In' && e.values.all(v, (e.key + '=' + v) in LIMIT)))).map(e, e.key).join(', ')).filter(t, t != '')",
         findings.selectors,
-        "spec.runtime.placement.nodeSelector has {found}, which this site does not allow (allowed: "
-        "{limit}); remove the others",
+        "spec.runtime.placement has the node labels {found} in nodeSelector or affinity.nodeAffinity, which this site does "
+        "not allow (allowed: {limit}); remove the others",
     ),
     PolicyRule(
         "pods.tolerations",
@@ -268,6 +287,32 @@ RULES: Final = (
         ),
         "spec.runtime.gpu.resourceClaimTemplateName is {found}, which this site does not allow "
         "(allowed: {limit}); use one of these, or a resource, for example gpu: {{count: 1}}",
+    ),
+    PolicyRule(
+        "pods.serviceAccounts",
+        "[object.spec.?runtime.?serviceAccountName.orValue('default')].filter(s, s != 'default' && !(s in LIMIT))",
+        lambda asked, limit: findings.outside(asked.spec.runtime.service_account_name, (*limit, "default")),
+        "spec.runtime.serviceAccountName is {found}, which this site does not allow (allowed: {limit}; chart value "
+        "sitePolicy.pods.serviceAccounts); remove it to use the namespace's default",
+        unset=(),
+    ),
+    PolicyRule(
+        "pods.env",
+        _unlisted("variables.env.map(e, e.name) + variables.envFrom.map(e, e.?prefix.orValue('') + '*')"),
+        findings.environment,
+        "spec.runtime.env or envFrom sets {found}, which this site does not allow (allowed: {limit}); rename the variable, "
+        "or give the entry of envFrom an allowed prefix",
+    ),
+    PolicyRule(
+        "pods.configMaps",
+        _unlisted(
+            "variables.env.filter(e, has(e.valueFrom) && has(e.valueFrom.configMapKeyRef))"
+            ".map(e, e.valueFrom.configMapKeyRef.name) "
+            "+ variables.envFrom.filter(e, has(e.configMapRef)).map(e, e.configMapRef.name)"
+        ),
+        findings.config_maps,
+        "spec.runtime.env or envFrom refers to the ConfigMaps {found}, which this site does not allow (allowed: {limit}); "
+        "rename the ConfigMap",
     ),
     PolicyRule(
         "limits.replicas",

@@ -39,6 +39,8 @@ Pair = Annotated[str, _text(rf"({_DNS_NAME}/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z
 """Key of a label or taint, for any value, or `KEY=VALUE` for one value."""
 SecretName = Annotated[str, _text(r"[a-z0-9][-a-z0-9.]*\*?")]
 """Name of a Secret, or a prefix of names followed by `*`."""
+EnvName = Annotated[str, _text(r"[A-Za-z_][A-Za-z0-9_]*\*?", 128)]
+"""A name of an environment variable, or a prefix of names."""
 Backend = Annotated[str, _text("[a-z][a-z0-9_]{0,62}", 63)]
 GatewayName = Annotated[str, _text(rf"({_LABEL}|\{{namespace\}})/{_DNS_NAME}", 317)]
 Namespace = Annotated[str, _text(_LABEL, 63)]
@@ -100,18 +102,25 @@ class Models(Documented):
 
 
 class PodLimits(Documented):
-    """Limits on the placement of server pods."""
+    """Placement, ServiceAccounts and environment of server pods."""
 
     priority_classes: Annotated[tuple[DnsName, ...], _Some] | None = None
     """Allowed priority classes."""
     runtime_classes: Annotated[tuple[DnsName, ...], _Some] | None = None
     """Allowed runtime classes."""
     node_selectors: Annotated[tuple[Pair, ...], _Some] | None = None
-    """Allowed node labels in a node selector, for example `pool=models`, or `pool` for any value."""
+    """Allowed node labels in a node selector or node affinity, for example `pool=models`, or `pool` for any value."""
     tolerations: Annotated[tuple[Pair, ...], _Some] | None = None
     """Taints that may be tolerated, for example `dedicated=models`, or `dedicated` for any value."""
     resource_claim_templates: Annotated[tuple[DnsName, ...], _Some] | None = None
     """ResourceClaimTemplates that a model's GPUs may come from. How many devices they request is the model's word."""
+    service_accounts: Annotated[tuple[DnsName, ...], _Some] | None = None
+    """ServiceAccounts that server pods may run as. Unlike for the other limits, no list allows none but `default`."""
+    env: Annotated[tuple[EnvName, ...], _Some] | None = None
+    """Names of environment variables that may be set: `MODEL_MODE`, or `MODEL_*`. The entries of `envFrom` then need a
+    prefix that one of the patterns covers."""
+    config_maps: Annotated[tuple[SecretName, ...], _Some] | None = None
+    """ConfigMaps that environment variables may come from, for example `models-*`."""
 
 
 class Limits(Documented):

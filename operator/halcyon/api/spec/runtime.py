@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar
 
 from pydantic import Field, StringConstraints
 
 from halcyon.api.spec.fields import Documented, exactly_one
 from halcyon.api.spec.gpu import Gpu
+from halcyon.api.spec.placement import ServerPlacement
 from halcyon.api.spec.server_settings import RULES as SERVER_RULES
 from halcyon.api.spec.server_settings import ServerSettings
 from halcyon.api.types import (
+    GROUP,
     DnsName,
     Image,
     Key,
@@ -190,44 +192,20 @@ class ImagePullSecret(Documented):
     """Name of the Secret."""
 
 
-class Toleration(Documented):
-    """A taint that the pods tolerate."""
+_OWN_KEYS = (f"{GROUP}/", "app.kubernetes.io/", "pod-template-hash")
+"""Beginnings of the keys of labels and annotations that Halcyon, its selectors and Deployments rely on."""
 
-    key: LabelKey
-    """Key of the taint."""
-    operator: Literal["Exists", "Equal"] = "Equal"
-    """Comparison with the taint: `Equal` requires the same value, `Exists` accepts any value. Default: Equal."""
-    value: LabelValue | None = None
-    """Value of the taint. Only for operator `Equal`."""
-    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = None
-    """Effect of the taint. Default: every effect."""
 
-    rules: ClassVar = (
-        Rule(
-            cel="self.operator != 'Exists' || !has(self.value)",
-            check=lambda m: m.operator != "Exists" or m.value is None,
-            message=(
-                "spec.runtime.placement.tolerations: {key} has operator Exists and a value; remove the "
-                "value, or set operator: Equal"
-            ),
-        ),
+def _no_own_keys(field: str, attribute: str) -> Rule:
+    """Return the rule that the map in this field of `runtime` has none of these keys."""
+    return Rule(
+        cel=f"!has(self.{field}) || self.{field}.all(k, "
+        + " && ".join(f"!k.startsWith('{own}')" for own in _OWN_KEYS)
+        + ")",
+        check=lambda m: not any(key.startswith(_OWN_KEYS) for key in getattr(m, attribute) or ()),
+        message=f"spec.runtime.{field} has a key that Halcyon itself sets; keys must not start with {', '.join(_OWN_KEYS)}; "
+        "for example team.example.com/cost-center",
     )
-
-
-class Placement(Documented):
-    """Placement of the server pods.
-
-    Pods with GPUs always tolerate taints with the name of their resource, and NVIDIA's the taint `nvidia.com/gpu`.
-    """
-
-    node_selector: Annotated[dict[LabelKey, LabelValue], Field(min_length=1, max_length=32)] | None = None
-    """Labels that a node must have, for example `pool: gpu`. Default: none."""
-    tolerations: Annotated[tuple[Toleration, ...], Field(min_length=1, max_length=16)] | None = None
-    """Taints that the pods tolerate. Default: none."""
-    priority_class_name: DnsName | None = None
-    """Priority class of the pods. Default: that of the cluster."""
-    runtime_class_name: DnsName | None = None
-    """Runtime class of the pods, for example `nvidia`. Default: that of the nodes."""
 
 
 class Runtime(Documented):
@@ -253,10 +231,19 @@ class Runtime(Documented):
     shared_memory: Quantity = "256Mi"
     """Size of /dev/shm, which is backed by memory. It counts against resources.limits.memory and, if that is
     set, must be smaller than it. The Python backend passes tensors through /dev/shm. Default: 256Mi."""
+    pod_labels: Annotated[dict[LabelKey, LabelValue], Field(min_length=1, max_length=32)] | None = None
+    """Labels of the server pods, for example for a queue, a mesh or a cost report. The site must allow each key
+    (operator option --model-pod-labels, chart value `modelPodLabels`). No selector uses them. Default: none."""
+    pod_annotations: Annotated[dict[LabelKey, Text], Field(min_length=1, max_length=32)] | None = None
+    """Annotations of the server pods. The site must allow each key (operator option --model-pod-annotations, chart value
+    `modelPodAnnotations`). Default: none."""
+    service_account_name: DnsName | None = None
+    """Existing ServiceAccount of the namespace that the server pods run as. The site must allow it
+    (`sitePolicy.pods.serviceAccounts`). Its token is not mounted. Default: the namespace's `default`."""
     server: ServerSettings | None = None
     """Options of the Triton server: response cache, memory pools, forwarded headers and log level. Default: those of
     Triton."""
-    placement: Placement = Placement()
+    placement: ServerPlacement = ServerPlacement()
     """Placement of the server pods. Pods with GPUs always tolerate taints with the name of their resource, and NVIDIA's
     the taint `nvidia.com/gpu`."""
     startup_timeout: duration_field("10s", "24h") = "10m"  # type: ignore[valid-type]
@@ -264,6 +251,8 @@ class Runtime(Documented):
     one minute longer. Default: 10m."""
 
     rules: ClassVar = (
+        _no_own_keys("podLabels", "pod_labels"),
+        _no_own_keys("podAnnotations", "pod_annotations"),
         Rule(
             cel="!has(self.resources.limits) || !has(self.resources.limits.memory) || "
             "quantity(self.sharedMemory).compareTo(quantity(self.resources.limits.memory)) < 0",

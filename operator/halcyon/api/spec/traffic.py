@@ -4,14 +4,22 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, StringConstraints
 
 from halcyon.api.spec.exposure import ApiKeys, Service, Tls
 from halcyon.api.spec.fields import Documented
 from halcyon.api.spec.gateway import Gateway
 from halcyon.api.spec.routing_mode import Mode
-from halcyon.api.spec.stickiness import Stickiness
 from halcyon.api.types import Rule, duration_field, quantity_field
+
+
+class Stickiness(Documented):
+    """Routing of related requests to one pod: those of a sequence, or of a conversation whose cache a pod holds."""
+
+    header: Annotated[str, StringConstraints(pattern=r"^[A-Za-z][A-Za-z0-9-]{0,62}$", min_length=1, max_length=63)]
+    """Header (in gRPC: metadata) that clients send with each request, for example `x-sequence-id`. Requests with the
+    same value go to the same pod, even while it drains. The balancer cannot read a sequence id in the body. A change
+    starts a rollout."""
 
 
 class Traffic(Documented):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+
 from halcyon.api.spec import Spec
 from halcyon.render.site import Site
 from halcyon.scaling.planner.objectives import schedules
@@ -10,16 +12,26 @@ from halcyon.scaling.schedules import problems
 
 def objections(spec: Spec, site: Site) -> list[str]:
     """Return a sentence for each error in the spec; an empty list if there is none."""
-    return [f"spec.scaling.schedules: {problem.describe()}" for problem in problems(schedules(spec))] + [
-        (
-            f"spec.traffic.service.annotations has {key}, which this site does not allow; {_allowed(site)} "
-            "(operator option --service-annotations)"
-        )
-        for key in site.refused_annotations(spec.traffic.service.annotations or ())
+    runtime, annotations = spec.runtime, spec.traffic.service.annotations
+    return [
+        *(f"spec.scaling.schedules: {problem.describe()}" for problem in problems(schedules(spec))),
+        *_unlisted("traffic.service.annotations", annotations, site.service_annotations, "serviceAnnotations"),
+        *_unlisted("runtime.podLabels", runtime.pod_labels, site.model_pod_labels, "modelPodLabels"),
+        *_unlisted(
+            "runtime.podAnnotations", runtime.pod_annotations, site.model_pod_annotations, "modelPodAnnotations"
+        ),
     ]
 
 
-def _allowed(site: Site) -> str:
-    if not site.service_annotations:
-        return "no annotations are allowed"
-    return "keys must start with one of " + ", ".join(site.service_annotations)
+def _unlisted(field: str, keys: Iterable[str] | None, allowed: tuple[str, ...], value: str) -> Iterator[str]:
+    """Yield a sentence for each key that the site's list, a value of the chart, doesn't allow."""
+    good = (
+        f"keys must start with one of {', '.join(allowed)}" if allowed else f"no {field.rpartition('.')[2]} are allowed"
+    )
+    option = "".join(f"-{c.lower()}" if c.isupper() else c for c in value)
+    for key in sorted(keys or ()):
+        if not any(key.startswith(entry) if "/" in entry else key == entry for entry in allowed):
+            yield (
+                f"spec.{field} has {key}, which this site does not allow; {good} (operator option --{option}, chart value "
+                f"{value})"
+            )

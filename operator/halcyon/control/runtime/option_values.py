@@ -11,12 +11,13 @@ from typing import TypeVar
 
 from halcyon.api.policy.network import SiteNetwork
 from halcyon.api.policy.site_policy import SitePolicy
-from halcyon.api.spec.runtime import Placement
+from halcyon.api.spec.placement import Placement
 from halcyon.api.types import ApiModel
 
 _Read = TypeVar("_Read", bound=ApiModel)
 """Type into which the JSON value of an option is parsed."""
 _PREFIX = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[-A-Za-z0-9_.]*")
+_KEY = re.compile(rf"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?|{_PREFIX.pattern}")
 
 
 def parse_share(text: str) -> float:
@@ -72,6 +73,17 @@ def parse_prefixes(text: str) -> tuple[str, ...]:
             good = "service.beta.kubernetes.io/,external-dns.alpha.kubernetes.io/hostname"
             raise argparse.ArgumentTypeError(
                 f"{part!r} is not a prefix of an annotation key with a domain; for example {good}"
+            )
+    return found
+
+
+def parse_keys(text: str) -> tuple[str, ...]:
+    """Parse keys of labels or annotations, and prefixes of keys with a slash, with commas between them."""
+    found = tuple(part.strip() for part in text.split(",") if part.strip())
+    for part in found:
+        if not _KEY.fullmatch(part):
+            raise argparse.ArgumentTypeError(
+                f"{part!r} is not a key, or a prefix with a slash; for example kueue.x-k8s.io/,cost-center"
             )
     return found
 

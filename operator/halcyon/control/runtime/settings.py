@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from halcyon.api.policy.network import SiteNetwork
 from halcyon.api.policy.site_policy import ANYTHING, SitePolicy
-from halcyon.api.spec.runtime import Placement
+from halcyon.api.spec.placement import Placement
 from halcyon.control.autoscaling.planner_memory_store import CONFIG_MAPS as MEMORY_CONFIG_MAPS
 from halcyon.control.reporting.dashboard_source import DashboardSettings
 from halcyon.control.runtime import option_values
@@ -51,6 +51,12 @@ class OperatorSettings:
     """GPUs that all models together may hold; None for no limit."""
     service_annotations: tuple[str, ...] = SERVICE_ANNOTATIONS
     """Prefixes of the annotations that models may set on their Services."""
+    model_pod_labels: tuple[str, ...] = ()
+    """Keys of the labels that models may set on their server pods: whole keys, and prefixes with a slash."""
+    model_pod_annotations: tuple[str, ...] = ()
+    """Keys of the annotations that models may set on their server pods, in the same form."""
+    fixed_user_ids: bool = True
+    """Whether the pods of models have fixed users and groups."""
     site_policy: SitePolicy = ANYTHING
     """Limits on what ModelDeployments may request."""
     dashboard: DashboardSettings | None = None
@@ -157,6 +163,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             "comma-separated prefixes of the annotations that models may set on their Services; empty: "
             "none (default: those of load balancers and external-dns)"
         ),
+    )
+    for kind, example in (("labels", "kueue.x-k8s.io/,cost-center"), ("annotations", "karpenter.sh/")):
+        add(
+            f"--model-pod-{kind}",
+            type=option_values.parse_keys,
+            default=(),
+            metavar="KEYS",
+            help=(
+                f"comma-separated keys of the {kind} that models may set on their server pods: whole keys, and prefixes "
+                f"with a slash; for example {example} (default: none)"
+            ),
+        )
+    add(
+        "--no-fixed-user-ids",
+        dest="fixed_user_ids",
+        action="store_false",
+        help="set no user and group in the pods of models: the platform assigns them, as OpenShift does",
     )
     add(
         "--dashboard",

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from halcyon.api.spec import Spec, defaults, server_connections
+from halcyon.api.spec import Spec, defaults
 from halcyon.api.spec.parse import parse
+from halcyon.render import server_connections
 from tests.strategies import specs
 
 

@@ -399,3 +399,37 @@ def test_a_site_may_allow_other_annotations_or_none() -> None:
     assert service(make(scope_of(wanted, site=own)))["metadata"]["annotations"] == {"example.com/x": "1"}
     refused = make(scope_of(wanted, site=replace(SITE, service_annotations=()))).acceptance
     assert "no annotations are allowed" in refused.message
+
+
+POD = {"podLabels": {"team": "a"}, "podAnnotations": {"karpenter.sh/do-not-disrupt": "true"}}
+
+
+def test_allowed_pod_metadata_is_on_the_template_and_in_no_selector() -> None:
+    own = replace(SITE, model_pod_labels=("team",), model_pod_annotations=("karpenter.sh/",))
+    made = make(scope_of({"runtime": POD}, site=own))
+    (servers,) = (o for o in made.then if (o["kind"], o["metadata"]["name"]) == ("Deployment", "digits-a"))
+
+    assert servers["spec"]["template"]["metadata"]["labels"]["team"] == "a"
+    assert servers["spec"]["template"]["metadata"]["annotations"] == POD["podAnnotations"]
+    assert not {"team"} & {*servers["metadata"]["labels"], *servers["spec"]["selector"]["matchLabels"]}
+
+
+def test_forbidden_pod_metadata_is_named_with_its_option() -> None:
+    # Without a slash, an entry is a whole key.
+    site = replace(SITE, model_pod_labels=("te", "kueue.x-k8s.io/"), model_pod_annotations=())
+    refused = make(scope_of({"runtime": POD}, site=site)).acceptance
+
+    assert (refused.accepted, refused.reason) == (False, Reason.INVALID)
+    assert (
+        "spec.runtime.podLabels has team, which this site does not allow; keys must start with one of te, kueue.x-k8s.io/ "
+        "(operator option --model-pod-labels, chart value modelPodLabels)"
+    ) in refused.message
+    assert "no podAnnotations are allowed (operator option --model-pod-annotations" in refused.message
+
+
+def test_a_service_account_needs_permission_unless_it_is_the_default() -> None:
+    refused = make(scope_of({"runtime": {"serviceAccountName": "deployer"}})).acceptance
+
+    assert (refused.accepted, refused.reason) == (False, Reason.POLICY_DENIED)
+    assert "deployer, which this site does not allow (allowed: none; chart value sitePolicy.pods" in refused.message
+    assert make(scope_of({"runtime": {"serviceAccountName": "default"}})).acceptance.accepted

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from halcyon.api.spec.runtime import Placement
+from halcyon.api.spec.placement import Placement
 from halcyon.control.runtime import app, settings
 from halcyon.control.runtime.settings import OperatorSettings
 from halcyon.kube.errors import SettingsError

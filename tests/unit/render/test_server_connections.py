@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from halcyon.api.spec import Spec, server_connections
+from halcyon.api.spec import Spec
 from halcyon.api.spec.parse import parse
+from halcyon.render import server_connections
 
 
 def spec(**fields: Any) -> Spec:

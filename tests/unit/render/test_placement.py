@@ -1,0 +1,56 @@
+"""Placement of server pods, their ServiceAccount, and pods without fixed user ids."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from halcyon.api.spec.parse import parse
+from halcyon.render import revision
+from halcyon.render.metadata import Object
+from tests.unit.api.spec_cases import document, node_terms
+from tests.unit.render.pod_security import violations
+from tests.unit.render.rendered import SITE, SUBJECT, children, pods
+
+ZONES = {"maxSkew": 1, "topologyKey": "topology.kubernetes.io/zone", "whenUnsatisfiable": "DoNotSchedule"}
+
+
+def server_of(path: str = "", value: Any = None) -> Object:
+    made = pods(children(parse("digits", document(path, value))))
+    (found,) = (template["spec"] for template in made if template["spec"]["containers"][0]["name"] == "triton")
+    return found
+
+
+def test_a_spread_covers_the_models_servers_and_replaces_the_default() -> None:
+    (default,) = server_of()["topologySpreadConstraints"]
+    (zones,) = server_of("runtime.placement.topologySpreadConstraints", [ZONES])["topologySpreadConstraints"]
+
+    assert (default["topologyKey"], default["whenUnsatisfiable"]) == ("kubernetes.io/hostname", "ScheduleAnyway")
+    assert zones == ZONES | {"labelSelector": default["labelSelector"]}
+    assert default["labelSelector"]["matchLabels"]["serving.halcyon.dev/model-deployment"] == "digits"
+    assert "topologySpreadConstraints" not in server_of("runtime.placement.topologySpreadConstraints", [])
+
+
+def test_an_affinity_is_the_pods_own_in_the_form_of_kubernetes() -> None:
+    affinity = {"nodeAffinity": node_terms({"key": "zone", "operator": "In", "values": ["a", "b"]})}
+
+    assert server_of("runtime.placement.affinity", affinity)["affinity"] == affinity
+    assert "affinity" not in server_of()
+
+
+def test_a_named_service_account_brings_no_token() -> None:
+    pod = server_of("runtime.serviceAccountName", "models")
+
+    assert (pod["serviceAccountName"], pod["automountServiceAccountToken"]) == ("models", False)
+    assert "serviceAccountName" not in server_of()
+
+
+def test_no_pod_has_a_user_or_group_if_the_platform_assigns_them() -> None:
+    spec, assigned = parse("digits", document()), replace(SITE, fixed_user_ids=False)
+    for template in pods(children(spec, site=assigned)):
+        everything = [template["spec"], *template["spec"]["initContainers"], *template["spec"]["containers"]]
+        for part in everything:
+            assert not {"runAsUser", "runAsGroup", "fsGroup"} & part["securityContext"].keys()
+        assert violations(template) == []
+    assert revision.site_digest(assigned) != revision.site_digest(SITE)
+    assert revision.key(SUBJECT, spec, None) == revision.render(SUBJECT, spec, assigned, None, number=1).key
