@@ -18,8 +18,8 @@ _SCHEDULER_MESSAGES = (
     (re.compile(r"allocate all claims", re.IGNORECASE), "no node has free devices for the pod's ResourceClaim", "free devices, add a node, or lower the request: kubectl get resourceslices shows the devices, kubectl get resourceclaims -A who holds them"),
     (re.compile(r"is not created yet"), "the pod's ResourceClaim is missing", "check the ResourceClaimTemplate of spec.runtime.gpu.resourceClaimTemplateName and the quotas; kubectl describe pod shows why. After the template is created, delete the pod: Kubernetes retries ever less often"),
     (re.compile(r"unbound|persistentvolumeclaim|volume node affinity", re.IGNORECASE), "the model's volume is not available on the pod's nodes", "check kubectl get pvc: the claim must be Bound, and readable from the nodes where the pods may run"),
-    (re.compile(r"Insufficient memory", re.IGNORECASE), "no node has enough free memory", "lower spec.runtime.resources.limits.memory, or add a node"),
-    (re.compile(r"Insufficient cpu", re.IGNORECASE), "no node has enough free CPU", "lower spec.runtime.resources.cpu, or add a node"),
+    (re.compile(r"Insufficient memory", re.IGNORECASE), "no node has enough free memory", "lower spec.runtime.resources.requests.memory, or limits.memory if there is no request, or add a node"),
+    (re.compile(r"Insufficient cpu", re.IGNORECASE), "no node has enough free CPU", "lower spec.runtime.resources.requests.cpu, or add a node"),
     (re.compile(r"affinity/selector|node selector|didn't match Pod's node", re.IGNORECASE), "no node has the requested labels", "correct spec.runtime.placement.nodeSelector, or label nodes"),
     (re.compile(r"untolerated taint", re.IGNORECASE), "the nodes have taints that the pods don't tolerate", "add spec.runtime.placement.tolerations, or remove the taints"),
 )  # fmt: skip
@@ -69,7 +69,7 @@ def containers_crashing(_: Facts, index: ConditionIndex) -> Iterator[Cause]:
         if not pods:
             continue
         if out_of_memory:
-            limit = fields.mapping(fields.mapping(index.spec.get("runtime")).get("resources")).get("memory")
+            limit = fields.mapping(fields.mapping(fields.mapping(index.spec.get("runtime")).get("resources")).get("limits")).get("memory")
             next_step = f"raise spec.runtime.resources.limits.memory, which is {limit or 'not set'}; /dev/shm counts against it (spec.runtime.sharedMemory)"
             yield Cause(88, "Triton runs out of memory", pod_evidence(pods), next_step)
         else:

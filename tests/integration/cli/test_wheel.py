@@ -16,8 +16,8 @@ NOT_IN_GIT = shutil.ignore_patterns("__pycache__", "uplot")
 """Of the folders that a wheel is made of."""
 DISTRIBUTIONS = {"halcyon_operator": "halcyon", "halcyon_cli": "halcyon_cli", "halcyon_simulator": "halcyon_simulator"}
 """The one package of each."""
-MAX_LINES = 40_000
-"""Of Python in the operator's wheel."""
+MAX_LINES = 43_000
+"""Maximum lines of Python in the operator's wheel. The house aims at 40,000 (docs/quality/house.md); the API of decision 0044 needs more."""
 ASK = """
 import asyncio
 from aiohttp.test_utils import TestClient, TestServer

@@ -78,7 +78,7 @@ CASES: dict[str, tuple[Callable[[], Inventory], str, str]] = {
     "no device": (lambda: served(unschedulable("p", "", "0/3 nodes are available: 3 cannot allocate all claims.")), "no node has free devices for the pod's ResourceClaim", "kubectl get resourceslices"),
     "no claim": (lambda: served(pod("p", node=False, init=[], containers=[], status={"conditions": []}) | {"spec": {"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "one"}]}}), "the pod's ResourceClaim is missing", "check the ResourceClaimTemplate"),
     "no volume": (lambda: served(unschedulable("p", "", "0/3 nodes are available: pod has unbound immediate PersistentVolumeClaims.")), "the model's volume is not available on the pod's nodes", "kubectl get pvc"),
-    "no memory": (lambda: served(unschedulable("p", "", "0/3 nodes are available: 3 Insufficient memory.")), "no node has enough free memory", "lower spec.runtime.resources.limits.memory"),
+    "no memory": (lambda: served(unschedulable("p", "", "0/3 nodes are available: 3 Insufficient memory.")), "no node has enough free memory", "lower spec.runtime.resources.requests.memory"),
     "taints": (lambda: served(unschedulable("p", "", "0/3 nodes are available: 3 node(s) had untolerated taint {a: b}.")), "the nodes have taints that the pods don't tolerate", "tolerations"),
     "no room at all": (lambda: served(unschedulable("p", "", "because")), "no node fits the pod", "describe node"),
     "quota": (lambda: refusing("pods is forbidden: exceeded quota: gpus"), "a ResourceQuota rejects new pods", "raise the ResourceQuota"),
