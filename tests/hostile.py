@@ -268,7 +268,7 @@ ROWS: tuple[Row, ...] = (
     Row(33, "numbers that are none", (
         bad("scaling", {"maxReplicas": 1.5}, "spec.scaling.maxReplicas"),
         Attempt(spec("replicas", "NaN"), "spec.replicas", "spec.replicas", storable=False),
-        bad("runtime.resources", {"memory": "1e1000"}, _MATCH, "spec.runtime.resources.memory"),
+        bad("runtime.resources", {"limits": {"memory": "1e1000"}}, _MATCH, "spec.runtime.resources.limits.memory"),
         bad("runtime.resources", {"memory": "0.1m"}, "spec.runtime.sharedMemory is 256Mi"),
     ), deed="numbers_that_json_has_not"),
     Row(34, "durations that are none", tuple(

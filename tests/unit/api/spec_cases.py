@@ -204,8 +204,8 @@ RULES: list[tuple[str, Any, str]] = [
             "runtime.placement.affinity.nodeAffinity",
             node_terms({"key": "cores", "operator": "Gt", "values": values}),
             (
-                "spec.runtime.placement.affinity.nodeAffinity: the expression for the label cores has operator Gt and values "
-                f"[{', '.join(values)}]; Gt and Lt need one integer; for example {{key: cores, operator: Gt, values: ['16']}}"
+                "spec.runtime.placement.affinity.nodeAffinity: the expression for the label cores has operator Gt, "
+                "which needs one integer in values; for example {key: cores, operator: Gt, values: ['16']}"
             ),
         )
         for values in (["a"], ["1", "2"])

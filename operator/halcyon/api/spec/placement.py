@@ -80,8 +80,8 @@ class NodeRequirement(_Requirement):
                 or (len(m.values) == 1 and re.fullmatch("[0-9]+", m.values[0]) is not None)
             ),
             message=(
-                "spec.runtime.placement.affinity.nodeAffinity: the expression for the label {key} has operator {operator} "
-                "and values {values}; Gt and Lt need one integer; for example {{key: cores, operator: Gt, values: ['16']}}"
+                "spec.runtime.placement.affinity.nodeAffinity: the expression for the label {key} has operator {operator}, "
+                "which needs one integer in values; for example {{key: cores, operator: Gt, values: ['16']}}"
             ),
         ),
     )

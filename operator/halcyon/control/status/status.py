@@ -379,11 +379,10 @@ def _summary(view: Scope, plan: ReconcilePlan, status: dict[str, Any]) -> dict[s
         found["Ready"]["reason"],
     )
     desired, _, ready = counts(view, plan)
-    summary = {"ready": f"{ready}/{desired}", "state": state}
+    summary = {"ready": f"{ready}/{desired}", "state": state} | scaling.replica_columns(view, plan)
     if view.scaling.settling:
         before = view.status.get("summary") or {}
         return summary | {name: before[name] for name in _DECIDED_COLUMNS if name in before}
-    summary |= scaling.replica_columns(view, plan)
     summary |= scaling.columns(view, ready=status["readyReplicas"])
     if view.signals and view.signals.mean_batch is not None:
         summary["batch"] = f"{view.signals.mean_batch:.1f}"
