@@ -68,7 +68,7 @@ class Budget:
     preempt: bool = True
     """Whether a model may be scaled down to its floor in favour of a model with higher priority or greater need."""
     fill: bool = False
-    """Whether GPUs that are too few for the next replica in the order go to a model with smaller replicas."""
+    """Whether leftover GPUs, too few for the next replica in the order, are given to a model with smaller replicas."""
 
 
 class Grant(NamedTuple):
@@ -82,9 +82,9 @@ class Grant(NamedTuple):
     desired: int
     gpus_per_replica: int
     cause: Cause
-    """Limit because of which fewer replicas than desired are granted; "none" if all are granted."""
+    """Limit that caused fewer replicas than desired to be granted; "none" if all are granted."""
     limit: int = 0
-    """Size in GPUs of the budget or quota that is the cause."""
+    """Size, in GPUs, of the budget or quota that reduced the grant."""
 
     def describe(self) -> str:
         """Describe the grant as a phrase.
@@ -255,8 +255,8 @@ def _level(lows: Sequence[int], highs: Sequence[int], weights: Sequence[float], 
     """Return the level (GPUs per unit of need) at which all members together have `total` GPUs, minus a tiny margin.
 
     At a level, each member has weight x level GPUs, clipped to its low and high; replicas are treated as divisible. The
-    sum is piecewise linear in the level. The search is a bisection at its corners. Members without a corner in the
-    remaining interval are added up once, so each step checks fewer members.
+    sum is piecewise linear in the level. The level is found by bisection over the breakpoints of this function. Members
+    without a breakpoint in the remaining interval are added up once, so each step checks fewer members.
     """
     open_ = [
         (low / weight, high / weight, weight)

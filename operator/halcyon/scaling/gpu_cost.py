@@ -7,8 +7,8 @@
 | idle     | of the same pods, while the GPU is not in use                                             |
 | unknown  | of the same pods, while their GPU utilisation is unknown                                  |
 
-GPU time is stored per hour for the last day. The cost per inference therefore follows changes, but in the morning it
-still includes the night. Unknown values are None: without a price the cost is None, not 0.
+GPU time is stored per hour for the last day. The cost per inference therefore reacts to changes within a day, but in
+the morning it still includes the night. Unknown values are None: without a price the cost is None, not 0.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ def _between(before: GpuUsage, now: GpuUsage) -> Spent:
 
 @dataclass(frozen=True)
 class Prices:
-    """Prices of a GPU per hour, by product or by resource."""
+    """Price of one GPU-hour for each GPU product or by resource."""
 
     currency: str = ""
     by_product: Mapping[str, float] = field(default_factory=dict)
@@ -211,7 +211,7 @@ def cost(ledger: Ledger, price: float | None) -> Cost:
 def has_changed(shown: Cost, now: Cost) -> bool:
     """Return whether the published costs must be updated at once.
 
-    This is so if the number of GPUs or the cost per hour differs, or if the cost per thousand became known or unknown.
+    They must if the number of GPUs or the cost per hour differs, or if the cost per thousand became known or unknown.
     """
     return _published(shown) != _published(now)
 
@@ -219,7 +219,7 @@ def has_changed(shown: Cost, now: Cost) -> bool:
 def has_moved(shown: Cost, now: Cost) -> bool:
     """Return whether the published shares or cost per thousand are outdated.
 
-    This is so if a share became known or unknown, or changed by 5 percentage points, or if the cost per thousand
+    They are outdated if a share became known or unknown, or changed by 5 percentage points, or if the cost per thousand
     inferences changed by more than 20 %.
     """
     for name in ("saving", "starting", "busy", "idle"):

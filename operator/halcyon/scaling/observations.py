@@ -1,8 +1,8 @@
 """Observation of one model at one time: time series merged from all agents that report on it.
 
-All times, including `now`, are seconds of the operator's monotonic clock. An unknown value is None in a point and
-`Missing` in a result, never zero. Counters start at any value and never fall, so only their differences are
-meaningful. Out of scope: targets and desired replicas.
+All times, including `now`, are in seconds on the operator's monotonic clock. An unknown value is None in a point and
+`Missing` in a result, never zero. Counters start at any value and never fall, so only their differences are meaningful.
+Out of scope: targets and desired replicas.
 """
 
 from __future__ import annotations
@@ -103,7 +103,8 @@ class BalancerPoint:
     errors: float
     """Counter of responses lost between a server and the client."""
     counted_at: float
-    """Time to which the counters refer: that of the previous sample, because the next sample must confirm growth."""
+    """Time at which the counters had these values: the time of the previous sample, because growth is counted only once
+    the next sample confirms it."""
 
 
 @dataclass(frozen=True)

@@ -26,8 +26,8 @@ EXAMPLE = "0 8 * * 1-5"
 MIN_DURATION_S = 60.0
 MAX_DURATION_S = 7 * 86_400.0
 CHAIN = 50
-"""Maximum number of consecutive starts that are followed to find the end of a window that reopens before it closes. After
-the last of them the schedule is evaluated again."""
+"""Maximum number of further starts that are followed to find the end of a window whose schedule starts again while it
+is open. After the last of these starts, the schedule is evaluated again."""
 MAX_RULE_LENGTH = 200
 """Maximum length of a cron rule, in characters."""
 
@@ -54,7 +54,8 @@ class Opening:
     name: str
     begin: float
     end: float
-    """Time at which the window closes. If it reopens before it closes, this is the end of the last opening, of at most `CHAIN`."""
+    """Time at which the window closes. If the schedule starts again while the window is open, the end moves to that of
+    the last such start; at most `CHAIN` starts are followed."""
     low: int | None = None
     high: int | None = None
 

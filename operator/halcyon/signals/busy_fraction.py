@@ -4,9 +4,9 @@ It is used if GPU utilisation is not measured:
 
     percent = 100 x seconds spent in batches / (seconds passed x instances), over about the last `WINDOW_S`
 
-It is the mean over the instances in a pod, not the utilisation of the GPU. If one of two instances on a GPU is busy, it is
-50, no matter how much of the GPU that instance uses. The time of a batch includes input, inference and output, for every
-backend including Python.
+It is the mean over the instances in a pod, not the utilisation of the GPU. If one of two instances on a GPU is busy,
+the estimate is 50, no matter how much of the GPU that instance uses. The time of a batch includes input, inference and
+output, for every backend including Python.
 
 Agents report the counters of their last read until the next read, so reads are detected from changes:
 
@@ -63,7 +63,7 @@ class _Pod:
     executions: float | None
     """Counter of executions in the newest sample; None if unknown."""
     still_since: float
-    """Time of the last change to the counter of executions."""
+    """Time at which the counter of executions last changed."""
 
 
 @dataclass(frozen=True, slots=True)

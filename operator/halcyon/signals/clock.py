@@ -1,7 +1,7 @@
 """Conversion of the operator's monotonic time to seconds since the epoch.
 
-Observations have times of the monotonic clock, which does not jump when the wall clock is set. The planner's seasons and
-schedules, and the times of pods in Kubernetes, are in seconds since the epoch. Out of scope: reading the clocks.
+Times in observations are on the monotonic clock, which does not jump when the wall clock is set. The planner's seasons
+and schedules, and the times of pods in Kubernetes, are in seconds since the epoch. Out of scope: reading the clocks.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 MAX_STEP_S = 1.0
-"""Deviation of the wall clock, in seconds, up to which the offset is kept. Each change to the offset changes the intervals
-between samples, by which rates are divided."""
+"""Deviation of the wall clock, in seconds, up to which the offset is kept. Each change to the offset changes the
+intervals between samples, and thus the rates computed from them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,8 +31,9 @@ class ClockOffset:
     def made_at(self, made: float, received: float, *, sent: float | None = None) -> float:
         """Return the time at which a report was made, on the receiver's clock; at most `received`.
 
-        `made` and `sent` are times of the sender's clock. The time between them is not transit time; without `sent` it can't be
-        distinguished from it. The results have the order of the reports, unless a clock is set back.
+        `made` and `sent` are on the sender's clock: when the report was made, and when it was sent. The time between the
+        two is not transit time, but is counted as such if `sent` is None. The results are in the same order as the reports,
+        unless a clock is set back.
         """
         sent = made if sent is None else sent
         if received - self._began >= WINDOW_S:

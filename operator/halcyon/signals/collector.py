@@ -43,9 +43,11 @@ MAX_REPORTS_PER_S = 4.0
 """Maximum average rate of reports on one stream. Agents send one per second, and an extra one if a request finds no replica."""
 MAX_BURST = 20.0
 MAX_STREAMS = 32
-"""Maximum streams per model: three times the maximum balancers in a spec, which leaves room for their rollout."""
+"""Maximum number of streams per model: three times the maximum number of balancers in a spec, which leaves room for
+their rollout."""
 MAX_TOKEN_AGE_S = 60.0
-"""Time in seconds for which a valid token is cached. It is short, because a deleted ServiceAccount must lose its access."""
+"""Time in seconds for which a valid token is cached. It is short, because a deleted ServiceAccount must lose its access
+soon."""
 REVIEW_INTERVAL_S = 600.0
 """Interval in seconds at which the token of an open stream is validated again."""
 HEARTBEAT_INTERVAL_S = 10.0
@@ -78,7 +80,7 @@ def model_of_account(username: str) -> tuple[str, str] | None:
 
 
 class Collector:
-    """WebSocket handler of `STREAM_PATH`. `monotonic` must be the clock with which the store is read."""
+    """WebSocket handler of `STREAM_PATH`. `monotonic` must be the clock from which callers of the store take `now`."""
 
     def __init__(
         self,

@@ -14,7 +14,7 @@ from halcyon.signals.store_state import POD_COUNTERS, ModelSnapshot
 
 _GPU: Final = 2
 _ROWS: Final = 3 + POD_COUNTERS.index("rows")
-"""Column of `rows` in a pod's ring."""
+"""Index of the column `rows` in a pod's ring buffer."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,9 @@ queue to count. If only the agent has stopped, its balancer's queue is unknown a
 then too low until the kubelet has restarted the agent, within seconds. The model's values are missing only if all agents are
 silent.
 
-Clocks: all times in the store are of the receiver's clock. The age of a report or a sample is the difference between two times
-of the same agent's clock, so that clock need not be correct (`clock_offset`). Times of different agents are never compared. An
-agent's silence is measured from the receipt of its last report.
+Clocks: all times in the store are on the receiver's clock. The age of a report or a sample is the difference between
+two times on the same agent's clock, so that clock need not be correct (`clock_offset`). Times from different agents are
+never compared. An agent's silence is measured from the receipt of its last report.
 
 Out of scope: connections (`collector`), plausibility of values (`validation`), decisions (`halcyon.scaling`). The module reads
 no clock: `now` is the caller's monotonic time in seconds.
@@ -69,13 +69,14 @@ EXPIRE_TIMEOUT_S = 300.0
 """Seconds without any report after which a model is removed from the store."""
 SWEEP_INTERVAL_S = 30.0
 MIN_FALLEN_S = 1.0
-"""Minimum seconds between the first read with lower batch counters and the read that confirms them. It is longer than the
-transit time of a report."""
+"""Minimum seconds between the first read in which batch counters had fallen and the read that confirms this. It is
+longer than the transit time of a report."""
 MAX_AGENTS = 32
-"""Maximum agents stored per model: three times the maximum balancers in a spec, which leaves room for their rollout."""
+"""Maximum number of agents stored per model: three times the maximum number of balancers in a spec, which leaves room
+for their rollout."""
 
 _ROWS, _EXECUTIONS = (3 + POD_COUNTERS.index(name) for name in ("rows", "executions"))
-"""Columns of `rows` and `executions` in a pod's ring."""
+"""Indices of the columns `rows` and `executions` in a pod's ring buffer."""
 
 OnChange = Callable[[str, str], None]
 """Callback with the namespace and name of a model that the controller should reconcile."""
@@ -238,7 +239,7 @@ class ObservationStore:
 def _age(sample: PodSample, report: AgentReport) -> float:
     """Return the age of a sample when its report was made, in seconds, limited to 0 to `MAX_POD_AGE_S`.
 
-    Both times are of the agent's clock.
+    Both times are on the agent's clock.
     """
     return min(max(report.at - sample.at, 0.0), MAX_POD_AGE_S)
 
@@ -323,7 +324,7 @@ def _drop_gone(model: ObservedModel, now: float) -> None:
 
 
 def _loading(pod: str, active: Iterable[AgentState]) -> tuple[str | None, tuple[str, ...]]:
-    """Return (load error, versions) of a pod from the agent whose sample was the most recent when it was sent."""
+    """Return (load error, versions) of a pod from the agent whose sample was the newest when its report was made."""
     views = [seen.pods[pod] for seen in active if pod in seen.pods]
     best = min(views, key=lambda view: (view.state == "unreachable", view.age))
     return best.load_error, best.versions

@@ -11,9 +11,9 @@ If some ready pods don't report a value, the mean of the others is used for them
 exists, it may be the one that receives the requests. The values are then unknown, not partial sums. The first report after a
 silence does not end this: the next report must confirm the growth.
 
-The store counts growth one report late, so each balancer's count is that of its previous report. `arrived` is the sum of all
-counts at the same time, the last count of the slowest busy balancer. Otherwise the requests of a 30 s silence would seem to
-arrive within one second.
+The store counts growth one report late, so each balancer's count is that of its previous report. `arrived` is the sum
+of all counts at one common time: the time of the last count of the slowest busy balancer. Otherwise the requests of a
+30 s silence would seem to arrive within one second.
 
 A pod with a dead backend (state maintenance) counts as broken and is left out. Out of scope: plausibility of the values
 (`scaling.planner.plausibility`), age of reports (`observation_store`), phases of pods in Kubernetes (`control`).
@@ -45,7 +45,8 @@ MAX_REPORT_DELAY_S = 1.5
 GPU_WINDOW_S = 5.0
 """Averaging window of GPU utilisation in seconds. A single sample covers only a moment."""
 QUEUE_WINDOW_S = 5.0
-"""Averaging window in seconds of a pod's queue, if it is computed from queue times because Triton exports no queue gauge."""
+"""Averaging window, in seconds, for the queue length of a pod. It is used if the queue length is computed from queue
+times because Triton exports no queue gauge."""
 _MAX_NAMED = 3
 _AT, _REQUESTS, _COUNTED_AT = 0, 3, 6
 """Columns in the rows of a balancer (`BalancerPoint`). The next line has the columns in the rows of a pod (`PodPoint`)."""
@@ -108,7 +109,7 @@ def reading(
     """Build the planner's reading from the present state of a model.
 
     Args:
-        snapshot: state of the model from the store, with times of the monotonic clock.
+        snapshot: state of the model from the store, with times on the monotonic clock.
         replicas: replicas in force (spec.replicas).
         pods: the server pods in Kubernetes, with times in seconds since the epoch.
         epoch: conversion from monotonic times to seconds since the epoch.
@@ -228,7 +229,10 @@ def _with_broken_pods(pods: tuple[PodReading, ...], seen: Mapping[str, PodSnapsh
 def _silence_reason(
     snapshot: ModelSnapshot, known: Mapping[str, Ring], balancers: AbstractSet[str] | None
 ) -> str | None:
-    """Return the reason why the load is unknown, with the names of silent balancers; None if all expected ones report."""
+    """Return the reason why the load is unknown, with the names of silent balancers.
+
+    None if all expected balancers report.
+    """
     silent = dict(snapshot.silent)
     expected = {agent for agent, _ in snapshot.balancers} | silent.keys() if balancers is None else balancers
     if expected <= known.keys():

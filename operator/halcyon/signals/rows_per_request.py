@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 MAX_REQUESTS = 1000.0
-"""Time constant, in requests, of the exponential average of rows per request."""
+"""Time constant, in requests, of the exponential moving average of rows per request."""
 _MIN_CHANGE = 0.05
 """Minimum relative change after which the reported mean is updated. The capacity of a replica is proportional to it, so noise
 in the mean would cause noise in the replicas."""
@@ -45,7 +45,7 @@ def with_ratios(
 def _weighted_median(weighted: Sequence[tuple[float, float]], total: float) -> float:
     """Return the weighted median of (value, weight) pairs in ascending order.
 
-    A median, because one pod with invalid values does not shift it.
+    A median is used because one pod with invalid values does not shift it.
     """
     passed = 0.0
     for value, weight in weighted:

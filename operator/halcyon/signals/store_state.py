@@ -109,7 +109,8 @@ class ObservedPod:
     """Batch counters of the last read, flattened: rows, executions, microseconds, and again for the next size. An array saves
     memory, because thousands of pods have dozens of sizes each."""
     fallen_at: float | None = None
-    """Time of the first read with lower batch counters that no second read has confirmed yet; None if there is none."""
+    """Time of the first read in which batch counters had fallen, while no second read has confirmed this; otherwise
+    None."""
 
 
 class PodSnapshot(NamedTuple):
@@ -118,7 +119,7 @@ class PodSnapshot(NamedTuple):
     name: str
     state: PodState
     ring: Ring | None
-    """Samples of the pod, as rows with the fields of `PodPoint` in their order; None if no value was reported."""
+    """Samples of the pod, as rows with the fields of `PodPoint` in the same order; None if no value was reported."""
     batches: array[int] | None
     """Batch counters of the last read, as in `ObservedPod`. Each new read is a new array."""
 

@@ -38,7 +38,7 @@ MAX_ROWS = 65536
 """Maximum rows in one batch, as in a ModelDeployment's spec."""
 MAX_SLOTS = 2
 MAX_BOUNDS = 100
-"""Maximum counts in a latency histogram: HAProxy's limit of counters in one stick-table entry."""
+"""Maximum counts in a latency histogram: HAProxy's limit on the number of counters in one stick-table entry."""
 MAX_MS = 3_600_000
 _STATES = frozenset(get_args(PodState))
 _LIMITS = (

@@ -1,7 +1,7 @@
 """Canary analysis: compares a new revision (the canary) with the serving one (stable). Pure.
 
 The decision is to promote the canary, to wait, or to roll back. `judge` takes the samples of both revisions since its
-last call, and the memory that this call returned. It may be called at any interval: `sequential_tests` has the reasons
+last call, and the memory returned by that call. It may be called at any interval; `sequential_tests` gives the reasons
 and the sources. Three checks compare the revisions:
 
 check    the canary is worse if                                                 test
@@ -46,13 +46,14 @@ LATE_MARGIN = 0.025
 """Margin by which the canary's share of late responses may exceed stable's and still be fine. It must be above 0: if
 neither revision has late responses, no amount of data shows that the canary has fewer."""
 MIN_FOR_QUANTILE = 100
-"""Minimum responses of the stable revision before its 95th percentile is used: five of 100 responses lie above it."""
+"""Minimum number of responses from the stable revision before its 95th percentile is used: five of 100 responses lie
+above it."""
 MIN_WINDOWS = 3
-"""Minimum sample windows with requests to both revisions before a rollback. A single stall of one second is not evidence
-against a revision."""
+"""Minimum number of sample windows with requests to both revisions before a rollback is allowed. A single stall of one
+second is not evidence against a revision."""
 _LIFTS = (0.02, 0.05, 0.1, 0.25, 0.6)
-"""Alternatives tested against the canary, from barely worse to broken. With `lift`, the canary's assumed share is
-limit + lift x (1 - limit)."""
+"""Alternative hypotheses about the canary, from barely worse to broken. Each is a `lift`: the share of failed or late
+requests that the canary is assumed to have is limit + lift x (1 - limit)."""
 _ERRORS_PRIOR, _LATE_PRIOR = 0.001, 1 - QUANTILE
 """Prior shares of failed and of late requests, used before there is data. A wrong prior delays a decision, but does
 not raise the error rates."""
@@ -139,8 +140,8 @@ def _followed(
 ) -> Track:
     """Return the comparison with one more window of requests to both revisions.
 
-    `slack` has two differences between the canary's share and stable's: above the first the canary is worse, below the
-    second it is fine.
+    `slack` contains two limits on the difference between the canary's share and stable's: above the first the canary is
+    worse, below the second it is fine.
     """
     if not stable.trials or not canary.trials:
         return track
@@ -160,9 +161,9 @@ def _followed(
 
 
 def _late_bounds(known: Histogram | None, rules: Rules) -> tuple[float, float] | None:
-    """Return the latencies above which responses are late: (stable's, the canary's), from earlier windows only.
+    """Return the latencies above which a response of (stable, canary) counts as late, from earlier windows only.
 
-    None if latency is not checked, or if one of them can't be determined yet.
+    Return None if latency is not checked, or if one of the two latencies can't be determined yet.
     """
     if rules.latency_ratio is None or known is None or known.total < MIN_FOR_QUANTILE:
         return None
@@ -268,7 +269,7 @@ def _shares(
 
 
 def _both(evidence: Evidence, blocks: Blocks, rules: Rules) -> Evidence:
-    """Keep the latency check's finding only if the interval over blocks of time agrees; otherwise return it as open.
+    """Return the latency check's evidence, with the finding "open" unless the interval over blocks of time confirms it.
 
     Responses that waited in the same queue are not independent, and the exact test assumes that they are.
     """

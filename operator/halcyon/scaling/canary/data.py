@@ -32,7 +32,7 @@ class Sample:
         """Check the counts.
 
         Raises:
-            ValueError: a count is below zero (a counter that was reset?), or there are more failures than requests.
+            ValueError: a count is negative (was a counter reset?), or there are more failures than requests.
         """
         if min(self.requests, self.failures, self.batches or 0, self.queue_us or 0) < 0:
             raise ValueError(
@@ -54,7 +54,8 @@ class Rules:
     queue_ratio: float | None = 1.5
     """Maximum ratio of the canary's mean queue time to stable's."""
     queue_floor_s: float = 0.005
-    """Seconds added to both mean queue times before they are compared, so that a short queue may follow an empty one."""
+    """Seconds added to both mean queue times before they are compared, so that a short queue in the canary is accepted
+    even if stable's queue is empty."""
     alpha: float = 0.05
     beta: float = 0.05
     min_requests: int = 100
@@ -84,7 +85,7 @@ class Rules:
 
     @property
     def part(self) -> float:
-        """Return the part of `alpha` that each enabled check uses."""
+        """Return the share of the error rate `alpha` that is assigned to each enabled check."""
         return self.alpha / sum(x is not None for x in (self.error_margin, self.latency_ratio, self.queue_ratio))
 
 
@@ -93,9 +94,9 @@ class Track:
     """Running comparison of a share (of failed or late requests) between the stable revision and the canary."""
 
     worse: Capital = field(default_factory=Capital)
-    """Capital of the bets that the canary exceeds its limit."""
+    """Capital won so far by betting that the canary exceeds its limit."""
     fine: Capital = field(default_factory=Capital)
-    """Capital of the bets that the canary is within its limit."""
+    """Capital won so far by betting that the canary is within its limit."""
     spread: Spread = field(default_factory=Spread)
     stable: Tally = field(default_factory=Tally)
     canary: Tally = field(default_factory=Tally)
@@ -169,15 +170,15 @@ class Evidence:
     """Stable's share of failed requests, 95th latency percentile, or mean queue time."""
     canary: float | None = None
     limit: float | None = None
-    """Maximum of the canary's value, in the same unit."""
+    """Highest value that is allowed for the canary, in the same unit."""
     sizes: tuple[int, int] = (0, 0)
     """Number of requests compared: (stable's, the canary's)."""
     p_worse: float | None = None
-    """p-value of the hypothesis "the canary is within the limit", over this and all earlier calls. The canary is worse if
-    it is at most `level`."""
+    """p-value of the hypothesis "the canary is within the limit", over this and all earlier calls. The canary is worse
+    if the p-value is at most `level`."""
     p_fine: float | None = None
-    """p-value of the hypothesis "the canary exceeds the limit", valid at any stopping time. The canary is fine if it is at
-    most `Rules.beta`."""
+    """p-value of the hypothesis "the canary exceeds the limit", valid at any stopping time. The canary is fine if the
+    p-value is at most `Rules.beta`."""
     interval: tuple[float, float] | None = None
     """Confidence bounds; None until there are enough windows. A rollback depends on the lower bound, a promotion on the
     upper one. Latency: bounds of the canary's share of late responses minus stable's. Queue: bounds of the canary's mean

@@ -28,17 +28,18 @@ from dataclasses import dataclass
 _TINY = 1e-9
 _MAX_STEPS, _CLOSE = 100, 1e-14
 _SHARED = 0.01
-"""Share of the capital that is redistributed among the bets before each window. An outage that affects both revisions for
-one window can ruin every bet. Redistribution lets bets recover that are right in later windows."""
+"""Share of the capital that is redistributed among the bets before each window. An outage that affects both revisions
+for one window can ruin every bet. Redistribution lets bets that are right in later windows recover."""
 _MAX_LOG = 690.0
 """Maximum argument of exp: a larger one overflows a float."""
 _OWN_WINDOWS = 10.0
-"""Weight of the prior that requests are independent, in windows. After more windows the measured spread dominates."""
+"""Weight, in windows, of the prior assumption that requests are independent. After more windows the measured spread
+dominates."""
 
 
 MAX_BLOCKS, MIN_BLOCKS = 48, 24
 BEST_AT = 60
-"""Number of windows at which the intervals of means are tightest: a few minutes."""
+"""Number of windows after which the confidence intervals for means are tightest: a few minutes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,10 +101,14 @@ def log_e(first: Tally, second: Tally, bet: tuple[float, float], margin: float) 
     `bet` = (q, r) is the alternative: the assumed shares of both streams, chosen before the window. If r > q + margin, the
     hypothesis is "the second share is at most `margin` above the first". If r < q + margin, it is "at least `margin` above".
 
-    If the hypothesis holds, the mean of the E-variable is at most 1. Proof: for each stream, the mean of bet / nearest is
-    linear in the true share. Because `nearest` minimizes the divergence, n x (mean - 1) + m x (mean - 1) <= 0 on the whole
-    half-plane of the hypothesis. The claim follows with log x <= x - 1. Shares may change within the window if their means
-    over it obey the hypothesis.
+    If the hypothesis holds, the expected value of the E-variable is at most 1. The proof has three steps:
+
+    1. For each stream, the expected value of bet / nearest is a linear function of the true share.
+    2. `nearest` minimizes the divergence. So n x (mean - 1) + m x (mean - 1) <= 0 in the whole half-plane of the
+       hypothesis. Here n and m are the trials of the two streams, and each mean is the expected value from step 1.
+    3. The claim follows from log x <= x - 1.
+
+    The true shares may change within the window, as long as their means over the window satisfy the hypothesis.
     """
     near = nearest(bet, (first.trials, second.trials), margin)
     return sum(
@@ -159,7 +164,7 @@ def _log_sum(logs: Sequence[float]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Measured variance, between windows, of the difference of two shares, relative to that of independent requests."""
+    """Variance of the difference between two shares: measured across windows, divided by that of independent requests."""
 
     squares: float = 0.0
     windows: int = 0
@@ -170,7 +175,7 @@ class Spread:
         return max((_OWN_WINDOWS + self.squares) / (_OWN_WINDOWS + self.windows), 1.0)
 
     def after(self, window: tuple[Tally, Tally], whole: tuple[Tally, Tally], *, prior: float) -> Spread:
-        """Return the spread with one more window, by Pearson's statistic over its degrees of freedom.
+        """Return the spread updated with one more window: Pearson's statistic divided by its degrees of freedom.
 
         `whole` is the sum of all windows, including this one.
         """
@@ -227,7 +232,7 @@ class Blocks:
         return first, n, second, m
 
     def difference(self, alpha: float) -> tuple[float, float] | None:
-        """Return a confidence interval of the second mean minus the first; None if there are too few blocks.
+        """Return a confidence interval for the second mean minus the first; None if there are too few blocks.
 
         The level `alpha` holds for all evaluations together, asymptotically in the number of windows.
         """
@@ -240,7 +245,7 @@ class Blocks:
         return middle - reach, middle + reach
 
     def ratio(self, alpha: float) -> tuple[float, float] | None:
-        """Return a confidence interval of the second mean divided by the first.
+        """Return a confidence interval for the second mean divided by the first.
 
         None if there are too few blocks, or if a mean is 0.
         """
@@ -252,9 +257,9 @@ class Blocks:
         return from_log(middle - reach), from_log(middle + reach)
 
     def _reach(self, weights: Row, alpha: float) -> float:
-        """Return half the width of the confidence interval of a statistic.
+        """Return half the width of the confidence interval for a statistic.
 
-        `weights` are the statistic's derivatives by the four sums of a row.
+        `weights` are the partial derivatives of the statistic with respect to the four sums of a row.
         """
         parts = [sum(weight * value for weight, value in zip(weights, row, strict=True)) for row in self.rows]
         count = len(parts)
@@ -274,7 +279,7 @@ def _added(a: Row, b: Row) -> Row:
 
 
 def boundary(count: int, *, alpha: float, best_at: int) -> float:
-    """Return the half-width, in standard errors, of the confidence sequence of a mean after `count` values.
+    """Return the half-width, in standard errors, of the confidence sequence for a mean after `count` values.
 
     The probability that the mean ever leaves the sequence is at most `alpha`. This is Robbins' normal mixture: the point
     at which the mixture of exp(s x - s^2 v / 2) over s ~ N(0, 1 / rho) reaches 1 / alpha.

@@ -48,7 +48,8 @@ def desired(
 ) -> Recommendation[HpaMemory]:
     """Return the replicas that an HPA would set now.
 
-    `current` is spec.replicas, `low` and `high` are minReplicas and maxReplicas. All times are seconds of the same clock.
+    `current` is spec.replicas, `low` and `high` are minReplicas and maxReplicas. All times are in seconds on the same
+    clock.
 
         | current                 | metrics                                      | replicas                               |
         | ----------------------- | -------------------------------------------- | -------------------------------------- |

@@ -1,7 +1,7 @@
 """Metrics of the policy Rules: queue depth and GPU utilisation of a model, computed from its observation.
 
-The HPA, or `algorithm`, compares both with the user's targets. They are totals of the model for targets of type AverageValue:
-replicas = value / target. Out of scope: computing the replicas.
+The HPA, or `algorithm`, compares both with the user's targets. Both are totals for the whole model, for targets of type
+AverageValue: replicas = value / target. Out of scope: computing the replicas.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class RulesReading:
     queue_depth: Value | Missing
     """Queued requests of the model, plus rejected requests per second."""
     gpu_utilization: Value | Missing | None
-    """GPU utilisation in percent, summed over pods; None if it has no target."""
+    """GPU utilisation in percent, summed over pods; None if the user set no target for it."""
 
 
 def read(observation: Observation, *, targets: ResolvedTargets, replicas: int) -> RulesReading:

@@ -6,8 +6,8 @@ from halcyon.scaling.frozen import immutable
 
 _SHARE = 0.99
 """Share of forecasts that the load must not exceed once the headroom has been added, as in a p99 objective. With 0.97,
-a daily load (S5) has 0.10 and 0.19 % late requests at start times of 60 and 180 s. With 0.99 it has half of that. The
-cost is 0.3 % more GPU time on average over all scenarios, and 7 to 11 % more for the daily load."""
+a daily load (scenario S5) has 0.10 and 0.19 % late requests at start times of 60 and 180 s. With 0.99 it has half of
+that. The cost is 0.3 % more GPU time on average over all scenarios, and 7 to 11 % more for the daily load."""
 _STEP = 0.005
 """Maximum change to the headroom for each forecast."""
 _INITIAL = 0.05

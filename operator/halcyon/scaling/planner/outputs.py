@@ -67,7 +67,7 @@ class Sentence:
 
     @override
     def __str__(self) -> str:
-        """Return one sentence with numbers."""
+        """Return one sentence that explains the planned number of replicas, with numbers."""
         head = f"{self.count} replica{'' if self.count == 1 else 's'}"
         texts = [part.why for part in self.parts if part.name in {self.winner, "backlog"}]
         texts += [limit.why for limit in self.limits] or ["no limit applies"]
@@ -140,9 +140,12 @@ class Plan:
     memory: PlannerMemory
 
     def sentence(self) -> Sentence:
-        """Return the values for the plan's sentence, without a reference to the planner's memory."""
+        """Return the values from which the plan's sentence is formatted.
+
+        They hold no reference to the planner's memory.
+        """
         return Sentence(self.count, self.parts, self.winner, self.limits)
 
     def describe(self) -> str:
-        """Return one sentence with numbers."""
+        """Return one sentence that explains the planned number of replicas, with numbers."""
         return str(self.sentence())

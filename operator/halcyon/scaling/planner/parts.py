@@ -26,7 +26,7 @@ _OVERDUE = 0.25
 _FULL = 0.95
 """GPU utilisation (0 to 1) from which a GPU counts as full."""
 _HALF_BUSY = 0.5
-"""GPU utilisation (0 to 1), computed for batches of one row, above which a full GPU is to be expected."""
+"""GPU utilisation (0 to 1), computed for batches of one row, above which a full GPU is expected."""
 _BAND_SIGMAS = 3.0
 """Width of the band between scaling down and scaling up, in standard errors of a minute's rate and of its dispersion.
 With 2 for the rate, constant loads reversed the direction of scaling about four times as often (0.3 times an hour, with
@@ -67,7 +67,7 @@ class Situation:
         return max(self.rate * self.sure, self.rising or 0.0)
 
     def size(self, rate: float) -> int:
-        """Return the replicas needed for `rate` requests per second by the latency objective or the utilisation target."""
+        """Return the replicas that meet the latency objective or the utilisation target at the rate `rate`."""
         return replicas_for_rate(
             rate, self.objectives, self.replica, dispersion=self.memory.arrivals.spread.value, most=self.max_replicas
         )
@@ -182,7 +182,7 @@ def recurring_parts(at: Situation) -> tuple[PlanPart, ...]:
 
 
 def certain_need(at: Situation, parts: Sequence[PlanPart]) -> int:
-    """Return the replicas that these parts need, with an uncertain rate counted only in part.
+    """Return the replicas that these parts need, but add replicas only for the certain share of the rate.
 
     In the first minute the rate is uncertain. More replicas than are held now are then added only for the certain share
     of the rate (`Situation.sure`).

@@ -47,8 +47,8 @@ _BLOCK_LIMITS_S = (1.0, 10.0)
 """Minimum and maximum length, in seconds, of the blocks in which the dispersion of arrivals is measured. Within these
 limits the length is the latency objective."""
 _BUSY_INTERVAL_S, _CALM_INTERVAL_S = 1.0, 2.0
-"""Seconds until the next decision: the first value while pods start, requests are queued or the replicas change,
-otherwise the second."""
+"""Seconds until the next decision. The first value applies while pods start, requests are queued or the replicas
+change, the second value otherwise."""
 
 
 def plan(now: float, objectives: Objectives, reading: Reading, memory: PlannerMemory) -> Plan:
@@ -111,7 +111,7 @@ def _forecast_rise(
     """Return the rate expected one start time from now, the headroom and the trend damping.
 
     The rate is None unless the load rises. Forecasts made earlier, whose time has now come, are compared with the
-    actual rate. The headroom and the damping returned include the result.
+    actual rate. The returned headroom and damping include this comparison.
     """
     arrivals, lead_s = memory.arrivals, start_s + _CALM_INTERVAL_S
     rising = None if under_way(memory.spikes) else arrivals.rising(lead_s)

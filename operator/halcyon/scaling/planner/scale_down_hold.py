@@ -6,10 +6,13 @@ another one. If an unused pod is kept for as long as a start takes, the cost is 
 The hold adapts to the load. If the load rises again within `REGRET` holds of a release, the release is regretted and
 the hold doubles. If nothing changes for that time, the hold halves.
 
-This bounds how often the replicas change. In an hour, at most nine releases are regretted: before each except the last
-two, a calm of `REGRET` holds of two minutes has undone the previous doubling. At most 15 releases are followed by any
-rise, because a later rise is not regretted. So the replicas needed for the load reverse direction at most 30 times per
-hour. A search over all sequences of regret and calm gave these numbers.
+The hold limits how often the replicas change in an hour:
+
+- At most nine releases are regretted.
+- At most 15 releases are followed by a rise, regretted or not.
+- The replicas needed for the load therefore reverse direction at most 30 times.
+
+These numbers were found by a search over all sequences of doubling and halving the hold.
 
 Until a hold is learnt, it depends on how bursty the arrivals are. Arrivals with dispersion I contain 1/I of the
 information of the same number of Poisson arrivals, so one minute of a Poisson load is worth I minutes of this load. If
@@ -26,8 +29,7 @@ MIN_HOLD_S = 60.0
 """Minimum hold in seconds for replicas needed for the load. It is one minute because a falling rate follows the mean of
 the last minute."""
 MAX_FIRST_HOLD_S = 180.0
-"""Maximum hold in seconds until a hold is learnt. By then, loads that are burstier have mostly shown how long their
-gaps are."""
+"""Maximum hold in seconds until a hold is learnt. By then, most burstier loads have shown how long their gaps are."""
 MAX_HOLD_S = 1800.0
 """Maximum learnt hold in seconds, unless a start takes longer."""
 

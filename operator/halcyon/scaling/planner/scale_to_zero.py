@@ -1,8 +1,8 @@
 """Scaling to zero: whether a model is idle, and how long it must be idle first.
 
 That time is `idleTimeout`, or longer if scaling to zero has cost more than it saved. While a model is at zero, it saves
-the GPU time of its replicas. The next request then has the cost of starting them: their GPU time, the wait, and extra
-replicas that clear the backlog.
+the GPU time of its replicas. The next request then causes the cost of starting them: their GPU time, the wait, and
+extra replicas that clear the backlog.
 
 After each return from zero, the GPU time saved is compared with the GPU time of the start. If the start took more, the
 next timeout is 1.5 times the one that would have avoided this scale to zero. If it took less than 25 % of what was
@@ -33,7 +33,7 @@ class IdleTimeout:
     left: tuple[float, int] | None = None
     """Time of the last scale to zero, and the number of replicas before it."""
     back: tuple[float, int] | None = None
-    """Time of the first scale-up after that scale to zero, and the highest number of replicas since then."""
+    """Time of the first scale-up after the last scale to zero, and the highest number of replicas since then."""
 
     def wait_s(self, idle_after_s: float) -> float:
         """Return the seconds without a request before the model scales to zero."""

@@ -28,7 +28,8 @@ _MIN_CHANGES = {"requestRate": 0.2, "queueDepth": 2.0, "gpuUtilization": 5.0}
 MIN_DECISION_INTERVAL_S = 0.9
 """Minimum seconds between two decisions for one model: agents report once a second, and immediately if the load surges."""
 MAX_DECISION_INTERVAL_S = 4.5
-"""Maximum seconds between two decisions for one model, so that no decision is older than 5 s. Agents report about as often."""
+"""Maximum seconds between two decisions for one model, so that no decision is older than 5 s. Agents report at about
+the same interval."""
 UNLIMITED = "; no limit applies"
 """End of the planner's sentence if no limit changed the decision."""
 RULES_REASON = "the capacity of a replica is not known yet, so queue depth and GPU utilisation decide"
@@ -39,7 +40,8 @@ class Signal:
     """One signal at the time of a decision."""
 
     name: str
-    """Name: requestRate (requests per second), queueDepth (queued requests) or gpuUtilization (percent, summed over pods)."""
+    """Name of the signal: requestRate (requests per second), queueDepth (queued requests) or gpuUtilization (percent,
+    summed over pods)."""
     value: float | None = None
     """Value of the signal for the whole model; None if it is missing."""
     target: float | None = None
@@ -80,7 +82,7 @@ class Decision:
     def why(self) -> str:
         """Return the reasons for the decision in one sentence with numbers.
 
-        If an HPA sets the replicas, the sentence has only what each signal proposes.
+        If an HPA sets the replicas, the sentence only says what each signal proposes.
         """
         return str(self.text)
 
@@ -93,7 +95,7 @@ class Decision:
 
 @immutable(frozen=True, slots=True)
 class ReplicaLimit:
-    """Upper limit of the replicas set by a ResourceQuota or the GPU budget, independent of the model's signals."""
+    """Upper limit on a model's replicas from a ResourceQuota or the GPU budget, independent of its signals."""
 
     name: ReplicaLimitName
     replicas: int
@@ -167,7 +169,10 @@ def of_rules(
 def of_hpa(
     current: int, parts: tuple[SignalProposal, ...], *, at: float, signals: tuple[Signal, ...], has_reports: bool
 ) -> Decision:
-    """Build the decision if an HPA sets the replicas: it has the signals and their proposals, but no desired replicas."""
+    """Build the decision if an HPA sets the replicas.
+
+    It contains the signals and their proposals, but no desired replicas.
+    """
     proposals: dict[str, int | None] = {term.name: term.proposal for term in parts}
     return Decision(
         at=at,

@@ -1,8 +1,8 @@
-"""Bounds of a plan: adds minReplicas and maxReplicas to its limits, and whether the spec or a schedule sets them. Pure.
+"""Bounds of a plan: adds minReplicas or maxReplicas to its limits, and says what sets it (spec or schedule). Pure.
 
 The planner's result is always within its bounds. At the upper bound it does not compute how many more replicas are
-needed, and at the lower bound it often reports no limit. Users need both for `status.scaling`. The replicas of the plan
-don't change.
+needed, and at the lower bound it often reports no limit. `status.scaling` must show both, so they are added here. The
+plan's number of replicas doesn't change.
 
 replicas     replicas needed                       replicas before   limits reported
 at maximum   more                                  any               max, with the number needed
@@ -27,8 +27,9 @@ _MAX_REPLICAS = 1000
 def bounded(plan: Plan, objectives: Objectives, planned: Callable[[Objectives], Plan]) -> Plan:
     """Return the plan with min or max added to its limits if that bound determined the replicas.
 
-    If the plan is at the upper bound, `planned` is called to make a second plan without an upper bound. If this one needs more
-    replicas, the result has its parts. Its replicas and memory are discarded.
+    If the plan is at the upper bound, `planned` is called to make a second plan without an upper bound. If the second
+    plan needs more replicas, its parts replace those of the plan. The rest of the second plan (its number of replicas
+    and its memory) is discarded.
     """
     low, high = bounds(objectives)
     needed_now = _max_needed(plan)
@@ -56,7 +57,7 @@ def bounded(plan: Plan, objectives: Objectives, planned: Callable[[Objectives], 
 
 
 def _with_limits(plan: Plan, source: Plan, limits: list[PlanLimit]) -> Plan:
-    """Return a copy of `plan` with the parts and the winner of `source`, and with these limits."""
+    """Return a copy of `plan` with these limits, and with the parts and the winning part of the plan `source`."""
     return Plan(
         plan.count, plan.current, source.parts, source.winner, tuple(limits), plan.next_decision_at, plan.memory
     )

@@ -1,9 +1,9 @@
 """History of a model's request rate over the past weeks, from Prometheus, as the planner's `History`.
 
-This module builds the query and parses its result. There is one sample per bin of five minutes: the mean request rate over the
-bin, at the time of its end. Times are seconds since the epoch of Prometheus's clock, and multiples of the bin's length. A bin
-without data is unknown, never idle. Out of scope: running the query (`source`), and the use of a history
-(`halcyon.scaling.planner.forecast.seasonality`).
+This module builds the query and parses its result. There is one sample per bin of five minutes: the mean request rate
+over the bin, at the time of its end. Times are in seconds since the epoch, measured with Prometheus's clock, and are
+multiples of the bin's length. A bin without data is unknown, never idle. Out of scope: running the query (`source`),
+and the use of a history (`halcyon.scaling.planner.forecast.seasonality`).
 """
 
 from __future__ import annotations

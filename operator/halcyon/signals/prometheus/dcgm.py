@@ -11,9 +11,9 @@ This module builds the query and parses its result:
 | else label `pod`                                         | the pod                                                      |
 | NaN, negative, above its maximum, older than `MAX_AGE_S` | unknown, never zero                                          |
 
-An age is the difference between two times of Prometheus's clock, so that clock need not be correct. DCGM's blank values (about
-9.2e18) are above the maximum. An exporter that repeats its last value forever can't be distinguished from a constant load. Out
-of scope: running the query (`source`).
+An age is the difference between two times on Prometheus's clock, so that clock need not be correct. DCGM's blank values
+(about 9.2e18) are above the maximum. An exporter that repeats its last value forever can't be distinguished from a
+constant load. Out of scope: running the query (`source`).
 """
 
 from __future__ import annotations

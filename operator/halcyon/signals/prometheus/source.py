@@ -9,7 +9,7 @@ address.
 | no response, or an invalid one                 | the last values are used until they are `MAX_AGE_S` old; the intervals |
 |                                                | between attempts grow, with jitter                                     |
 | no response within `timeout_s`                 | the same; no other query is sent until the request has ended           |
-| a history query while Prometheus is unavailable | `PrometheusError` at once, so that a thousand models wait for no timeouts |
+| a history query while Prometheus is unavailable | `PrometheusError` at once, so that models don't each wait for a timeout |
 
 Only one request runs at a time, in a daemon thread, for which the process does not wait when it exits. Out of scope: building
 queries and parsing results (`dcgm`, `arrival_history`), the client (`client`), the use of a value.

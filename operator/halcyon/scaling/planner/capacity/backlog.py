@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from halcyon.scaling.frozen import immutable
 
 _LATE = 20.0
-"""Value of keeping one request from being late, as a multiple of the GPU time that computes it. At most this much GPU
-time may be spent on it. At 20, a step from 20 to 200 req/s with a start time of a minute still gets nearly the pods
-that clear it in 10 s; with start times of three minutes it gets a third. A value of 10 costs one to three percentage
-points more late responses at start times of three minutes. A value of 60 costs 10 to 50 % more GPU time there."""
+"""Maximum GPU time that may be spent to keep one request from being late, as a multiple of the GPU time that computes
+it. With 20, a step from 20 to 200 req/s adds nearly all pods that are needed to clear its backlog in 10 s if a start
+takes one minute, and a third of them if it takes three minutes. With start times of three minutes, a value of 10 makes
+one to three percentage points more responses late, and a value of 60 costs 10 to 50 % more GPU time."""
 
 
 @immutable(frozen=True, slots=True)
@@ -44,7 +44,7 @@ def drain(
 
     The queue is simulated as a fluid:
 
-        - The arrival rate is `rate` now, and changes linearly to `later_rate` by start_s.
+        - The arrival rate is `rate` now, and changes linearly to `later_rate` within start_s.
         - Each ready pod serves `peak_rps` requests per second. Starting pods join after `arriving_s` seconds (ascending).
         - The queue never holds more than `most` requests.
 
@@ -87,9 +87,9 @@ def drain(
 def _worth(level: float, rate: float, peak_rps: float, start_s: float) -> float:
     """Return how many pods to add for a backlog of `level` requests, beyond those that serve `rate`.
 
-    The number minimises a cost that has two terms, both in GPU time. First, n pods take n x start_s before they serve.
-    Second, the backlog then lasts level / (n x peak_rps) seconds, and all requests that arrive in this time are late.
-    Each of these costs `_LATE` / peak_rps.
+    The number minimises a cost that has two terms, both in GPU time. First, n pods use n x start_s of GPU time before
+    they serve requests. Second, the backlog then lasts level / (n x peak_rps) seconds, and all requests that arrive in
+    this time are late. Each of these costs `_LATE` / peak_rps.
 
     The sum is minimal at the square root below, as for the economic order quantity of an inventory. If a burst is over
     and no requests arrive, no further request becomes late, and the result is 0.

@@ -27,7 +27,7 @@ class RejectionBound:
     """Highest number of queued requests observed since the first of the recent rejections."""
 
     def with_reading(self, at: float, rejected: float | None, waiting: float, lasting_s: float) -> RejectionBound:
-        """Return the object updated with one sample.
+        """Return the rejections and the longest queue, updated with one sample.
 
         `rejected` is the counter of rejected requests, `waiting` the present number of queued requests. The rejections
         are forgotten `lasting_s` seconds after the last one. An unknown or invalid counter is ignored. A counter that

@@ -66,18 +66,18 @@ class Replica:
         object.__setattr__(self, "peak_rps", self.instances * self.max_batch / batch_s)
 
     def slack_s(self, latency_s: float) -> float:
-        """Return the seconds of a latency objective that are left for queueing.
+        """Return how many seconds of a latency objective are left for queueing.
 
-        These are the objective minus the time of a full batch and the average wait for the batch ahead. The result is
-        negative if the two exceed the objective.
+        The result is the objective minus the time of a full batch and the average wait for the batch ahead. It is
+        negative if these two times exceed the objective.
         """
         return latency_s - (1 + _RESIDUAL) * self.batch_s
 
     def within(self, latency_s: float) -> Replica:
-        """Return the replica with batches small enough that two in a row fit into the latency objective.
+        """Return the replica with batches so small that two consecutive ones fit into the latency objective.
 
-        The two are the batch ahead of a request and its own. If even two batches of one request take too long, batches
-        of one are used.
+        These are the batch ahead of a request and the request's own batch. If even two batches of one request take too
+        long, batches of one are used.
         """
         line = self.line
         if _MIN_BATCHES * self.batch_s <= latency_s:
@@ -93,7 +93,7 @@ def largest_load(peak_rps: float, slack_s: float, *, dispersion: float = 1.0, la
     together. Arrivals have the dispersion I. The formula is derived as follows:
 
         1. The share of requests that wait longer than t seconds is about exp(-x mu t / I).
-        2. In it, x = ln z, and z is the root of rho (z - 1) = ln z, as in the M/D/1 queue.
+        2. Here x = ln z, where z is the root of rho (z - 1) = ln z, as in the M/D/1 queue.
         3. Setting this share to `late` at t = `slack_s` gives x = I ln(1 / late) / (mu t).
         4. The equation for the root then gives rho = x / (e^x - 1).
 

@@ -15,25 +15,25 @@ from halcyon.scaling.planner.capacity.queueing import ServiceLine
 
 _MAX_WEIGHT = 2000.0
 """Maximum total weight of past batches in the service line. Older batches lose weight only when new ones are executed.
-So drift is followed, but nothing is forgotten while the model is idle."""
+Gradual changes are therefore followed, but nothing is forgotten while the model is idle."""
 _MAX_SAMPLE_BATCHES = 200.0
 """Maximum weight of one sample, in batches, however many batches a large fleet has executed since the previous sample.
-So at least the last ten samples count, with the batch sizes in them."""
+The result therefore depends on at least the last ten samples and their batch sizes."""
 _PRIOR_SPREAD = 25.0
 """Weight of the previously known slope of the service line, in units of the spread of batch sizes (weight x rows
 squared). At a spread of this value, the previous slope and the measured one count equally."""
 _MIN_SAMPLES = 20.0
 """Minimum number of batches before a service line is fitted, unless their sizes differ enough (`_MIN_SPREAD`). The
-first batches are few and small, and run on a cold pod. A line through two of them gave an eighth of a replica's real
-capacity, and the replica started because of it stayed for three minutes. Under load, 20 batches take seconds. A warm-up
-with the smallest and the largest batch gives the line earlier."""
+first batches are few and small, and run on a cold pod. In one case, a line through two of them gave an eighth of a
+replica's real capacity. The unnecessary replica that was then started was kept for three minutes. Under load, 20
+batches take seconds. A warm-up with the smallest and the largest batch gives the line earlier."""
 _MIN_SPREAD = 4.0
 """Minimum spread of batch sizes (in rows squared) at which a slope is fitted even before `_MIN_SAMPLES` batches. One
 batch of 1 row and one of 4 have a spread of 4.5. Batches of neighbouring sizes have less, and their difference is only
 noise."""
 _OUTLIER = 5.0
-"""Minimum ratio of a single batch's time to that predicted by the service line for the batch to be ignored. The usual
-causes are a pause and another choice of GPU kernel."""
+"""A single batch is ignored if it takes at least this many times as long as the service line predicts. The usual causes
+are a pause and a different choice of GPU kernel."""
 _FIRST_BATCHES = 20.0
 """Divisor for the weight of a pod's first report of a batch size. That report includes the first execution of the size,
 which takes 3 to 300 times as long as later ones on a GPU. With this divisor, the error from all first executions of a

@@ -17,7 +17,7 @@ from halcyon.scaling.planner.forecast.dispersion import Dispersion
 
 _WINDOWS_S = (0.9, 2.0, 4.0, 8.0, 15.0, 30.0)
 """Lengths, in seconds, of the windows that can prove a higher rate than the mean of longer windows. The shortest is the
-interval between two agent reports: one second minus jitter. Each one is about twice as long as the one before."""
+interval between two agent reports: one second minus jitter. Each window is about twice as long as the one before."""
 _LONG_S = 60.0
 """Length in seconds of the shortest window that can lower the rate. Autoscalers usually use this length (KPA, Cortex).
 """
@@ -40,8 +40,8 @@ _UNKNOWN_NOISE = 0.2
 Without this assumption, a few similar seconds in a row at a high rate made noise look like a step. At low rates,
 Poisson noise is as large anyway. With 0.25, steps in the first half minute are detected later."""
 _LIKELY = 1.65
-"""Confidence at which the load must exceed a forecast for the forecast to be wrong, in standard errors (95 %). It can
-be this low because one comparison changes little."""
+"""Number of standard errors by which the load must exceed a forecast for the forecast to count as too low (95 %
+confidence). The number can be this low because one comparison changes the learnt values only slightly."""
 _FINE_S = _LONG_S + 10.0
 """Maximum age of fine samples in seconds. It is longer than the long window, so that a lost report does not shorten
 that window."""
@@ -70,7 +70,7 @@ is smaller in only one of 2,500 proven rises."""
 _STEP_BLOCKS = 3
 """Minimum number of blocks that are tested for a step."""
 _TREND_SPANS = (0.25, 0.5, 1.0, 2.0, 4.0)
-"""Spans in which a trend is searched, as multiples of the horizon."""
+"""Spans that are searched for a trend, as multiples of the horizon."""
 _MIN_TREND_S = 60.0
 """Minimum span of a trend in seconds."""
 _STEP_SIGMAS = 2.0
@@ -83,16 +83,16 @@ subtracted. Subtracting all of it misses rises that are no longer than the start
 
 @immutable(frozen=True, slots=True)
 class ArrivalRate:
-    """Samples of the arrival counter, continued over restarts of the counting process."""
+    """Samples of the arrival counter, which continues across restarts of the counting process."""
 
     times: tuple[float, ...] = ()
     """Times of the fine samples, ascending."""
     counts: tuple[float, ...] = ()
-    """Values of the arrival counter at `times`, continued over restarts of the counting process."""
+    """Values of the arrival counter at `times`, with growth added up across restarts of the counting process."""
     coarse_times: tuple[float, ...] = ()
     coarse_counts: tuple[float, ...] = ()
     raw: float | None = None
-    """Last value of the arrival counter as reported, without being continued over restarts."""
+    """Last value of the arrival counter as reported, not adjusted for restarts."""
     spread: Dispersion = field(default_factory=Dispersion)
     last_at: float | None = None
     """Time of the last sample that contained a request; None if none did."""
@@ -145,7 +145,7 @@ class ArrivalRate:
         return result
 
     def with_last(self, at: float) -> ArrivalRate:
-        """Return the same samples with another time of the last request."""
+        """Return these samples with the time of the last request replaced."""
         if at == self.last_at:
             return self
         result = ArrivalRate(
@@ -377,8 +377,8 @@ def _extrapolated(counts: Sequence[float], block_s: float, spread: float, horizo
 def _rises(counts: Sequence[float], spread: float) -> bool:
     """Return whether the counts of equal blocks rise steadily and by more than chance.
 
-    The last block is not included in the search for a step, so a higher last block never prevents a trend. The search
-    is done in all other blocks, and then in only the newest of them. Two steps in a row, for example from nothing to
+    The last block is not included in the search for a step, so a higher last block never prevents a trend. All other
+    blocks are searched for a step, and then only the newest of them. Two steps in a row, for example from nothing to
     some load and then to more, are closer to a line than to any single step, but the newest blocks contain only one of
     them.
     """

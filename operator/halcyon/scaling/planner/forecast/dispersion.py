@@ -27,7 +27,8 @@ _FIRST = 31
 they take half a minute. The error of the estimate is then 50 %, and 25 % one minute later."""
 _MEDIAN_WORTH = 12
 """Weight of the first estimate (a median), as a number of differences, when later differences are averaged with it. The
-relative standard error of the median of 31 differences is 0.37, which is that of a mean of this many."""
+relative standard error of the median of 31 differences is 0.37, which is also that of the mean of this many
+differences."""
 _MIN_QUIET_S = 10.0
 """Minimum pause in seconds after which new arrivals count as a step and not as noise. It is twice the longest interval
 between reports of an agent."""
@@ -54,7 +55,8 @@ class Dispersion:
 
     First it is the median of the first differences between blocks, which one burst does not change. Later differences
     are then averaged with it, each with less weight than the one before, until their weight is the same as in `value`.
-    If the load starts with empty blocks, the noise is taken to be Poisson, and what follows counts as a step.
+    If the load starts with empty blocks, the noise is taken to be Poisson, and the arrivals that follow count as a
+    step.
 
     The differences of a step after a pause are left out. Short loads with pauses consist mostly of steps, so the median
     would otherwise be that of the steps."""
@@ -74,7 +76,7 @@ class Dispersion:
     quiet_s: float = 0.0
     """Seconds without a request, counted in whole blocks."""
     edge: int = 0
-    """Number of further differences that belong to a step after a pause."""
+    """Number of upcoming differences that still belong to a step after a pause."""
 
     @property
     def doubt(self) -> float:
@@ -93,7 +95,10 @@ class Dispersion:
 
     @property
     def is_known(self) -> bool:
-        """Return whether there are enough differences for a reliable median; that of a few may be a tenth of the noise."""
+        """Return whether there are enough differences for a reliable median.
+
+        The median of only a few differences may be a tenth of the actual noise.
+        """
         return len(self.first) >= _FIRST
 
     def error(self) -> float:
@@ -103,14 +108,15 @@ class Dispersion:
 
             - The square of a normally distributed value has a variance of twice its squared mean.
             - Neighbouring differences share a block, which makes the variance of their mean 1.5 times as large.
-            - An exponential average with time constant T is as precise as a mean over 2 T, which is 2 T / block differences.
+            - An exponential moving average with time constant T is as precise as a mean over 2 T, which is 2 T / block
+              differences.
 
         The squared error is therefore 2 x 1.5 / (2 T / block).
         """
         return math.sqrt(1.5 * min(self.before_s / _SPAN_S, 1.0))
 
     def beginning(self, at: float) -> Dispersion:
-        """Return the learnt estimates for a counter that restarts at 0."""
+        """Return a copy that keeps the learnt estimates, for use after the counter has restarted at 0."""
         return replace(self, begin=at, count=0.0, before=None, before_s=0.0, quiet_s=0.0, edge=0)
 
     def with_count(self, at: float, total: float, block_s: float) -> Dispersion:

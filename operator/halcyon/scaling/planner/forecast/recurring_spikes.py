@@ -1,8 +1,8 @@
 """Recurring spikes: when they began, how high and long they were, and when the next one is due.
 
-The rate is sampled every 1 to 10 s and compared with a base, which is its slow average. A spike begins when the rate
-exceeds twice the base, and exceeds it by more than a Poisson fluctuation (or by more than the usual fluctuation, if the
-load is burstier). It ends when the rate has been below half the spike's height for a while.
+The rate is sampled every 1 to 10 s and compared with a baseline, which is its slow average. A spike begins when the
+rate exceeds twice the baseline, and exceeds it by more than a Poisson fluctuation (or by more than the usual
+fluctuation, if the load is burstier). It ends when the rate has been below half the spike's height for a while.
 
 A bet is a prediction of the next onset:
 
@@ -13,8 +13,8 @@ A bet is a prediction of the next onset:
     a bet was wrong                               none until two intervals that ended after it agree
 
 A bet is wrong if its time passes without an onset, or if an onset comes long before it. If there were no samples at its
-time, this is unknown, and the bet is moved by one interval. Out of scope: seasons (`seasonality`), and the use of a
-bet.
+time, it is unknown whether the bet was wrong, and the bet is moved to one interval later. Out of scope: seasons
+(`seasonality`), and the use of a bet.
 """
 
 from __future__ import annotations
@@ -26,29 +26,29 @@ from typing import Any
 from halcyon.scaling.frozen import immutable
 
 BASE_S = 300.0
-"""Time constant of the base in seconds. The base does not change during a spike."""
+"""Time constant of the baseline, in seconds. The baseline does not change during a spike."""
 FALL_S = 60.0
-"""Time constant of the base in seconds while it falls. It is shorter, because a load that has ended is no base for the
-next one."""
+"""Time constant of the baseline while it falls, in seconds. It is shorter, because a load that has ended must not
+affect the baseline of the next one."""
 FAST_S = 10.0
 """Time constant, in seconds, of the weighted count of requests that detects spikes too small to be proven by one
 sample."""
 MIN_LEARN_S = 60.0
-"""Minimum seconds over which the base must be averaged before spikes are detected."""
+"""Minimum seconds over which the baseline must be averaged before spikes are detected."""
 RISE = 2.0
-"""Minimum ratio of the rate to the base at the onset of a spike. Smaller rises are left to the arrival rate and the
+"""Minimum ratio of the rate to the baseline at the onset of a spike. Smaller rises are left to the arrival rate and the
 trend."""
 SIGMAS = 5.0
 """Minimum rise at the onset of a spike, in standard errors of a Poisson count. The square root of the count is used,
-because its distribution is close to normal even for small counts. By chance, a rise of 5 occurs once in 40 days of
-seconds."""
+because its distribution is close to normal even for small counts. If every second is tested, a rise of 5 standard
+errors occurs by chance once in 40 days."""
 SURPRISE = 16.0
-"""Maximum contribution of one sample to the burstiness, as a multiple of the present burstiness. Without it, the first
-seconds of a spike would make the rest look like usual noise. The value was chosen among 4, 9, 16, 25 and 40 on
-synthetic load. Lower values detect spikes in bursty noise; higher ones miss small spikes."""
+"""Maximum contribution of one sample to the burstiness, as a multiple of the present burstiness. Without this limit,
+the first seconds of a spike would make the rest of it look like usual noise. The value was chosen among 4, 9, 16, 25
+and 40 on synthetic load. Lower values detect spikes in bursty noise; higher ones miss small spikes."""
 MIN_QUIET_S = 10.0
-"""Seconds after which a spike has ended if the rate stays below the middle between the base and the spike's height.
-Shorter gaps are part of the spike."""
+"""Seconds after which a spike has ended if the rate stays below the midpoint between the baseline and the spike's
+height. Shorter gaps are part of the spike."""
 MAX_SPIKE_S = 1800.0
 """Maximum length of a spike in seconds. A longer rise is a new level."""
 MAX_GAP_S = 60.0
@@ -61,14 +61,14 @@ to the next anyway."""
 MAX_PERIOD_S = 86_400.0
 """Maximum interval between spikes in seconds. Longer intervals are left to the seasons."""
 AGREE = 0.1
-"""Maximum relative difference of two intervals that agree. Timers, cron jobs and people with a habit stay within it.
-Exponentially distributed intervals do so in one pair of 20. With 5 %, which was tried first, spikes with 30 s of jitter
-were missed."""
+"""Maximum relative difference between two intervals that agree. The intervals of timers, cron jobs and people with a
+habit stay within it. Of exponentially distributed intervals, only one pair in 20 does. With 5 %, which was tried first,
+spikes with 30 s of jitter were missed."""
 AGREE_S = 15.0
 """Difference in seconds up to which intervals agree, however short they are."""
 MAX_AGREE_S = 600.0
-"""Maximum difference in seconds of two intervals that agree, however long they are. A spike predicted ten minutes too
-early costs 15 minutes of unused pods."""
+"""Maximum difference in seconds between two intervals that agree, however long they are. A spike predicted ten minutes
+too early costs 15 minutes of unused pods."""
 MIN_MARGIN_S = 8.0
 """Minimum margin in seconds before and after the time when a spike is due. Detecting a spike takes a few seconds, and
 jobs start a few seconds apart."""
@@ -123,7 +123,7 @@ class Expected:
     end: float
     """Latest time at which the spike ends."""
     source: str
-    """Reason as text."""
+    """Reason why the rate is expected, as text."""
 
 
 @immutable(frozen=True, slots=True)
@@ -207,7 +207,8 @@ class SpikeMemory:
     def unpacked(cls, packed: dict[str, Any]) -> SpikeMemory:
         """Restore the state from the result of `packed`.
 
-        KeyError, TypeError or ValueError if `packed` has another form.
+        Raises:
+            KeyError, TypeError, ValueError: `packed` has another form.
         """
         at, base, learnt, burstiness, count, seconds, onset, low_since, mass, square, wrong_at = packed["now"]
         return cls(
@@ -249,14 +250,14 @@ def expected(memory: SpikeMemory, at: float, lead_s: float) -> Expected | None:
 
 
 def ended(before: SpikeMemory, after: SpikeMemory) -> bool:
-    """Return whether a spike of a known series has just ended, which is the case if `after` contains a new one."""
+    """Return whether a spike of a known series ended between the states `before` and `after`."""
     return _is_row(after) and after.spikes[-1:] != before.spikes[-1:]
 
 
 def since_end(memory: SpikeMemory, at: float) -> float | None:
     """Return the seconds since the last spike of a known series ended.
 
-    Return None during a spike, without a known series, and from `FALL_S` seconds after the end.
+    Return None during a spike, if no series is known, or once `FALL_S` seconds have passed since the end.
     """
     if memory.onset is not None or not _is_row(memory):
         return None
@@ -266,7 +267,10 @@ def since_end(memory: SpikeMemory, at: float) -> float | None:
 
 
 def under_way(memory: SpikeMemory) -> bool:
-    """Return whether a spike of a known series has begun on time. Its height is then known, so its rise is no trend."""
+    """Return whether a spike of a known series is in progress and began when expected.
+
+    Its height is then known, so its rise must not be taken for a trend.
+    """
     bet, onset = memory.bet, memory.onset
     return onset is not None and bet is not None and _is_in_time(onset, bet) and _is_row(memory)
 
@@ -293,7 +297,7 @@ def _is_row(memory: SpikeMemory) -> bool:
 def _begun(memory: SpikeMemory, at: float, rate: float, count: float, seconds: float) -> SpikeMemory:
     """Return the state at the onset of a spike.
 
-    The bet is kept if the spike begins when it was due. It is wrong if the spike begins long before.
+    The bet is kept if the spike begins when it was due. The bet is wrong if the spike begins long before that.
     """
     onset = max(memory.at, at - FAST_S)
     bet, wrong_at = memory.bet, memory.wrong_at
@@ -318,7 +322,7 @@ def _begun(memory: SpikeMemory, at: float, rate: float, count: float, seconds: f
 
 
 def _within(memory: SpikeMemory, onset: float, at: float, rate: float, *, count: float, seconds: float) -> SpikeMemory:
-    """Return the state with one more sample of a spike, which continues, ends, or turns into a new level."""
+    """Return the state updated with a sample during a spike: it continues, ends, or turns into a new level."""
     if at - onset > MAX_SPIKE_S:
         return replace(memory, at=at, base=rate, onset=None, low_since=None, count=count, seconds=seconds, bet=None)
     low_since = memory.low_since
@@ -365,7 +369,7 @@ def _within(memory: SpikeMemory, onset: float, at: float, rate: float, *, count:
 
 
 def _resumed(memory: SpikeMemory, at: float) -> SpikeMemory:
-    """Return the state after unobserved time: the present spike is dropped, and a bet that was due is moved on."""
+    """Return the state after unobserved time: the present spike is dropped, and a bet that was due is postponed."""
     bet = memory.bet
     if bet is not None and bet.due - bet.margin_s <= at:
         missed = math.floor((at - bet.due + bet.margin_s) / bet.period_s) + 1

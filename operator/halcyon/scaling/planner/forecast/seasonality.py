@@ -58,13 +58,14 @@ load changes irregularly, and its rate an hour ago adds little. (In a first test
 among 10, 20, 30 and 60.) The median of the five ratios is used, so that a burst does not count as a new level."""
 HOUR = 12
 """Number of bins in the hour whose median is the third forecast without a season. If more bins than this were
-unobserved, the models are updated only for the last ones."""
+unobserved, the models are updated only for the newest `HOUR` bins."""
 TRUST = 0.1
 """Share of the mean rate that is added to the present and to the usual rate before they are compared. It keeps a few
 requests at night from counting as a new level."""
 MAX_LEVEL = 4.0
-"""Maximum factor by which a forecast is scaled: the ratio of the present rate to the usual one. Above it, the present
-rate is sufficient. There is no minimum: in an outage or on a holiday, a season scaled to 5 % raises nothing."""
+"""Maximum factor by which a forecast is scaled: the ratio of the present rate to the usual one. If the ratio is higher,
+planning with the present rate is sufficient. There is no minimum: in an outage or on a holiday, a season scaled to 5 %
+raises nothing."""
 ALPHA = 0.2
 """Smoothing factor for the Holt-Winters level, which averages over five bins. It is also used for the smoothed mean
 that a model's error is compared with."""
@@ -86,7 +87,7 @@ JUDGED = (1 - math.exp(-1)) * (DAY - 1)
 is included."""
 MARGIN = 0.9
 """Maximum mean absolute error of a model that is used, as a share of the error of the best forecast without a season. A
-difference of 10 % excludes luck: in 21 synthetic runs of ten days without a season, no model was used."""
+difference of 10 % rules out chance: in 21 synthetic runs of ten days without a season, no model was used."""
 
 SOURCES: tuple[Source, ...] = ("day", "week", "holt-winters")
 
@@ -106,7 +107,7 @@ without a season. None if no model is used."""
 _UNCHOSEN: tuple[Choice, ...] = (None,) * AHEAD
 """Value of `Fit.choices` while no model is used, for example during the first day."""
 _UNSCORED: Score = (0.0, 0.0, 0.0, 0.0, 0.0)
-"""Score of a model none of whose forecasts has been compared with a bin."""
+"""Score of a model before any of its forecasts has been compared with a bin."""
 _USUAL = NEAR + AHEAD
 """Number of bins for which usual rates are kept: the last `NEAR` and the next `AHEAD`."""
 
@@ -244,7 +245,8 @@ class History:
     def unpacked(cls, packed: dict[str, Any]) -> History:
         """Restore a history from the result of `packed`; `Fit.choices` is computed again.
 
-        KeyError, TypeError or ValueError if `packed` has another form.
+        Raises:
+            KeyError, TypeError, ValueError: `packed` has another form.
         """
         number, requests, seconds, until = packed["open"]
         scale, calm, level, trend, spread = packed["fit"]
@@ -266,7 +268,7 @@ class History:
 
 
 def _closed(history: History, number: int) -> History:
-    """Return the history with the open bin, and unobserved bins after it, closed; `number` is the next open bin."""
+    """Return the history after closing the open bin and any unobserved bins after it. `number` is the next open bin."""
     if history.open < 0 or number - history.open > MAX_BINS:
         return History(open=number)
     bins, fit = history.bins, history.fit
@@ -323,7 +325,10 @@ def _fitted(fit: Fit, bins: Sequence[float | None], number: int) -> Fit:
 
 
 def _scored(fit: Fit, mean: float) -> tuple[Score, ...]:
-    """Return the scores with the errors of the forecasts for the bin that was just closed, whose mean rate is `mean`."""
+    """Return the scores updated with the forecast errors for the bin that was just closed.
+
+    `mean` is the mean rate of this bin.
+    """
     scores = list(fit.scores)
     for lead, row in enumerate(fit.rows):
         last, calm, hour = row[0], row[1], row[2]

@@ -13,8 +13,8 @@ WINDOW_S = 30.0
 """Length of the window, in seconds, whose mean rate is compared with the forecast. It is centred on the time of the
 forecast."""
 _GAIN = 0.2
-"""Weight of one comparison in the average. Four comparisons with a rise that ended about halve the share; as many with
-a rise that continued about restore it."""
+"""Weight of one comparison in the average. Four comparisons with a rise that ended roughly halve the share. Four with a
+rise that continued roughly restore it."""
 _MIN_INTERVAL_SHARE = 0.25
 """Minimum interval between two stored forecasts, as a share of the lead. Forecasts closer together are nearly the same.
 """
