@@ -31,6 +31,10 @@ _ENGINE = (
 """Modules that every outcome depends on."""
 _OWN = (_SIMULATE / "benchmark" / "budgeted.py", _SIMULATE / "policies" / "halcyon.py")
 """Modules that only Halcyon's outcomes depend on."""
+_ABLATED = "-without"
+"""End of the names of files with runs of a planner without one of its parts."""
+_ABLATION = _SIMULATE / "policies" / "ablation.py"
+"""Module that only those runs depend on."""
 
 
 @dataclass(frozen=True)
@@ -51,14 +55,14 @@ class Store:
 
     def find(self, cell: Cell, policy: Named, seed: int) -> StoredResult | None:
         """Return the result of a run; None if it was not run with the present code."""
-        return self._of(policy.name).get(_key(cell, policy, seed))
+        return self._of(_group(policy)).get(_key(cell, policy, seed))
 
     def add(self, cell: Cell, policy: Named, seed: int, result: StoredResult) -> None:
         """Store a result."""
         key = _key(cell, policy, seed)
-        self._of(policy.name)[key] = result
+        self._of(_group(policy))[key] = result
         line = orjson.dumps({"key": key, "wrong": result.wrong_scalings, "outcome": asdict(result.outcome)})
-        with self._path(policy.name).open("ab") as file:
+        with self._path(_group(policy)).open("ab") as file:
             file.write(line + b"\n")
 
     def _path(self, name: str) -> Path:
@@ -84,6 +88,11 @@ def _read(line: bytes) -> tuple[str, StoredResult]:
     return entry["key"], StoredResult(RunOutcome(**given), entry["wrong"])
 
 
+def _group(policy: Named) -> str:
+    """Return the first part of the name of a run's file."""
+    return policy.name if policy.without is None else policy.name + _ABLATED
+
+
 def _key(cell: Cell, policy: Named, seed: int) -> str:
     return f"{cell} {policy} {seed}"
 
@@ -92,7 +101,9 @@ def _key(cell: Cell, policy: Named, seed: int) -> str:
 def digest(name: str) -> str:
     """Return a short digest of the code that a policy's outcomes depend on, without comments, docstrings and layout."""
     sources = list(_ENGINE)
-    if name in OWN:
+    if name.endswith(_ABLATED):
+        sources.append(_ABLATION)
+    if name.removesuffix(_ABLATED) in OWN:
         sources += [*_OWN, *sorted(imported())]
     else:
         sources += [
