@@ -9,7 +9,7 @@ CACHE := $(or $(HALCYON_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/halcyon)
 # Bytecode is kept also where the environment says otherwise: tests start hundreds of Python processes.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help bootstrap properties coverage demo demo-down test test-more lint format unit simulator integration e2e test-readme cluster-up cluster-down images crds docs lock bench-scaling bench-reaction bench-dataplane bench-gpu clean
+.PHONY: help bootstrap properties coverage demo demo-down test test-more lint format unit simulator integration e2e test-readme cluster-up cluster-down images crds docs lock bench-scaling bench-ablation bench-reaction bench-dataplane bench-gpu clean
 
 help: ## show the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -141,6 +141,9 @@ lock: bootstrap ## resolve the dependencies anew into requirements/
 
 bench-scaling: bootstrap ## every scaler on every scenario, simulated: build/bench/scaling.json, docs/benchmarks/scaling.md (CHECK=1: the page's rows again, compared)
 	@nice -n 10 $(PY) -m halcyon_simulator.benchmark.$(if $(CHECK),page_check,table) $(if $(FULL),--full)
+
+bench-ablation: bootstrap ## the planner without each part that learns: build/bench/ablation.json, a section of docs/benchmarks/scaling.md
+	@nice -n 10 $(PY) -m halcyon_simulator.benchmark.ablation
 
 bench-reaction: bootstrap ## from a load step to /scale, measured (ONLY=fleet: a part): build/bench/reaction.json, docs/benchmarks/reaction.md
 	@$(PY) -m benchmarks.reaction $(foreach part,$(ONLY),--only $(part))

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import halcyon
-from halcyon_simulator.benchmark import plot, statistics
+from halcyon_simulator.benchmark import ablation_section, plot, statistics
 from halcyon_simulator.benchmark.scenarios import LAWS, scenario
 from halcyon_simulator.benchmark.statistics import Cell, PolicyPoint
 from halcyon_simulator.engine.run import simulate
@@ -86,7 +86,7 @@ def write(points: Mapping[Cell, Sequence[PolicyPoint]], wrong: Mapping[str, int]
         *_lies(points, wrong),
         *_defaults(compared),
     ]
-    parts += [*_pictures(compared, path), *_constants()]
+    parts += [*ablation_section.kept(path), *_pictures(compared, path), *_constants()]
     path.write_text("\n".join(parts).rstrip() + "\n")
 
 

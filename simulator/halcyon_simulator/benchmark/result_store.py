@@ -32,6 +32,10 @@ _ENGINE = (
 """Modules that the results of every policy depend on."""
 _OWN = (_SIMULATE / "benchmark" / "budgeted.py", _SIMULATE / "policies" / "halcyon.py")
 """Modules that only Halcyon's results depend on."""
+_ABLATED = "-without"
+"""End of the names of files with runs of a planner without one of its parts."""
+_ABLATION = _SIMULATE / "policies" / "ablation.py"
+"""Module that only those runs depend on."""
 
 
 @dataclass(frozen=True)
@@ -52,14 +56,14 @@ class Store:
 
     def find(self, cell: Cell, policy: Named, seed: int) -> StoredResult | None:
         """Return the stored result of a run, or None if the present code has not run it."""
-        return self._of(policy.name).get(_key(cell, policy, seed))
+        return self._of(_group(policy)).get(_key(cell, policy, seed))
 
     def add(self, cell: Cell, policy: Named, seed: int, result: StoredResult) -> None:
         """Store a result."""
         key = _key(cell, policy, seed)
-        self._of(policy.name)[key] = result
+        self._of(_group(policy))[key] = result
         line = orjson.dumps({"key": key, "wrong": result.wrong_scalings, "outcome": asdict(result.outcome)})
-        with self._path(policy.name).open("ab") as file:
+        with self._path(_group(policy)).open("ab") as file:
             file.write(line + b"\n")
 
     def _path(self, name: str) -> Path:
@@ -85,6 +89,11 @@ def _read(line: bytes) -> tuple[str, StoredResult]:
     return entry["key"], StoredResult(RunOutcome(**given), entry["wrong"])
 
 
+def _group(policy: Named) -> str:
+    """Return the first part of the name of a run's file."""
+    return policy.name if policy.without is None else policy.name + _ABLATED
+
+
 def _key(cell: Cell, policy: Named, seed: int) -> str:
     return f"{cell} {policy} {seed}"
 
@@ -96,7 +105,9 @@ def digest(name: str) -> str:
     Comments, docstrings and formatting don't affect it.
     """
     sources = list(_ENGINE)
-    if name in OWN:
+    if name.endswith(_ABLATED):
+        sources.append(_ABLATION)
+    if name.removesuffix(_ABLATED) in OWN:
         sources += [*_OWN, *sorted(imported())]
     else:
         sources += [

@@ -1,8 +1,7 @@
 """The table of `make bench-scaling`: scenarios x laws x start delays x policies x seeds, resumable run by run.
 
 The first pass runs every peer's grid of knobs on one seed. The second one runs the points that may be on the peers' front on a few seeds.
-The third one runs Halcyon, the peers' defaults and that front on all seeds. Out of scope: storing outcomes (`result_store`), and the page
-(`page`).
+The third one runs Halcyon, the peers' defaults and that front on all seeds. Out of scope: the store (`result_store`), the page (`page`).
 """
 
 from __future__ import annotations
@@ -171,7 +170,7 @@ class Table:
         ahead = {cell: self._ahead(cell, points) for cell, points in grids.items()}
         own = [parsed(name) for name in self._names]
         ours = [point for point in own if point.name in OWN]
-        self._do(
+        self.complete(
             "grids",
             [(cell, point, seed) for cell in wanted for seed in self._trials(cell) for point in (*ahead[cell], *ours)],
         )
@@ -185,12 +184,12 @@ class Table:
             cell: tuple(dict.fromkeys((*self._always(cell, own), *self._rivals(cell, ours, fronts[cell]))))
             for cell in wanted
         }
-        self._do(
+        self.complete(
             "all seeds",
             [(cell, point, seed) for cell in wanted for point in compared[cell] for seed in self._seeds(cell, point)],
         )
         while any((more := {cell: self._deciding(cell, compared[cell], grids[cell]) for cell in wanted}).values()):
-            self._do(
+            self.complete(
                 "points that decide, all seeds",
                 [(cell, point, seed) for cell in wanted for point in more[cell] for seed in self._seeds(cell, point)],
             )
@@ -218,7 +217,7 @@ class Table:
         return {cell: self._points(cell, some) for cell, some in points.items()}
 
     def _try(self, title: str, points: Mapping[Cell, Sequence[Named]]) -> None:
-        self._do(title, [(cell, point, 1) for cell, listed in points.items() for point in listed])
+        self.complete(title, [(cell, point, 1) for cell, listed in points.items() for point in listed])
 
     def _always(self, cell: Cell, own: Sequence[Named]) -> list[Named]:
         """Return the policies that always run on all seeds.
@@ -302,7 +301,8 @@ class Table:
             for one in dict.fromkeys(of)
         ]
 
-    def _do(self, title: str, runs: Sequence[tuple[Cell, Named, int]]) -> None:
+    def complete(self, title: str, runs: Sequence[tuple[Cell, Named, int]]) -> None:
+        """Do those of these runs that the store doesn't have, and store them."""
         missing: dict[tuple[Cell, int], dict[Named, None]] = {}
         for cell, point, seed in runs:
             if self._store.find(cell, point, seed) is None:

@@ -18,6 +18,8 @@ BALANCED = "halcyon+balancer"
 """Halcyon's planner with Halcyon's balancer, which rejects requests on arrival that can't be served in time. This
 requires a deadline (a gRPC deadline, or queueTimeout); here it is the latency objective."""
 OWN = frozenset({HALCYON, BALANCED})
+WITHOUT = "without"
+"""Knob of Halcyon's policies that names a part of the planner to switch off (`ablation`)."""
 
 
 class PolicyTextError(ValueError):
@@ -41,6 +43,11 @@ class Named:
         """Return the policy in the format of the command line."""
         return f"{self.name}:{','.join(f'{key}={value}' for key, value in self.params)}" if self.params else self.name
 
+    @property
+    def without(self) -> str | None:
+        """Name of the planner's part that is off; None for the whole planner, and for other policies."""
+        return dict(self.params).get(WITHOUT) if self.name in OWN else None
+
     def facing(self, case: Case) -> Case:
         """Return the case with the changes that belong to this policy, such as its balancer."""
         return replace(case, refuse_late=True) if self.name == BALANCED else case
@@ -53,9 +60,12 @@ class Named:
         """
         try:
             if self.name in OWN:
-                from halcyon_simulator.policies.halcyon import HalcyonPolicy  # noqa: PLC0415  # the planner, only if it is used
+                from halcyon_simulator.policies.ablation import AblatedPolicy  # noqa: PLC0415  # the planner, only if it is used
+                from halcyon_simulator.policies.halcyon import HalcyonPolicy  # noqa: PLC0415
 
-                return HalcyonPolicy(case, **{key: _number(key, value) for key, value in self.params})
+                knobs = {key: _number(key, value) for key, value in self.params if key != WITHOUT}
+                part = self.without
+                return HalcyonPolicy(case, **knobs) if part is None else AblatedPolicy(case, part, **knobs)
             return peers.build(self.name, dict(self.params), case)
         except (TypeError, ValueError) as error:
             raise PolicyTextError(str(error)) from error

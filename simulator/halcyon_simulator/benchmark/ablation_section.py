@@ -1,0 +1,236 @@
+"""The section of the table's page about the planner's parts: its text, and its place between two markers.
+
+Both `make bench-scaling` and `make bench-ablation` write that page, and each keeps what the other has written. Out of scope: the runs
+(`ablation`), the rest of the page (`page`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+_BEGIN, _END = "<!-- make bench-ablation: begin -->", "<!-- make bench-ablation: end -->"
+_NEXT = "## Pictures"
+"""Heading before which the section is inserted the first time."""
+_FIGURES = ("violations, points", "GPU ratio", "changes of direction per h")
+_TITLES = (
+    "Violations, in % and points",
+    "GPU time over that of the clairvoyant schedule",
+    "Changes of direction per hour",
+)
+_THRESHOLDS = (0.1, 0.01, 0.5)
+"""Differences of each figure up to which a scenario counts as equal: a tenth of what a p99 objective allows, a hundredth of the clairvoyant
+schedule's GPU time, and a change of direction in two hours."""
+_DIGITS = (2, 2, 1)
+
+
+@dataclass(frozen=True)
+class LearningPart:
+    """A part of the planner, for readers."""
+
+    module: str
+    """Module below `halcyon.scaling.planner`."""
+    learns: str
+    off: str
+    """Description of the planner without the part."""
+
+
+PARTS: Mapping[str, LearningPart] = {
+    "plausibility": LearningPart(
+        "plausibility",
+        "when signals are too old, missing or stuck to act on",
+        "every reading counts: a missing value as the last known one, an old one as 10 s old, a stuck counter as no load",
+    ),
+    "damping": LearningPart(
+        "forecast.trend_damping",
+        "share of a rise that is expected to continue",
+        "every proven rise is expected to continue in full",
+    ),
+    "headroom": LearningPart(
+        "headroom",
+        "how far the load exceeds its forecasts",
+        "no headroom is added to the rate",
+    ),
+    "dispersion": LearningPart(
+        "forecast.dispersion",
+        "variance over mean of the arrivals",
+        "arrivals count as Poisson arrivals from the first second on",
+    ),
+    "rejections": LearningPart(
+        "capacity.bounded_queue",
+        "bound of the queue if balancers reject requests",
+        "the queue counts as unlimited",
+    ),
+    "zero": LearningPart(
+        "scale_to_zero",
+        "idle time before zero, longer if scaling to zero cost more than it saved",
+        "the model scales to zero after `idleAfter` every time",
+    ),
+    "hold": LearningPart(
+        "scale_down_hold",
+        "how long a need is kept",
+        "nothing is held for the load: it is released as soon as it isn't needed",
+    ),
+    "patience": LearningPart(
+        "scale_down_hold",
+        "that time's length alone",
+        "a need is kept for one start, a minute at least, whatever the load has shown",
+    ),
+    "spikes": LearningPart(
+        "forecast.recurring_spikes",
+        "spikes that recur, and their times",
+        "no spike is remembered or expected",
+    ),
+    "season": LearningPart(
+        "forecast.seasonality",
+        "usual load at this time of day or week",
+        "no season is learnt",
+    ),
+}
+"""Parts that learn, by their names in `policies.ablation.NEUTRAL`."""
+
+Figures = tuple[float, float, float]
+"""Violations in %, GPU time over the clairvoyant schedule, changes of direction per hour: means over the seeds."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """The runs of one policy, with or without a part."""
+
+    figures: Mapping[str, Figures]
+    """By scenario."""
+    wrong: int
+    """Wrong scalings in S9."""
+
+
+@dataclass(frozen=True)
+class Ablation:
+    """The results of all runs."""
+
+    planner: Column
+    """The whole planner, alone."""
+    installed: Column
+    """The whole planner behind its own balancer."""
+    without: Mapping[str, Column]
+    """The planner without a part, by the part's name."""
+
+    def whole(self, part: str) -> Column:
+        """Return what a part's column is compared with."""
+        return self.installed if part in BEHIND_BALANCER else self.planner
+
+    def changes(self, part: str) -> dict[str, Figures]:
+        """Return, by scenario, the figures without a part minus those of the whole planner."""
+        whole = self.whole(part).figures
+        return {
+            name: (a - whole[name][0], b - whole[name][1], c - whole[name][2])
+            for name, (a, b, c) in self.without[part].figures.items()
+        }
+
+
+BEHIND_BALANCER = frozenset({"rejections"})
+"""Parts that are compared behind Halcyon's own balancer: without it nothing is rejected."""
+
+
+def counts(changes: Sequence[float], threshold: float) -> tuple[int, int, int]:
+    """Return how many changes are worse (above the threshold), better (below minus that), and neither."""
+    worse = sum(change > threshold for change in changes)
+    better = sum(change < -threshold for change in changes)
+    return worse, better, len(changes) - worse - better
+
+
+def kept(path: Path) -> list[str]:
+    """Return the lines of the section that a page has, for the page's next version; none if it has none."""
+    begin, found = _between(path.read_text() if path.exists() else "")
+    return [*found.splitlines(), ""] if begin >= 0 else []
+
+
+def write(found: Ablation, path: Path, *, seeds: str) -> None:
+    """Write the section into a page: in place of the former one, or before the pictures, or at the end."""
+    text = path.read_text() if path.exists() else ""
+    begin, former = _between(text)
+    section = "\n".join([_BEGIN, *_lines(found, seeds=seeds), _END])
+    if begin >= 0:
+        text = text[:begin] + section + text[begin + len(former) :]
+    else:
+        head, _, rest = text.partition(f"{_NEXT}\n")
+        text = f"{head}{section}\n" + (f"\n{_NEXT}\n{rest}" if rest else "")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+def _between(text: str) -> tuple[int, str]:
+    """Return where the section begins, and its text with both markers; -1 if there is none."""
+    begin, end = text.find(_BEGIN), text.find(_END)
+    return (begin, text[begin : end + len(_END)]) if 0 <= begin < end else (-1, "")
+
+
+def _lines(found: Ablation, *, seeds: str) -> list[str]:
+    worse, ratio, turns = _THRESHOLDS
+    text = [
+        "## What each part of the planner is worth",
+        "",
+        "Written by `make bench-ablation` from simulated runs with law L1 and starts of 60 s; build/bench/ablation.json has the same numbers",
+        "for machines. Each part of the planner that learns is switched off by itself, as with `--policy halcyon:without=headroom` in",
+        f"`halcyon simulate`. Every figure is a mean over seeds ({seeds}). A change is the figure without the part minus the",
+        "figure of the whole planner, on the same seeds: above 0 the part is of use. S9 is the mean of its 35 cases.",
+        f"{_listed(sorted(BEHIND_BALANCER))} is compared behind Halcyon's own balancer (`halcyon+balancer`), because no other rejects requests.",
+        "",
+        f"A scenario is worse or better without a part if the change is above {worse:g} points of violations, {ratio:g} of the GPU ratio",
+        f"or {turns:g} changes of direction per hour; else it is equal. The columns show worse / better / equal, and the mean change over the",
+        "scenarios. Changes to less GPU time at more violations, and the reverse, are one better and one worse.",
+        "",
+    ]
+    rows = []
+    for part, about in PARTS.items():
+        if part not in found.without:
+            continue
+        changes = list(found.changes(part).values())
+        cells = []
+        for index, threshold in enumerate(_THRESHOLDS):
+            values = [change[index] for change in changes]
+            mean = _signed(sum(values) / len(values), _DIGITS[index])
+            cells.append(f"{' / '.join(map(str, counts(values, threshold)))}; {mean}")
+        wrong = f"{found.without[part].wrong} ({found.whole(part).wrong})"
+        rows.append([f"`{part}`", f"`{about.module}`: {about.learns}", about.off, *cells, wrong])
+    head = ["part", "module, and what it learns", "without it", *_FIGURES, "wrong scalings in S9 (whole)"]
+    text += _table(head, rows)
+    for index, title in enumerate(_TITLES):
+        text += [f"### {title}", "", *_by_scenario(found, index)]
+    return text[:-1]
+
+
+def _by_scenario(found: Ablation, index: int) -> list[str]:
+    """Return the table of one figure: the whole planner's, and the change without each part."""
+    alone = [part for part in found.without if part not in BEHIND_BALANCER]
+    behind = [part for part in found.without if part in BEHIND_BALANCER]
+    digits = _DIGITS[index]
+    rows = []
+    for name, figures in found.planner.figures.items():
+        row = [name, f"{figures[index]:.{digits}f}"]
+        row += [_signed(found.changes(part)[name][index], digits) for part in alone]
+        if behind:
+            row.append(f"{found.installed.figures[name][index]:.{digits}f}")
+            row += [_signed(found.changes(part)[name][index], digits) for part in behind]
+        rows.append(row)
+    head = ["scenario", "whole", *(f"`{part}`" for part in alone)]
+    return _table([*head, "as installed", *(f"`{part}`" for part in behind)] if behind else head, rows)
+
+
+def _signed(value: float, digits: int) -> str:
+    """Return a change with its sign; 0 if nothing of it is left after rounding."""
+    text = f"{value:+.{digits}f}"
+    return "0" if float(text) == 0 else text
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    return [
+        f"| {' | '.join(head)} |",
+        f"|{'---|' * len(head)}",
+        *(f"| {' | '.join(row)} |" for row in rows),
+        "",
+    ]

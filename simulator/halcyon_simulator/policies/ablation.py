@@ -1,0 +1,241 @@
+"""Halcyon's planner with one of its learning parts switched off: `halcyon:without=headroom`.
+
+The planner keeps what it has learnt in `PlannerMemory`, one object per part, and each object has the part's learning step. A part is off if
+the first memory has a neutral object in its place, one that learns nothing. The planner itself has no switch. Out of scope: what the parts
+are worth (`benchmark.ablation`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from typing_extensions import override
+
+from halcyon.scaling.planner.capacity.bounded_queue import RejectionBound
+from halcyon.scaling.planner.forecast.arrival_rate import ArrivalRate
+from halcyon.scaling.planner.forecast.dispersion import Dispersion
+from halcyon.scaling.planner.forecast.recurring_spikes import SpikeMemory
+from halcyon.scaling.planner.forecast.seasonality import History
+from halcyon.scaling.planner.forecast.trend_damping import TrendDamping
+from halcyon.scaling.planner.headroom import Headroom
+from halcyon.scaling.planner.outputs import PlannerMemory
+from halcyon.scaling.planner.plausibility import MAX_AGE_S, StuckCounter
+from halcyon.scaling.planner.reading import Reading
+from halcyon.scaling.planner.scale_down_hold import ScaleDownHold
+from halcyon.scaling.planner.scale_to_zero import IdleTimeout
+from halcyon_simulator.engine.case import Case
+from halcyon_simulator.engine.policy_view import PolicyPod, PolicyView, SampleColumn
+from halcyon_simulator.policies.halcyon import HalcyonPolicy
+
+
+class _NeverStuck(StuckCounter):
+    """A check that takes no counter for a stuck one."""
+
+    __slots__ = ()
+
+    @override
+    def is_of(self, reading: Reading) -> bool:
+        return False
+
+    @override
+    def with_reading(self, reading: Reading) -> StuckCounter:
+        # The last counter is kept, without a time: `is_of` never needs it.
+        return _NeverStuck(arrived=reading.arrived)
+
+
+class _Undamped(TrendDamping):
+    """Rises that are always expected to continue in full."""
+
+    __slots__ = ()
+
+    @override
+    def with_forecast(self, now: float, mean: float, rate: float, rising: float | None, lead_s: float) -> TrendDamping:
+        return self
+
+
+class _NoHeadroom(Headroom):
+    """A headroom that stays as it is."""
+
+    __slots__ = ()
+
+    @override
+    def is_due(self, now: float, lead_s: float) -> bool:
+        return False
+
+
+class _Poisson(Dispersion):
+    """Arrivals that are taken for Poisson ones, whatever they are."""
+
+    __slots__ = ()
+
+    @property
+    @override
+    def is_seen(self) -> bool:
+        return True
+
+    @property
+    @override
+    def is_known(self) -> bool:
+        return True
+
+    @override
+    def beginning(self, at: float) -> Dispersion:
+        return self
+
+    @override
+    def with_count(self, at: float, total: float, block_s: float) -> Dispersion:
+        return self
+
+
+class _Unbounded(RejectionBound):
+    """A queue that is taken for unlimited, although balancers reject requests."""
+
+    __slots__ = ()
+
+    @override
+    def with_reading(self, at: float, rejected: float | None, waiting: float, lasting_s: float) -> RejectionBound:
+        return self
+
+
+class _FixedTimeout(IdleTimeout):
+    """A timeout that is always `idleAfter`."""
+
+    __slots__ = ()
+
+    @override
+    def with_count(self, now: float, before: int, count: int, *, idle_after_s: float, start_s: float) -> IdleTimeout:
+        return self
+
+
+class _FixedHold(ScaleDownHold):
+    """A hold of one start, and of a minute at least."""
+
+    __slots__ = ()
+
+    @override
+    def seconds(self, start_s: float, *, foreseen: bool = False, dispersion: float = 1.0) -> float:
+        return max(start_s, self.min_s)
+
+    @override
+    def with_need(
+        self,
+        now: float,
+        need: int,
+        start_s: float,
+        *,
+        bare: int | None = None,
+        foreseen: bool = False,
+        dispersion: float = 1.0,
+    ) -> tuple[int, ScaleDownHold]:
+        held, hold = super().with_need(now, need, start_s, bare=bare, foreseen=foreseen, dispersion=dispersion)
+        kept = type(self)(needs=hold.needs, min_s=self.min_s, held=held, bare=hold.bare, bare_held=hold.bare_held)
+        return held, kept
+
+
+class _NoHold(_FixedHold):
+    """No hold: capacity is released as soon as it isn't needed."""
+
+    __slots__ = ()
+
+    @override
+    def seconds(self, start_s: float, *, foreseen: bool = False, dispersion: float = 1.0) -> float:
+        return 0.0
+
+
+class _NoSpikes(SpikeMemory):
+    """A memory that never sees a spike."""
+
+    __slots__ = ()
+
+    @override
+    def observed(self, at: float, rate: float) -> SpikeMemory:
+        return self
+
+
+class _NoSeason(History):
+    """A history that stays empty."""
+
+    __slots__ = ()
+
+    @override
+    def with_sample(self, at: float, *, requests: float, seconds: float) -> History:
+        return self
+
+
+NEUTRAL: Mapping[str, Callable[[PlannerMemory], PlannerMemory]] = {
+    "plausibility": lambda memory: replace(memory, still=_NeverStuck()),
+    "damping": lambda memory: replace(memory, damping=_Undamped()),
+    "headroom": lambda memory: replace(memory, headroom=_NoHeadroom(0.0)),
+    "dispersion": lambda memory: replace(memory, arrivals=ArrivalRate(spread=_Poisson(noise=1.0))),
+    "rejections": lambda memory: replace(memory, rejections=_Unbounded()),
+    "zero": lambda memory: replace(memory, zero=_FixedTimeout()),
+    "hold": lambda memory: replace(memory, hold=_NoHold()),
+    "patience": lambda memory: replace(memory, hold=_FixedHold()),
+    "spikes": lambda memory: replace(memory, spikes=_NoSpikes()),
+    "season": lambda memory: replace(memory, history=_NoSeason()),
+}
+"""Functions that put the neutral object of a part into a first memory, by the part's name. `hold` and `patience` are of one module: without
+`hold` nothing is held, without `patience` everything is held equally long."""
+
+
+class AblatedPolicy(HalcyonPolicy):
+    """The planner without one part; knobs are those of `HalcyonPolicy`."""
+
+    def __init__(self, case: Case, part: str, **knobs: float) -> None:
+        if part not in NEUTRAL:
+            raise ValueError(
+                f"the planner has no part '{part}' that can be off; there are {', '.join(NEUTRAL)}; for example halcyon:without=hold"
+            )
+        super().__init__(case, **knobs)
+        self.memory = NEUTRAL[part](self.memory)
+        self._last_known = _LastKnown() if part == "plausibility" else None
+
+    @override
+    def desired(self, view: PolicyView) -> int:
+        """Return the planner's desired replicas."""
+        return super().desired(view if self._last_known is None else self._last_known.of(view))
+
+
+class _LastKnown:
+    """A view without missing and old samples: the last known values, 10 s old at most by their time."""
+
+    def __init__(self) -> None:
+        self._view: PolicyView
+        self._values: dict[SampleColumn, float] = {}
+
+    def of(self, view: PolicyView) -> PolicyView:
+        """Return itself, for the present tick."""
+        self._view = view
+        return self
+
+    @property
+    def now(self) -> float:
+        return self._view.now
+
+    @property
+    def replicas(self) -> int:
+        return self._view.replicas
+
+    @property
+    def pods(self) -> tuple[PolicyPod, ...]:
+        return self._view.pods
+
+    def value(self, signal: SampleColumn) -> float | None:
+        value = self._view.value(signal)
+        if value is not None:
+            self._values[signal] = value
+        return self._values.get(signal)
+
+    def mean(self, signal: SampleColumn, window_s: float) -> float | None:
+        return self._view.mean(signal, window_s)
+
+    def rate(self, signal: SampleColumn, window_s: float) -> float | None:
+        return self._view.rate(signal, window_s)
+
+    def sampled_at(self) -> float | None:
+        at = self._view.sampled_at()
+        return at if at is None else max(at, self.now - MAX_AGE_S)
+
+    def batches(self) -> Mapping[int, tuple[int, float]]:
+        return self._view.batches()
