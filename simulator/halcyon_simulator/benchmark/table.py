@@ -205,7 +205,7 @@ class Table:
 
     def listed(self, points: Mapping[Cell, Sequence[Named]]) -> dict[Cell, list[PolicyPoint]]:
         """Return these points of each cell, on all seeds, without a search for others."""
-        self._do(
+        self.complete(
             "listed points, all seeds",
             [
                 (cell, point, seed)
