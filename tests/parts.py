@@ -48,11 +48,13 @@ def run(folder: Path, options: Sequence[str]) -> int:
     parts = divided(list(folder.rglob("test_*.py")), os.cpu_count() or 1)
     # Each would write the cache of what failed last as if there were nobody else.
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *options]
+    # Bytecode is kept, or each run would rewrite and compile every test module again: a tenth of its time.
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     with ExitStack() as stack:
         # In files: a part that has much to say would wait at a full pipe until its turn comes.
         later = [stack.enter_context(tempfile.TemporaryFile("w+")) for _ in parts[1:]]
         running = [
-            subprocess.Popen([*command, *map(str, sorted(part))], stdout=out)
+            subprocess.Popen([*command, *map(str, sorted(part))], stdout=out, env=environment)
             for part, out in zip(parts, [None, *later], strict=True)
         ]
         try:
