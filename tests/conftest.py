@@ -1,7 +1,9 @@
 """Settings for all tests. Hypothesis has no deadlines, because timing on shared machines varies too much."""
 
 import gc
+import sys
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 _USUAL = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -14,3 +16,13 @@ settings.load_profile("halcyon")
 # Thousands of tests create hundreds of thousands of objects that live to the end, and each collection visits them. So
 # collections are less frequent; they still find the garbage that a test leaves behind.
 gc.set_threshold(50_000, 20, 100)
+
+# jsonschema compiles the grammars of the rfc3987 package when it is imported, for two seconds: for formats that no test checks.
+sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]  # None makes an import fail, as if it weren't installed
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    """Leave the modules and the collected tests out of each collection of garbage: they live to the end."""
+    gc.collect()
+    gc.freeze()

@@ -53,11 +53,13 @@ def run(folder: Path, options: Sequence[str]) -> int:
     parts = divided(list(folder.rglob("test_*.py")), os.cpu_count() or 1)
     # Otherwise each part would overwrite the others' cache of failed tests.
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *options]
+    # Bytecode is kept, or each run would rewrite and compile every test module again: a tenth of its time.
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     with ExitStack() as stack:
         # Output goes to files, because a part with much output would block on a full pipe.
         later = [stack.enter_context(tempfile.TemporaryFile("w+")) for _ in parts[1:]]
         running = [
-            subprocess.Popen([*command, *map(str, sorted(part))], stdout=out)
+            subprocess.Popen([*command, *map(str, sorted(part))], stdout=out, env=environment)
             for part, out in zip(parts, [None, *later], strict=True)
         ]
         try:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -43,6 +43,16 @@ _FILES = {"py", "onnx", "plan", "graphdef", "md", "pbtxt", "yaml", "json"}
 
 
 @cache
+def text_of(page: Path) -> str:
+    return page.read_text()
+
+
+def on(pages: Iterable[Path], unknown: Callable[[Path], Collection[str]]) -> dict[str, list[str]]:
+    """Return what is unknown on each page, for those with any: one test for all pages, since a thousand small ones take seconds."""
+    return {shown(page): sorted(found) for page in pages if (found := unknown(page))}
+
+
+@cache
 def schema() -> dict[str, Any]:
     crd = yaml.safe_load((ROOT / "crds" / "modeldeployments.serving.halcyon.dev.yaml").read_text())
     found: dict[str, Any] = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]
@@ -62,10 +72,9 @@ def has(path: str) -> bool:
     return True
 
 
-@pytest.mark.parametrize("page", PAGES, ids=shown)
-def test_fields_exist(page: Path) -> None:
+def unknown_fields(page: Path) -> set[str]:
     unknown = set()
-    for code in _CODE.findall(page.read_text()):
+    for code in _CODE.findall(text_of(page)):
         path = code.partition(":")[0].partition("=")[0]
         if not _PATH.fullmatch(path) or path.rpartition(".")[2] in _FILES:
             continue
@@ -78,17 +87,24 @@ def test_fields_exist(page: Path) -> None:
             continue
         if not known:
             unknown.add(path)
-    assert unknown - OTHERS.get(page.name, set()) == set()
+    return unknown - OTHERS.get(page.name, set())
 
 
-@pytest.mark.parametrize("page", PAGES, ids=shown)
-def test_conditions_and_reasons_exist(page: Path) -> None:
-    text = page.read_text()
+def test_fields_exist() -> None:
+    assert on(PAGES, unknown_fields) == {}
+
+
+def unknown_conditions(page: Path) -> set[str]:
+    text = text_of(page)
     used = set(re.findall(r"\b[Cc]onditions? `([A-Z]\w+)`", text)) | set(re.findall(r"\breasons? `([A-Z]\w+)`", text))
     used |= set(re.findall(r"\b([A-Z]\w+)=(?:True|False|Unknown)\b", text)) - {"Available"}
     for item in re.findall(r"^- ((?:`[A-Z]\w+`(?:, )?)+):", text, re.MULTILINE):  # as troubleshooting lists them
         used |= {word for word in re.findall(r"\w+", item) if not word.isupper()} - APART
-    assert used - {*map(str, Type), *map(str, Reason)} == set()
+    return used - {*map(str, Type), *map(str, Reason)}
+
+
+def test_conditions_and_reasons_exist() -> None:
+    assert on(PAGES, unknown_conditions) == {}
 
 
 @cache
@@ -107,13 +123,10 @@ OUTSIDE = re.compile(
 """Messages of Kubernetes and Triton, and those that are mostly values."""
 
 
-@pytest.mark.parametrize(
-    "page", [ROOT / "docs" / "troubleshooting.md", *(ROOT / "docs").glob("[cgr]*/*.md")], ids=shown
-)
-def test_messages_exist(page: Path) -> None:
+def unknown_messages(page: Path) -> list[str]:
     """What is quoted, and is no command, and has four words or more."""
     unknown = []
-    text = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+    text = re.sub(r"^```.*?^```$", "", text_of(page), flags=re.DOTALL | re.MULTILINE)
     for code in _CODE.findall(text):
         command = re.match(r"(kubectl|halcyon|helm|make|python|pip|curl|grype|docker|perf|-)", code)
         if page.parent.name == "reference" or len(code.split()) < 4 or command or OUTSIDE.search(code):
@@ -122,22 +135,30 @@ def test_messages_exist(page: Path) -> None:
             continue
         parts = [part.strip(" .,:") for part in re.split(r"\.\.\.|[A-Z]{2,}(?:/[A-Z]+)?|\d+|\bM\b", code)]
         unknown += [code for part in parts if len(part) >= 10 and part not in source()]
-    assert unknown == []
+    return unknown
+
+
+def test_messages_exist() -> None:
+    pages = [ROOT / "docs" / "troubleshooting.md", *(ROOT / "docs").glob("[cgr]*/*.md")]
+    assert on(pages, unknown_messages) == {}
 
 
 @cache
 def metrics() -> frozenset[str]:
     pages = (REFERENCE / "metrics.md", REFERENCE / "agent-metrics.md")
-    return frozenset(name for page in pages for name in re.findall(r"\bhalcyon_\w+", page.read_text()))
+    return frozenset(name for page in pages for name in re.findall(r"\bhalcyon_\w+", text_of(page)))
 
 
-@pytest.mark.parametrize("page", PAGES, ids=shown)
-def test_metrics_exist(page: Path) -> None:
-    used = {re.sub(r"_(bucket|sum|count)$", "", name) for name in re.findall(r"\bhalcyon_\w+", page.read_text())}
+def unknown_metrics(page: Path) -> set[str]:
+    used = {re.sub(r"_(bucket|sum|count)$", "", name) for name in re.findall(r"\bhalcyon_\w+", text_of(page))}
     used -= {"halcyon_cli", "halcyon_simulator"}  # packages
     unknown = used - metrics()
     families = {name for name in unknown if name.endswith("_") and any(one.startswith(name) for one in metrics())}
-    assert unknown - families == set()
+    return unknown - families
+
+
+def test_metrics_exist() -> None:
+    assert on(PAGES, unknown_metrics) == {}
 
 
 @cache
@@ -146,9 +167,8 @@ def alerts() -> frozenset[str]:
     return frozenset(re.findall(r"alert: (\w+)", text))
 
 
-@pytest.mark.parametrize("page", PAGES, ids=shown)
-def test_alerts_exist(page: Path) -> None:
-    assert set(re.findall(r"\bHalcyon[A-Z]\w+", page.read_text())) - alerts() == set()
+def test_alerts_exist() -> None:
+    assert on(PAGES, lambda page: set(re.findall(r"\bHalcyon[A-Z]\w+", text_of(page))) - alerts()) == {}
 
 
 @cache
@@ -164,11 +184,10 @@ def options() -> tuple[frozenset[str], dict[str, frozenset[str]]]:
 def lines(page: Path) -> Iterator[str]:
     yield from commands(page)
     yield from "\n".join(blocks(page, "sh")).replace("\\\n", " ").splitlines()
-    yield from _CODE.findall(page.read_text())
+    yield from _CODE.findall(text_of(page))
 
 
-@pytest.mark.parametrize("page", PAGES, ids=shown)
-def test_commands_of_halcyon_and_their_options_exist(page: Path) -> None:
+def unknown_commands(page: Path) -> list[str]:
     shared, own = options()
     unknown = []
     for line in lines(page):
@@ -178,7 +197,11 @@ def test_commands_of_halcyon_and_their_options_exist(page: Path) -> None:
         used = set(re.findall(r"(?<=\s)--?[a-z][a-z-]*", found[2] or ""))
         if found[1] not in own or (found[1] != "simulate" and used - shared - own[found[1]]):
             unknown.append(line)
-    assert unknown == []
+    return unknown
+
+
+def test_commands_of_halcyon_and_their_options_exist() -> None:
+    assert on(PAGES, unknown_commands) == {}
 
 
 def test_the_range_of_kubernetes_is_the_same_everywhere() -> None:
@@ -189,7 +212,7 @@ def test_the_range_of_kubernetes_is_the_same_everywhere() -> None:
     ranges = {
         (shown(page), found)
         for page in [*PAGES, *(chart / "README.md" for chart in charts)]
-        for found in re.findall(r"Kubernetes (1\.\d+) (?:to|and) (1\.\d+)", page.read_text())
+        for found in re.findall(r"Kubernetes (1\.\d+) (?:to|and) (1\.\d+)", text_of(page))
     }
     assert {found for _, found in ranges} == {(oldest, newest)}, ranges
     install = (ROOT / "docs" / "guides" / "install.md").read_text()
@@ -204,16 +227,17 @@ NOTES = sorted((ROOT / "charts").glob("*/templates/NOTES.txt"))
 READMES = sorted((ROOT / "charts").glob("*/README.md"))
 
 
-@pytest.mark.parametrize("page", [*PAGES, *NOTES, *READMES], ids=shown)
-def test_an_installation_names_the_images(page: Path) -> None:
-    text = page.read_text().replace("\\\n", " ")
-    for line in re.findall(r"helm install halcyon charts/halcyon .*", text):
-        assert "--values" in line or "images.registry" in line, line
+def installations_without_images(page: Path) -> list[str]:
+    installations = re.findall(r"helm install halcyon charts/halcyon .*", text_of(page).replace("\\\n", " "))
+    return [line for line in installations if "--values" not in line and "images.registry" not in line]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=shown)
-def test_a_package_that_is_not_published_is_installed_from_a_clone(page: Path) -> None:
-    assert "install 'halcyon-operator" not in page.read_text()
+def test_an_installation_names_the_images() -> None:
+    assert on([*PAGES, *NOTES, *READMES], installations_without_images) == {}
+
+
+def test_a_package_that_is_not_published_is_installed_from_a_clone() -> None:
+    assert on(PAGES, lambda page: re.findall(r"install 'halcyon-operator.*", text_of(page))) == {}
 
 
 def resources() -> Iterator[tuple[str, dict[str, Any]]]:
@@ -249,9 +273,8 @@ def test_examples_that_scale_to_zero_let_a_request_wait_for_a_start() -> None:
     assert waiting == dict.fromkeys(waiting, True)
 
 
-@pytest.mark.parametrize("page", [*PAGES, *EXAMPLES], ids=shown)
-def test_words_that_yaml_reads_as_booleans_are_quoted(page: Path) -> None:
-    assert re.findall(r"\banalysis: (?:On|Off)\b", page.read_text()) == []
+def test_words_that_yaml_reads_as_booleans_are_quoted() -> None:
+    assert on([*PAGES, *EXAMPLES], lambda page: re.findall(r"\banalysis: (?:On|Off)\b", text_of(page))) == {}
 
 
 def test_decisions_are_in_their_index() -> None:
@@ -260,10 +283,13 @@ def test_decisions_are_in_their_index() -> None:
     assert [page.name for page in sorted(folder.glob("0*.md")) if f"]({page.name})" not in index] == []
 
 
-@pytest.mark.parametrize("page", _WRITTEN, ids=shown)
-def test_a_decision_is_linked_by_its_number(page: Path) -> None:
-    links = re.findall(r"\[(\d{4})\]\([^)\s]*?(\d{4})-[\w-]+\.md\)", page.read_text())
-    assert [link for link in links if link[0] != link[1]] == []
+def links_by_another_number(page: Path) -> list[str]:
+    links = re.findall(r"\[(\d{4})\]\([^)\s]*?(\d{4})-[\w-]+\.md\)", text_of(page))
+    return [f"[{link[0]}] leads to {link[1]}" for link in links if link[0] != link[1]]
+
+
+def test_a_decision_is_linked_by_its_number() -> None:
+    assert on(_WRITTEN, links_by_another_number) == {}
 
 
 def printed() -> Iterator[tuple[Path, str, str, bool]]:
@@ -272,7 +298,7 @@ def printed() -> Iterator[tuple[Path, str, str, bool]]:
         r"^```sh\n((?:(?!```).)*?)^```\n\n(?:[^`\n][^\n]*\n\n)?```text\n(.*?)^```$", re.DOTALL | re.MULTILINE
     )
     for page in PAGES:
-        for script, output in shell.findall(page.read_text()):
+        for script, output in shell.findall(text_of(page)):
             lines = script.splitlines()
             for line in lines:
                 if re.match(r"halcyon (lint |plan .*(--offline|--observations))", line):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import re
 from collections import Counter
 from pathlib import Path
@@ -34,10 +33,12 @@ PRONOUNS = {
 """Words that no name begins with: a test has a domain noun as its subject."""
 
 
+_TEST = re.compile(r"^[ \t]*(?:async )?def (test_\w*)", re.MULTILINE)
+
+
 def names(module: Path) -> list[str]:
-    tree = ast.parse(module.read_bytes())
-    functions = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
-    return [function.name for function in functions if function.name.startswith("test_")]
+    """Return the names of its test functions, those in texts too: by the text, since a walk over each syntax tree takes two seconds."""
+    return _TEST.findall(module.read_text())
 
 
 NAMES = [(str(module.relative_to(ROOT)), name) for module in MODULES for name in names(module)]

@@ -69,7 +69,9 @@ def containers_crashing(_: Facts, index: ConditionIndex) -> Iterator[Cause]:
         if not pods:
             continue
         if out_of_memory:
-            limit = fields.mapping(fields.mapping(fields.mapping(index.spec.get("runtime")).get("resources")).get("limits")).get("memory")
+            limit = fields.mapping(
+                fields.mapping(fields.mapping(index.spec.get("runtime")).get("resources")).get("limits")
+            ).get("memory")
             next_step = f"raise spec.runtime.resources.limits.memory, which is {limit or 'not set'}; /dev/shm counts against it (spec.runtime.sharedMemory)"
             yield Cause(88, "Triton runs out of memory", pod_evidence(pods), next_step)
         else:

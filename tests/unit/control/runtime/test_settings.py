@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import logging
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -82,6 +84,17 @@ def test_a_password_is_not_shown() -> None:
     assert "hunter2" not in str(caught.value)
 
 
+@pytest.fixture
+def _own_log() -> Iterator[None]:
+    """The operator's log handler ends with the test: its stream does, and each later message would be printed as a failure to log."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+
+
+@pytest.mark.usefixtures("_own_log")
 def test_the_operator_ends_with_one_line_that_says_what_is_wrong(capfd: pytest.CaptureFixture[str]) -> None:
     assert app.main([*NEEDED, "--prometheus-url=prometheus:9090"]) == 1
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
 import orjson
@@ -117,7 +117,8 @@ PLACES = [path for path in places(WHOLE) if path not in IDENTITY]
 class Replica:
     """Whatever of an operator walks over all models, on caches that are filled by hand."""
 
-    def __init__(self) -> None:
+    def __init__(self, run: Callable[[Coroutine[Any, Any, str]], str] = asyncio.run) -> None:
+        self.run = run
         self.caches = ClusterState(MemoryKube(), enqueue=lambda _: None)
         self.accepted = AcceptedSpecs(self.caches)
         clock = DrivenClock(lambda: 1000.0)
@@ -178,7 +179,7 @@ class Replica:
         self.gpus.gpus(GOOD)
         for key in self.caches.resources.all_keys():
             self.costs.count(key)
-        lines = asyncio.run(self.metrics.page()).splitlines()
+        lines = self.run(self.metrics.page()).splitlines()
         listed = [Name(*key) for key in self.caches.resources.all_keys()]
         self.fleet.page(
             TableQuery(),
@@ -194,8 +195,9 @@ class Replica:
 
 
 @pytest.fixture(scope="module")
-def replica() -> Replica:
-    return Replica()
+def replica() -> Iterator[Replica]:
+    with asyncio.Runner() as loop:  # one for thousands of pages: a new one for each takes longer than the page
+        yield Replica(loop.run)
 
 
 @pytest.mark.parametrize("value", SHAPES, ids=repr)
