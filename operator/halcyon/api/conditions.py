@@ -137,7 +137,7 @@ class Reason(StrEnum):
     """The replicas follow the load. The message has the decision, the maximum time until the next one, and the state of
     the desired pods that are not ready."""
     FIXED_REPLICAS = "FixedReplicas"
-    """`scaling` is not set: the replicas are those of spec.replicas."""
+    """`scaling` is not set, so the number of replicas is spec.replicas."""
     METRICS_MISSING = "MetricsMissing"
     """A metric is missing or stale. The replicas stay as they are."""
     HPA_INACTIVE = "HPAInactive"

@@ -239,7 +239,7 @@ class ModelSignals:
             return Missing(f"there is no ModelDeployment {key} whose spec was accepted"), None, AGENTS
         observation = self.hub.observe(key.namespace, key.name, self.clock.monotonic(), window_s=_RULES_WINDOW_S)
         if observation is None:
-            return Missing("no balancer's agent has reported yet"), None, AGENTS
+            return Missing("no balancer agent has reported yet"), None, AGENTS
         resource = self.caches.resources.get(key)
         total = int(((resource or {}).get("status") or {}).get("replicas") or 0)
         targets = defaults.targets(spec)

@@ -203,7 +203,7 @@ def test_changed_replicas_change_the_replicas_alone() -> None:
         (None, OURS, "", Actuator.NONE, "spec.scaling is not set"),
         ({}, OURS, "", Actuator.HPA, "Auto: Halcyon serves"),
         ({"actuator": "Auto"}, OURS, "", Actuator.HPA, "Auto: Halcyon serves"),
-        ({}, OLD, "", Actuator.DIRECT, "Auto: the HPAs of this cluster do not support tolerance"),
+        ({}, OLD, "", Actuator.DIRECT, "Auto: HPAs in this cluster do not support a configurable tolerance"),
         ({"policy": "Rules"}, OLD, "", Actuator.HPA, "Auto: Halcyon serves"),
         ({"actuator": "HPA"}, OLD, "", Actuator.HPA, "spec.scaling.actuator is HPA, but the HPAs of this cluster"),
         ({}, ExternalMetricsApi(ours=False, why="KEDA serves it"), "", Actuator.DIRECT, "Auto: KEDA serves it"),
