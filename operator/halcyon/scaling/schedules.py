@@ -54,7 +54,7 @@ class Opening:
     name: str
     begin: float
     end: float
-    """Time at which the window closes. If it reopens before it closes, this is the end of the last opening, of at most `CHAIN`."""
+    """Time at which the window closes. If further openings overlap, the end of the last of at most `CHAIN`."""
     low: int | None = None
     high: int | None = None
 

@@ -13,8 +13,8 @@ queue to count. If only the agent has stopped, its balancer's queue is unknown a
 then too low until the kubelet has restarted the agent, within seconds. The model's values are missing only if all agents are
 silent.
 
-Clocks: all times in the store are of the receiver's clock. The age of a report or a sample is the difference between two times
-of the same agent's clock, so that clock need not be correct (`clock_offset`). Times of different agents are never compared. An
+Clocks: all times in the store are on the receiver's clock. The age of a report or a sample is the difference between two times
+of the same agent's clock, so that clock need not be correct (`clock_offset`). Times from different agents are never compared. An
 agent's silence is measured from the receipt of its last report.
 
 Out of scope: connections (`collector`), plausibility of values (`validation`), decisions (`halcyon.scaling`). The module reads

@@ -109,7 +109,7 @@ class ObservedPod:
     """Batch counters of the last read, flattened: rows, executions, microseconds, and again for the next size. An array saves
     memory, because thousands of pods have dozens of sizes each."""
     fallen_at: float | None = None
-    """Time of the first read with lower batch counters that no second read has confirmed yet; None if there is none."""
+    """Time of the first read in which the batch counters had fallen, if no second read has confirmed that yet; else None."""
 
 
 class PodSnapshot(NamedTuple):

@@ -135,7 +135,7 @@ class ModelSignals:
         return str(((self.caches.resources.get(key) or {}).get("metadata") or {}).get("uid", ""))
 
     def by_rules(self, key: Key, spec: Spec | None) -> RulesInput:
-        """Return the input of the policy Rules."""
+        """Return the input for the `Rules` policy."""
         read, observation, source = self._by_rules(key, spec)
         signals = () if spec is None else self._signals(read, source, defaults.targets(spec))
         return RulesInput(read, signals, has_reports=observation is not None)

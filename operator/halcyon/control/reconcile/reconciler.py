@@ -87,7 +87,7 @@ class Reconciler:
         """Reconcile a ModelDeployment: write what differs from its desired state, and its status.
 
         Raises:
-            ApiError, Unreachable: a request failed that may succeed later. What was written until then stays.
+            ApiError, Unreachable: a request failed but may succeed later. Anything already written is kept.
         """
         if self.caches.is_behind(key):
             return Result(STALE_CACHE_REQUEUE_S, postponed=True)

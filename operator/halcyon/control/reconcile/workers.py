@@ -40,7 +40,7 @@ class Workers:
         return self.clock.monotonic() - self._moved_at
 
     def reset_idle(self) -> None:
-        """Restart the idle time. A new leader calls this, because its workers did nothing while it was a standby."""
+        """Reset the idle timer. A new leader calls this, because its workers did nothing while it was a standby."""
         self._moved_at = self.clock.monotonic()
 
     async def run(self, count: int) -> None:

@@ -93,7 +93,7 @@ class Track:
     """Running comparison of a share (of failed or late requests) between the stable revision and the canary."""
 
     worse: Capital = field(default_factory=Capital)
-    """Capital of the bets that the canary exceeds its limit."""
+    """Capital won so far by betting that the canary exceeds its limit."""
     fine: Capital = field(default_factory=Capital)
     """Capital of the bets that the canary is within its limit."""
     spread: Spread = field(default_factory=Spread)

@@ -29,7 +29,7 @@ _MAX_ERROR_LENGTH = 200
 _MAX_TOKEN_LENGTH = 16384
 
 Rows = list[Mapping[str, Any]]
-"""The field `data.result` of a response of Prometheus's API."""
+"""The `data.result` field of a Prometheus API response."""
 
 
 class PrometheusError(Exception):
@@ -49,7 +49,7 @@ class PrometheusSite:
     token_file: Path | None = None
     """File with a bearer token. It is read for each query, because tokens are rotated."""
     ca_file: Path | None = None
-    """PEM file with trusted CAs for https. Default: the CAs of the library requests."""
+    """PEM file with trusted CAs for https. Default: the CAs that the `requests` library uses."""
     gpu_matchers: str = ""
     """Label matchers for DCGM's series, for example `namespace="gpu-operator"`. They exclude other clusters, and series that
     pods of tenants expose under DCGM's names."""

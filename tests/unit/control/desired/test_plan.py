@@ -205,7 +205,7 @@ def test_changed_replicas_change_the_replicas_alone() -> None:
         ({"actuator": "Auto"}, OURS, "", Actuator.HPA, "Auto: Halcyon serves"),
         ({}, OLD, "", Actuator.DIRECT, "Auto: HPAs in this cluster do not support a configurable tolerance"),
         ({"policy": "Rules"}, OLD, "", Actuator.HPA, "Auto: Halcyon serves"),
-        ({"actuator": "HPA"}, OLD, "", Actuator.HPA, "spec.scaling.actuator is HPA, but the HPAs of this cluster"),
+        ({"actuator": "HPA"}, OLD, "", Actuator.HPA, "spec.scaling.actuator is HPA, but HPAs in this cluster"),
         ({}, ExternalMetricsApi(ours=False, why="KEDA serves it"), "", Actuator.DIRECT, "Auto: KEDA serves it"),
         ({"actuator": "HPA"}, ExternalMetricsApi(ours=False, why=""), "", Actuator.HPA, "spec.scaling.actuator is HPA"),
         ({"actuator": "Direct"}, OURS, "", Actuator.DIRECT, "spec.scaling.actuator is Direct"),

@@ -66,10 +66,10 @@ class Replica:
         object.__setattr__(self, "peak_rps", self.instances * self.max_batch / batch_s)
 
     def slack_s(self, latency_s: float) -> float:
-        """Return the seconds of a latency objective that are left for queueing.
+        """Return how many seconds of a latency objective are left for queueing.
 
-        These are the objective minus the time of a full batch and the average wait for the batch ahead. The result is
-        negative if the two exceed the objective.
+        This is the objective minus the time of a full batch and the average wait for the batch ahead. It is negative if
+        these two exceed the objective.
         """
         return latency_s - (1 + _RESIDUAL) * self.batch_s
 

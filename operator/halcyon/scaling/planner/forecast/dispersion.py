@@ -110,7 +110,7 @@ class Dispersion:
         return math.sqrt(1.5 * min(self.before_s / _SPAN_S, 1.0))
 
     def beginning(self, at: float) -> Dispersion:
-        """Return the learnt estimates for a counter that restarts at 0."""
+        """Return a copy that keeps the learnt estimates, for use after the counter has restarted at 0."""
         return replace(self, begin=at, count=0.0, before=None, before_s=0.0, quiet_s=0.0, edge=0)
 
     def with_count(self, at: float, total: float, block_s: float) -> Dispersion:

@@ -26,7 +26,7 @@ from typing import Any
 from halcyon.scaling.frozen import immutable
 
 BASE_S = 300.0
-"""Time constant of the base in seconds. The base does not change during a spike."""
+"""Time constant of the baseline, in seconds. The baseline does not change during a spike."""
 FALL_S = 60.0
 """Time constant of the base in seconds while it falls. It is shorter, because a load that has ended is no base for the
 next one."""
@@ -256,7 +256,7 @@ def ended(before: SpikeMemory, after: SpikeMemory) -> bool:
 def since_end(memory: SpikeMemory, at: float) -> float | None:
     """Return the seconds since the last spike of a known series ended.
 
-    Return None during a spike, without a known series, and from `FALL_S` seconds after the end.
+    Return None during a spike, if no series is known, or from `FALL_S` seconds after the end on.
     """
     if memory.onset is not None or not _is_row(memory):
         return None
@@ -266,7 +266,10 @@ def since_end(memory: SpikeMemory, at: float) -> float | None:
 
 
 def under_way(memory: SpikeMemory) -> bool:
-    """Return whether a spike of a known series has begun on time. Its height is then known, so its rise is no trend."""
+    """Return whether a spike of a known series has started when expected.
+
+    Its height is then known, so its rise must not be taken for a trend.
+    """
     bet, onset = memory.bet, memory.onset
     return onset is not None and bet is not None and _is_in_time(onset, bet) and _is_row(memory)
 
