@@ -87,7 +87,7 @@ def test_a_record_of_before_renderings_were_compared_is_compared() -> None:
     assert make(newer(now)).outdated
     found = condition(newer(now))
     assert found is not None
-    assert "from an earlier version" in found["message"]
+    assert "rendered by an earlier version" in found["message"]
 
 
 @pytest.mark.parametrize("name", [False, True])
