@@ -14,7 +14,7 @@ from halcyon.api.types import GROUP, KIND, NAME_MESSAGE, NAME_PATTERN, PLURAL, V
 
 _COLUMNS = (
     ("Status", "string", ".status.summary.state", "Reason of the most important condition", 0),
-    ("Ready", "string", ".status.summary.ready", "Ready pods, and the replicas in force", 0),
+    ("Ready", "string", ".status.summary.ready", "Ready pods and current replica count", 0),
     ("Desired", "string", ".status.summary.desired", "Desired replicas", 0),
     ("Range", "string", ".status.summary.range", "Minimum and maximum replicas", 0),
     ("Age", "date", ".metadata.creationTimestamp", "", 0),

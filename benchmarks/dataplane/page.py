@@ -235,7 +235,18 @@ def _loss(key: str) -> Callable[[Mapping[str, Any], Mapping[str, Any]], list[str
 
 
 def _facts(_content: Mapping[str, Any], details: Mapping[str, Any]) -> list[str]:
-    return [f"- {name.replace('_', ' ')}: {_shown(value)}" for name, value in details.items() if value not in ({}, [])]
+    return [
+        _memory(value) if name == "rss_mib_by_program" else f"- {name.replace('_', ' ')}: {_shown(value)}"
+        for name, value in details.items()
+        if value not in ({}, [])
+    ]
+
+
+def _memory(mib: Mapping[str, float]) -> str:
+    return (
+        f"- Memory (RSS) per program, in MiB: agent {mib['agent']}, HAProxy {mib['haproxy']}; "
+        f"whole pod: {mib['rss']} RSS, {mib['pss']} PSS"
+    )
 
 
 _SECTIONS: dict[str, Callable[[Mapping[str, Any], Mapping[str, Any]], list[str]]] = {

@@ -23,7 +23,7 @@ figures in a machine-readable form. To record another GPU, run `python3 benchmar
 has one (4 minutes; it needs PyTorch, torchvision, transformers and nvidia-ml-py). `make bench-gpu RECORDING=FILE` then
 writes this page for that GPU alone.
 
-Neither Triton nor Kubernetes ran on the recorded machines. The time of a batch is what Triton would count: input to the GPU, inference, and
+Neither Triton nor Kubernetes ran on the machines on which the measurements were made. The time of a batch is what Triton would count: input to the GPU, inference, and
 output to the host. benchmarks/gpu/replay.py replays the pods' metrics and their timing from the recorded batches, and the operator's own
 code processes them.
 """

@@ -16,7 +16,7 @@ class Type(StrEnum):
     """Types of conditions, in the order in which the status lists them."""
 
     READY = "Ready"
-    """The model answers requests: the spec is accepted, a balancer is ready, and a server is ready or the replicas are 0."""
+    """The model answers requests: the spec is accepted, a balancer is ready, and a server is ready or the model is scaled to 0."""
     ACCEPTED = "Accepted"
     """The spec is valid, the objects that it names exist, and every object that it needs could be written."""
     MODEL_LOADED = "ModelLoaded"
@@ -77,7 +77,7 @@ class Reason(StrEnum):
     CONFLICT = "Conflict"
     """An object that this ModelDeployment needs already exists and has another owner. Halcyon does not change it."""
     FORBIDDEN = "Forbidden"
-    """The API server rejected a write of the operator: its role lacks a permission, or a policy or quota forbids the write."""
+    """The API server rejected a write by the operator: its role lacks a permission, or a policy or quota forbids the write."""
 
     LOADED = "Loaded"
     """Triton has loaded the model in at least one pod."""
@@ -137,7 +137,7 @@ class Reason(StrEnum):
     """The replicas follow the load. The message has the decision, the maximum time until the next one, and the state of
     the desired pods that are not ready."""
     FIXED_REPLICAS = "FixedReplicas"
-    """`scaling` is not set: the replicas are those of spec.replicas."""
+    """`scaling` is not set, so the number of replicas is spec.replicas."""
     METRICS_MISSING = "MetricsMissing"
     """A metric is missing or stale. The replicas stay as they are."""
     HPA_INACTIVE = "HPAInactive"

@@ -39,9 +39,9 @@ class Summary(_Documented):
     """Short texts for the columns of `kubectl get`."""
 
     ready: Short | None = None
-    """Ready pods, and the replicas in force, for example `2/3`."""
+    """Ready pods and the current replica count, for example `2/3`."""
     desired: Short | None = None
-    """Desired replicas: those of the last scaling decision, or else the replicas in force."""
+    """Desired replicas: those of the last scaling decision, or else the current replica count."""
     range: Short | None = None
     """Minimum and maximum replicas of `spec.scaling`, for example `1-8`; absent without `spec.scaling`."""
     state: Short | None = None
@@ -67,8 +67,8 @@ class PodsStatus(_Documented):
     unschedulable: Count
     """Pods that the scheduler cannot find a node for."""
     pending: Count | None = None
-    """Pods not yet assigned to a node, including the unschedulable ones. Absent if there is no such pod, as are
-    `pulling`, `fetching`, `loading`, `unready`, `failed` and `draining`."""
+    """Pods not yet assigned to a node, including the unschedulable ones. Absent if zero; the same applies to `pulling`,
+    `fetching`, `loading`, `unready`, `failed` and `draining`."""
     pulling: Count | None = None
     """Pods that are waiting for their images or volumes."""
     fetching: Count | None = None
@@ -113,7 +113,7 @@ class SignalStatus(_Documented):
     """Name of the signal: requestRate (requests per second), queueDepth (queued requests) or gpuUtilization (percent)."""
     value: Short | None = None
     """Total over all replicas, rounded; absent if the signal has no value now (see `missing`). A change of 20 % or less
-    alone does not update it."""
+    does not by itself cause an update."""
     target: Short | None = None
     """Target per replica; absent if the signal has no target."""
     proposal: Count | None = None
@@ -164,7 +164,7 @@ class ScalingStatus(_Documented):
     desired: Count | None = None
     """Desired replicas."""
     current: Count | None = None
-    """Replicas in force when the decision was made."""
+    """Number of replicas at the time of the decision."""
     limited_by: Annotated[tuple[Short, ...], Field(max_length=8)] | None = None
     """Limits that overrode the replicas derived from the signals, or kept the replicas unchanged: min, max, hold, veto,
     idle, learning, unknown and others."""
@@ -190,9 +190,9 @@ class ColdStartStatus(_Documented):
     seconds: Count
     """Seconds from the pod's creation until it was ready."""
     scheduling_seconds: Count | None = None
-    """Seconds from the pod's creation until it had a node."""
+    """Seconds from the pod's creation until it was assigned to a node."""
     pulling_seconds: Count | None = None
-    """Seconds from when the pod had a node until its first container ran, spent on images and volumes."""
+    """Seconds from when the pod was assigned to a node until its first container ran, spent on images and volumes."""
     fetching_seconds: Count | None = None
     """Seconds from the start of the first container until the model was fetched and its configuration merged."""
     loading_seconds: Count | None = None
@@ -206,8 +206,8 @@ Percent = Annotated[int, Field(ge=-1000000, le=100)]
 class CostStatus(_Documented):
     """Cost and use of the model's GPUs over the last day.
 
-    The period is shorter if the operator has not recorded for that long. Values are rounded; shares are calculated at
-    most once in ten minutes.
+    The period is shorter if the operator has not been recording for that long. Values are rounded; shares are
+    calculated at most once every ten minutes.
     """
 
     gpus: Count
@@ -223,14 +223,14 @@ class CostStatus(_Documented):
     starting_percent: Percent | None = None
     """Share of the GPU time, in percent, during which pods were assigned to a node but not ready."""
     busy_percent: Percent | None = None
-    """Share of the GPU time, in percent, during which the GPUs of ready pods were in use, by GPU utilisation. Time
-    without a known utilisation is excluded from all three shares (starting, busy and idle)."""
+    """Share of the GPU time, in percent, during which the GPUs of ready pods were in use, as measured by GPU
+    utilisation. Time without a known utilisation is excluded from all three shares (starting, busy and idle)."""
     idle_percent: Percent | None = None
     """Share of the GPU time, in percent, during which the GPUs of ready pods were not in use."""
 
 
 class RevisionStatus(_Documented):
-    """Revisions, by the names of their ControllerRevisions."""
+    """Revisions, identified by the names of their ControllerRevisions."""
 
     current: Short | None = None
     """Revision that is serving requests."""
@@ -252,7 +252,7 @@ class FailedRevision(_Documented):
 
 
 class PastRollout(_Documented):
-    """Result of the last rollout to one revision."""
+    """Result of the most recent rollout of a revision."""
 
     revision: Short
     """Name of the ControllerRevision."""
@@ -261,7 +261,7 @@ class PastRollout(_Documented):
     finished_at: Time
     """Time at which the rollout ended."""
     message: Long | None = None
-    """Reason why the revision was not served, if it was not."""
+    """Reason why the revision did not go into service, if it did not."""
 
 
 class CanaryStatus(_Documented):
@@ -326,11 +326,12 @@ class Status(_Documented):
     scaling: ScalingStatus | None = None
     """State of scaling: the last decision, and what it was based on."""
     revision: RevisionStatus | None = None
-    """Revisions, by the names of their ControllerRevisions."""
+    """Revisions, identified by the names of their ControllerRevisions."""
     rollout: RolloutStatus | None = None
     """State of the rollout to the target revision."""
     cost: CostStatus | None = None
     """Cost and use of the model's GPUs over the last day; absent for a model on CPU. The period is shorter if the
-    operator has not recorded for that long. Values are rounded; shares are calculated at most once in ten minutes."""
+    operator has not been recording for that long. Values are rounded; shares are calculated at most once every ten
+    minutes."""
     cold_start: ColdStartStatus | None = None
     """Duration of the last start of a server pod, in whole seconds, in total and by part."""

@@ -36,7 +36,7 @@ NAME_MESSAGE = (
     f"metadata.name is '%s' (%d characters); it must match {NAME_PATTERN} (at most 52 characters, so that the names of its "
     "children fit); for example resnet50"
 )
-"""Error message for an invalid name, used by the API server and by `halcyon.api.spec.parse`. The values are the name and its length."""
+"""Error message for an invalid name, used by the API server and by `halcyon.api.spec.parse`. The placeholders are the name and its length."""
 
 
 @dataclass(frozen=True)

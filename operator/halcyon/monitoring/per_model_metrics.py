@@ -30,7 +30,7 @@ REPLICAS: Final = _of("replicas", "gauge", "Server pods that exist.")
 READY: Final = _of("replicas_ready", "gauge", "Server pods that are ready.")
 UNSCHEDULABLE: Final = _of("replicas_unschedulable", "gauge", "Server pods that the scheduler can't place on any node.")
 SPEC_REPLICAS: Final = _of(
-    "spec_replicas", "gauge", "Replicas in force: spec.replicas, within the limits of spec.scaling."
+    "spec_replicas", "gauge", "Current number of replicas: spec.replicas, within the limits of spec.scaling."
 )
 DESIRED: Final = _of(
     "replicas_desired",

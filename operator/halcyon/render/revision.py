@@ -92,7 +92,7 @@ def _said(part: ApiModel) -> dict[str, Any]:
 def render(
     subject: Subject, spec: Spec, site: Site, content: Content | None, *, number: int, as_key: str = ""
 ) -> Revision:
-    """Render the revision of a spec; `as_key` is its key if it differs from the key of the spec."""
+    """Render the revision of a spec; `as_key`, if set, is used as its key instead of the one derived from the spec."""
     base = key(subject, spec, content)
     this = as_key or base
     text = model_overlay.build(subject.name, spec).to_json()

@@ -246,11 +246,11 @@ def _pre_stop(spec: Spec) -> str:
 
 
 def _environment(spec: Spec) -> list[Object]:
-    """Return the environment variables of the spec, and a HOME that is writable unless the spec sets HOME.
+    """Return the environment variables of the spec and, unless the spec sets HOME, a writable HOME.
 
-    The HOME of the image is on the read-only root file system. By default caches are below HOME (XDG, Hugging Face, PyTorch, Numba,
-    Matplotlib, Triton's language, CUDA), so no other variable is set, and those of the image still apply. HOME is the first variable,
-    because later ones may refer to `$(HOME)`.
+    The HOME of the image is on the read-only root file system. By default, caches are under HOME (XDG, Hugging Face,
+    PyTorch, Numba, Matplotlib, the Triton language, CUDA), so no other variable is set, and those of the image still
+    apply. HOME is the first variable, because later ones may refer to `$(HOME)`.
     """
     said = [entry.to_dict() for entry in spec.runtime.env or ()]
     return said if any(entry["name"] == "HOME" for entry in said) else [{"name": "HOME", "value": _HOME}, *said]

@@ -54,8 +54,7 @@ class Opening:
     name: str
     begin: float
     end: float
-    """Time at which the window closes. If the schedule starts again while the window is open, the end moves to that of
-    the last such start; at most `CHAIN` starts are followed."""
+    """Time at which the window closes. If further openings overlap, the end of the last of at most `CHAIN`."""
     low: int | None = None
     high: int | None = None
 

@@ -236,7 +236,7 @@ def _silence_reason(
     silent = dict(snapshot.silent)
     expected = {agent for agent, _ in snapshot.balancers} | silent.keys() if balancers is None else balancers
     if expected <= known.keys():
-        return None if known else "no balancer's agent has reported yet"
+        return None if known else "no balancer agent has reported yet"
     missing = sorted(expected - known.keys())
     agents = dict(snapshot.balancers)
     reasons = []

@@ -109,8 +109,7 @@ class ObservedPod:
     """Batch counters of the last read, flattened: rows, executions, microseconds, and again for the next size. An array saves
     memory, because thousands of pods have dozens of sizes each."""
     fallen_at: float | None = None
-    """Time of the first read in which batch counters had fallen, while no second read has confirmed this; otherwise
-    None."""
+    """Time of the first read in which the batch counters had fallen, if no second read has confirmed that yet; else None."""
 
 
 class PodSnapshot(NamedTuple):

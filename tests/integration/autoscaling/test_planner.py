@@ -229,7 +229,9 @@ async def test_an_hpa_follows_the_planner_and_the_fast_path_does_not_wait(
     space.serve(scaling=DIRECT | {"actuator": "HPA"}, traffic={"balancerReplicas": 1})
     hpa = space.must(kinds.HPA, "m")["spec"]
     assert hpa["behavior"]["scaleUp"].get("tolerance") == ("0" if keeps_tolerance(cluster) else None)
-    coarse = "the HPAs of this cluster do not support tolerance" in space.status()["scaling"]["actuatorReason"]
+    coarse = (
+        "HPAs in this cluster do not support a configurable tolerance" in space.status()["scaling"]["actuatorReason"]
+    )
     assert coarse == (not keeps_tolerance(cluster)), "it isn't said that an HPA ignores small changes here"
     assert Space(space.api, operator.namespace).every(kinds.HPA) == [], "the dry run that found it out was none"
     assert [m["external"]["metric"]["name"] for m in hpa["metrics"]] == ["desiredReplicas"]
@@ -331,7 +333,7 @@ async def test_free_gpus_limit_no_replicas_and_the_scheduler_names_the_shortage(
         )
         message = await reached(
             lambda: space.condition("ScalingActive")[2],
-            lambda text: "Of 5 desired pods, 2 ready, 0 starting, 3 unschedulable (" in text,
+            lambda text: "Of 5 desired pods, 2 are ready, 0 are starting and 3 are unschedulable (" in text,
             what="it is said",
         )
         assert "Insufficient nvidia.com/gpu" in message.partition("3 unschedulable (")[2]

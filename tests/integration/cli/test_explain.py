@@ -80,7 +80,7 @@ def test_another_autoscaler_is_explained_by_its_name(space: Space, explain: Expl
 
 def test_a_pause_a_missing_signal_and_a_refused_spec_are_explained(space: Space, explain: Explain) -> None:
     space.serve(scaling=SCALING)
-    assert "1 replica; nothing was decided yet: no balancer's agent has reported yet" in explain("no balancer's agent")
+    assert "1 replica; nothing was decided yet: no balancer agent has reported yet" in explain("no balancer agent")
 
     gone = deployment(scaling=SCALING)
     gone["spec"]["model"]["source"]["configMap"]["name"] = "absent"

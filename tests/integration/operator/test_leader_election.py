@@ -135,7 +135,7 @@ def test_both_replicas_answer_the_metrics_api_for_authorized_callers_alone(
         status, message = until(metrics_request(replica, space, good), lambda a: a[0] != 403, what="the binding counts")
         # No agent runs here, so nothing is known; and that is what it says, not 0.
         assert status == 404
-        assert "no balancer's agent has reported yet" in message
+        assert "no balancer agent has reported yet" in message
         assert metrics_response(replica, space, bad)[0] == 403
 
 

@@ -23,7 +23,7 @@ def test_every_row_of_the_page_is_read_with_its_policies() -> None:
     assert {(cell.scenario, cell.law, cell.start_s) for cell in page} <= known
 
 
-def test_figures_that_runs_do_not_give_are_named_and_equal_ones_are_not(tmp_path: Path) -> None:
+def test_figures_that_runs_do_not_give_are_named(tmp_path: Path) -> None:
     cell = Cell("S3", "L1", 60.0)
     points = Table(Store(tmp_path), jobs=1, names=()).listed({cell: [parsed("static")]})
     (static,) = points[cell]

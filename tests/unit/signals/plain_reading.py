@@ -152,7 +152,7 @@ def _silence(
     expected = {b.agent for b in observation.balancers} | silent.keys() if balancers is None else balancers
     missing = sorted(expected - heard.keys())
     if not missing:
-        return None if heard else "no balancer's agent has reported yet"
+        return None if heard else "no balancer agent has reported yet"
     agents = {b.agent: b for b in observation.balancers}
     said = []
     for name in missing[:_NAMED]:

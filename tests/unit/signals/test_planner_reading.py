@@ -130,8 +130,8 @@ def test_a_silent_balancer_with_an_existing_pod_makes_the_load_unknown() -> None
 @pytest.mark.parametrize(
     ("observation", "balancers", "why"),
     [
-        (observation_of(), None, "no balancer's agent has reported yet"),
-        (observation_of(), set(), "no balancer's agent has reported yet"),
+        (observation_of(), None, "no balancer agent has reported yet"),
+        (observation_of(), set(), "no balancer agent has reported yet"),
         (observation_of(balancer()), {"b-0", "b-1"}, "b-1 has not reported yet"),
         (observation_of(balancer(), balancer("b-1", age=11.0)), {"b-0", "b-1"}, "HAProxy of b-1 does not respond"),
         (observation_of(silent=tuple((f"b-{n}", 20.0) for n in range(9))), None, "and 6 more"),

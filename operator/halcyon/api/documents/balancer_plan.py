@@ -43,7 +43,7 @@ class Slot:
     weight: int
     """Relative share of the requests, from 0 to 256, as in HAProxy."""
     capacity: int
-    """Number of HAProxy servers for the slot, which limits its number of pods (maxReplicas and surge)."""
+    """Number of HAProxy servers in the slot; an upper bound on its pods (maxReplicas plus surge)."""
 
 
 @dataclass(frozen=True)

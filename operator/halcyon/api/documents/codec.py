@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 NOT_A_DOCUMENT = (KeyError, TypeError, AttributeError, RecursionError, UnicodeDecodeError, json.JSONDecodeError)
-"""Exceptions that are raised for a text which is not a valid document."""
+"""Exceptions raised for text that is not a valid document."""
 
 
 class UnknownVersionError(ValueError):

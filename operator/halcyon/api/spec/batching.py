@@ -34,8 +34,8 @@ class Batching(Documented):
     """Maximum number of rows in one batch, 1 to 65536. Default: `max_batch_size` in the model's config.pbtxt."""
     max_queue_delay: duration_field("0us", "1m") | None = None  # type: ignore[valid-type]
     """Maximum time that Triton waits for a batch to fill, 0us to 1m, for example `2ms`. With `0us`, batches still form
-    under load, and under load they are fullest with this setting. Default: the delay in the model's config.pbtxt, or
-    else none."""
+    under load, and this setting gives the fullest ones. Default: the delay in the model's config.pbtxt, or else
+    none."""
     preferred_batch_sizes: (
         Annotated[tuple[Annotated[int, Field(ge=1, le=65536)], ...], Field(min_length=1, max_length=16), ListSet()]
         | None

@@ -14,7 +14,7 @@ class Service(Documented):
     """The Service that clients connect to."""
 
     type: Literal["ClusterIP", "NodePort", "LoadBalancer"] = "ClusterIP"
-    """Access to the Service: `ClusterIP` only inside the cluster, `NodePort` through a port of every node,
+    """Access to the Service: `ClusterIP` only inside the cluster, `NodePort` through a port on every node,
     `LoadBalancer` through a load balancer of the cloud provider. Default: ClusterIP."""
     annotations: Annotated[dict[LabelKey, Text], Field(min_length=1, max_length=32)] | None = None
     """Annotations of the Service, for example those that configure a cloud load balancer. Each key must begin with a

@@ -203,9 +203,9 @@ class Warmup(Documented):
     """Batch sizes to run, in rows. Default: 1 and the model's maximum batch size, which also lets Halcyon determine the
     capacity of a replica."""
     iterations: Annotated[int, Field(ge=1, le=100)] = 2
-    """Number of times that each batch size runs, 1 to 100. The first run is an outlier, so until requests arrive the
-    warm-up gives only an upper bound on the batch time: with 2 iterations, several times the real time; with more,
-    closer to it. Default: 2."""
+    """Number of times that each batch size runs, 1 to 100. The first run is unusually slow, so until requests arrive,
+    the warm-up gives only an upper bound on the batch time. With 2 iterations the bound is several times the real time;
+    with more it is closer. Default: 2."""
     data: Literal["Zero", "Random"] = "Zero"
     """Content of the tensors: zeros, or random values. Default: Zero."""
     inputs: Annotated[tuple[WarmupInput, ...], Field(min_length=1, max_length=32), ListMap(("name",))] | None = None

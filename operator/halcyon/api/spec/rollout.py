@@ -126,15 +126,17 @@ class Rollout(Documented):
     strategy: Literal["Auto", "Surge", "Replace", "Canary"] = "Auto"
     """Method of replacing pods. `Surge`: a pod of the new revision becomes ready before an old one stops, which needs
     capacity for one more pod. `Replace`: an old pod stops first, and the next old pod stops only when the replacement
-    of the first is ready. `Auto`: Surge, and Replace once there has been no capacity for the duration of surgeTimeout.
+    of the first is ready. `Auto`: Surge at first, switching to Replace if there is no capacity for the duration of
+    surgeTimeout.
     `Canary`: the new revision runs beside the old one and receives a growing share of the pods and requests, in steps.
     Default: Auto."""
     surge_timeout: duration_field("1s", "24h") = "1m"  # type: ignore[valid-type]
     """Maximum time that a pod of the new revision waits for capacity, 1s to 24h. After that, `Auto` switches to
     Replace, and the other strategies report that the rollout is blocked. Default: 1m."""
     on_failure: Literal["Rollback", "Stay"] = "Rollback"
-    """Reaction if no pod of a new revision becomes ready within runtime.startupTimeout plus one minute. `Rollback`: the
-    previously serving revision is restored, and the failed one is not tried again until the spec changes. `Stay`: the
-    failed revision stays, and its pods keep trying. A canary that fails is always rolled back. Default: Rollback."""
+    """What to do if no pod of a new revision becomes ready within runtime.startupTimeout plus one minute. `Rollback`:
+    the previously serving revision is restored, and the failed one is not tried again until the spec changes. `Stay`:
+    the failed revision stays, and its pods keep trying. A canary that fails is always rolled back. Default:
+    Rollback."""
     canary: Canary | None = None
     """Settings of the strategy `Canary`: its steps, and whether the revisions are compared. Other strategies ignore them."""

@@ -58,7 +58,10 @@ class Targets(Documented):
 
 
 class Schedule(Documented):
-    """Different replica limits at certain times. A window opens by a cron expression and stays open for its duration."""
+    """Different replica limits at certain times.
+
+    A window opens at times given by a cron expression and stays open for its duration.
+    """
 
     name: Annotated[
         str, StringConstraints(pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$", min_length=1, max_length=63)
@@ -113,9 +116,9 @@ class Scaling(Documented):
     if Halcyon serves the cluster's external metrics (and, for the policy Planner, if the HPA's tolerance can be 0),
     else Direct. Default: Auto."""
     mode: Literal["Active", "Recommend", "Paused"] = "Active"
-    """Handling of decisions. `Active`: they are written to spec.replicas. `Recommend`: they are only reported.
-    `Paused`: the replicas stay as they are until the mode is changed. In the last two modes you set spec.replicas
-    yourself. Default: Active."""
+    """What happens to scaling decisions. `Active`: they are written to spec.replicas. `Recommend`: they are only
+    reported. `Paused`: the replicas stay as they are until the mode is changed. In the last two modes you set
+    spec.replicas yourself. Default: Active."""
     targets: Targets = Targets()
     """Targets per replica. The target that requires the most replicas applies."""
     idle_timeout: duration_field("10s", "168h") | None = None  # type: ignore[valid-type]

@@ -26,11 +26,11 @@ class Traffic(Documented):
     """Routing of requests to the server pods."""
 
     mode: Mode = "Balancer"
-    """Path of requests to the server pods. `Balancer`: requests go through balancer pods, which queue requests, hold them while there are zero
-    replicas, retry them, drain server pods, and send a canary its share. `Direct`: requests go straight to the server
-    pods, through kube-proxy or a client that does its own load balancing, without any of these functions. `Gateway`:
-    requests go from a Gateway straight to the server pods; of these functions, only sending a canary its share remains.
-    A change to or from Balancer starts a rollout. Default: Balancer."""
+    """Path of requests to the server pods. `Balancer`: requests go through balancer pods, which queue requests, hold
+    them while there are zero replicas, retry them, drain server pods, and send a canary its share. `Direct`: requests
+    go straight to the server pods, through kube-proxy or a client that does its own load balancing, without any of
+    these functions. `Gateway`: requests go from a Gateway straight to the server pods. Of these functions, only traffic
+    splitting for canaries is available. A change to or from Balancer starts a rollout. Default: Balancer."""
     balancer_replicas: Annotated[int, Field(ge=1, le=10)] = 2
     """Number of balancer pods, 1 to 10. With 1, a restart of that pod interrupts traffic. Default: 2."""
     queue_limit: Annotated[int, Field(ge=1, le=100000)] = 200

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 MAX_HELD_S: Final = 10.0
 """Maximum time for which a notice overrides the slices, in seconds.
 
-It is longer than the EndpointSlice controller takes: 1 s if a slice has just changed, and 2 s the next time.
+It is longer than the delays of the EndpointSlice controller. If a slice has just changed, the controller delays an
+update by 1 s, and by 2 s if it has to delay it again.
 """
 
 

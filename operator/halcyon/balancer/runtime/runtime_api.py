@@ -66,7 +66,7 @@ class HaproxyStats:
     answered: int = 0
     """Number of responses from servers, including error responses. A stream is counted at its first response."""
     service_ms: int = 0
-    """Total time from sending each of these requests to a server until the response headers, in milliseconds."""
+    """Total time, in milliseconds, from sending these requests to a server until the response headers arrived."""
     latency: Mapping[str, Latency] = field(default_factory=dict)
     """Latency histogram of the servers' responses, by slot."""
     clients: Latency | None = None

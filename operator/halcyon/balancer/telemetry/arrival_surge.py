@@ -18,7 +18,7 @@ _SIGMAS = 3.5
 The planner requires the same for a short window (`scaling.planner.forecast.arrival_rate`).
 """
 _MEAN_S = 3.0
-"""Time constant of the exponential mean of the arrival rate, in seconds."""
+"""Time constant, in seconds, of the exponential moving average of the arrival rate."""
 _MAX_IN_A_ROW = 3
 """Maximum number of successive early samples. A step needs two: one for the sample in which it began, and one for the first full one."""
 _MIN_REST_S = 5.0

@@ -180,7 +180,7 @@ class Decider:
         sensed = self.signals.for_planner(key, spec)
         if sensed is None:
             current = self.signals.caches.replicas(key)
-            why = "no balancer's agent has reported yet"
+            why = "no balancer agent has reported yet"
             said = f"{decisions.counted(current)}: {why}; the replicas stay as they are"
             return Decision(at, "Planner", current, current, said, ("unknown",), unknown=why, has_reports=False)
         gathered, read = sensed.gathered, sensed.gathered.reading

@@ -135,7 +135,7 @@ class ModelSignals:
         return str(((self.caches.resources.get(key) or {}).get("metadata") or {}).get("uid", ""))
 
     def by_rules(self, key: Key, spec: Spec | None) -> RulesInput:
-        """Return the input of the policy Rules."""
+        """Return the input for the `Rules` policy."""
         read, observation, source = self._by_rules(key, spec)
         signals = () if spec is None else self._signals(read, source, defaults.targets(spec))
         return RulesInput(read, signals, has_reports=observation is not None)
@@ -239,7 +239,7 @@ class ModelSignals:
             return Missing(f"there is no ModelDeployment {key} whose spec was accepted"), None, AGENTS
         observation = self.hub.observe(key.namespace, key.name, self.clock.monotonic(), window_s=_RULES_WINDOW_S)
         if observation is None:
-            return Missing("no balancer's agent has reported yet"), None, AGENTS
+            return Missing("no balancer agent has reported yet"), None, AGENTS
         resource = self.caches.resources.get(key)
         total = int(((resource or {}).get("status") or {}).get("replicas") or 0)
         targets = defaults.targets(spec)

@@ -70,7 +70,7 @@ def _look(pod: PodSample) -> _Seen | None:
 
 
 def _since(before: _Seen | None, now: _Seen) -> tuple[_Seen, int, float]:
-    """Return the sample to keep, the number of requests that arrived between two samples, and the mean number being computed."""
+    """Return the sample to keep, the number of requests that arrived between the two samples, and the mean number being processed."""
     if before is None or now.done < before.done:
         return now, 0, 0.0  # the first sample, which includes the warm-up, or a restarted server
     came = max(now.came, before.came)

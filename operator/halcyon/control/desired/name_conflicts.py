@@ -44,7 +44,7 @@ def conflict(conflicts: list[ConflictingObject]) -> Acceptance:
         message = f"waiting for the deletion of {said}, which belonged to a deleted ModelDeployment of the same name"
     else:
         message = (
-            f"{said} already exists and does not belong to this ModelDeployment; Halcyon does not change "
-            "it. Rename or delete it, or use another name for the ModelDeployment"
+            f"{said} already exists and does not belong to this ModelDeployment; Halcyon will not modify "
+            "it. Delete it (or recreate it under another name), or choose another name for the ModelDeployment"
         )
     return Acceptance(accepted=False, reason=Reason.CONFLICT, message=message)

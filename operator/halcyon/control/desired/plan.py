@@ -187,9 +187,9 @@ def _actuator(view: Scope, spec: Spec, foreign: ExternalHpa | None) -> tuple[Act
     if foreign is not None:
         return Actuator.NONE, foreign.why
     if spec.scaling is None:
-        return Actuator.NONE, "spec.scaling is not set: the replicas are those of spec.replicas"
+        return Actuator.NONE, "spec.scaling is not set, so the number of replicas is spec.replicas"
     planned = defaults.policy(spec) == "Planner"
-    coarse = "the HPAs of this cluster do not support tolerance and ignore changes of up to 10 %"
+    coarse = "HPAs in this cluster do not support a configurable tolerance, so they ignore changes of up to 10 %"
     if spec.scaling.actuator == "Direct":
         return Actuator.DIRECT, "spec.scaling.actuator is Direct"
     if spec.scaling.actuator == "HPA":

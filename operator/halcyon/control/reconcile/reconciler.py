@@ -87,7 +87,7 @@ class Reconciler:
         """Reconcile a ModelDeployment: write what differs from its desired state, and its status.
 
         Raises:
-            ApiError, Unreachable: a request failed that may succeed later. What was written until then stays.
+            ApiError, Unreachable: a request failed but may succeed later. Anything already written is kept.
         """
         if self.caches.is_behind(key):
             return Result(STALE_CACHE_REQUEUE_S, postponed=True)
@@ -168,7 +168,10 @@ class Reconciler:
             "spec is written back. Change the ModelDeployment instead, for example spec.scaling.maxReplicas"
         )
         if self.events.record(scope.resource, NewEvent("Warning", "AcceptedSpecEdited", message)):
-            log.warning("an accepted spec was overwritten", extra={"key": str(scope.key), "config_map": name})
+            log.warning(
+                "the stored copy of the accepted spec was changed by another writer and is restored",
+                extra={"key": str(scope.key), "config_map": name},
+            )
 
     def _deleted(self, key: Key) -> None:
         self.reservations.deleted(key)

@@ -40,7 +40,7 @@ class Workers:
         return self.clock.monotonic() - self._moved_at
 
     def reset_idle(self) -> None:
-        """Restart the idle time. A new leader calls this, because its workers did nothing while it was a standby."""
+        """Reset the idle timer. A new leader calls this, because its workers did nothing while it was a standby."""
         self._moved_at = self.clock.monotonic()
 
     async def run(self, count: int) -> None:
@@ -75,7 +75,7 @@ class Workers:
             # An unforeseen object must not end the worker, which reconciles other models too.
             delay = self.queue.fail(key)
             self._results.labels("error").inc()
-            log.exception("unexpected error in a reconcile", extra={"key": str(key), "retry_s": round(delay, 1)})
+            log.exception("unexpected error during reconciliation", extra={"key": str(key), "retry_s": round(delay, 1)})
             return
         self.queue.succeed(key)
         if outcome.again_s is None:

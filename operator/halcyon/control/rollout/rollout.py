@@ -164,7 +164,10 @@ def _course(seen: ObservedRollout, asked: Revision, placed: _Placement, *, unwri
 def _with_replacement(
     seen: ObservedRollout, asked: Revision, placed: _Placement, course: _Course, *, unwritten: bool
 ) -> _Course:
-    """Return the course; if pods must be removed because there is no capacity beside them, its record has that."""
+    """Return how the rollout proceeds.
+
+    If old pods must be removed first because there is no capacity for additional pods, the returned record says so.
+    """
     record, now = course.record, seen.view.now
     again = unwritten and seen.is_due(replacement_due(seen, asked, record))
     if (

@@ -54,7 +54,7 @@ class RolloutRecord:
     step_at: str = ""
     """Time at which the canary's pods for this step were ready."""
     weight: int = 0
-    """Last share of the requests that went to the canary, in percent; 0 if unknown."""
+    """Last known percentage of requests sent to the canary; 0 if unknown."""
     sequences: bool = False
     """Whether the model keeps state between requests. This belongs to the revision, so a new rollout keeps it."""
 

@@ -55,9 +55,9 @@ RESYNC_INTERVAL_S = 600.0
 REPORTS_TIMEOUT_S = 15.0
 """Time after the start at which a replica becomes ready even if some agents haven't reported, in seconds."""
 FLUSH_TIMEOUT_S = 0.6
-"""Maximum time to save planner memories at the end, in seconds, out of the 2 s that a change of the leader may take.
+"""Maximum time, in seconds, for saving planner memories at shutdown, out of the 2 s that a leader change may take.
 
-Memories that aren't saved stay as last saved, at most ten minutes before.
+Memories that aren't saved keep their last saved state, which is at most ten minutes old.
 """
 EVENTS_TIMEOUT_S = 0.3
 """Maximum time to write events at the end, in seconds, out of the same 2 s."""

@@ -21,7 +21,7 @@ def ready_balancers(caches: ClusterState, key: Key) -> frozenset[str]:
 
 
 def servers(caches: ClusterState, key: Key) -> Object | None:
-    """Return the server Deployment of a model; of two, the one with more replicas. None if there is none yet."""
+    """Return the server Deployment of a model; if there are two, the one with more replicas. None if there is none yet."""
     return max(_deployed(caches, key), key=lambda found: int(found["spec"].get("replicas") or 0), default=None)
 
 

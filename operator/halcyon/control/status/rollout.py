@@ -167,11 +167,11 @@ def outdated(view: Scope, plan: ReconcilePlan) -> Condition | None:
         return None
     by = f"version {rolled.asked.version}" if rolled.asked.version else "an earlier version"
     if rolled.asked.version == view.site.version:
-        by = "this version with different settings"
+        by = "this operator version with different settings"
     more = f" and {len(differs) - _MAX_NAMED} more" if len(differs) > _MAX_NAMED else ""
     text = (
-        f"the pod template of revision {rolled.asked.key} is from {by} and stays in use; this "
-        f"operator would change {', '.join(differs[:_MAX_NAMED])}{more}. To roll out the new template, "
+        f"the pod template of revision {rolled.asked.key} was rendered by {by} and stays in use; the current "
+        f"operator would render {', '.join(differs[:_MAX_NAMED])}{more} differently. To roll out the new template, "
         f"run halcyon refresh {view.key.name}"
     )
     return Condition(Type.RUNTIME_OUTDATED, status=True, reason=Reason.POD_TEMPLATE_OUTDATED, message=text)

@@ -52,7 +52,7 @@ def active(view: Scope, plan: ReconcilePlan) -> Condition:
     if view.scaling.settling and (previous := _previous(view, kind)) is not None:
         return previous
     if verdict is None:
-        return Condition(kind, status=None, reason=Reason.UNKNOWN, message="no balancer's agent has reported yet")
+        return Condition(kind, status=None, reason=Reason.UNKNOWN, message="no balancer agent has reported yet")
     if verdict.unknown:
         text = f"{verdict.unknown}. The replicas stay as they are"
         return Condition(kind, status=False, reason=Reason.METRICS_MISSING, message=text)
@@ -109,11 +109,16 @@ def _pods_not_ready(view: Scope, plan: ReconcilePlan) -> str:
     if ready >= wanted:
         return ""
     stuck = [p for p in view.pods if pods.is_unschedulable(p)]
-    text = f". Of {wanted} desired pods, {ready} ready, {max(there - ready - len(stuck), 0)} starting"
+    text = f". Of {wanted} desired pods, {_are(ready)} ready"
+    starting = f"{_are(max(there - ready - len(stuck), 0))} starting"
     if not stuck:
-        return text
+        return f"{text} and {starting}"
     found = pods.failure(stuck)
-    return f"{text}, {len(stuck)} unschedulable" + (f" ({found.message})" if found else "")
+    return f"{text}, {starting} and {_are(len(stuck))} unschedulable" + (f" ({found.message})" if found else "")
+
+
+def _are(count: int) -> str:
+    return f"{count} {'is' if count == 1 else 'are'}"
 
 
 # an external HPA                  another writer, repeatedly             AutoscalerConflict

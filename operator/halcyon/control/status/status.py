@@ -25,7 +25,7 @@ from halcyon.render import names
 from halcyon.render.names import SLOT_A, Slot
 
 MAX_VERSIONS = 64
-"""Maximum number of model versions in the status, by the schema; the highest ones are shown."""
+"""Maximum number of model versions in the status, as set by the schema; the highest versions are shown."""
 
 
 def make(view: Scope, plan: ReconcilePlan, *, now: str) -> Object:

@@ -29,7 +29,7 @@ MIN_READ_INTERVAL_S = 10.0
 A token with an unknown key causes a read, because the key may be new. This limit protects the API server from forged tokens.
 """
 MAX_KEY_AGE_S = 3600.0
-"""Maximum time until the keys are read again, in seconds. A key that was removed from the API server stays valid for as long."""
+"""Maximum time until the keys are read again, in seconds. A key that was removed from the API server stays valid for up to this long."""
 
 
 class Api(Protocol):
@@ -73,7 +73,9 @@ class NamespacedReviews:
         return None if account is None else account.name
 
     async def user(self, token: str) -> User | None:
-        """Return the ServiceAccount of a token for the API server; None if the token is not valid. Its audience is the issuer's name.
+        """Return the ServiceAccount of a token issued for the API server; None if the token is not valid.
+
+        The token's audience must be the issuer's name.
 
         Raises:
             ApiError, Unreachable: the public keys have not been read yet, and cannot be read now.

@@ -177,7 +177,7 @@ class Evidence:
     """p-value of the hypothesis "the canary is within the limit", over this and all earlier calls. The canary is worse
     if the p-value is at most `level`."""
     p_fine: float | None = None
-    """p-value of the hypothesis "the canary exceeds the limit", valid at any stopping time. The canary is fine if the
+    """p-value of the hypothesis "the canary exceeds the limit", valid at any stopping time. The canary passes if the
     p-value is at most `Rules.beta`."""
     interval: tuple[float, float] | None = None
     """Confidence bounds; None until there are enough windows. A rollback depends on the lower bound, a promotion on the

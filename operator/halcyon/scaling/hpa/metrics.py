@@ -141,7 +141,7 @@ def _silence_reason(observation: Observation) -> str | None:
         return f"no reports from the balancers' agents: {agents}; a value older than {MAX_AGE_S:.0f} s is not used"
     if observation.balancers:
         return f"agents report, but no sample is newer than {MAX_AGE_S:.0f} s"
-    return "no balancer's agent has reported yet"
+    return "no balancer agent has reported yet"
 
 
 def _at(observation: Observation) -> float:

@@ -67,7 +67,7 @@ class Sentence:
 
     @override
     def __str__(self) -> str:
-        """Return one sentence that explains the planned number of replicas, with numbers."""
+        """Return one sentence that explains the plan, with its numbers."""
         head = f"{self.count} replica{'' if self.count == 1 else 's'}"
         texts = [part.why for part in self.parts if part.name in {self.winner, "backlog"}]
         texts += [limit.why for limit in self.limits] or ["no limit applies"]
@@ -147,5 +147,5 @@ class Plan:
         return Sentence(self.count, self.parts, self.winner, self.limits)
 
     def describe(self) -> str:
-        """Return one sentence that explains the planned number of replicas, with numbers."""
+        """Return one sentence that explains the plan, with its numbers."""
         return str(self.sentence())

@@ -37,7 +37,7 @@ class Reading:
     at: float | None
     """Time of the newest sample that any agent reported; None if there is none."""
     replicas: int = 1
-    """Replicas in force (spec.replicas)."""
+    """Current number of replicas (spec.replicas)."""
     arrived: float | None = None
     """Counter of the requests that reached the balancers, including those that they rejected."""
     waiting: float | None = None

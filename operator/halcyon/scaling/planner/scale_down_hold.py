@@ -6,13 +6,10 @@ another one. If an unused pod is kept for as long as a start takes, the cost is 
 The hold adapts to the load. If the load rises again within `REGRET` holds of a release, the release is regretted and
 the hold doubles. If nothing changes for that time, the hold halves.
 
-The hold limits how often the replicas change in an hour:
-
-- At most nine releases are regretted.
-- At most 15 releases are followed by a rise, regretted or not.
-- The replicas needed for the load therefore reverse direction at most 30 times.
-
-These numbers were found by a search over all sequences of doubling and halving the hold.
+This bounds how often the replicas change. In an hour, at most nine releases are regretted. Each of them except the last
+two needs a quiet period of `REGRET` two-minute holds first, which undoes the previous doubling. At most 15 releases are
+followed by a rise at all; a rise that comes later than `REGRET` holds causes no regret. So the replicas needed for the
+load reverse direction at most 30 times per hour. A search over all sequences of regret and calm gave these numbers.
 
 Until a hold is learnt, it depends on how bursty the arrivals are. Arrivals with dispersion I contain 1/I of the
 information of the same number of Poisson arrivals, so one minute of a Poisson load is worth I minutes of this load. If

@@ -27,9 +27,8 @@ _MAX_REPLICAS = 1000
 def bounded(plan: Plan, objectives: Objectives, planned: Callable[[Objectives], Plan]) -> Plan:
     """Return the plan with min or max added to its limits if that bound determined the replicas.
 
-    If the plan is at the upper bound, `planned` is called to make a second plan without an upper bound. If the second
-    plan needs more replicas, its parts replace those of the plan. The rest of the second plan (its number of replicas
-    and its memory) is discarded.
+    If the plan is at the upper bound, `planned` is called to make a second plan without an upper bound. If this plan needs more
+    replicas, its parts are included in the result; its replicas and memory are discarded.
     """
     low, high = bounds(objectives)
     needed_now = _max_needed(plan)

@@ -22,7 +22,7 @@ SAYS = {
     "at-the-least": r"3 replicas, .*needs 1; minReplicas is 3",
     "schedule-raises": r"4 replicas, .*the schedule office-hours sets at least 4",
     "schedule-caps": r"2 replicas, .*the schedule night sets at most 2, and 5 are needed",
-    "metric-missing": "2 replicas; nothing was decided yet: no balancer's agent has reported yet",
+    "metric-missing": "2 replicas; nothing was decided yet: no balancer agent has reported yet",
     "metric-stale": r"2 replicas, held: .*digits-balancer-0 reported last \d+ s ago.*; the last valid number of replicas is kept",
     "other-autoscaler": r"5 replicas, external autoscaler: HorizontalPodAutoscaler keda-hpa-digits of ScaledObject digits",
     "other-writer": r"2 replicas, external writer; 5 desired.*field manager argocd-controller has changed spec.replicas 3 times",

@@ -69,7 +69,7 @@ def test_unknown_signals_are_no_reason_to_change_replicas() -> None:
     made = Model(replicas=3).decide()
 
     assert (made.policy, made.current, made.desired, made.limited_by) == ("Planner", 3, 3, ("unknown",))
-    assert made.unknown == "no balancer's agent has reported yet"
+    assert made.unknown == "no balancer agent has reported yet"
     assert "the replicas stay as they are" in made.why
 
 
@@ -110,7 +110,7 @@ def test_the_rules_with_an_hpa_want_no_replicas_and_show_the_signals() -> None:
     unheard = model.decide()
     made = model.hear(20, arrived=20, queued=12)
 
-    assert unheard.unknown == "queueDepth: no balancer's agent has reported yet"
+    assert unheard.unknown == "queueDepth: no balancer agent has reported yet"
     assert (made.policy, made.desired, made.unknown) == ("Rules", None, "")
     (queue,) = [signal for signal in made.signals if signal.name == "queueDepth"]
     assert queue.value == pytest.approx(12)

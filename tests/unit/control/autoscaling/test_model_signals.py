@@ -82,7 +82,7 @@ def test_the_reading_is_none_without_reports() -> None:
 
     assert made.sensing.for_planner(DIGITS, made.specs[DIGITS]) is None
     assert made.sensing.reported(DIGITS) is None
-    assert made.sensing.by_rules(DIGITS, made.specs[DIGITS]).read == Missing("no balancer's agent has reported yet")
+    assert made.sensing.by_rules(DIGITS, made.specs[DIGITS]).read == Missing("no balancer agent has reported yet")
     assert made.sensing.by_rules(DIGITS, None).read == Missing(
         "there is no ModelDeployment team/digits whose spec was accepted"
     )
@@ -266,5 +266,5 @@ def test_signals_of_an_unreported_model_are_missing_with_the_reason() -> None:
         "queueDepth",
         None,
         5,
-        "no balancer's agent has reported yet",
+        "no balancer agent has reported yet",
     )

@@ -32,7 +32,7 @@ def test_a_conflicting_object_stops_everything_and_is_named(kind: kinds.Kind, na
 
     assert planned.acceptance.reason is Reason.CONFLICT
     assert (
-        f"{kind.kind} {name} already exists and does not belong to this ModelDeployment; Halcyon does not change it"
+        f"{kind.kind} {name} already exists and does not belong to this ModelDeployment; Halcyon will not modify it"
         in (planned.acceptance.message)
     )
     assert planned.conflicts == (ConflictingObject(kind.kind, name, leaving=False),)

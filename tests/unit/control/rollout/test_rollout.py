@@ -115,7 +115,7 @@ def test_auto_surges_until_capacity_is_missing_for_surge_wait() -> None:
     found = decided(cluster)
     assert (found.pace.strategy, found.pace.max_surge, found.pace.max_unavailable) == ("Replace", 0, 1)
     assert found.pace.why == (
-        "no capacity to surge for 30s: pod p3 needs 1 more nvidia.com/gpu: 0/1 nodes are available: "
+        "no capacity to surge was available for 30s: pod p3 needs 1 more nvidia.com/gpu: 0/1 nodes are available: "
         "1 Insufficient nvidia.com/gpu"
     )
 

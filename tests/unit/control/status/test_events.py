@@ -66,7 +66,10 @@ def test_happenings_follow_their_table(before: Any, after: Any, expected: list[t
     assert all(h.message == h.reason.lower() for h in found)
 
 
-NO_ROOM = {"phase": "Progressing", "strategyReason": "no capacity to surge for 1m: pod p needs 1 more nvidia.com/gpu"}
+NO_ROOM = {
+    "phase": "Progressing",
+    "strategyReason": "no capacity to surge was available for 1m: pod p needs 1 more nvidia.com/gpu",
+}
 
 
 @pytest.mark.parametrize(

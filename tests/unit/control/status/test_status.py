@@ -37,7 +37,7 @@ AT = 1767323045.0
 SIGNALS = (Signal("queueDepth", 12.0, 8, at=AT), Signal("gpuUtilization", 150.0, 80))
 DECIDED = Decision(AT, "Planner", 1, 2, "2 replicas: 30 req/s needs 2; no limit applies", signals=SIGNALS)
 BLIND = replace(DECIDED, desired=1, unknown="queueDepth: no agent for 20 s")
-UNHEARD = replace(DECIDED, desired=1, unknown="no balancer's agent has reported yet", has_reports=False)
+UNHEARD = replace(DECIDED, desired=1, unknown="no balancer agent has reported yet", has_reports=False)
 
 
 HEARD = Signals(mean_batch=3.25)
@@ -337,7 +337,7 @@ def test_an_active_scaling_shows_its_decision_and_the_pods_state() -> None:
 
     assert message == (
         "scaled by Direct: 2 replicas: 30 req/s needs 2; no limit applies; next decision within 5 s. Of 4 "
-        "desired pods, 2 ready, 1 starting, 1 unschedulable (0/1 nodes are available: 1 Insufficient "
+        "desired pods, 2 are ready, 1 is starting and 1 is unschedulable (0/1 nodes are available: 1 Insufficient "
         "nvidia.com/gpu.)"
     )
 
@@ -760,7 +760,7 @@ def test_a_young_process_adds_nothing_about_an_unreported_model() -> None:
 def test_a_young_process_without_a_status_shows_what_it_knows() -> None:
     young = deployed(SCALING, scaling=replace(decided(UNHEARD), settling=True))
 
-    assert condition(young, "ScalingActive") == ("Unknown", "Unknown", "no balancer's agent has reported yet")
+    assert condition(young, "ScalingActive") == ("Unknown", "Unknown", "no balancer agent has reported yet")
     assert "desired" not in of(young)["scaling"]
 
 

@@ -172,7 +172,7 @@ def test_the_value_is_absent_without_a_target() -> None:
 @pytest.mark.parametrize(
     ("seen", "words"),
     [
-        (model(), "no balancer's agent has reported"),
+        (model(), "no balancer agent has reported"),
         (model(silent=(("b-0", 12.0),)), "b-0 for 12 s"),
         (model(balancer(times=OLD), pod(times=OLD)), "newer than 10 s"),
         (model(balancer(times=OLD), pod()), "HAProxy of b-0 does not respond"),
@@ -190,7 +190,7 @@ def test_a_queue_that_is_not_known_is_missing_with_its_reason(seen: object, word
 @pytest.mark.parametrize(
     ("seen", "words"),
     [
-        (model(), "no balancer's agent has reported"),
+        (model(), "no balancer agent has reported"),
         (model(balancer(), pod(state="starting")), "no pod is ready"),
         (model(balancer(), pod(gpu=None)), "nv_gpu_utilization: p-0"),
         (model(balancer(), pod(times=OLD)), "nv_gpu_utilization: p-0"),

@@ -68,8 +68,8 @@ class Replica:
     def slack_s(self, latency_s: float) -> float:
         """Return how many seconds of a latency objective are left for queueing.
 
-        The result is the objective minus the time of a full batch and the average wait for the batch ahead. It is
-        negative if these two times exceed the objective.
+        This is the objective minus the time of a full batch and the average wait for the batch ahead. It is negative if
+        these two exceed the objective.
         """
         return latency_s - (1 + _RESIDUAL) * self.batch_s
 

@@ -257,7 +257,7 @@ def ended(before: SpikeMemory, after: SpikeMemory) -> bool:
 def since_end(memory: SpikeMemory, at: float) -> float | None:
     """Return the seconds since the last spike of a known series ended.
 
-    Return None during a spike, if no series is known, or once `FALL_S` seconds have passed since the end.
+    Return None during a spike, if no series is known, or from `FALL_S` seconds after the end on.
     """
     if memory.onset is not None or not _is_row(memory):
         return None
@@ -267,7 +267,7 @@ def since_end(memory: SpikeMemory, at: float) -> float | None:
 
 
 def under_way(memory: SpikeMemory) -> bool:
-    """Return whether a spike of a known series is in progress and began when expected.
+    """Return whether a spike of a known series has started when expected.
 
     Its height is then known, so its rise must not be taken for a trend.
     """
