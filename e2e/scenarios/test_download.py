@@ -68,13 +68,13 @@ def store(kube: Kube) -> Iterator[s3.Store]:
         started.process.wait(20)
 
 
-def tiny(name: str, **uri: Any) -> dict[str, Any]:
+def tiny(name: str, uri: str, **source: Any) -> dict[str, Any]:
     return {
         "apiVersion": "serving.halcyon.dev/v1alpha1",
         "kind": "ModelDeployment",
         "metadata": {"name": name},
         "spec": {
-            "model": {"name": "tiny", "source": {"uri": uri}},
+            "model": {"name": "tiny", "source": {"uri": uri, **source}},
             "runtime": {"gpu": {"count": 0}},
             "traffic": {"balancerReplicas": 1},
         },
@@ -90,7 +90,7 @@ def packed(folder: Path, document: dict[str, Any]) -> Path:
 
 
 def test_helm_waits_until_a_model_from_a_bucket_serves(kube: Kube, store: s3.Store, tmp_path: Path) -> None:
-    document = tiny("from-s3", url="s3://models/tiny", endpoint=store.url, secretName="models-s3")
+    document = tiny("from-s3", "s3://models/tiny", endpoint=store.url, credentials={"secretName": "models-s3"})
     try:
         kube.helm("install", "from-s3", str(packed(tmp_path / "chart", document)), "--wait", "--timeout=90s")
         # It came back no sooner than that.
@@ -114,7 +114,7 @@ def test_helm_waits_until_a_model_from_a_bucket_serves(kube: Kube, store: s3.Sto
 
 
 def test_helm_fails_soon_where_a_model_can_not_become_ready(kube: Kube, store: s3.Store, tmp_path: Path) -> None:
-    document = tiny("not-there", url="s3://models/nothing", endpoint=store.url, secretName="models-s3")
+    document = tiny("not-there", "s3://models/nothing", endpoint=store.url, credentials={"secretName": "models-s3"})
     document["spec"]["runtime"]["startupTimeout"] = "10s"
     began = time.monotonic()
     try:
@@ -135,5 +135,5 @@ def test_a_store_that_the_site_has_not_named_is_refused_before_a_pod_is_made(kub
         DemoError,
         match=f"spec.model.source.endpoint is {other}, which this site does not allow .allowed: {store.url}",
     ):
-        kube.apply(tiny("other", url="s3://models/tiny", endpoint=other))
+        kube.apply(tiny("other", "s3://models/tiny", endpoint=other))
     models.delete(kube, "other")
