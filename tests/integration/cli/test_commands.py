@@ -57,7 +57,7 @@ def test_a_model_is_shown_with_everything_that_was_made_for_it(space: Space, hal
     assert (revision["state"], slot["name"], slot["state"]) == ("serving", "m-a", "ready")
     assert {pod["state"] for pod in (*slot["children"], *balancer["children"])} == {"ready"}
     assert len(slot["children"]) == 2
-    assert halcyon("get")[1].splitlines()[1].split()[:4] == ["m", "True", "Ready", "2/2"]
+    assert halcyon("get")[1].splitlines()[1].split()[:4] == ["m", "Ready", "2/2", "2"]
     assert halcyon("top", "--gpu-price", "2")[1].splitlines()[1].split()[:2] == ["m", "2/2"]
 
 

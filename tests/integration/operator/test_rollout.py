@@ -228,7 +228,7 @@ def test_more_pods_than_capacity_do_not_stop_replace(space: Space, pool: Pool) -
     until(lambda: time.monotonic() - began, lambda s: s > grace_s + wait_s + 1, what="it is for good", limit_s=60)
     with fewest(space) as seen:
         change(space, pool.model(2, replicas=3, strategy="Replace", surgeTimeout=f"{wait_s}s"))
-        until(lambda: space.status()["replicas"], lambda r: r["updated"] == 3 and r["ready"] == 2, what="all are new")
+        until(lambda: space.status()["pods"], lambda r: r["updated"] == 3 and r["ready"] == 2, what="all are new")
     assert min(seen) == 1
 
 
