@@ -113,7 +113,7 @@ class PodLimits(Documented):
     tolerations: Annotated[tuple[Pair, ...], _Some] | None = None
     """Taints that may be tolerated, for example `dedicated=models`, or `dedicated` for any value."""
     resource_claim_templates: Annotated[tuple[DnsName, ...], _Some] | None = None
-    """ResourceClaimTemplates that a model's GPUs may come from. How many devices they request is the model's word."""
+    """ResourceClaimTemplates that a model's GPUs may come from. The model states how many devices they request; Halcyon does not check it."""
     service_accounts: Annotated[tuple[DnsName, ...], _Some] | None = None
     """ServiceAccounts that server pods may run as. Unlike for the other limits, no list allows none but `default`."""
     env: Annotated[tuple[EnvName, ...], _Some] | None = None
