@@ -28,7 +28,8 @@ def test_a_document_of_the_benchmark_is_valid(name: str) -> None:
 def test_only_fixed_replicas_have_no_scaling() -> None:
     specs = {scaler.name: parse("m", scaler.model("m")["spec"]) for scaler in (step.HALCYON, *step.PEERS)}
     assert [name for name, spec in specs.items() if spec.scaling is None] == ["static 4"]
-    assert all(duration_s(spec.traffic.request_timeout) == step.DEADLINE_S for spec in specs.values())
+    for spec in specs.values():
+        assert duration_s(spec.traffic.queue_timeout) == duration_s(spec.traffic.response_timeout) == step.DEADLINE_S
 
 
 def test_the_models_files_say_the_names_that_the_load_uses() -> None:
