@@ -116,10 +116,11 @@ _KEDA = Module(
 )
 BESIDE = {
     "versitygw": Module(name="s3", programs={"versitygw": "github.com/versity/versitygw/cmd/versitygw"}),
+    "fake-gcs-server": Module(name="gcs", programs={"fake-gcs-server": "github.com/fsouza/fake-gcs-server"}),
     "otelcol": Module(name="otel", programs={"otelcol": "."}),
     **dict.fromkeys(_KEDA.programs, _KEDA),
 }
-"""What stands beside a cluster in some tests, built when one asks for it: a store of models, a collector of traces, another autoscaler."""
+"""What stands beside a cluster in some tests, built when one asks for it: stores of models, a collector of traces, another autoscaler."""
 
 
 def kubernetes_version(module: str = "kubernetes") -> str:
