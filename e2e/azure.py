@@ -176,11 +176,17 @@ def _handler(objects: dict[str, bytes]) -> type[http.server.BaseHTTPRequestHandl
             if content is None:
                 self._error(404, "BlobNotFound", "The specified blob does not exist.")
             elif self.headers.get("if-match", _etag(content)) != _etag(content):
-                self._error(412, "ConditionNotMet", "The condition specified using HTTP conditional header(s) is not met.")
+                self._error(
+                    412, "ConditionNotMet", "The condition specified using HTTP conditional header(s) is not met."
+                )
             else:
-                begin, _, end = self.headers.get("range", f"bytes=0-{len(content) - 1}").removeprefix("bytes=").partition("-")
+                begin, _, end = (
+                    self.headers.get("range", f"bytes=0-{len(content) - 1}").removeprefix("bytes=").partition("-")
+                )
                 part = content[int(begin) : int(end) + 1]
-                self._answer(206, part, {"ETag": _etag(content), "Content-Range": f"bytes {begin}-{end}/{len(content)}"})
+                self._answer(
+                    206, part, {"ETag": _etag(content), "Content-Range": f"bytes {begin}-{end}/{len(content)}"}
+                )
 
         def _target(self) -> str:
             return "/" + self.path.partition("://")[2].partition("/")[2] if "://" in self.path else self.path
@@ -201,7 +207,11 @@ def _handler(objects: dict[str, bytes]) -> type[http.server.BaseHTTPRequestHandl
 
         def _answer(self, status: int, content: bytes, more: dict[str, str] | None = None) -> None:
             self.send_response(status)
-            for name, value in {"Content-Length": str(len(content)), "Last-Modified": "Sat, 21 Nov 2026 00:00:00 GMT", **(more or {})}.items():
+            for name, value in {
+                "Content-Length": str(len(content)),
+                "Last-Modified": "Sat, 21 Nov 2026 00:00:00 GMT",
+                **(more or {}),
+            }.items():
                 self.send_header(name, value)
             self.end_headers()
             self.wfile.write(content)
