@@ -1,6 +1,6 @@
 module halcyon.dev/e2e/gcs
 
-go 1.26.8
+go 1.26.0
 
 tool github.com/fsouza/fake-gcs-server
 
