@@ -40,7 +40,7 @@ MAX_ITEMS = 3
 
 _QUANTITY = next(mark.pattern for mark in get_args(Quantity) if isinstance(mark, StringConstraints))
 _THOROUGH = settings().max_examples >= 1000
-_SHORT_URL = r"s3://[a-z0-9]{3,5}(/[A-Za-z0-9_][A-Za-z0-9_.=+-]?){0,2}|https?://[a-z0-9]{1,3}(\.[a-z]{2})?(:[1-9][0-9]{0,3})?/[a-z]{1,3}\.(tar|tgz)"
+_SHORT_URL = r"(s3|gs|az)://[a-z0-9]{3,5}(/[A-Za-z0-9_][A-Za-z0-9_.=+-]?){0,2}|https?://[a-z0-9]{1,3}(\.[a-z]{2})?(:[1-9][0-9]{0,3})?/[a-z]{1,3}\.(tar|tgz)"
 _PLAIN_NAMES = st.from_regex(NAME_PATTERN, fullmatch=True)
 NAMES = st.one_of(
     st.sampled_from(["digits", "a", "resnet50"]),
@@ -165,7 +165,7 @@ def _strings(marks: tuple[Any, ...], bounds: dict[str, Any]) -> st.SearchStrateg
     if not any(isinstance(mark, StringConstraints) for mark in marks):
         return st.text(min_size=least, max_size=min(most, 20))
     pattern = bounds["pattern"]
-    if pattern.startswith("^(s3://") and not _THOROUGH:
+    if pattern.startswith("^((s3|") and not _THOROUGH:
         # Drawing a URL from its own pattern takes as long as half a spec.
         return st.from_regex(_SHORT_URL, fullmatch=True)
     texts = st.from_regex(pattern, fullmatch=True).filter(lambda text: least <= len(text) <= most)
@@ -192,8 +192,12 @@ def _source(document: Document, chance: Any) -> Document:
     ) or {"persistentVolumeClaim": {"claimName": "models"}}
     if "uri" not in kind:
         return kind
-    bucket = kind["uri"].startswith("s3://")
+    scheme = kind["uri"].partition("://")[0]
+    bucket = scheme in {"s3", "gs", "az"}
     wrong = {"path", "digest"} if bucket else {"endpoint", "region"}
+    wrong |= set() if scheme == "s3" else {"region"}
+    if scheme == "az":
+        kind |= {"endpoint": document.get("endpoint", "https://account.blob.core.windows.net")}
     kept = kind | {k: v for k, v in document.items() if k in _DOWNLOAD and k not in wrong}
     return kept if bucket or "digest" in kept else {**kept, "digest": "sha256:" + "0" * 64}
 

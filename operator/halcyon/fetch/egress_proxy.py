@@ -104,7 +104,7 @@ class EgressProxy:
         if not allowed:
             raise OSError(
                 f"{host} is {', '.join(addresses)}, and models can't be downloaded from this machine, a cloud's metadata service, or a private network that the "
-                "site policy doesn't list (sitePolicy.models.endpoints for S3, sitePolicy.models.urls for web servers)"
+                "site policy doesn't list (sitePolicy.models.endpoints for the endpoint of a bucket, else sitePolicy.models.urls)"
             )
         last_error: OSError | None = None
         for text in allowed:

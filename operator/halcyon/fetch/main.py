@@ -184,8 +184,11 @@ def _arguments(argv: Sequence[str]) -> tuple[Request, Path | None]:
     parser.add_argument("--overlay", type=Path, required=True, help="file with the ModelDeployment's overlay")
     parser.add_argument("--repository", type=Path, required=True, help="Triton's model repository")
     parser.add_argument("--backends", help="backends that the site allows, separated by commas; default: all")
-    parser.add_argument("--url", help="model to download to --source: s3://BUCKET/FOLDER or https://HOST/PATH.tar.gz")
-    parser.add_argument("--endpoint", help="address of an S3 store that isn't AWS'")
+    parser.add_argument(
+        "--url",
+        help="model to download to --source: s3://BUCKET/FOLDER, gs://..., az://... or https://HOST/PATH.tar.gz",
+    )
+    parser.add_argument("--endpoint", help="address of the bucket's store; default: AWS or Google")
     parser.add_argument("--region", help="region of the bucket; default: us-east-1")
     parser.add_argument("--sha256", help="SHA-256 of the archive, in hexadecimal")
     parser.add_argument(

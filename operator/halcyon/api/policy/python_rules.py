@@ -178,7 +178,7 @@ def urls(asked: PolicySubject, limit: tuple[str, ...]) -> list[str]:
 
 
 def endpoints(asked: PolicySubject, limit: tuple[str, ...]) -> list[str]:
-    """Return the S3 endpoint of the model if it is not allowed."""
+    """Return the endpoint of the model's bucket if it is not allowed."""
     return outside(asked.spec.model.source.endpoint, limit)
 
 

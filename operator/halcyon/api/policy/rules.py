@@ -221,7 +221,7 @@ RULES: Final = (
         "variables.endpoint == '' || variables.endpoint in LIMIT ? [] : [variables.endpoint]",
         findings.endpoints,
         "spec.model.source.endpoint is {found}, which this site does not allow (allowed: "
-        "{limit}); remove it to use AWS S3",
+        "{limit}); remove it to use AWS S3 or Google Cloud Storage",
     ),
     PolicyRule(
         "models.images",

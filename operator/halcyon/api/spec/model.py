@@ -51,10 +51,10 @@ class ImageSource(Documented):
     """Folder in the image that holds `config.pbtxt` and the version folders. Default: the root of the image."""
 
 
-_BUCKET = "[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]"
+_BUCKET = "[a-z0-9][a-z0-9._-]{1,61}[a-z0-9]"
 _SEGMENT = "[A-Za-z0-9_][A-Za-z0-9_.=+-]*"
 _ARCHIVE = r"\.(tar|tar\.gz|tgz)"
-_URL = rf"^(s3://{_BUCKET}(/{_SEGMENT})*|https?://{HOST}(/{_SEGMENT})*/{_SEGMENT}{_ARCHIVE})$"
+_URL = rf"^((s3|gs|az)://{_BUCKET}(/{_SEGMENT})*|https?://{HOST}(/{_SEGMENT})*/{_SEGMENT}{_ARCHIVE})$"
 
 
 class Credentials(Documented):
@@ -62,9 +62,10 @@ class Credentials(Documented):
 
     secret_name: DnsName
     """Name of a Secret in the same namespace, which the kubelet mounts only for the download. Each of its keys is
-    optional: `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY` and `AWS_SESSION_TOKEN` for S3; `authorization`, the value of
-    the Authorization header for a web server (`Bearer ...`); `ca.crt`, additional CA certificates (PEM) to trust when
-    verifying the server's certificate."""
+    optional: `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY` and `AWS_SESSION_TOKEN` for S3; `GOOGLE_SERVICE_ACCOUNT_KEY`,
+    the key file (JSON) of a Google service account; `AZURE_STORAGE_ACCOUNT_KEY` or `AZURE_STORAGE_SAS_TOKEN` for Azure;
+    `authorization`, the value of the Authorization header for a web server (`Bearer ...`); `ca.crt`, additional CA
+    certificates (PEM) to trust when verifying the server's certificate."""
 
 
 SOURCE_KINDS = ("configMap", "persistentVolumeClaim", "image", "uri")
@@ -88,8 +89,9 @@ class Source(Documented):
     1.31."""
     uri: Annotated[str, StringConstraints(pattern=_URL, min_length=1, max_length=1024)] | None = None
     """Location of a model that each server pod downloads when it starts. `s3://BUCKET/FOLDER` is the folder that holds
-    `config.pbtxt` and the version folders, in any S3-compatible store (AWS, MinIO, Ceph, or Google Cloud Storage with
-    `endpoint: https://storage.googleapis.com`). `https://HOST/PATH.tar.gz` is an archive of such a folder (.tar,
+    `config.pbtxt` and the version folders, in any S3-compatible store (AWS, MinIO, Ceph). `gs://BUCKET/FOLDER` is such a
+    folder in Google Cloud Storage, and `az://CONTAINER/FOLDER`, with `endpoint`, in Azure Blob Storage.
+    `https://HOST/PATH.tar.gz` is an archive of such a folder (.tar,
     .tar.gz or .tgz). `http://` requires `digest`. The URI must not contain a user name, a password or a query string:
     use `credentials` instead. Use a separate folder or archive for each version, or set `digest`, so that all pods
     serve the same model."""
@@ -98,7 +100,9 @@ class Source(Documented):
     endpoint: Annotated[str, StringConstraints(pattern=rf"^https?://{HOST}$", min_length=1, max_length=262)] | None = (
         None
     )
-    """URL of an S3 store other than AWS, for example `https://minio.storage.svc:9000`. Only for `s3://`. Default: AWS."""
+    """URL of the store, for example `https://minio.storage.svc:9000`. Required for `az://`, with the account as the first
+    part of the host: `https://ACCOUNT.blob.core.windows.net`. Only for buckets. Default: AWS for `s3://`, Google Cloud
+    Storage for `gs://`."""
     region: Annotated[str, StringConstraints(pattern=r"^[a-z0-9-]{1,64}$", max_length=64)] | None = None
     """Region of the S3 bucket. Only for `s3://`. Default: us-east-1."""
     path: RelativePath | None = None
@@ -128,15 +132,28 @@ class Source(Documented):
             ),
         ),
         Rule(
-            cel="!has(self.uri) || self.uri.startsWith('s3://') || !(has(self.endpoint) || has(self.region))",
-            check=lambda m: m.uri is None or m.uri.startswith("s3://") or not (m.endpoint or m.region),
+            cel="!has(self.uri) || !self.uri.startsWith('http') || !has(self.endpoint)",
+            check=lambda m: m.uri is None or not m.uri.startswith("http") or not m.endpoint,
             message=(
-                "spec.model.source has endpoint or region, which apply only to s3:// URIs, but uri is {uri}; remove them"
+                "spec.model.source.endpoint applies only to buckets (s3://, gs://, az://), but uri is {uri}; remove it"
             ),
         ),
         Rule(
-            cel="!has(self.uri) || !self.uri.startsWith('s3://') || !(has(self.path) || has(self.digest))",
-            check=lambda m: m.uri is None or not m.uri.startswith("s3://") or not (m.path or m.digest),
+            cel="!has(self.uri) || self.uri.startsWith('s3://') || !has(self.region)",
+            check=lambda m: m.uri is None or m.uri.startswith("s3://") or not m.region,
+            message="spec.model.source.region applies only to s3:// URIs, but uri is {uri}; remove it",
+        ),
+        Rule(
+            cel="!has(self.uri) || !self.uri.startsWith('az://') || has(self.endpoint)",
+            check=lambda m: m.uri is None or not m.uri.startswith("az://") or m.endpoint is not None,
+            message=(
+                "spec.model.source.uri is {uri} but endpoint is not set, which names the storage account; set it, for "
+                "example endpoint: https://ACCOUNT.blob.core.windows.net"
+            ),
+        ),
+        Rule(
+            cel="!has(self.uri) || self.uri.startsWith('http') || !(has(self.path) || has(self.digest))",
+            check=lambda m: m.uri is None or m.uri.startswith("http") or not (m.path or m.digest),
             message=(
                 "spec.model.source has path or digest, which apply only to archives, but uri is {uri}; remove them and "
                 "put the folder into uri, for example s3://models/vision/resnet50"
