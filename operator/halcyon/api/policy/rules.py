@@ -226,7 +226,7 @@ RULES: Final = (
         "models.endpoints",
         "variables.endpoints.filter(e, !(e in LIMIT))",
         findings.endpoints,
-        "spec.model.source.endpoint or its credentials.identity.endpoint is {found}, which this site does not allow "
+        "spec.model.source.endpoint or credentials.identity.endpoint is {found}, which this site does not allow "
         "(allowed: {limit}); remove it to use the cloud's own service",
     ),
     PolicyRule(
