@@ -227,7 +227,7 @@ RULES: Final = (
         "variables.endpoints.filter(e, !(e in LIMIT))",
         findings.endpoints,
         "spec.model.source.endpoint or credentials.identity.endpoint is {found}, which this site does not allow "
-        "(allowed: {limit}); remove it to use the cloud's own service",
+        "(allowed: {limit}); remove it to use the service of AWS, Azure or Google",
     ),
     PolicyRule(
         "models.images",
