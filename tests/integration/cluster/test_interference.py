@@ -248,3 +248,52 @@ def _held_node(space: Space) -> str:
     node = {"metadata": {"name": name, "labels": labels}, "status": {"capacity": room, "allocatable": room}}
     space.api.create(NODES, {"apiVersion": "v1", "kind": "Node", **node})
     return name
+
+
+@pytest.mark.parametrize("strategy", ["Auto", "Surge"])
+def test_a_volume_of_another_node_is_reported_at_once_and_replaced_if_allowed(space: Space, strategy: str) -> None:
+    source = {"persistentVolumeClaim": {"claimName": "disk"}}
+    _disk(space)
+    space.apply(deployment(model={"source": source}, rollout={"strategy": strategy}))
+    space.wait_settled()
+    node = _held_node(space)
+    try:
+        # The new pod goes to another node, where the volume can't be attached while the old pod uses it.
+        held = {"gpu": {"count": 0}, "placement": {"nodeSelector": {HOLD: ""}}}
+        space.apply(deployment(model={"source": source}, rollout={"strategy": strategy}, runtime=held))
+        reason = "Progressing" if strategy == "Auto" else "RolloutBlocked"
+        text = f"on node {node} and can't attach PersistentVolumeClaim disk (ReadWriteOnce), which pod m-a-"
+        message = until(lambda: space.condition("Reconciling"), lambda c: text in c[2], what="it is reported")
+        assert message[1] == reason
+        if strategy == "Auto":
+            until(
+                lambda: [p["spec"].get("nodeName") for p in model_pods(space)],
+                lambda nodes: nodes == [node],
+                what="the old pod is deleted, without waiting for surgeTimeout",
+            )
+        else:
+            assert "set strategy: Replace" in message[2]
+            assert len(model_pods(space)) == 2
+    finally:
+        space.api.call("DELETE", f"{NODES}/{node}")
+
+
+def _disk(space: Space) -> None:
+    """Create a bound PersistentVolumeClaim that one node can attach."""
+    modes = {"accessModes": ["ReadWriteOnce"], "storageClassName": ""}
+    volume: Object = {
+        **modes,
+        "capacity": {"storage": "1Gi"},
+        "hostPath": {"path": "/disk"},
+        "claimRef": {"namespace": space.namespace, "name": "disk"},
+    }
+    name = f"disk-{space.namespace}"
+    space.api.create("/api/v1/persistentvolumes", {"metadata": {"name": name}, "spec": volume})
+    claim: Object = {**modes, "volumeName": name, "resources": {"requests": {"storage": "1Gi"}}}
+    path = f"/api/v1/namespaces/{space.namespace}/persistentvolumeclaims"
+    space.api.create(path, {"metadata": {"name": "disk"}, "spec": claim})
+    until(
+        lambda: (space.api.call("GET", f"{path}/disk").body or {}).get("status", {}).get("phase"),
+        lambda phase: phase == "Bound",
+        what="the claim is bound",
+    )
