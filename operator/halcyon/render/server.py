@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import math
 
-from halcyon.api.documents.repository_marker import COMPLETE
 from halcyon.api.spec import Spec, routing_mode
 from halcyon.api.spec.model import DEFAULT_SIZE_LIMIT, Source
 from halcyon.api.types import duration_s
-from halcyon.render import download, gpu, grpc_keepalive, names, server_settings
+from halcyon.render import download, gpu, grpc_keepalive, names, server_settings, server_start
 from halcyon.render.metadata import RESTRICTED, Object, child, placed, pod_security, pull_secrets, spread
 from halcyon.render.names import Slot
 from halcyon.render.site import Site, Subject
@@ -34,12 +33,6 @@ _REPOSITORY, _SOURCE, _OVERLAY, _HOME = (
 )
 _HOME_LIMIT = "20Gi"
 """Size limit of the HOME volume. Libraries download weights to caches in it, so it equals the default of `source.sizeLimit`."""
-
-_START = f'test ! -e {_REPOSITORY}/{COMPLETE} || set -- "$@" --disable-auto-complete-config; exec tritonserver "$@"'
-"""Shell command that starts Triton, without completion of the model's configuration if the fetcher has marked it as complete.
-
-Triton starts a Python model twice to complete its configuration (`fetch.auto_complete`). Whether this is needed is known only in the pod.
-"""
 
 
 def drain_s(spec: Spec) -> int:
@@ -150,7 +143,7 @@ def _triton(subject: Subject, spec: Spec, site: Site, model: str) -> Object:
     return {
         "name": "triton",
         "image": runtime.image or site.server_image,
-        "command": ["/bin/sh", "-c", _START, "tritonserver"],
+        "command": server_start.command(_REPOSITORY, direct=routing_mode.is_direct(spec)),
         "args": [
             f"--model-repository={_REPOSITORY}",
             "--model-control-mode=none",
@@ -214,14 +207,22 @@ def _pre_stop(spec: Spec) -> str:
 
 
 def _environment(spec: Spec) -> list[Object]:
-    """Return the environment variables of the spec and, unless the spec sets HOME, a writable HOME.
+    """Return the environment variables of the spec, and those below that it doesn't set.
 
     The HOME of the image is on the read-only root file system. By default, caches are under HOME (XDG, Hugging Face,
     PyTorch, Numba, Matplotlib, the Triton language, CUDA), so no other variable is set, and those of the image still
-    apply. HOME is the first variable, because later ones may refer to `$(HOME)`.
+    apply. USER is set because libraries request the user's name, and the image may have none for the pod's user.
+    These are the first variables, because later ones may refer to `$(HOME)`.
     """
-    said = [entry.to_dict() for entry in spec.runtime.env or ()]
-    return said if any(entry["name"] == "HOME" for entry in said) else [{"name": "HOME", "value": _HOME}, *said]
+    asked = [entry.to_dict() for entry in spec.runtime.env or ()]
+    ours: list[Object] = [
+        {"name": "HOME", "value": _HOME},
+        {"name": "USER", "value": "triton"},
+        {"name": "PYTHONUNBUFFERED", "value": "1"},
+        {"name": server_start.POD_IP, "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
+    ]
+    named = {entry["name"] for entry in asked}
+    return [*(entry for entry in ours if entry["name"] not in named), *asked]
 
 
 def _resources(spec: Spec) -> Object:

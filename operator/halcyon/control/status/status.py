@@ -14,7 +14,7 @@ from halcyon.api.conditions import Condition, Reason, Type
 from halcyon.api.spec import defaults, routing_mode
 from halcyon.control.acceptance import site_policy
 from halcyon.control.desired.plan import ReconcilePlan, counts
-from halcyon.control.objects import pod_stage, pods
+from halcyon.control.objects import pod_stage, pods, volume_attachment
 from halcyon.control.objects.actuator import Actuator
 from halcyon.control.state.ownership import own
 from halcyon.control.state.scope import Scope
@@ -183,7 +183,8 @@ def _servers_ready(view: Scope, plan: ReconcilePlan) -> Condition:
         text = f"{ready} of {wanted} servers are ready"
         return Condition(Type.SERVERS_READY, status=True, reason=Reason.SERVERS_READY, message=text)
     found = pods.failure(view.pods)
-    detail = f": pod {found.pod}: {found.message}" if found else ""
+    stuck = volume_attachment.first_conflict(view.pods, view.source.exclusive)
+    detail = f": pod {found.pod}: {found.message}" if found else stuck and f": {stuck}"
     refusal = _replica_failure(view, plan)
     if refusal:
         detail = f": {refusal}"

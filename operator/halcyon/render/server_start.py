@@ -1,0 +1,50 @@
+"""Command of the Triton container: a POSIX shell script that starts Triton with what its image and its pod have.
+
+| difference between images and pods | what the script does |
+| --- | --- |
+| an option that this release of Triton doesn't list in `--help` | leaves it out if serving doesn't need it, and logs that |
+| a pod with an IPv6 address | lets HTTP and metrics listen on IPv6: by default they listen on IPv4 only, gRPC on both |
+| the fetcher has marked the configuration as complete | disables auto-complete: it starts a Python model twice (`fetch.auto_complete`) |
+| an NVIDIA image | starts Triton through the image's entrypoint, which selects the CUDA libraries for the node's driver |
+"""
+
+from __future__ import annotations
+
+from halcyon.api.documents.repository_marker import COMPLETE
+
+POD_IP = "HALCYON_POD_IP"
+"""Environment variable with the address of the pod that the kubelet's probes connect to."""
+_OPTIONAL = ("metrics-interval-ms", "allow-gpu-metrics", "grpc-max-connection-age")
+_RESTRICTED = ("http-restricted-api", "grpc-restricted-protocol")
+_NVIDIA_ENTRYPOINT = "/opt/nvidia/nvidia_entrypoint.sh"
+
+
+def command(repository: str, *, direct: bool) -> list[str]:
+    """Return the container's command, to which the container's arguments are added.
+
+    Without balancers (`direct`), Triton fails if it can't restrict its administrative APIs, because nothing else protects them.
+    """
+    optional = "|".join(f"--{name}=*" for name in (*_OPTIONAL, *(() if direct else _RESTRICTED)))
+    script = f"""\
+known=$(tritonserver --help 2>&1)
+for option do
+  shift
+  case $known in
+  *"${{option%%=*}}"[!a-z-]*) ;;
+  *--model-repository*)
+    case $option in {optional})
+      echo "halcyon: this release of Triton has no ${{option%%=*}}; it is left out" >&2
+      continue ;;
+    esac ;;
+  esac
+  set -- "$@" "$option"
+done
+case ${POD_IP} in *:*) set -- "$@" --http-address=ipv6::: ;; esac
+if test -e {repository}/{COMPLETE}; then
+  case $known in *--disable-auto-complete-config*) set -- "$@" --disable-auto-complete-config ;; esac
+fi
+set -- tritonserver "$@"
+test ! -x {_NVIDIA_ENTRYPOINT} || set -- {_NVIDIA_ENTRYPOINT} "$@"
+exec "$@"
+"""
+    return ["/bin/sh", "-c", script, "tritonserver"]
