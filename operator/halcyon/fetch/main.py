@@ -106,6 +106,8 @@ def fetch(request: Request) -> FetchResult:
     summary = f"{model_folder}: {note}; links into {folder.path}: {links}; versions: {versions}"
     if repository.STUB in folder.names:
         summary += f"; {repository.STUB} is the model's own"
+    if folder.empty_versions:
+        summary += f"; version folders without files left out: {', '.join(map(str, folder.empty_versions))}"
     if complete:
         summary += "; loaded without auto-complete, because nothing is missing"
     return FetchResult(summary, in_config(content.decode(errors="replace")))
@@ -124,6 +126,7 @@ def _remote(given: argparse.Namespace) -> Remote | None:
     if given.url is None:
         return None
     from halcyon.fetch.download import Remote  # noqa: PLC0415  # see above
+    from halcyon.fetch.egress_proxy import SiteProxy  # noqa: PLC0415  # see above
 
     return Remote(
         given.url,
@@ -135,6 +138,8 @@ def _remote(given: argparse.Namespace) -> Remote | None:
         None if given.identity is None else StoreIdentity.from_json(given.identity),
         given.token,
         given.private,
+        None if given.proxy is None else SiteProxy(given.proxy, tuple(filter(None, given.no_proxy.split(",")))),
+        given.ca,
     )
 
 
@@ -153,8 +158,10 @@ def _versions_exist(folder: mounted_source.ModelFolder, overlay: Overlay) -> Non
     missing = [str(version) for version in required if version not in folder.versions]
     if missing:
         existing = ", ".join(str(version) for version in folder.versions)
+        empty = ", ".join(version for version in missing if int(version) in folder.empty_versions)
         raise SourceError(
             f"spec.model.versions.specific has {', '.join(missing)}, but the source has no such version folder; it has {existing}"
+            + (f", and without files {empty}" if empty else "")
         )
 
 
@@ -206,6 +213,9 @@ def _arguments(argv: Sequence[str]) -> tuple[Request, Path | None]:
     parser.add_argument("--credentials", type=Path, help="folder with the Secret's keys as files")
     parser.add_argument("--identity", help="identity for which the service account's token is exchanged, as JSON")
     parser.add_argument("--token", type=Path, help="file with the service account's token")
+    parser.add_argument("--proxy", help="URL of the site's HTTP proxy; default: connect directly")
+    parser.add_argument("--no-proxy", default="", help="hosts that are reached without the proxy, separated by commas")
+    parser.add_argument("--ca", type=Path, help="file with the site's CA certificates")
     parser.add_argument("--private", action="store_true", help="the server may be in a private network")
     parser.add_argument("--termination-log", type=Path, help="file for the reason of a failure")
     given = parser.parse_args(argv)

@@ -10,7 +10,7 @@ import math
 from halcyon.api.spec import Spec, routing_mode
 from halcyon.api.spec.model import DEFAULT_SIZE_LIMIT, Source
 from halcyon.api.types import duration_s
-from halcyon.render import download, gpu, grpc_keepalive, names, server_settings, server_start
+from halcyon.render import download, gpu, names, server_settings, server_start
 from halcyon.render.metadata import RESTRICTED, Object, child, placed, pod_security, pull_secrets, spread
 from halcyon.render.names import Slot
 from halcyon.render.site import Site, Subject
@@ -154,7 +154,7 @@ def _triton(subject: Subject, spec: Spec, site: Site, model: str) -> Object:
             *gpu.triton_args(runtime.gpu),
             *server_settings.triton_args(runtime),
             *_closed(subject),
-            *(grpc_keepalive.triton_args(drain_s=drain_s(spec)) if routing_mode.is_direct(spec) else ()),
+            *(server_start.reconnects(drain_s=drain_s(spec)) if routing_mode.is_direct(spec) else ()),
         ],
         "ports": [
             {"name": "http", "containerPort": names.HTTP_PORT},

@@ -1,4 +1,6 @@
-"""Command of the Triton container: a POSIX shell script that starts Triton with what its image and its pod have.
+"""Start of the Triton container, and its arguments for gRPC connections of clients without a balancer.
+
+The command is a POSIX shell script that starts Triton with what its image and its pod have.
 
 | difference between images and pods | what the script does |
 | --- | --- |
@@ -14,6 +16,9 @@ from halcyon.api.documents.repository_marker import COMPLETE
 
 POD_IP = "HALCYON_POD_IP"
 """Environment variable with the address of the pod that the kubelet's probes connect to."""
+MAX_AGE_MS = 60_000
+"""Maximum age of a gRPC channel, in milliseconds. Clients reconnect after this time, and find new pods then."""
+_MIN_AGE_MS = 500
 _OPTIONAL = ("metrics-interval-ms", "allow-gpu-metrics", "grpc-max-connection-age")
 _RESTRICTED = ("http-restricted-api", "grpc-restricted-protocol")
 _NVIDIA_ENTRYPOINT = "/opt/nvidia/nvidia_entrypoint.sh"
@@ -48,3 +53,20 @@ test ! -x {_NVIDIA_ENTRYPOINT} || set -- {_NVIDIA_ENTRYPOINT} "$@"
 exec "$@"
 """
     return ["/bin/sh", "-c", script, "tritonserver"]
+
+
+def reconnects(*, drain_s: int) -> list[str]:
+    """Return the Triton arguments that make gRPC clients reconnect after a maximum time, so that they find newer pods.
+
+    Channels are not closed by force after that time, so streams may last longer.
+    """
+    return [f"--grpc-max-connection-age={connection_age_ms(drain_s)}"]
+
+
+def connection_age_ms(drain_s: int) -> int:
+    """Return the maximum age of a gRPC channel, in milliseconds.
+
+    It is shorter than the drain by more than gRPC's jitter of 10 %. A stopping pod waits for at most the drain until no client is
+    connected. Clients that connect in the first seconds of the drain must be asked to reconnect before it ends.
+    """
+    return max(min(drain_s * 1000 * 2 // 3, MAX_AGE_MS), _MIN_AGE_MS)

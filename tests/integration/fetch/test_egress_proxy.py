@@ -8,8 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from halcyon.fetch.allowed_addresses import Address, is_open
-from halcyon.fetch.egress_proxy import EgressProxy
+from halcyon.fetch.egress_proxy import Address, EgressProxy, is_open
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ from halcyon.api.spec import Spec, routing_mode
 from halcyon.api.spec.parse import SpecError, parse
 from halcyon.api.spec.placement import Placement
 from halcyon.api.types import Cidr, quantity
-from halcyon.render import balancer, gpu, grpc_keepalive, names, revision, server
+from halcyon.render import balancer, gpu, names, revision, server, server_start
 from halcyon.render import hpa as render_hpa
 from halcyon.render.metadata import Object
 from halcyon.render.site import Subject
@@ -558,7 +558,7 @@ def test_request_timeouts_are_at_least_a_millisecond_and_drain_whole_seconds() -
 
 @given(st.integers(1, 3600))
 def test_a_channel_is_closed_gracefully_before_a_stopping_server_ends(drain_s: int) -> None:
-    age_s = grpc_keepalive.connection_age_ms(drain_s) / 1000
+    age_s = server_start.connection_age_ms(drain_s) / 1000
 
     # One that is made when the pod's end begins, and lasts for the tenth more that gRPC may add.
     assert 1.1 * age_s < drain_s
