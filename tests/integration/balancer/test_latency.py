@@ -13,7 +13,7 @@ from halcyon.api.documents.balancer_plan import Slot
 from halcyon.api.documents.observation_report import AgentReport
 from halcyon.balancer.telemetry import sampler
 from halcyon.balancer.telemetry.triton_client import Metrics
-from halcyon.control.rollout.canary_analysis import LOOK_S, CanaryAnalysis
+from halcyon.control.rollout.canary_analysis import CanaryAnalysis
 from halcyon.kube.kinds import Key
 from halcyon.render import names
 from halcyon.signals.observation_store import ObservationStore
@@ -130,9 +130,10 @@ class Judged:
 
     def look(self, reading: HaproxyStats) -> Any:
         """The verdict by this reading; the model's own counters say that all went well."""
-        self.now += LOOK_S
         endpoints = [endpoint(pod, slot) for pod, slot in zip(self.balanced.pods, "ab", strict=True)]
-        for at in (self.now - 1, self.now):
+        for _ in range(2):
+            self.now += 1
+            at = self.now
             sightings = {}
             for told, pod in zip(endpoints, self.balanced.pods, strict=True):
                 count = pod.http_count + pod.grpc_count

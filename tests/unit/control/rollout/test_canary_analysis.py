@@ -12,7 +12,7 @@ from halcyon.api.documents.observation_report import SlotLatency
 from halcyon.api.spec import Spec
 from halcyon.api.spec.parse import parse
 from halcyon.balancer.config.latency_buckets import BOUNDS_MS
-from halcyon.control.rollout.canary_analysis import LOOK_S, CanaryAnalysis
+from halcyon.control.rollout.canary_analysis import CanaryAnalysis
 from halcyon.control.rollout.rollout_plan import RolloutPlan
 from halcyon.kube.client import Object
 from halcyon.kube.kinds import Key
@@ -61,14 +61,15 @@ class Watched:
 
     def look(self, **more: tuple[int, int]) -> str | None:
         """So many more answered and failed since the last look; the verdict."""
-        self.now += LOOK_S
         for name, (succeeded, failed) in more.items():
             self.totals[name][0] += succeeded
             self.totals[name][1] += failed
             for _ in range(succeeded + failed):
                 took_ms = 50 * self.draw.lognormvariate(0, 0.4) * (self.slower if name == "new" else 1)
                 self.buckets["b" if name == "new" else "a"][bisect_right(BOUNDS_MS, took_ms)] += 1
-        for at in (self.now - 1, self.now):  # growth counts once it is confirmed
+        for _ in range(2):  # growth counts once it is confirmed
+            self.now += 1
+            at = self.now
             told = [
                 triton(name, at=at, succeeded=s, failed=f, executions=s + f, queue_us=self.waits_us[name] * s)
                 for name, (s, f) in self.totals.items()
