@@ -56,6 +56,10 @@ class Pod:
     delay_s: float = 0.0
     at_once: int = 0
     """Maximum number of requests processed at the same time, as by a model with this many instances; 0 for no limit."""
+    answers: int = 200
+    """HTTP status of its answers to requests."""
+    code: grpc.StatusCode | None = None
+    """gRPC status of its answers to unary requests; None: OK."""
     ready: bool = True
     page: str = ""
     """Body of the /metrics response."""
@@ -139,7 +143,9 @@ class Pod:
         self.seen.append(request)
         self.http_count += 1
         await self._work()
-        return 200, json.dumps({"who": self.address, "name": self.model, "model_stats": [{"name": self.model}]})
+        return self.answers, json.dumps(
+            {"who": self.address, "name": self.model, "model_stats": [{"name": self.model}]}
+        )
 
     async def infer(self, method: str) -> bytes:
         self.seen.append(method)
@@ -175,8 +181,11 @@ class _Handlers(grpc.GenericRpcHandler):  # type: ignore[misc,unused-ignore]
     def service(self, details: Any) -> Any:
         method = details.method
 
-        async def unary(_request: bytes, _context: Any) -> bytes:
-            return await self._pod.infer(method)
+        async def unary(_request: bytes, context: Any) -> bytes:
+            answer = await self._pod.infer(method)
+            if self._pod.code is not None:
+                await context.abort(self._pod.code, "as the test has it")
+            return answer
 
         async def stream(requests: AsyncIterator[bytes], _context: Any) -> AsyncIterator[bytes]:
             async for _ in requests:

@@ -1,8 +1,11 @@
 """Analysis of canaries: collects samples of both revisions, and keeps the current verdict on each canary.
 
 data                                           source
-failures, executions, time in Triton's queue   Triton's counters, for each pod
+failures                                       the balancers' counters, for each slot; else Triton's, for each pod
+executions, time in Triton's queue             Triton's counters, for each pod
 response times                                 the balancers' histograms, for each slot; not compared without balancers
+
+Triton counts a request as successful if the model answers it with an error. Balancers see the status of each response.
 
 A sample is taken when an agent reports, so a verdict is as old as its evidence. It queues the model as soon as it changes.
 A process uses only samples that it has collected itself. So a new leader starts the analysis from scratch. This delays a verdict,
@@ -14,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Protocol
 
 from halcyon.api.documents.observation_report import SlotLatency
@@ -176,6 +179,10 @@ class CanaryAnalysis:
         took = _took(watched.latency, histograms, _homes(watched.servers))
         stable = _sample(done[watched.stable], took.get(watched.stable), math.inf)
         canary = _sample(done[watched.canary], took.get(watched.canary), now - newest)
+        if all((one := took.get(key)) is not None and one.failed is not None for key in done):
+            stable, canary = (
+                _with_failures(each, took[key]) for each, key in ((stable, watched.stable), (canary, watched.canary))
+            )
         if not (stable.requests and canary.requests) and now - watched.sampled_at < MAX_LOOK_S:
             # Wait for requests to both revisions. Counters and histograms that are new count from here on.
             watched.latency = {**histograms, **watched.latency}
@@ -215,13 +222,22 @@ def _homes(servers: Iterable[Object]) -> dict[str, str]:
     return {slot: next(iter(keys)) for slot, keys in found.items() if len(keys) == 1}
 
 
+@dataclass(frozen=True)
+class _Responses:
+    """Responses of one revision's servers in a window."""
+
+    latency: Histogram
+    failed: int | None
+    """Number of failed ones; None if a balancer doesn't report it."""
+
+
 def _took(
     before: Mapping[tuple[str, str], SlotLatency],
     after: Mapping[tuple[str, str], SlotLatency],
     homes: Mapping[str, str],
-) -> dict[str, Histogram]:
-    """Return the histogram of response times of each revision since the last sample, summed over all balancers."""
-    found: dict[str, Histogram] = {}
+) -> dict[str, _Responses]:
+    """Return the responses of each revision since the last sample, summed over all balancers."""
+    found: dict[str, _Responses] = {}
     for key, now in after.items():
         revision, then = homes.get(key[1]), before.get(key)
         # Skip the first sample of a histogram, which has counts from before the canary. If counts fell, the balancer has restarted.
@@ -231,13 +247,17 @@ def _took(
         if grown is None:
             continue
         more, known = Histogram(tuple(bound / 1000 for bound in now.bounds_ms), grown), found.get(revision)
-        # Balancers of two versions may have different bounds. Use only histograms with the bounds of the first.
-        if known is None or known.bounds_s == more.bounds_s:
-            found[revision] = more if known is None else known + more
+        failed = None if then.failed is None or now.failed is None else max(now.failed - then.failed, 0)
+        if known is None:
+            found[revision] = _Responses(more, failed)
+        elif known.latency.bounds_s == more.bounds_s:
+            # Balancers of two versions may have different bounds. Use only histograms with the bounds of the first.
+            both = None if failed is None or known.failed is None else failed + known.failed
+            found[revision] = _Responses(known.latency + more, both)
     return found
 
 
-def _sample(done: Iterable[_Counts], latency: Histogram | None, newest_s: float) -> Sample:
+def _sample(done: Iterable[_Counts], took: _Responses | None, newest_s: float) -> Sample:
     """Return the sample of a revision: the sum of the counters over its pods, with the response times."""
     sums = [sum(column) for column in zip(*done, strict=True)] or [0.0] * len(_Counts._fields)
     succeeded, failed, executions, queue_us = (round(value) for value in sums[:-1])
@@ -245,8 +265,18 @@ def _sample(done: Iterable[_Counts], latency: Histogram | None, newest_s: float)
         requests=succeeded + failed,
         failures=failed,
         batches=executions,
-        latency=latency,
+        latency=None if took is None else took.latency,
         queue_us=queue_us,
         compute_us=None if math.isnan(sums[-1]) else round(sums[-1]),
+        timed=succeeded,
         newest_s=newest_s,
     )
+
+
+def _with_failures(sample: Sample, took: _Responses) -> Sample:
+    """Return the sample with the balancers' counts of requests and failures."""
+    answered = took.latency.total
+    # Triton's counts are from other moments, so only the ratio of requests to batches is taken from them.
+    batches = round((sample.batches or 0) * answered / sample.requests) if sample.requests else None
+    # The counters are read one after the other while responses arrive, so they can disagree slightly.
+    return replace(sample, requests=answered, failures=min(took.failed or 0, answered), batches=batches)

@@ -22,6 +22,7 @@ class Sample:
     requests: int
     """Number of completed requests, successful or failed."""
     failures: int
+    """Number of requests that failed; not those that clients canceled."""
     batches: int | None = None
     """Batches in which the requests ran. All requests of a batch share its outcome, so they count as one trial."""
     latency: Histogram | None = None
@@ -30,6 +31,8 @@ class Sample:
     """Total time that the successful requests waited in the server's queue, in microseconds."""
     compute_us: int | None = None
     """Total execution time of the successful requests, in microseconds."""
+    timed: int | None = None
+    """Number of requests in `queue_us` and `compute_us`; None: all that didn't fail."""
     newest_s: float = math.inf
     """Seconds for which the newest pod has answered requests."""
 
@@ -48,8 +51,8 @@ class Sample:
 
     @property
     def answered(self) -> int:
-        """Return the number of successful requests."""
-        return self.requests - self.failures
+        """Return the number of requests in `queue_us` and `compute_us`."""
+        return self.requests - self.failures if self.timed is None else self.timed
 
     @property
     def compute_s(self) -> float | None:
