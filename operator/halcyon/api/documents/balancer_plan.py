@@ -91,6 +91,14 @@ class BalancerPlan:
     """Maximum size of a request, in bytes; 0 means that the balancer sets no limit."""
     access_log: str = "None"
     """Requests to log: `None`, `Errors` or `All`."""
+    objective_ms: int = 0
+    """Latency objective by which requests are rejected under overload, in milliseconds; 0 if they only wait."""
+    max_batch: int = 0
+    """Number of rows in the largest batch; 0 if only the model's own configuration gives it."""
+    instances: int = 1
+    """Number of instances of the model in one server."""
+    balancers: int = 1
+    """Number of balancers of the model."""
 
     def to_json(self) -> str:
         """Return the plan as one line of JSON with sorted keys, so that equal plans result in equal text.
@@ -120,5 +128,8 @@ class BalancerPlan:
             raise PlanError(f"not a valid balancer plan: {error}") from error
 
 
-_LATER = ("source_share", "sequences", "sticky_header", "max_request_bytes", "access_log")
+_LATER = (
+    *("source_share", "sequences", "sticky_header", "max_request_bytes", "access_log"),
+    *("objective_ms", "max_batch", "instances", "balancers"),
+)
 """Names of the fields that were added after the first version."""
