@@ -219,6 +219,7 @@ spec:
     mode: Balancer
     balancerReplicas: 3
     queueLimit: 500
+    overload: {mode: Reject}
     sourceShare: 50
     queueTimeout: 10s
     responseTimeout: 10s

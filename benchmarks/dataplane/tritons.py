@@ -27,7 +27,7 @@ _UP_WITHIN_S = 60.0
 _addresses = (f"127.90.{number // 250}.{number % 250 + 1}" for number in itertools.count())
 
 _CONFIG = """backend: "python"
-max_batch_size: 16
+max_batch_size: {max_batch}
 input [ {{ name: "x" data_type: TYPE_FP32 dims: [ 1 ] }} ]
 output [ {{ name: "y" data_type: TYPE_FP32 dims: [ 1 ] }} ]
 dynamic_batching {{ }}
@@ -46,11 +46,12 @@ class TritonPythonModel:
 
 @dataclass(frozen=True)
 class Work:
-    """A model that responds at once, or sleeps t0_ms + a_ms x rows per batch of up to 16 rows."""
+    """A model that responds at once, or sleeps t0_ms + a_ms x rows per batch of up to `max_batch` rows."""
 
     name: str
     t0_ms: float = 0.0
     a_ms: float = 0.0
+    max_batch: int = 16
 
     @property
     def files(self) -> dict[str, str]:
@@ -60,7 +61,7 @@ class Work:
             f'parameters {{ key: "{key}" value {{ string_value: "{value:g}" }} }}' for key, value in sleeps.items()
         )
         return {
-            "config.pbtxt": _CONFIG.format(parameters=parameters),
+            "config.pbtxt": _CONFIG.format(parameters=parameters, max_batch=self.max_batch),
             "1/model.py": _MODEL.read_text() if sleeps else _NO_WORK,
         }
 

@@ -401,7 +401,13 @@ class Agent:
                 )
             # Read HAProxy right after the pods, so that the report describes one moment.
             await self._controller.run_pass(self._endpoints, out=self._dead.pods)
-            await self._feedback.update(self._controller.reading, servers=self._controller.in_use, now=clock())
+            await self._feedback.update(
+                self._plan or plan,
+                self._controller.reading,
+                {pod: sampler.statistics(sample) for pod, sample in self._samples.items()},
+                servers=self._controller.in_use,
+                now=clock(),
+            )
             self._publish(urgent=False)
             next_s = max(next_s + (SUSPECT_SAMPLE_INTERVAL_S if ejection.suspects else SAMPLE_INTERVAL_S), clock())
             if self._is_surge(clock()):
