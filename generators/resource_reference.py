@@ -218,6 +218,7 @@ spec:
   traffic:
     mode: Balancer
     balancerReplicas: 3
+    maxConcurrency: 64
     queueLimit: 500
     sourceShare: 50
     queueTimeout: 10s
