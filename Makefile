@@ -19,21 +19,21 @@ bootstrap: ## make the Python environment in .venv
 
 demo: bootstrap ## the main job: a cluster, Halcyon, a model, load, scaling (CLUSTER=existing: use KUBECONFIG)
 	@$(PY) -m demo up --cluster $(CLUSTER)
-	@$(PY) scripts/quality.py record demo
+	@$(PY) -m benchmarks.quality record demo
 
 demo-down: bootstrap ## end what the demo has started
 	@$(PY) -m demo down --cluster $(CLUSTER)
 
 test: lint binaries images unit simulator integration e2e ## lint, unit, simulator, and the way of the demo: integration, e2e
-	@$(PY) scripts/quality.py record test
+	@$(PY) -m benchmarks.quality record test
 
 test-more: bootstrap ## what goes beyond: the balancer's features, rollouts, the planner, charts, on the API server and with pods
 	@$(MAKE) -s site integration e2e MARK=more
-	@$(PY) scripts/quality.py record test-more
+	@$(PY) -m benchmarks.quality record test-more
 
 .PHONY: quality
 quality: bootstrap ## structure, names and words against their targets, into build/quality and docs/quality/house.md; prints what falls short
-	@PATH=$(CURDIR)/.venv/bin:$$PATH $(PY) scripts/quality.py
+	@PATH=$(CURDIR)/.venv/bin:$$PATH $(PY) -m benchmarks.quality
 
 .PHONY: typecheck
 typecheck: bootstrap ## the types of the dashboard's pages, by TypeScript

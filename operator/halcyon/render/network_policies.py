@@ -37,7 +37,7 @@ _ANYWHERE = (_anywhere("0.0.0.0/0", 4), _anywhere("::/0", 6))
 
 def download_port(url: str, endpoint: str | None) -> int:
     """Return the port of the server from which a model is downloaded."""
-    if url.startswith("s3://") and endpoint is None:
+    if endpoint is None and not url.startswith("http"):
         return _HTTPS_PORT
     parts = urlsplit(endpoint or url)
     return parts.port or (_HTTPS_PORT if parts.scheme == "https" else _HTTP_PORT)

@@ -1,11 +1,7 @@
-"""Generator of docs/quality/house.md, a table of quality measurements on code, names and texts. `make quality` runs it.
+"""Measurements of code, names and texts: the rows of the table `house`.
 
-    python scripts/quality.py            measures, writes build/quality/house.json and docs/quality/house.md, prints
-    what misses its target
-    python scripts/quality.py record X   records that `make X` has passed on this commit
-
-Raw samples are in build/quality/raw. Human judgements (readers' guesses, verdicts on texts) are in docs/quality, each
-with the commit on which they were made. A text that was reworded later keeps its verdict until it is judged again.
+Human judgements (readers' guesses, verdicts on texts) are in docs/quality, each with the commit on which they were made.
+A text that was reworded later keeps its verdict until it is judged again.
 """
 
 from __future__ import annotations
@@ -16,18 +12,15 @@ import re
 import subprocess
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
-OUT = ROOT / "build" / "quality"
+from benchmarks.quality.rows import OUT, PAGES, ROOT, Row, commit
+
 BENCH_PAGE = "docs/benchmarks/scaling.md"
 """Page that `make bench-scaling` writes."""
-JUDGED = ROOT / "docs" / "quality"
-PAGE = JUDGED / "house.md"
+JUDGED = PAGES
 BASE = "a528a11"
 SOURCES = {
     "halcyon": "operator/halcyon",
@@ -38,35 +31,6 @@ BANNED = r"\b(told|tells|heard|anew|whoever|nobody|somebody)\b"
 TEXTS = {"docstrings": (60, 54), "docs": (60, 54), "messages": (40, 36), "crd": (None, None)}
 """Sample size, and the number of texts in it that must be clear. None: all descriptions, of which nine in ten must be
 clear."""
-
-
-@dataclass
-class Row:
-    """One line of the table."""
-
-    id: int
-    what: str
-    value: Any
-    target: str
-    limits: Sequence[tuple[str, float, str]]
-    """Targets as (key in `value`, bound, `<=`, `>=` or `==`)."""
-    command: str = "make quality"
-    stand_ins: str = "none"
-    why: str = ""
-    """Reason why a measurement is missing."""
-    n: int = 1
-    raw: Any = field(default=None, repr=False)
-
-
-def holds(row: Row) -> bool:
-    """Return True if every measurement in the target exists and is within its bound."""
-    compare: dict[str, Callable[[float, float], bool]] = {
-        "<=": lambda a, b: a <= b,
-        ">=": lambda a, b: a >= b,
-        "==": lambda a, b: a == b,
-    }
-    values = [(row.value.get(name), bound, sign) for name, bound, sign in row.limits]
-    return bool(values) and all(value is not None and compare[sign](value, bound) for value, bound, sign in values)
 
 
 def behaviour() -> Row:
@@ -173,7 +137,7 @@ def lines() -> Row:
 
 
 def texts() -> Row:
-    """Count the judges' verdicts on the samples that scripts/quality_samples.py draws."""
+    """Count the judges' verdicts on the samples that benchmarks/quality/samples.py draws."""
     value: dict[str, Any] = {}
     limits: list[tuple[str, float, str]] = []
     for kind, (_, clear) in TEXTS.items():
@@ -244,7 +208,7 @@ def memory() -> Row:
         ("import_time", 1.05, "<="),
         ("unit_s", 30, "<="),
     ]
-    why = "" if path.exists() else "scripts/quality_pairs was not run on this machine"
+    why = "" if path.exists() else "`python -m benchmarks.quality.pairs` was not run on this machine"
     return Row(
         7,
         f"memory and import time against {BASE} (ratios), unit tests (s)",
@@ -255,55 +219,14 @@ def memory() -> Row:
     )
 
 
-def main(argv: list[str]) -> int:
-    """Measure, or record a passed make target."""
-    commit = _run(["git", "rev-parse", "--short", "HEAD"]).stdout.strip()
-    (OUT / "raw").mkdir(parents=True, exist_ok=True)
-    if argv[:1] == ["record"]:
-        (OUT / "raw" / f"{argv[1]}.json").write_text(json.dumps({"commit": commit, "date": _today()}))
-        return 0
-    rows = [behaviour(), reader(), structure(), lines(), texts(), words(), memory(), runs()]
-    written = []
-    for row in rows:
-        (OUT / "raw" / f"row-{row.id}.json").write_text(json.dumps(row.raw, indent=1))
-        entry = {key: value for key, value in asdict(row).items() if key not in {"limits", "raw"}}
-        written.append(
-            entry | {"holds": holds(row), "commit": commit, "date": _today(), "law": "counted", "load": "none"}
-        )
-    (OUT / "house.json").write_text(json.dumps({"rows": written}, indent=1) + "\n")
-    PAGE.write_text(_page(written))
-    for entry in written:
-        if not entry["holds"]:
-            print(
-                f"row {entry['id']} falls short: {entry['what']}: {json.dumps(entry['value'])}; target {entry['target']}; {entry['why']}"
-            )
-    return 0
-
-
-def _page(rows: list[dict[str, Any]]) -> str:
-    head = "# The house: structure, names and words\n\nWritten by `make quality` from build/quality/house.json; change scripts/quality.py.\n\n"
-    table = ["| what | value | target | holds |", "| --- | --- | --- | --- |"]
-    for row in rows:
-        value = "; ".join(f"{k} {_plain(v)}" for k, v in row["value"].items())
-        note = f" ({row['why']})" if row["why"] else ""
-        stand_in = f" Stand-in: {row['stand_ins']}." if row["stand_ins"] != "none" else ""
-        what = row["what"].replace("|", "\\|")
-        table.append(f"| {what}.{stand_in} | {value}{note} | {row['target']} | {'yes' if row['holds'] else 'no'} |")
-    return head + "\n".join(table) + "\n"
-
-
-def _plain(value: Any) -> str:
-    if isinstance(value, dict):
-        return ", ".join(f"{v} {k}" for k, v in value.items())
-    return "unknown" if value is None else str(value)
+def rows() -> list[Row]:
+    """Measure every row."""
+    return [behaviour(), reader(), structure(), lines(), texts(), words(), memory(), runs()]
 
 
 def _passed(name: str) -> bool:
     path = OUT / "raw" / f"{name}.json"
-    return (
-        path.exists()
-        and json.loads(path.read_text())["commit"] == _run(["git", "rev-parse", "--short", "HEAD"]).stdout.strip()
-    )
+    return path.exists() and json.loads(path.read_text())["commit"] == commit()
 
 
 def _injected() -> Iterator[str]:
@@ -372,11 +295,3 @@ def _tsv(path: Path) -> list[list[str]]:
 
 def _run(command: list[str]) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-
-
-def _today() -> str:
-    return datetime.now(UTC).strftime("%Y-%m-%d")
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

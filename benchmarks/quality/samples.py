@@ -1,10 +1,10 @@
 """Random samples of texts that people read, for judges who see each text without its code.
 
-    python scripts/quality_samples.py docstrings 1      60 docstrings of operator/halcyon
-    python scripts/quality_samples.py docs 1            60 sentences of README and docs, without decisions and generated
+    python -m benchmarks.quality.samples docstrings 1      60 docstrings of operator/halcyon
+    python -m benchmarks.quality.samples docs 1            60 sentences of README and docs, without decisions and generated
     pages
-    python scripts/quality_samples.py messages 1        40 messages of conditions and events
-    python scripts/quality_samples.py crd 1             all descriptions of the CRD
+    python -m benchmarks.quality.samples messages 1        40 messages of conditions and events
+    python -m benchmarks.quality.samples crd 1             all descriptions of the CRD
 
 The second argument is the seed. The output has one line per text: number, location and text, separated by tabs.
 """
@@ -22,7 +22,7 @@ from typing import Any
 
 import yaml
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 SIZES = {"docstrings": 60, "docs": 60, "messages": 40, "crd": None}
 GENERATED = {"cli.md", "conditions.md", "metrics.md", "modeldeployment.md", "agent-metrics.md"}
 CRD = ROOT / "crds" / "modeldeployments.serving.halcyon.dev.yaml"

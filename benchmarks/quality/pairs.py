@@ -1,7 +1,7 @@
-"""Comparison of memory and import time of operator and agent with the base commit: `python scripts/quality_pairs.py`.
+"""Comparison of memory and import time of operator and agent with the base commit: `python -m benchmarks.quality.pairs`.
 
 Runs of both versions alternate. The ratios of the medians (for import time, of the minima) and the duration of the unit
-tests are written to build/quality/raw/pairs.json, which scripts/quality.py reads.
+tests are written to build/quality/raw/pairs.json, which benchmarks/quality/house.py reads.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import tempfile
 import time
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 OUT = ROOT / "build" / "quality" / "raw" / "pairs.json"
 BASE = "a528a11"
 PROCESSES = {

@@ -1,0 +1,1 @@
+"""Tables of measurements against their targets: build/quality/*.json and docs/quality/*.md."""

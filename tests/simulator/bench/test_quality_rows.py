@@ -1,0 +1,39 @@
+"""Rows of the quality tables: one function decides whether a row holds, and a measurement replaces its own rows only."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from benchmarks.quality import rows
+from benchmarks.quality.rows import Row, holds, page, record, short
+
+
+def test_row_holds_if_each_figure_is_in_its_bound() -> None:
+    limits = [("late", 0.1, "<="), ("answered", 30, "=="), ("pods", 4, ">=")]
+    value = {"late": 0.1, "answered": 30, "pods": 4}
+    assert holds(Row("2.1", "w", value, "t", limits))
+    for name, worse in (("late", 0.2), ("answered", 29), ("pods", 3)):
+        assert not holds(Row("2.1", "w", {**value, name: worse}, "t", limits))
+
+
+def test_row_without_a_measurement_or_a_limit_does_not_hold() -> None:
+    assert not holds(Row("2.1", "w", {"late": None}, "t", [("late", 0.1, "<=")]))
+    assert not holds(Row("2.1", "w", {}, "t", [("late", 0.1, "<=")]))
+    assert not holds(Row("2.1", "w", {"late": 0}, "t", []))
+
+
+def test_record_replaces_its_own_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rows, "OUT", tmp_path)
+    monkeypatch.setattr(rows, "PAGES", tmp_path)
+    record("right", [Row("10.1", "ten", {"s": 3}, "<= 2", [("s", 2, "<=")], raw=[1, 2, 3], n=3)])
+    record("right", [Row("2.1", "two", {"s": 1}, "<= 2", [("s", 2, "<=")])])
+    record("right", [Row("2.1", "two again", {"s": 2}, "<= 2", [("s", 2, "<=")])])
+    written = json.loads((tmp_path / "right.json").read_text())["rows"]
+    assert [(row["id"], row["what"], row["holds"]) for row in written] == [
+        ("2.1", "two again", True),
+        ("10.1", "ten", False),
+    ]
+    assert json.loads((tmp_path / "raw" / "right-10.1.json").read_text()) == [1, 2, 3]
+    assert [line.split(":")[0] for line in short("right")] == ["right 10.1 falls short"]
+    assert (tmp_path / "right.md").read_text() == page("right", written)
