@@ -218,6 +218,7 @@ spec:
   traffic:
     mode: Balancer
     balancerReplicas: 3
+    maxConcurrency: 64
     queueLimit: 500
     overload: {mode: Reject}
     sourceShare: 50

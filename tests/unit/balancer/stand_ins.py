@@ -74,6 +74,8 @@ class Pod:
     http_count: int = 0
     grpc_count: int = 0
     running: int = 0
+    peak: int = 0
+    """Maximum of `running`."""
     hold: asyncio.Event | None = None
     """If set, requests wait for this event."""
 
@@ -166,6 +168,7 @@ class Pod:
 
     async def _work(self) -> None:
         self.running += 1
+        self.peak = max(self.peak, self.running)
         try:
             if self.hold is not None:
                 await self.hold.wait()
