@@ -13,7 +13,7 @@ import time
 import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
@@ -54,7 +54,8 @@ class Served(Protocol):
     """A model for a Triton server."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """Name of the model."""
 
     @property
     def files(self) -> dict[str, str]:
@@ -89,6 +90,13 @@ class Triton:
     address: str
     model: str
     metrics_port: int = METRICS_PORT
+    process: subprocess.Popen[bytes] | None = field(default=None, repr=False, compare=False)
+
+    def kill(self) -> None:
+        """End the server and its process namespace at once, as the loss of a node does."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
 
     @property
     def grpc(self) -> str:
@@ -121,16 +129,17 @@ def running(works: Sequence[Served], *, arguments: Sequence[str] = ()) -> Iterat
                     file = home / work.name / path
                     file.parent.mkdir(parents=True, exist_ok=True)
                     file.write_text(content)
-                made.append(Triton(next(_addresses), work.name))
+                address = next(_addresses)
                 with (Path(folder) / f"{number}.log").open("wb") as log:
                     process = subprocess.Popen(
-                        _command(tree, home, made[-1].address, arguments),
+                        _command(tree, home, address, arguments),
                         stdin=subprocess.DEVNULL,
                         stdout=log,
                         stderr=log,
                         start_new_session=True,
                     )
                 processes.append(process)
+                made.append(Triton(address, work.name, process=process))
             for number, (triton, process) in enumerate(zip(made, processes, strict=True)):
                 _await(triton, process, Path(folder) / f"{number}.log")
             try:

@@ -158,6 +158,8 @@ def _defaults(out: Writer, plan: BalancerPlan) -> None:
 def _frontend_http(out: Writer, plan: BalancerPlan, listen: Listen, room: HaproxyLimits) -> None:
     out.section("frontend http")
     frontends.bind_clients(out, listen, "http")
+    # Otherwise the kernel holds each event of a stream (`generate_stream`) until the next one, up to 200 ms.
+    out.add("option http-no-delay")
     client_limits.connection_rules(out, room, "http")
     access_log.arrival_rules(out, plan, "http")
     client_limits.counting_rules(out, queueing.COUNTERS)
