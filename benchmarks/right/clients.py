@@ -32,7 +32,7 @@ from benchmarks.right.client_models import Balancer, Events, Wide, balancer, end
 from benchmarks.right.streams import Stream, over_grpc, over_http
 from e2e.clients import programs
 from halcyon.api.documents.balancer_plan import HAPROXY_MEMORY_MIB
-from halcyon.render import grpc_keepalive
+from halcyon.render import server_start
 from tests.unit.balancer.stand_ins import Pod
 
 ROUND_TRIP_S: Final = 0.05
@@ -44,7 +44,7 @@ _COMMAND = "python -m benchmarks.right.clients"
 async def programs_run() -> Row:
     """Return row 5.1: perf_analyzer and PyTriton's ModelClient through HAProxy, and directly as in mode Direct."""
     said: dict[str, str] = {}
-    arguments = grpc_keepalive.triton_args(drain_s=30)
+    arguments = server_start.direct_clients(drain_s=30)
     with tritons.running([Work("digits")] * 2, arguments=arguments) as servers:
         async with balancer(servers) as balanced:
             direct = {"http": f"{servers[0].address}:{tritons.HTTP_PORT}", "grpc": servers[0].grpc}

@@ -15,7 +15,7 @@ import tritonclient.grpc as grpcclient
 from benchmarks.dataplane import tritons
 from benchmarks.relay import far
 from benchmarks.right.client_models import Events, Wide, balancer
-from halcyon.render import grpc_keepalive
+from halcyon.render import server_start
 from tests.integration.waiting import PATIENCE
 
 pytestmark = pytest.mark.more
@@ -76,7 +76,7 @@ def pinged(address: str) -> None:
 @pytest.mark.parametrize("mode", ["Balancer", "Direct"])
 async def test_pings_break_no_request_and_no_idle_channel(mode: str) -> None:
     # By default, Triton closes a channel at the third ping, with ENHANCE_YOUR_CALM, so after 18 s here.
-    arguments = grpc_keepalive.triton_args(drain_s=90) if mode == "Direct" else ()
+    arguments = server_start.direct_clients(drain_s=90) if mode == "Direct" else ()
     with tritons.running([Events()], arguments=arguments) as servers:
         async with balancer(servers) as balanced:
             await asyncio.to_thread(pinged, servers[0].grpc if mode == "Direct" else balanced.grpc)
