@@ -51,7 +51,8 @@ _SETTING = re.compile(
 _TRITON = {
     "--model-repository", "--model-control-mode", "--exit-on-error", "--exit-timeout-secs", "--metrics-interval-ms",
     "--http-restricted-api", "--grpc-restricted-protocol", "--grpc-max-connection-age", "--grpc-max-connection-age-grace",
-    "--allow-gpu-metrics",
+    "--allow-gpu-metrics", "--http-max-input-size", "--grpc-http2-min-recv-ping-interval-without-data",
+    "--grpc-keepalive-permit-without-calls",
 }  # fmt: skip
 _STARTS = [server_start.command("/models", direct=direct) for direct in (False, True)]
 _RIGHTS = {("", "configmaps"), ("discovery.k8s.io", "endpointslices")}

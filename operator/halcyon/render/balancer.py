@@ -131,7 +131,13 @@ def service(subject: Subject, spec: Spec) -> Object:
         "type": asked.type,
         "selector": names.selector(subject.name, names.BALANCER),
         "ports": [
-            {"name": "http", "port": names.HTTP_PORT, "protocol": "TCP", "targetPort": "http"},
+            {
+                "name": "http",
+                "port": names.HTTP_PORT,
+                "protocol": "TCP",
+                "targetPort": "http",
+                "appProtocol": "https" if spec.traffic.tls else "http",
+            },
             {
                 "name": "grpc",
                 "port": names.GRPC_PORT,

@@ -9,7 +9,7 @@ import math
 
 from halcyon.api.spec import Spec, routing_mode
 from halcyon.api.spec.model import DEFAULT_SIZE_LIMIT, Source
-from halcyon.api.types import duration_s
+from halcyon.api.types import duration_s, quantity
 from halcyon.render import download, gpu, names, server_settings, server_start
 from halcyon.render.metadata import RESTRICTED, Object, child, placed, pod_security, pull_secrets, spread
 from halcyon.render.names import Slot
@@ -154,7 +154,8 @@ def _triton(subject: Subject, spec: Spec, site: Site, model: str) -> Object:
             *gpu.triton_args(runtime.gpu),
             *server_settings.triton_args(runtime),
             *_closed(subject),
-            *(server_start.reconnects(drain_s=drain_s(spec)) if routing_mode.is_direct(spec) else ()),
+            *server_start.larger_bodies(int(quantity(spec.traffic.max_request_size))),
+            *(server_start.direct_clients(drain_s=drain_s(spec)) if routing_mode.is_direct(spec) else ()),
         ],
         "ports": [
             {"name": "http", "containerPort": names.HTTP_PORT},

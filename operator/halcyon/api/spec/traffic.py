@@ -69,7 +69,8 @@ class Traffic(Documented):
     pod. Default: 30s."""
     max_request_size: quantity_field("1Ki", "1Gi") = "64Mi"  # type: ignore[valid-type]
     """Maximum size of a request body, 1Ki to 1Gi. Larger requests are rejected with 413 or RESOURCE_EXHAUSTED. For gRPC
-    the limit applies to each message and not to a whole stream. Default: 64Mi."""
+    the limit applies to each message and not to a whole stream. Above 64Mi, a change starts a rollout, because Triton
+    has a limit of 64Mi for HTTP bodies of its own. Default: 64Mi."""
     access_log: Literal["None", "Errors", "All"] = "None"
     """Requests that the balancer's `haproxy` container logs, each as a line of JSON. `None`: no requests. `Errors`:
     requests that failed, were rejected, were cut off or were retried. `All`: every request. With a log, each request
