@@ -70,7 +70,7 @@ def pod_template(
             {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": runtime.shared_memory}},
             {"name": "tmp", "emptyDir": {}},
             {"name": "home", "emptyDir": {"sizeLimit": _HOME_LIMIT}},
-            *download.volumes(spec.model.source).values(),
+            *download.volumes(spec.model.source, site.downloads).values(),
         ],
     }
     spreads = placement.topology_spread_constraints
@@ -115,7 +115,7 @@ def _fetch(subject: Subject, source: Source, site: Site) -> Object:
         args.append(f"--path={mounted.path}")
     models, exempt = site.policy.models, subject.namespace in site.policy.exempt_namespaces
     if source.uri is not None:
-        args += download.arguments(source)
+        args += download.arguments(source, site.downloads)
         # Servers that the site policy lists may have private addresses.
         listed = models.urls if source.endpoint is None else models.endpoints
         args += ["--private"] if exempt or listed is not None else []
@@ -132,7 +132,10 @@ def _fetch(subject: Subject, source: Source, site: Site) -> Object:
             {"name": "models", "mountPath": _REPOSITORY},
             {"name": "source", "mountPath": _SOURCE, **({} if source.uri else {"readOnly": True})},
             {"name": "overlay", "mountPath": _OVERLAY, "readOnly": True},
-            *({"name": v["name"], "mountPath": path, "readOnly": True} for path, v in download.volumes(source).items()),
+            *(
+                {"name": v["name"], "mountPath": path, "readOnly": True}
+                for path, v in download.volumes(source, site.downloads).items()
+            ),
         ],
     }
 
