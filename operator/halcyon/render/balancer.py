@@ -38,6 +38,14 @@ STOP_MARGIN_S = 10
 """Time from the end of `traffic.drainTimeout` until the kubelet's SIGKILL, in seconds. The drain begins with HAProxy's stop signal."""
 
 _RUN = "/run/halcyon"
+_UNMESHED = {
+    "config.linkerd.io/skip-inbound-ports": str(names.AGENT_PORT),
+    "traffic.sidecar.istio.io/excludeInboundPorts": str(names.AGENT_PORT),
+}
+"""Annotations that keep service meshes from the agent's port.
+
+The kubelet connects to it without mTLS, which a mesh in strict mode rejects: for probes and for HAProxy's preStop hook.
+"""
 
 
 def plan(subject: Subject, spec: Spec, site: Site, slots: tuple[Slot, ...]) -> BalancerPlan:
@@ -162,7 +170,7 @@ def deployment(subject: Subject, spec: Spec, site: Site) -> Object:
         "selector": {"matchLabels": selector},
         "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}},
         "template": {
-            "metadata": {"labels": names.labels(subject.name, names.BALANCER)},
+            "metadata": {"labels": names.labels(subject.name, names.BALANCER), "annotations": _UNMESHED},
             "spec": {
                 "serviceAccountName": names.balancer(subject.name),
                 "automountServiceAccountToken": False,

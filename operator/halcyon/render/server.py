@@ -31,6 +31,8 @@ _REPOSITORY, _SOURCE, _OVERLAY, _HOME = (
     "/halcyon/overlay",
     "/halcyon/home",
 )
+_EVICTABLE = "cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes"
+"""Annotation with the emptyDirs that don't keep the cluster autoscaler from removing a node. Each new pod fills its own again."""
 _HOME_LIMIT = "20Gi"
 """Size limit of the HOME volume. Libraries download weights to caches in it, so it equals the default of `source.sizeLimit`."""
 
@@ -84,13 +86,14 @@ def pod_template(
         pod["serviceAccountName"] = runtime.service_account_name
     labels = names.labels(subject.name, names.SERVER) | {names.REVISION_LABEL: revision}
     labels = dict(runtime.pod_labels or {}) | labels
-    annotations = dict(runtime.pod_annotations or {})
+    local = [v["name"] for v in pod["volumes"] if v.get("emptyDir", {"medium": ""}).get("medium") is None]
+    annotations = {_EVICTABLE: ",".join(local)} | dict(runtime.pod_annotations or {})
     if runtime.gpu is not None and runtime.gpus:
         pod["tolerations"] = [*pod.get("tolerations", ()), *gpu.tolerations(runtime.gpu)]
         if claims := gpu.claims(runtime.gpu):
             pod["resourceClaims"] = claims
             annotations[gpu.COUNT] = str(runtime.gpus)
-    return {"metadata": {"labels": labels, **({"annotations": annotations} if annotations else {})}, "spec": pod}
+    return {"metadata": {"labels": labels, "annotations": annotations}, "spec": pod}
 
 
 def _source_volume(source: Source, snapshot: str | None) -> Object:
