@@ -56,6 +56,8 @@ class Pod:
     delay_s: float = 0.0
     at_once: int = 0
     """Maximum number of requests processed at the same time, as by a model with this many instances; 0 for no limit."""
+    refuses: bool = False
+    """Whether it refuses inference, as Triton does if its queue is full."""
     ready: bool = True
     page: str = ""
     """Body of the /metrics response."""
@@ -138,6 +140,8 @@ class Pod:
             return (400, "{}") if self.stats is None else (200, json.dumps(self.stats))
         self.seen.append(request)
         self.http_count += 1
+        if self.refuses:
+            return 503, json.dumps({"error": "Exceeds maximum queue size"})
         await self._work()
         return 200, json.dumps({"who": self.address, "name": self.model, "model_stats": [{"name": self.model}]})
 
@@ -175,7 +179,9 @@ class _Handlers(grpc.GenericRpcHandler):  # type: ignore[misc,unused-ignore]
     def service(self, details: Any) -> Any:
         method = details.method
 
-        async def unary(_request: bytes, _context: Any) -> bytes:
+        async def unary(_request: bytes, context: Any) -> bytes:
+            if self._pod.refuses:
+                await context.abort(grpc.StatusCode.UNAVAILABLE, "Exceeds maximum queue size")
             return await self._pod.infer(method)
 
         async def stream(requests: AsyncIterator[bytes], _context: Any) -> AsyncIterator[bytes]:
