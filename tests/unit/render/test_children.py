@@ -379,7 +379,7 @@ def test_claimed_gpus_are_counted_by_an_annotation() -> None:
     assert gpu.count({**template, "spec": {**pod, "resourceClaims": []}}) == 0
 
 
-def test_no_local_volume_of_a_server_keeps_the_cluster_autoscaler_from_removing_a_node() -> None:
+def test_no_local_volume_keeps_the_cluster_autoscaler_from_removing_a_node() -> None:
     key = "cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes"
     for spec in (MINIMAL, spec_of(model={"source": {"uri": "https://models.example.com/m.tgz"}})):
         template = find(children(spec), "Deployment", "digits-a")["spec"]["template"]
