@@ -98,7 +98,12 @@ def _is_plausible(balancer: BalancerSample) -> bool:
 
 def _is_latency(latency: tuple[SlotLatency, ...]) -> bool:
     """Return whether all values of the latency histograms are plausible. One bad value makes all of them doubtful."""
-    return len(latency) <= MAX_SLOTS and all(_is_short_text(slot.slot) and _is_histogram(slot) for slot in latency)
+    return len(latency) <= MAX_SLOTS and all(
+        _is_short_text(slot.slot)
+        and _is_histogram(slot)
+        and (slot.failed is None or _is_row((slot.failed,), MAX_COUNTED))
+        for slot in latency
+    )
 
 
 def _is_histogram(histogram: ReportedHistogram | SlotLatency) -> bool:

@@ -58,6 +58,10 @@ class Pod:
     """Maximum number of requests processed at the same time, as by a model with this many instances; 0 for no limit."""
     refuses: bool = False
     """Whether it refuses inference, as Triton does if its queue is full."""
+    answers: int = 200
+    """HTTP status of its answers to requests."""
+    code: grpc.StatusCode | None = None
+    """gRPC status of its answers to unary requests; None: OK."""
     ready: bool = True
     page: str = ""
     """Body of the /metrics response."""
@@ -143,7 +147,9 @@ class Pod:
         if self.refuses:
             return 503, json.dumps({"error": "Exceeds maximum queue size"})
         await self._work()
-        return 200, json.dumps({"who": self.address, "name": self.model, "model_stats": [{"name": self.model}]})
+        return self.answers, json.dumps(
+            {"who": self.address, "name": self.model, "model_stats": [{"name": self.model}]}
+        )
 
     async def infer(self, method: str) -> bytes:
         self.seen.append(method)
@@ -182,7 +188,10 @@ class _Handlers(grpc.GenericRpcHandler):  # type: ignore[misc,unused-ignore]
         async def unary(_request: bytes, context: Any) -> bytes:
             if self._pod.refuses:
                 await context.abort(grpc.StatusCode.UNAVAILABLE, "Exceeds maximum queue size")
-            return await self._pod.infer(method)
+            answer = await self._pod.infer(method)
+            if self._pod.code is not None:
+                await context.abort(self._pod.code, "as the test has it")
+            return answer
 
         async def stream(requests: AsyncIterator[bytes], _context: Any) -> AsyncIterator[bytes]:
             async for _ in requests:

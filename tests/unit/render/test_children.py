@@ -24,7 +24,7 @@ from halcyon.api.spec import Spec, routing_mode
 from halcyon.api.spec.parse import SpecError, parse
 from halcyon.api.spec.placement import Placement
 from halcyon.api.types import Cidr, quantity
-from halcyon.render import balancer, gpu, grpc_keepalive, names, revision, server
+from halcyon.render import balancer, gpu, names, revision, server, server_start
 from halcyon.render import hpa as render_hpa
 from halcyon.render.metadata import Object
 from halcyon.render.site import Subject
@@ -397,7 +397,7 @@ def test_requests_and_limits_are_those_of_the_spec() -> None:
 def test_a_secret_s_key_reaches_the_environment_by_reference() -> None:
     entries = [{"name": "A", "value": ""}, {"name": "B", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}]
 
-    assert server_pod(runtime={"env": entries})[1]["env"][1:] == [
+    assert server_pod(runtime={"env": entries})[1]["env"][-2:] == [
         {"name": "A", "value": ""},
         {"name": "B", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}},
     ]
@@ -418,7 +418,8 @@ def test_home_is_a_size_limited_volume_that_triton_may_write_to() -> None:
 def test_a_home_that_the_spec_names_is_the_only_one(said: dict[str, Any]) -> None:
     _, triton = server_pod(runtime={"env": [{"name": "A", "value": "a"}, {"name": "HOME", **said}]})
 
-    assert [entry["name"] for entry in triton["env"]] == ["A", "HOME"]
+    assert [entry["name"] for entry in triton["env"]].count("HOME") == 1
+    assert [entry["name"] for entry in triton["env"]][-2:] == ["A", "HOME"]
 
 
 @pytest.mark.parametrize(("timeout", "seconds"), [("10m", 600), ("10s500ms", 11), ("24h", 86400)])
@@ -557,7 +558,7 @@ def test_request_timeouts_are_at_least_a_millisecond_and_drain_whole_seconds() -
 
 @given(st.integers(1, 3600))
 def test_a_channel_is_closed_gracefully_before_a_stopping_server_ends(drain_s: int) -> None:
-    age_s = grpc_keepalive.connection_age_ms(drain_s) / 1000
+    age_s = server_start.connection_age_ms(drain_s) / 1000
 
     # One that is made when the pod's end begins, and lasts for the tenth more that gRPC may add.
     assert 1.1 * age_s < drain_s

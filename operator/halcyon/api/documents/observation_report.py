@@ -66,6 +66,8 @@ class SlotLatency:
     """Upper bounds of the buckets in milliseconds, in ascending order."""
     counts: tuple[int, ...]
     """Counter of the responses in each bucket; the last one, without an upper bound, is additional."""
+    failed: int | None = None
+    """Counter of the failed responses: HTTP 5xx, or gRPC UNKNOWN, UNIMPLEMENTED, INTERNAL or UNAVAILABLE."""
 
 
 @dataclass(frozen=True)

@@ -238,7 +238,7 @@ def _backends(out: Writer, plan: BalancerPlan, slot: Slot, ports: Ports, placed:
     stickiness.balance(out, plan, slot)
     error_responses.errors(out, "http")
     access_log.hop_header_rule(out, plan)
-    latency_buckets.response_rules(out, slot.name)
+    latency_buckets.response_rules(out, slot.name, "http")
     out.add("option httpchk")
     out.add("http-check send meth GET uri /v2/models/$model/ready", model=plan.model)
     out.add("http-check expect status 200")
@@ -253,7 +253,7 @@ def _backends(out: Writer, plan: BalancerPlan, slot: Slot, ports: Ports, placed:
     stickiness.balance(out, plan, slot)
     error_responses.errors(out, "grpc")
     access_log.hop_header_rule(out, plan)
-    latency_buckets.response_rules(out, slot.name)
+    latency_buckets.response_rules(out, slot.name, "grpc")
     out.add("default-server proto h2 maxconn $most", most=plan.max_connections)
     _servers(out, slot, ports.server_grpc, placed, " track http_$slot/s$number")
 

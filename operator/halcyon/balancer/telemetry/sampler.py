@@ -176,7 +176,7 @@ def _latency(reading: HaproxyStats) -> tuple[SlotLatency, ...]:
     if len(slots) < 2:
         return ()
     return tuple(
-        SlotLatency(slot, latency.bounds_ms, latency.counts)
+        SlotLatency(slot, latency.bounds_ms, latency.counts, latency.failed)
         for slot, latency in sorted(reading.latency.items())
         if slot in slots
     )
