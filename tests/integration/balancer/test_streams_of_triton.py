@@ -75,9 +75,7 @@ async def test_each_event_passes_at_once_and_headers_come_with_the_first(servers
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-async def test_a_drain_lets_streams_end_and_cuts_longer_ones_so_that_clients_know(
-    servers: list[Triton], protocol: str
-) -> None:
+async def test_a_drain_lets_streams_end_and_clients_know_which_were_cut(servers: list[Triton], protocol: str) -> None:
     async with balancer(servers[:1], PLAN) as balanced:
         address = address_of(balanced, protocol)
         async with (
@@ -122,7 +120,7 @@ async def test_a_rollout_and_a_canary_cut_no_stream(servers: list[Triton], proto
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-async def test_a_killed_server_leaves_no_client_with_a_part_taken_for_the_whole(protocol: str) -> None:
+async def test_a_stream_cut_by_a_killed_server_is_no_whole_response(protocol: str) -> None:
     with tritons.running([Events()]) as made:
         async with (
             balancer(made, PLAN) as balanced,

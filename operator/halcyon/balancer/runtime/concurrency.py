@@ -14,7 +14,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Final, Protocol
 
 from halcyon.balancer.runtime import shares
-from halcyon.balancer.runtime.concurrency_finder import ConcurrencyFinder, Load, ModelFacts, initial_bound
+from halcyon.balancer.runtime.concurrency_finder import ConcurrencyFinder, Load, ModelConcurrency, initial_bound
 from halcyon.balancer.runtime.shares import BalancerLoad
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ _FORGET_AFTER: Final = 100
 """Number of executions after which earlier ones count half."""
 
 
-class Counters(Protocol):
+class TritonCounters(Protocol):
     """Triton's metrics of one pod; None if unknown."""
 
     @property
@@ -76,7 +76,7 @@ class Concurrency:
         """Load of this balancer at the last call of `limits`, which its agent publishes."""
         self.found = dict(found or {})
         """Bounds by revision, the newest last."""
-        self.facts: dict[str, ModelFacts] = {}
+        self.facts: dict[str, ModelConcurrency] = {}
         """Facts about the model by revision, from Triton's configuration."""
         self._finders: dict[str, ConcurrencyFinder] = {}
         self._revisions: dict[str, str] = {}
@@ -100,7 +100,7 @@ class Concurrency:
             if endpoint.serving and (revision := revision_of(endpoint.pod)) not in self.facts
         }
 
-    def add_samples(self, samples: Mapping[str, Counters | None]) -> None:
+    def add_samples(self, samples: Mapping[str, TritonCounters | None]) -> None:
         """Add new samples of the pods, by pod name; None for a pod that does not respond."""
         pending: dict[str, int | None] = {}
         for pod, read in samples.items():
@@ -160,7 +160,7 @@ class Concurrency:
         if bound := self.found.get(revision):
             return bound
         # A pod whose configuration was not read yet may compute one request at a time.
-        return initial_bound(facts or ModelFacts(), _most_unproved(plan))
+        return initial_bound(facts or ModelConcurrency(), _most_unproved(plan))
 
     def _measure(self, ready: Mapping[str, ServerKey], loads: BackendLoads, now: float) -> None:
         demand: dict[str, tuple[float, float]] = {}

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import aiohttp
 
 from halcyon.api.documents.observation_report import MAX_SIZES
-from halcyon.balancer.runtime.concurrency_finder import ModelFacts
+from halcyon.balancer.runtime.concurrency_finder import ModelConcurrency
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -45,7 +45,7 @@ class TritonError(OSError):
 
 @dataclass(frozen=True)
 class Metrics:
-    """Metrics of one pod. Counters are summed over all versions of the model."""
+    """Metrics of one pod. TritonCounters are summed over all versions of the model."""
 
     pending: int | None = None
     succeeded: int | None = None
@@ -194,7 +194,7 @@ def parse_batches(document: Any, model: str, *, pod: str) -> tuple[Batches, int]
     return tuple((rows, sums[rows][0], sums[rows][1] // 1000) for rows in sorted(most)), spent_us
 
 
-def parse_facts(document: Any) -> ModelFacts:
+def parse_facts(document: Any) -> ModelConcurrency:
     """Parse what a model's configuration says about its concurrency.
 
     Raises:
@@ -206,7 +206,7 @@ def parse_facts(document: Any) -> ModelFacts:
         instances = sum(int(group.get("count") or 1) * max(len(group.get("gpus") or ()), 1) for group in groups)
         decoupled = (document.get("model_transaction_policy") or {}).get("decoupled") is True
         queued = "sequence_batching" in document or "ensemble_scheduling" in document
-        return ModelFacts(max(instances, 1), queued or (batch > 1 and "dynamic_batching" in document), decoupled)
+        return ModelConcurrency(max(instances, 1), queued or (batch > 1 and "dynamic_batching" in document), decoupled)
     except (AttributeError, TypeError, ValueError) as error:
         raise TritonError(f"the model's configuration can't be parsed: {error!r}") from error
 
@@ -247,7 +247,7 @@ class TritonClient:
         except ValueError as error:
             raise TritonError(f"{url}: {error}") from error
 
-    async def facts(self, address: str) -> ModelFacts:
+    async def facts(self, address: str) -> ModelConcurrency:
         """Return what the model's configuration says about its concurrency, from the pod at this IP address.
 
         Raises:
