@@ -3,16 +3,17 @@
 Each server has its own mount and process namespace, so that its mounts and its child processes end with it.
 """
 
-import itertools
+import os
 import struct
 import subprocess
 import tempfile
 import time
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from tritonclient.grpc import service_pb2
 
@@ -24,7 +25,7 @@ from e2e.cluster.progress import say
 HTTP_PORT, GRPC_PORT, METRICS_PORT = 18000, 18001, 18002
 METHOD = "/inference.GRPCInferenceService/ModelInfer"
 _UP_WITHIN_S = 60.0
-_addresses = (f"127.90.{number // 250}.{number % 250 + 1}" for number in itertools.count())
+_addresses = (f"127.{90 + os.getpid() % 100}.{os.getpid() // 100 % 250}.{number + 1}" for number in range(250))
 
 _CONFIG = """backend: "python"
 max_batch_size: 16
@@ -42,6 +43,18 @@ class TritonPythonModel:
         inputs = [pb_utils.get_input_tensor_by_name(request, "x").as_numpy() for request in requests]
         return [pb_utils.InferenceResponse([pb_utils.Tensor("y", values)]) for values in inputs]
 """
+
+
+class Model(Protocol):
+    """A model to serve."""
+
+    @property
+    def name(self) -> str:
+        """Return the name of the model."""
+
+    @property
+    def files(self) -> Mapping[str, str]:
+        """Return the files of the model as path -> content, with paths relative to the model's folder."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +98,7 @@ class Triton:
 
 
 @contextmanager
-def running(works: Sequence[Work]) -> Iterator[list[Triton]]:
+def running(works: Sequence[Model]) -> Iterator[list[Triton]]:
     """Start one Triton server per model, and yield them when all are ready. They are ended when the context is left.
 
     Raises:
