@@ -33,7 +33,7 @@ _addresses = (
 )
 
 _CONFIG = """backend: "python"
-max_batch_size: 16
+max_batch_size: {max_batch}
 input [ {{ name: "x" data_type: TYPE_FP32 dims: [ 1 ] }} ]
 output [ {{ name: "y" data_type: TYPE_FP32 dims: [ 1 ] }} ]
 dynamic_batching {{ }}
@@ -64,11 +64,12 @@ class Served(Protocol):
 
 @dataclass(frozen=True)
 class Work:
-    """A model that responds at once, or sleeps t0_ms + a_ms x rows per batch of up to 16 rows."""
+    """A model that responds at once, or sleeps t0_ms + a_ms x rows per batch of up to `max_batch` rows."""
 
     name: str
     t0_ms: float = 0.0
     a_ms: float = 0.0
+    max_batch: int = 16
 
     @property
     def files(self) -> dict[str, str]:
@@ -78,7 +79,7 @@ class Work:
             f'parameters {{ key: "{key}" value {{ string_value: "{value:g}" }} }}' for key, value in sleeps.items()
         )
         return {
-            "config.pbtxt": _CONFIG.format(parameters=parameters),
+            "config.pbtxt": _CONFIG.format(parameters=parameters, max_batch=self.max_batch),
             "1/model.py": _MODEL.read_text() if sleeps else _NO_WORK,
         }
 

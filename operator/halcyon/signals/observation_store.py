@@ -47,6 +47,7 @@ from halcyon.scaling.observations import (
     PodPoint,
 )
 from halcyon.signals.clock_offset import ClockOffset
+from halcyon.signals.mean_in_progress import MeanInProgress
 from halcyon.signals.store_state import (
     BALANCER_COUNTERS,
     MAX_BALANCER_AGE_S,
@@ -77,6 +78,7 @@ for their rollout."""
 
 _ROWS, _EXECUTIONS = (3 + POD_COUNTERS.index(name) for name in ("rows", "executions"))
 """Indices of the columns `rows` and `executions` in a pod's ring buffer."""
+_SUCCEEDED, _QUEUE_US = (POD_COUNTERS.index(name) for name in ("succeeded", "queue_us"))
 
 OnChange = Callable[[str, str], None]
 """Callback with the namespace and name of a model that the controller should reconcile."""
@@ -292,9 +294,24 @@ def _add_pod(model: ObservedModel, agent: str, sample: PodSample, at: float) -> 
     merged = [t if math.isnan(m) or t > m else m for t, m in zip(totals, pod.totals, strict=True)]
     pod.totals = merged
     known = [math.nan if math.isnan(t) else m for t, m in zip(totals, merged, strict=True)]
-    pending = math.nan if sample.pending is None else sample.pending
+    pending = sample.pending if sample.pending is not None else _estimated_queue(model, pod, at, known)
     gpu = math.nan if sample.gpu is None else min(100.0 * sample.gpu, 100.0)
     pod.ring.add((at, pending, gpu, *known))
+
+
+def _estimated_queue(model: ObservedModel, pod: ObservedPod, at: float, known: Sequence[float]) -> float:
+    """Return the number of requests in a pod's queue by the time that they waited; NaN if unknown.
+
+    It is needed for releases of Triton without a gauge of waiting requests. No more can wait than the balancers have in progress.
+    """
+    ended, waited_us = known[_SUCCEEDED], known[_QUEUE_US]
+    if isnan(ended) or isnan(waited_us):
+        return math.nan
+    if pod.in_queue is None:
+        pod.in_queue = MeanInProgress()
+    waiting = pod.in_queue.update(at, ended, waited_us)
+    balancers = [seen.last_sample.inflight for seen in model.agents.values() if seen.last_sample is not None]
+    return math.nan if waiting is None else min(waiting, sum(balancers)) if balancers else waiting
 
 
 def _add_batches(pod: ObservedPod, batches: BatchStats, report: AgentReport, made_at: float) -> None:

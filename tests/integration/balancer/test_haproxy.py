@@ -715,7 +715,7 @@ def check_metrics(page: str, pods: set[str]) -> None:
     """The page that an agent tells after 1,500 requests or more."""
     told = {family.name: family.samples for family in text_string_to_metric_families(page)}
     assert told["halcyon_agent_requests"][0].value >= 1500
-    assert {sample.labels["pod"] for sample in told["halcyon_agent_pod_inflight"]} == pods
+    assert {sample.labels["server_pod"] for sample in told["halcyon_agent_pod_inflight"]} == pods
     assert {sample.labels["state"] for sample in told["halcyon_agent_pod_state"]} == {"ready", "maintenance"}
     duration = told["halcyon_agent_response_duration_seconds"]
     histogram = {(s.name.rpartition("_")[2], s.labels["slot"], s.labels.get("le")): s.value for s in duration}

@@ -4,6 +4,7 @@
     too many requests in progress         | 429, gRPC 8 (`client_limits`)
     no server is up                       | the request is held (`hold.lua`)
     queueLimit requests are queued        | 429, gRPC 8
+    latency objective exceeded            | 429, gRPC 8 (`overload_rules`)
     it would be late at the current rate  | 429, gRPC 8
     otherwise                             | it goes to a slot's back end, where it is queued for at most queueTimeout
 
@@ -28,6 +29,7 @@ from halcyon.balancer.config import (
     error_responses,
     grpc_streams,
     latency_buckets,
+    overload_rules,
     retries,
     stickiness,
 )
@@ -78,6 +80,7 @@ def prologue(out: Writer, plan: BalancerPlan, *, lua: str) -> None:
     """Add the initial values of the variables, and the loading of `hold.lua`, to the section `global`."""
     out.add("set-var $rate int(0)".replace("$rate", RATE))
     out.add("set-var $service int(0)".replace("$service", SERVICE))
+    overload_rules.prologue(out)
     out.add("lua-load $file $limit $slots", file=lua, limit=plan.queue_limit, slots=len(_weighted_slots(plan)))
 
 
@@ -89,6 +92,7 @@ def tables(out: Writer, plan: BalancerPlan) -> None:
         out.section("backend $table", table=SOURCES)
         out.add("stick-table type ipv6 size 10000 expire 1m store conn_cur")
     latency_buckets.tables(out)
+    overload_rules.tables(out, plan)
     stickiness.tables(out, plan)
 
 
@@ -123,14 +127,15 @@ def arrival_rules(out: Writer, plan: BalancerPlan, protocol: Protocol) -> None:
     out.add(f"http-request set-var(txn.left_ms) int($ms) if waits !{sooner}", ms=plan.queue_timeout_ms)
     if _is_shared(plan):
         # The owner of an IPv6 network has 2^64 addresses.
-        out.add("http-request track-sc4 src,ipmask(32,64) table $table if waits", table=SOURCES)
+        out.add("http-request track-sc5 src,ipmask(32,64) table $table if waits", table=SOURCES)
         own = max(1, plan.queue_limit * plan.source_share // 100)
         error_responses.reject_retryable(
-            out, plan, protocol, "too many of one", "waits { sc_conn_cur(4) gt $own }", own=own
+            out, plan, protocol, "too many of one", "waits { sc_conn_cur(5) gt $own }", own=own
         )
     error_responses.reject_retryable(
         out, plan, protocol, "too many wait", "waits up { var(txn.waiting) -m int ge $waiting }"
     )
+    overload_rules.rejection_rules(out, plan, protocol)
     # The queued requests ahead of this one and its own time in a server must fit into 80 % of the time left. The margin of 20 % is
     # needed because rate and time are means, and a response that is just too late costs as much as one in time. If no requests are
     # queued, a server has free capacity, and this request is not rejected.
