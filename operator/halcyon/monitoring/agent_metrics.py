@@ -48,6 +48,11 @@ METRICS: Final = (
         "histogram",
         "Time from a request's arrival until a server's response headers, with all waiting in the balancer.",
     ),
+    _own(
+        "first_event_duration_seconds",
+        "histogram",
+        "Time from a stream's arrival until its first event, with all waiting in the balancer.",
+    ),
     _own("pod_inflight", "gauge", "Requests that a server pod is processing.", "server_pod", "slot"),
     _own(
         "pod_state",

@@ -306,7 +306,7 @@ def test_a_change_of_anything_else_is_none(path: str, value: Any) -> None:
     assert key(changed(path, value)) == key(BASE)
 
 
-def test_bodies_above_tritons_default_get_a_revision_of_their_own() -> None:
+def test_bodies_above_64_mib_are_allowed_in_a_new_revision() -> None:
     assert not any("input-size" in argument for argument in server_pod(traffic={"maxRequestSize": "64Mi"})[1]["args"])
     assert "--http-max-input-size=134217728" in server_pod(traffic={"maxRequestSize": "128Mi"})[1]["args"]
     assert key(changed("traffic.maxRequestSize", "64Mi")) == key(BASE) != key(changed("traffic.maxRequestSize", "65Mi"))
