@@ -4,6 +4,7 @@ Each server has its own mount and process namespace, so that its mounts and its 
 """
 
 import itertools
+import os
 import struct
 import subprocess
 import tempfile
@@ -24,7 +25,8 @@ from e2e.cluster.progress import say
 HTTP_PORT, GRPC_PORT, METRICS_PORT = 18000, 18001, 18002
 METHOD = "/inference.GRPCInferenceService/ModelInfer"
 _UP_WITHIN_S = 60.0
-_addresses = (f"127.90.{number // 250}.{number % 250 + 1}" for number in itertools.count())
+_addresses = (f"127.90.{number // 250}.{number % 250 + 1}" for number in itertools.count(os.getpid() % 50_000))
+"""Addresses that differ between processes, so that several benchmarks can run beside one another."""
 
 _CONFIG = """backend: "python"
 max_batch_size: 16
