@@ -197,8 +197,11 @@ async def balancers(
     They use all servers when the context is entered.
     """
     async with AsyncExitStack() as stack:
-        made = []
-        for _ in range(count):
+        made: list[Balancer] = []
+        # The agents of one model have one port and read each other's loads.
+        agent_port = _port()
+        agents = {f"m-balancer-{number}": f"127.91.0.{number + 1}" for number in range(count)}
+        for name, address in agents.items():
             haproxy = stack.enter_context(real_haproxy.haproxy())
             haproxy.ports = replace(haproxy.ports, server_http=ports[0], server_grpc=ports[1])
             haproxy.listen = Listen(haproxy.ports, dual_stack=False, socket_path=haproxy.listen.socket_path)
@@ -206,10 +209,13 @@ async def balancers(
             haproxy.runtime = RuntimeSocket(*sockets, haproxy.ports)
             balanced = Balanced(haproxy, HaproxyController(haproxy.runtime, haproxy.config, haproxy.listen), [])
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="halcyon-agent-")))
-            running = await stack.enter_async_context(agent(balanced, folder, metrics_port=ports[2], plan=asked))
+            running = await stack.enter_async_context(
+                agent(balanced, folder, metrics_port=ports[2], plan=asked, name=name, listen=(address, agent_port))
+            )
             one = Balancer(balanced, running)
             made.append(one)
             one.endpoints(addresses)
+            running.api.put(SLICES, "m-x", slice_of("m", agents))
             await until(lambda one=one: one.agent.is_("/healthz", 200), 20)  # type: ignore[misc]  # a default is how a lambda in a loop keeps its own
             haproxy.start()
             await until(lambda one=one: _in_use(one, len(addresses)), 20)  # type: ignore[misc]  # same

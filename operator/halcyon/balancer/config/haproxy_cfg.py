@@ -246,7 +246,7 @@ def _backends(out: Writer, plan: BalancerPlan, slot: Slot, ports: Ports, placed:
     # requests to it. Two and not one, so that a single failure does not take out the only server.
     out.add(
         "default-server maxconn $most check inter 1s fall 3 rise 1 observe layer4 error-limit 2 on-error mark-down",
-        most=plan.max_connections,
+        most=_first_limit(plan),
     )
     _servers(out, slot, ports.server_http, placed, "")
     out.section("backend grpc_$slot", slot=slot.name)
@@ -254,8 +254,15 @@ def _backends(out: Writer, plan: BalancerPlan, slot: Slot, ports: Ports, placed:
     error_responses.errors(out, "grpc")
     access_log.hop_header_rule(out, plan)
     latency_buckets.response_rules(out, slot.name)
-    out.add("default-server proto h2 maxconn $most", most=plan.max_connections)
+    out.add("default-server proto h2 maxconn $most", most=_first_limit(plan))
     _servers(out, slot, ports.server_grpc, placed, " track http_$slot/s$number")
+
+
+def _first_limit(plan: BalancerPlan) -> int:
+    """Return the limit of a server until the agent sets it at run time, for each protocol."""
+    if plan.max_concurrency:
+        return max(plan.max_concurrency // plan.balancers, 1)
+    return 1 if plan.finds_concurrency else plan.max_connections
 
 
 def _servers(out: Writer, slot: Slot, port: int, placed: Mapping[ServerKey, str], options: str) -> None:
