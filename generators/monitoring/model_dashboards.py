@@ -181,6 +181,7 @@ ONE: Final = GrafanaDashboard(
                         Query(rate(named("requests_total")), "received"),
                         Query(rate(named("rejected_total")), "rejected"),
                         Query(rate(named("errors_total")), "lost"),
+                        Query(rate(named("server_rejected_total")), "refused by servers"),
                         Query(rate(named("retries_total")), "retried"),
                         Query(rate(named("held_requests_total")), "held for the first server"),
                     ),

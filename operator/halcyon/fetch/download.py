@@ -26,10 +26,11 @@ import obstore
 from obstore import exceptions
 from obstore.store import HTTPStore
 
+from halcyon.api.documents.store_identity import StoreIdentity
+from halcyon.api.timestamps import rfc3339
 from halcyon.fetch import stores
-from halcyon.fetch.allowed_addresses import Address, is_open
 from halcyon.fetch.archive import EXECUTABLE, MAX_FILES, check_size, inside, placement_errors, unpack
-from halcyon.fetch.egress_proxy import EgressProxy
+from halcyon.fetch.egress_proxy import Address, EgressProxy, SiteProxy, is_open
 from halcyon.fetch.errors import SourceError, StoreError
 from halcyon.fetch.folder_markers import ListedObject, above, contents
 from halcyon.fetch.stores import BucketStore
@@ -63,8 +64,16 @@ class Remote:
     """Maximum number of bytes to write."""
     credentials: Path | None = None
     """Folder with a file for each key of the credentials Secret; None if there is no Secret."""
+    identity: StoreIdentity | None = None
+    """Identity for which the service account's token is exchanged; None to use keys of the Secret, if there are any."""
+    token: Path | None = None
+    """File with the token of the pod's service account. Set together with `identity`."""
     private: bool = False
     """Whether the server may be in a private network, because the site policy lists it."""
+    site_proxy: SiteProxy | None = None
+    """HTTP proxy of the site; None if pods connect directly."""
+    site_ca: Path | None = None
+    """File with the CA certificates (PEM) of the site; None if there is none."""
 
     @property
     def server(self) -> str:
@@ -107,12 +116,30 @@ def download(
     """
     _empty(folder)
     secrets = _read(remote.credentials)
-    egress_proxy = EgressProxy(remote.server, allows or partial(is_open, private=remote.private))
+    if remote.site_ca is not None:
+        try:
+            secrets["ca.crt"] = remote.site_ca.read_text() + "\n" + secrets.get("ca.crt", "")
+        except OSError as error:
+            raise StoreError(
+                f"the CA certificates of the site can't be read: {error.strerror}; the ConfigMap that the chart's "
+                "downloads.caConfigMap names must exist in the model's namespace, with the key ca.crt"
+            ) from error
+    if remote.token is not None and not remote.token.is_file():
+        raise StoreError(
+            f"{remote.url}: there is no service account token at {remote.token}, which "
+            "spec.model.source.credentials.identity requires; the kubelet provides it in the volume identity"
+        )
+    tokens = remote.identity.servers(remote.bucket_region) if remote.identity is not None else ()
+    allows = allows or partial(is_open, private=remote.private)
+    egress_proxy = EgressProxy([remote.server, *tokens], allows, remote.site_proxy)
     with egress_proxy.opened() as proxy:
         try:
             if remote.is_bucket:
                 clients = {"client_options": _options(remote, secrets, proxy), "retry_config": _RETRIES}
-                store = stores.bucket(remote.url, remote.server, remote.bucket_region, secrets, clients)
+                keys: stores.Keys = secrets
+                if remote.identity is not None and remote.token is not None:
+                    keys = stores.Exchange(remote.identity, remote.token, proxy, secrets.get("ca.crt"))
+                store = stores.bucket(remote.url, remote.server, remote.bucket_region, keys, clients)
                 return _bucket(store, remote, folder, report_progress)
             return _archive(remote, secrets, proxy, folder)
         # The library raises FileNotFoundError for a missing object.
@@ -209,8 +236,8 @@ def _list_objects(store: BucketStore, prefix: str, remote: Remote) -> Iterator[L
     total = count = 0
     for entry in (meta for chunk in obstore.list(store, prefix=prefix or None) for meta in chunk):
         path, size = entry["path"], entry["size"]
-        if path == prefix:
-            continue
+        if path == prefix or (path.removeprefix(f"{prefix}/") if prefix else path).startswith("."):
+            continue  # hidden folders, such as .git, are no part of a model (`mounted_source`)
         count += 1
         total += size
         if count > MAX_FILES:
@@ -325,9 +352,26 @@ def _store_error(error: Exception, remote: Remote, secrets: Mapping[str, str], d
     if match := re.search(r"<Message>(.*?)</Message>", message):
         message = match[1]
     if untrusted := re.search(r"InvalidCertificate\(\s*(\w+)", str(error)):
+        if untrusted[1].startswith(("NotValidYet", "Expired")):
+            return StoreError(
+                f"{remote.url}: the server's certificate isn't valid at this time ({untrusted[1]}): it is {_now()} on the pod's node. "
+                "Renew the certificate, or correct the node's clock"
+            )
         return StoreError(
             f"{remote.url}: the server's certificate isn't trusted ({untrusted[1]}); for a private CA, put its certificate into the "
-            "key ca.crt of the Secret that spec.model.source.credentials.secretName names"
+            "key ca.crt of the Secret that spec.model.source.credentials.secretName names, or for all models into the ConfigMap "
+            "that the chart's downloads.caConfigMap names"
+        )
+    if "RequestTimeTooSkewed" in str(error):
+        return StoreError(
+            f"{remote.url}: the store rejects signed requests, because its clock differs from the one of the pod's node, where it is "
+            f"{_now()}; correct the node's clock"
+        )
+    if denied and remote.identity is not None:
+        return StoreError(
+            f"{remote.url}: access was denied for spec.model.source.credentials.identity, {remote.identity.name}: {message[:_MAX_SHOWN]}; "
+            f"it must trust tokens of the pods' service account (spec.runtime.serviceAccountName, or default) with the audience "
+            f"{remote.identity.audience}, and may have to be allowed to read the bucket"
         )
     if denied:
         needed = stores.NEEDED.get(urlsplit(remote.url).scheme, "authorization")
@@ -337,6 +381,10 @@ def _store_error(error: Exception, remote: Remote, secrets: Mapping[str, str], d
     if isinstance(error, exceptions.PreconditionError):
         return StoreError(f"{remote.url} changed during the download; put each version into its own folder")
     return StoreError(f"{remote.url}: {message[:_MAX_SHOWN]}")
+
+
+def _now() -> str:
+    return rfc3339(time.time())
 
 
 def _masked(text: str, secrets: Iterable[str]) -> str:

@@ -22,6 +22,12 @@ METRICS: Final = (
     ),
     _own("errors_total", "counter", "Inference requests that were lost between the balancer and a server."),
     _own(
+        "server_rejected_total",
+        "counter",
+        "Inference requests that a server refused itself with 503 or gRPC UNAVAILABLE: its own queue is full (maxQueueSize), they waited "
+        "too long there, or the model is not loaded.",
+    ),
+    _own(
         "retries_total",
         "counter",
         "Requests for which a second connection was tried, or that were sent a second time.",

@@ -22,7 +22,7 @@ from halcyon.render.metadata import RESTRICTED, Object, child, placed, pod_secur
 from halcyon.render.model_overlay import model_name
 from halcyon.render.names import Slot
 from halcyon.render.server import drain_s
-from halcyon.render.server_connections import server_connections
+from halcyon.render.server_connections import finds_concurrency, server_connections
 from halcyon.render.site import Site, Subject
 
 ACCEPTED_KEY = "accepted.json"
@@ -56,11 +56,13 @@ def plan(subject: Subject, spec: Spec, site: Site, slots: tuple[Slot, ...]) -> B
             for slot in slots
         ),
         max_connections=server_connections(spec),
+        max_concurrency=spec.traffic.max_concurrency or 0,
+        finds_concurrency=finds_concurrency(spec),
         queue_limit=defaults.queue_limit(spec) or _NO_QUEUE_LIMIT,
         objective_ms=objective_ms,
         max_batch=((spec.batching.max_batch_size if spec.batching else None) or 0) if objective_ms else 0,
         instances=(spec.runtime.instances_per_gpu or 1) * max(spec.runtime.gpus, 1) if objective_ms else 1,
-        balancers=spec.traffic.balancer_replicas if objective_ms else 1,
+        balancers=spec.traffic.balancer_replicas,
         source_share=spec.traffic.source_share,
         queue_timeout_ms=max(duration_us(spec.traffic.queue_timeout) // 1000, 1),
         response_timeout_ms=max(duration_us(spec.traffic.response_timeout) // 1000, 1),
@@ -129,7 +131,13 @@ def service(subject: Subject, spec: Spec) -> Object:
         "type": asked.type,
         "selector": names.selector(subject.name, names.BALANCER),
         "ports": [
-            {"name": "http", "port": names.HTTP_PORT, "protocol": "TCP", "targetPort": "http"},
+            {
+                "name": "http",
+                "port": names.HTTP_PORT,
+                "protocol": "TCP",
+                "targetPort": "http",
+                "appProtocol": "https" if spec.traffic.tls else "http",
+            },
             {
                 "name": "grpc",
                 "port": names.GRPC_PORT,

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from halcyon.api.spec import Spec, routing_mode
-from halcyon.api.types import GROUP, ApiModel
-from halcyon.render import model_overlay, names, server
+from halcyon.api.types import GROUP, ApiModel, quantity
+from halcyon.render import model_overlay, names, server, server_start
 from halcyon.render.metadata import Object, child
 from halcyon.render.site import Site, Subject
 
@@ -80,6 +80,8 @@ def key(subject: Subject, spec: Spec, content: Content | None) -> str:
     }
     if routing_mode.is_direct(spec):
         asked["direct"] = True
+    if bodies := server_start.larger_bodies(int(quantity(spec.traffic.max_request_size))):
+        asked["bodies"] = bodies
     if spec.traffic.stickiness is not None:
         asked["stickiness"] = spec.traffic.stickiness.header
     return names.digest(asked)

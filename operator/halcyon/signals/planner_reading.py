@@ -186,7 +186,7 @@ def _sum_balancers(balancers: Sequence[tuple[str, Ring]], now: float) -> _Balanc
     for agent, ring in balancers:
         if now - ring.newest > MAX_AGE_S:
             continue
-        at, waiting, computed, requests, rejections, _, counted_at = ring.newest_row
+        at, waiting, computed, requests, rejections, _, counted_at, _ = ring.newest_row
         is_alone = ring.count(now - OBSERVATION_WINDOW_S) == 1
         if not is_alone and at - counted_at > MAX_AGE_S:
             continue

@@ -40,7 +40,7 @@ _OF_PODS = {
     "compute_us": MAX_US_PER_S,
 }
 """Maximum growth per second of each counter in a pod's samples. `_OF_BALANCERS` has the same for a balancer's samples."""
-_OF_BALANCERS = dict.fromkeys(("requests", "rejected", "errors"), MAX_REQUESTS_PER_S)
+_OF_BALANCERS = dict.fromkeys(("requests", "rejected", "errors", "unavailable"), MAX_REQUESTS_PER_S)
 POD_COUNTERS, BALANCER_COUNTERS = tuple(_OF_PODS), tuple(_OF_BALANCERS)
 POD_MAX_PER_S, BALANCER_MAX_PER_S = tuple(_OF_PODS.values()), tuple(_OF_BALANCERS.values())
 MAX_REJECTABLE = 200_000.0
@@ -75,7 +75,7 @@ class AgentState:
     """Time of the last report on the agent's clock."""
     pods: dict[str, AgentPodState] = field(default_factory=dict)
     transit: ClockOffset = field(default_factory=ClockOffset)
-    ring: Ring = field(default_factory=lambda: Ring(7, max_age_s=MAX_BALANCER_AGE_S))
+    ring: Ring = field(default_factory=lambda: Ring(8, max_age_s=MAX_BALANCER_AGE_S))
     counters: Counters = field(
         default_factory=lambda: Counters([math.nan] * len(BALANCER_COUNTERS), BALANCER_MAX_PER_S)
     )
@@ -100,7 +100,7 @@ class AgentState:
 class ObservedPod:
     """Samples and counters of one pod, merged from all agents."""
 
-    ring: Ring = field(default_factory=lambda: Ring(9, max_age_s=MAX_POD_AGE_S))
+    ring: Ring = field(default_factory=lambda: Ring(3 + len(POD_COUNTERS), max_age_s=MAX_POD_AGE_S))
     totals: list[float] = field(default_factory=lambda: [math.nan] * len(POD_COUNTERS))
     counters: dict[str, Counters] = field(default_factory=dict)
     batches_at: float = -math.inf
@@ -108,6 +108,8 @@ class ObservedPod:
     batches: array[int] | None = None
     """Batch counters of the last read, flattened: rows, executions, microseconds, and again for the next size. An array saves
     memory, because thousands of pods have dozens of sizes each."""
+    spent_us: int | None = None
+    """Counter of the time of the batches of all sizes in the last read, in microseconds; None if unknown."""
     fallen_at: float | None = None
     """Time of the first read in which the batch counters had fallen, if no second read has confirmed that yet; else None."""
 

@@ -44,8 +44,8 @@ _STATES = frozenset(get_args(PodState))
 _LIMITS = (
     ("pending", MAX_WAITING),
     ("gpu", MAX_GPU_SHARE),
-    *((field, MAX_COUNTED) for field in ("succeeded", "failed", "backend_failed", "rows", "executions")),
-    *((field, MAX_COUNTED) for field in ("queue_us", "compute_us")),
+    *((field, MAX_COUNTED) for field in ("succeeded", "failed", "backend_failed", "canceled")),
+    *((field, MAX_COUNTED) for field in ("rows", "executions", "queue_us", "compute_us")),
 )
 
 
@@ -92,13 +92,18 @@ def validate(report: AgentReport) -> ValidatedReport:
 
 def _is_plausible(balancer: BalancerSample) -> bool:
     gauges = (balancer.queued, balancer.inflight, balancer.held)
-    counters = (balancer.requests, balancer.rejected, balancer.errors)
+    counters = (balancer.requests, balancer.rejected, balancer.errors, balancer.unavailable)
     return all(_is_number(g, MAX_WAITING) for g in gauges) and all(_is_number(c, MAX_COUNTED) for c in counters)
 
 
 def _is_latency(latency: tuple[SlotLatency, ...]) -> bool:
     """Return whether all values of the latency histograms are plausible. One bad value makes all of them doubtful."""
-    return len(latency) <= MAX_SLOTS and all(_is_short_text(slot.slot) and _is_histogram(slot) for slot in latency)
+    return len(latency) <= MAX_SLOTS and all(
+        _is_short_text(slot.slot)
+        and _is_histogram(slot)
+        and (slot.failed is None or _is_row((slot.failed,), MAX_COUNTED))
+        for slot in latency
+    )
 
 
 def _is_histogram(histogram: ReportedHistogram | SlotLatency) -> bool:
@@ -154,6 +159,7 @@ def _is_batches(batches: BatchStats, report: AgentReport) -> bool:
         and len({rows for rows, _, _ in batches.sizes}) == len(batches.sizes)
         and all(_is_number(rows, MAX_ROWS) and rows > 0 for rows, _, _ in batches.sizes)
         and all(_is_number(value, MAX_COUNTED) for _, *values in batches.sizes for value in values)
+        and (batches.spent_us is None or _is_number(batches.spent_us, MAX_COUNTED))
     )
 
 

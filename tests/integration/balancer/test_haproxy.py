@@ -296,6 +296,22 @@ async def test_a_request_that_waited_too_long_in_the_queue_is_a_refusal(balanced
     assert errors == answers.count(504)
 
 
+async def test_requests_that_a_server_refuses_itself_have_a_counter(balanced: Balanced) -> None:
+    [pod] = await balanced.start(refuses=True)
+    await balanced.begin()
+    for _ in range(2):
+        assert (await http_response(balanced.haproxy.ports.http, "POST", "/v2/models/m/infer"))[0] == 503
+    async with balanced.channel as channel:
+        for _ in range(3):
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await infer(channel)
+            assert caught.value.code() == grpc.StatusCode.UNAVAILABLE
+        pod.refuses = False
+        await infer(channel)
+    reading = await balanced.haproxy.runtime.read()
+    assert (reading.requests, reading.rejected, reading.errors, reading.unavailable) == (6, 0, 0, 5)
+
+
 class Load:
     """Closed loops of both protocols; every answer that is not the pods' is a failure."""
 

@@ -7,13 +7,14 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import grpc
 import pytest
 
 from halcyon.api.documents.balancer_plan import Slot
 from halcyon.api.documents.observation_report import AgentReport
 from halcyon.balancer.telemetry import sampler
 from halcyon.balancer.telemetry.triton_client import Metrics
-from halcyon.control.rollout.canary_analysis import LOOK_S, CanaryAnalysis
+from halcyon.control.rollout.canary_analysis import CanaryAnalysis
 from halcyon.kube.kinds import Key
 from halcyon.render import names
 from halcyon.signals.observation_store import ObservationStore
@@ -94,6 +95,35 @@ async def test_answers_are_counted_by_slot_and_clients_with_their_wait(balanced:
     assert min(*a.counts, *b.counts, *clients.counts) >= 0
 
 
+@pytest.mark.parametrize(
+    ("status", "code", "counted"),
+    [
+        (500, grpc.StatusCode.INTERNAL, True),
+        (503, grpc.StatusCode.UNAVAILABLE, True),
+        (400, grpc.StatusCode.INVALID_ARGUMENT, False),
+        (499, grpc.StatusCode.CANCELLED, False),
+    ],
+)
+async def test_failed_answers_are_counted_by_slot_but_not_those_to_wrong_requests(
+    balanced: Balanced, status: int, code: grpc.StatusCode, counted: bool
+) -> None:
+    [pod] = await balanced.start(1, answers=status, code=code)
+    balanced.pilot.accept(replace(TWO, max_connections=1))
+    await balanced.pilot.run_pass([endpoint(pod, "b")])
+    await asyncio.to_thread(balanced.haproxy.start)
+    for _ in range(2):
+        await balanced.pilot.run_pass([endpoint(pod, "b")])
+    async with balanced.channel as channel:
+        for _ in range(3):
+            assert (await http_response(balanced.haproxy.ports.http, "POST", "/v2/models/m/infer"))[0] == status
+            with pytest.raises(grpc.RpcError):
+                await infer(channel)
+
+    read = await balanced.haproxy.runtime.read()
+    assert (read.latency["b"].answered, read.latency["b"].failed) == (6, 6 if counted else 0)
+    assert read.latency["a"].failed == 0
+
+
 async def test_a_held_request_waits_in_the_clients_figures_alone(balanced: Balanced) -> None:
     await balanced.begin()
     asked = [asyncio.create_task(http_response(balanced.haproxy.ports.http, "POST", "/v2/models/m/infer"))]
@@ -130,9 +160,10 @@ class Judged:
 
     def look(self, reading: HaproxyStats) -> Any:
         """The verdict by this reading; the model's own counters say that all went well."""
-        self.now += LOOK_S
         endpoints = [endpoint(pod, slot) for pod, slot in zip(self.balanced.pods, "ab", strict=True)]
-        for at in (self.now - 1, self.now):
+        for _ in range(2):
+            self.now += 1
+            at = self.now
             sightings = {}
             for told, pod in zip(endpoints, self.balanced.pods, strict=True):
                 count = pod.http_count + pod.grpc_count

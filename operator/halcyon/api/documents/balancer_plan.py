@@ -142,7 +142,6 @@ class BalancerPlan:
 
 _LATER = (
     *("source_share", "sequences", "sticky_header", "max_request_bytes", "access_log"),
-    *("objective_ms", "max_batch", "instances", "balancers"),
-    *("max_concurrency", "finds_concurrency"),
+    *("max_concurrency", "finds_concurrency", "objective_ms", "max_batch", "instances", "balancers"),
 )
 """Names of the fields that were added after the first version."""

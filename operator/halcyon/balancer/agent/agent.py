@@ -391,7 +391,7 @@ class Agent:
         while True:
             known = self._endpoints or ()
             self._samples, _ = await asyncio.gather(pod_sampler.sample(known), self._shares.read_facts(client, known))
-            self._shares.concurrency.add_samples(self._samples)
+            self._shares.concurrency.add_samples({pod: sample.metrics for pod, sample in self._samples.items()})
             ejection = self._dead.look(known, self._samples, clock())
             if ejection.dead is not None:
                 log(

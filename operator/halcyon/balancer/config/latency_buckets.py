@@ -10,40 +10,47 @@ reach, so a response within a millisecond costs one comparison. Prometheus count
 
 The latency of a slot does not include the wait in the balancer. It is therefore independent of the balancer's load, and comparing two
 slots compares two revisions. For this comparison its bounds are close: 25 % apart from 8 ms to 1 s, and less than 50 % apart above.
+
+The responses of a slot's servers that are failures are counted, too: Triton counts a request as successful if a model answers it with
+an error.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from halcyon.balancer.config.error_responses import Protocol
     from halcyon.balancer.config.writer import Writer
 
 SHOWN_MS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 30000)
 """Bounds of both histograms in the agent's metrics, in milliseconds."""
 BOUNDS_MS = (
-    *(1, 2, 3, 5, 8),
+    *(1, 2, 5, 8),
     *(10, 13, 16, 20, 25, 32, 40, 50, 63, 80),
     *(100, 125, 160, 200, 250, 320, 400, 500, 630, 800),
     *(1000, 1400, 2000, 2800, 4000, 5000, 7000, 10000, 14000, 20000, 30000, 42000),
 )
 SLOTS = ("a", "b")
 _INFERS = "txn.infers"
-_CLIENTS = 6
-"""Number of the first counter for the latency of clients; `queueing.COUNTERS` describes the counters before it."""
-_FIRST = _CLIENTS + 2 + len(SHOWN_MS)
-_PER_SLOT = 2 + len(BOUNDS_MS)
-COUNTERS = _FIRST + len(SLOTS) * _PER_SLOT
+FIRST = 6
+"""Number of the first counter, of the latency of clients; `queueing.COUNTERS` describes the counters before it."""
+_FIRST_OF_SLOTS = FIRST + 2 + len(SHOWN_MS)
+_PER_SLOT = 3 + len(BOUNDS_MS)
+COUNTERS = _FIRST_OF_SLOTS + len(SLOTS) * _PER_SLOT
 """Number of counters in the stick table's row; HAProxy allows at most 100."""
+_FAILURES = {"http": "{ status ge 500 }", "grpc": "{ res.hdr(grpc-status) -m str 2 12 13 14 }"}
+"""Condition of a failed response by protocol. Of gRPC: UNKNOWN, UNIMPLEMENTED, INTERNAL, UNAVAILABLE. The other codes, such as
+INVALID_ARGUMENT and CANCELLED, are for requests that are wrong, or that clients gave up."""
 
 
 @dataclass(frozen=True)
 class Latency:
-    """Latency histogram of the responses since HAProxy started, in 32-bit counters."""
+    """Latency histogram of the responses since HAProxy started."""
 
     bounds_ms: tuple[int, ...]
     answered: int
@@ -52,6 +59,8 @@ class Latency:
     """Total time of these responses, in milliseconds."""
     slower: tuple[int, ...]
     """Number of responses that took at least as long as the bound, for each bound in ascending order."""
+    failed: int = 0
+    """Number of failed responses of a slot's servers: HTTP 5xx, or gRPC UNKNOWN, UNIMPLEMENTED, INTERNAL or UNAVAILABLE."""
 
     @property
     def buckets(self) -> tuple[tuple[float, int], ...]:
@@ -75,9 +84,13 @@ class Latency:
         return tuple(below)
 
 
-def response_rules(out: Writer, slot: str) -> None:
-    """Add the rules that count a slot's latency of inference; they must be the last `http-response` rules of its back end."""
+def response_rules(out: Writer, slot: str, protocol: Protocol) -> None:
+    """Add the rules that count a slot's latency and failures of inference.
+
+    They must be the last `http-response` rules of its back end.
+    """
     out.add(f"http-response allow if !{{ var({_INFERS}) -m found }}")
+    out.add(f"http-response sc-inc-gpc({_first(slot) + _PER_SLOT - 1},0) if {_FAILURES[protocol]}")
     # A streaming response is counted when its first message arrives, because the queue advances then.
     _count(out, "res.timer.hdr", _first(slot), BOUNDS_MS)
 
@@ -107,7 +120,7 @@ def client_response_rules(out: Writer) -> None:
     out.add("http-response set-var(txn.took_ms) date(0,ms),sub(txn.came_at)")
     # The time is negative if the clock was set back in between.
     out.add("http-response set-var(txn.took_ms) int(0) if { var(txn.took_ms) -m int lt 0 }")
-    _count(out, "var(txn.took_ms)", _CLIENTS, SHOWN_MS)
+    _count(out, "var(txn.took_ms)", FIRST, SHOWN_MS)
 
 
 def _count(out: Writer, took_ms: str, first: int, bounds_ms: tuple[int, ...]) -> None:
@@ -121,17 +134,20 @@ def _count(out: Writer, took_ms: str, first: int, bounds_ms: tuple[int, ...]) ->
 
 def read(counters: Mapping[int, int]) -> dict[str, Latency]:
     """Return the latency by slot. `counters` has the stick table's counters by number; missing ones are 0."""
-    return {slot: _latency(counters, _first(slot), BOUNDS_MS) for slot in SLOTS}
+    return {
+        slot: replace(_latency(counters, _first(slot), BOUNDS_MS), failed=counters.get(_first(slot) + _PER_SLOT - 1, 0))
+        for slot in SLOTS
+    }
 
 
 def read_clients(counters: Mapping[int, int]) -> Latency:
     """Return the latency as clients see it. `counters` has the stick table's counters by number; missing ones are 0."""
-    return _latency(counters, _CLIENTS, SHOWN_MS)
+    return _latency(counters, FIRST, SHOWN_MS)
 
 
 def _first(slot: str) -> int:
     # A plan has only the slots in `SLOTS`. If it has another name, the file must still be valid for HAProxy.
-    return _FIRST + (SLOTS.index(slot) if slot in SLOTS else 0) * _PER_SLOT
+    return _FIRST_OF_SLOTS + (SLOTS.index(slot) if slot in SLOTS else 0) * _PER_SLOT
 
 
 def _latency(counters: Mapping[int, int], first: int, bounds_ms: tuple[int, ...]) -> Latency:

@@ -43,7 +43,7 @@ COUNTERS = "counters"
 """Name of the stick table with one row (key 1) of 32-bit counters.
 
 gpc0: inference requests. gpc1: rejected requests. gpc2: requests that failed between HAProxy and the server. gpc3: requests with a
-second attempt. gpc6 and above: the counters of `latency_buckets`. conn_cur: requests of any kind in progress; a request that passes
+second attempt. gpc4: requests that a server refused itself, with 503 or gRPC UNAVAILABLE. gpc6 and above: the counters of `latency_buckets`. conn_cur: requests of any kind in progress; a request that passes
 through HAProxy twice counts as two.
 """
 RATE = "proc.rate"
@@ -257,6 +257,8 @@ def _to_slots(out: Writer, plan: BalancerPlan, protocol: Protocol) -> None:
 def _count_answers(out: Writer, protocol: Protocol) -> None:
     out.add(f"http-response set-var(txn.answered) int({_BY_SERVER})")
     out.add("http-after-response sc-inc-gpc(3,0) if { txn.conn_retries gt 0 } counted")
+    refused = "{ status 503 }" if protocol == "http" else "{ res.hdr(grpc-status) -m str 14 }"
+    out.add(f"http-after-response sc-inc-gpc(4,0) if {refused} {{ var(txn.answered) -m int eq {_BY_SERVER} }} counted")
     # The rules below are for HAProxy's own responses; a server's response evaluates only this one.
     out.add(f"http-after-response allow if {{ var(txn.answered) -m int eq {_BY_SERVER} }}")
     # Requests that were not counted on arrival are not counted here. A 503 with a server's id is a failed connection; a 503 without one

@@ -12,7 +12,7 @@ A bound is divided between the balancers (`shares`). A found bound is kept by re
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from halcyon.balancer.runtime import shares
 from halcyon.balancer.runtime.concurrency_finder import ConcurrencyFinder, Load, ModelFacts, initial_bound
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from halcyon.balancer.config.model import ServerKey
     from halcyon.balancer.runtime.runtime_api import BackendLoads
     from halcyon.balancer.runtime.server_assignment import AssignedServer, Endpoint
-    from halcyon.balancer.telemetry.sampler import ScrapedPod
 
 WAIT_S: Final = 5.0
 """Time after the start in which balancers of the plan that are not known yet are taken to be busy, in seconds."""
@@ -34,6 +33,22 @@ MAX_KEPT: Final = 8
 _RECENT_S: Final = 1.2
 _FORGET_AFTER: Final = 100
 """Number of executions after which earlier ones count half."""
+
+
+class Counters(Protocol):
+    """Triton's metrics of one pod; None if unknown."""
+
+    @property
+    def pending(self) -> int | None:
+        """Requests in Triton's queue."""
+
+    @property
+    def succeeded(self) -> int | None:
+        """Counter of successful requests."""
+
+    @property
+    def compute_us(self) -> int | None:
+        """Counter of the computing time of requests, in microseconds."""
 
 
 def revision_of(pod: str) -> str:
@@ -90,11 +105,11 @@ class Concurrency:
             if endpoint.serving and (revision := revision_of(endpoint.pod)) not in self.facts
         }
 
-    def add_samples(self, samples: Mapping[str, ScrapedPod]) -> None:
-        """Add new samples of the pods, by pod name."""
+    def add_samples(self, samples: Mapping[str, Counters | None]) -> None:
+        """Add new samples of the pods, by pod name; None for a pod that does not respond."""
         pending: dict[str, int | None] = {}
-        for pod, sample in samples.items():
-            read, revision = sample.metrics, revision_of(pod)
+        for pod, read in samples.items():
+            revision = revision_of(pod)
             before = pending.get(revision, 0)
             pending[revision] = (
                 None if read is None or read.pending is None or before is None else before + read.pending

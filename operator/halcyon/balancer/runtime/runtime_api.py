@@ -32,6 +32,9 @@ _GPC = re.compile(r" gpc([0-9]{1,2})=([0-9]+)")
 _HELD = re.compile(r"held=([0-9]+) came=([0-9]+)")
 _BROKEN = re.compile(r"broken=([0-9]+)")
 _QCUR, _SCUR, _SLIM, _STOT = 2, 4, 6, 7
+_WRAP = 2**32
+_MAX_UNWRAPPED_S = 3600
+"""Seconds in which no counter of requests wraps: even a million requests per second need 71 minutes for 2^32."""
 _SHOW_STAT = "show stat -1 6 -1"
 _SHOW = f"show info;show servers state;{_SHOW_STAT};show table {COUNTERS};show held;show broken"
 _VERBS = {"ready": "state ready", "drain": "state drain", "maint": "state maint"}
@@ -43,6 +46,33 @@ class HaproxyError(OSError):
 
 class RejectedError(HaproxyError):
     """HAProxy rejected a command."""
+
+
+class WideCounters:
+    """Continuation of HAProxy's 32-bit counters beyond their wrap, as long as the same process counts.
+
+    No counter grows by 2^32 between two reads, so each growth is exact modulo 2^32. Differences of two counters need this: after a wrap
+    of only one of them, they are wrong until the other one wraps, hours or days later. In a process that ran before this agent, some
+    counters of a histogram may have wrapped already, so they start at 0 here.
+    """
+
+    def __init__(self) -> None:
+        """Start without counters."""
+        self._process = -1
+        self._wide: dict[int, int] = {}
+        self._base: dict[int, int] = {}
+        """Values that count as 0, by number."""
+
+    def read(self, process: int, counters: Mapping[int, int], *, uptime_s: int) -> dict[int, int]:
+        """Return the counters without their wraps, by number. Counters of a new process start again."""
+        if process != self._process:
+            self._process, self._wide, self._base = process, {}, {}
+            if uptime_s > _MAX_UNWRAPPED_S:
+                self._base = {number: value for number, value in counters.items() if number >= latency_buckets.FIRST}
+        for number, value in counters.items():
+            known = self._wide.get(number, 0)
+            self._wide[number] = known + (value - self._base.get(number, 0) - known) % _WRAP
+        return dict(self._wide)
 
 
 @dataclass(frozen=True)
@@ -74,6 +104,8 @@ class HaproxyStats:
     requests: int = 0
     rejected: int = 0
     errors: int = 0
+    unavailable: int = 0
+    """Number of requests that a server refused itself (HTTP 503, gRPC UNAVAILABLE), for example because its own queue is full."""
     answered: int = 0
     """Number of responses from servers, including error responses. A stream is counted at its first response."""
     service_ms: int = 0
@@ -102,8 +134,10 @@ class HeldRequests:
     """Number of requests that this HAProxy process has held since it started."""
 
 
-def parse(answers: Sequence[str], *, at: float) -> HaproxyStats:
+def parse(answers: Sequence[str], *, at: float, wide: WideCounters) -> HaproxyStats:
     """Parse the responses to `show info`, `show servers state`, `show stat`, `show table`, `show held` and `show broken`.
+
+    `wide` continues the counters of the earlier responses.
 
     Raises:
         HaproxyError: a response does not have the format of HAProxy 3.0.
@@ -113,12 +147,14 @@ def parse(answers: Sequence[str], *, at: float) -> HaproxyStats:
         fields = dict(row.split(": ", 1) for row in info.splitlines() if ": " in row)
         loads = parse_loads(stat)
         sessions = {key: sum(load.inflight) for key, load in loads.servers.items()}
-        counts = {int(index): int(count) for index, count in _GPC.findall(table)}
-        requests, rejected, errors, retried = (counts.get(index, 0) for index in range(4))
+        process = int(fields["Pid"])
+        now = {int(index): int(count) for index, count in _GPC.findall(table)}
+        counts = wide.read(process, now, uptime_s=int(fields["Uptime_sec"]))
+        requests, rejected, errors, retried, unavailable = (counts.get(index, 0) for index in range(5))
         slots, held = latency_buckets.read(counts), parse_held(held_text)
         return HaproxyStats(
             at=at,
-            process=int(fields["Pid"]),
+            process=process,
             config=fields.get("description", ""),
             servers=_lines(state, sessions),
             queued=sum(map(sum, loads.waiting.values())),
@@ -129,6 +165,7 @@ def parse(answers: Sequence[str], *, at: float) -> HaproxyStats:
             requests=requests,
             rejected=rejected,
             errors=errors,
+            unavailable=unavailable,
             answered=sum(slot.answered for slot in slots.values()),
             service_ms=sum(slot.total_ms for slot in slots.values()),
             latency=slots,
@@ -228,6 +265,7 @@ class RuntimeSocket:
     ports: Ports = field(default_factory=Ports)
     timeout_s: float = 2.0
     reload_timeout_s: float = 15.0
+    _wide: WideCounters = field(default_factory=WideCounters, compare=False, repr=False)
 
     async def read(self) -> HaproxyStats:
         """Return HAProxy's current state and counters.
@@ -239,7 +277,7 @@ class RuntimeSocket:
         # Each response ends with an empty line, and none contains another.
         answers = (await self._request(self.path, _SHOW, self.timeout_s)).strip("\n").split("\n\n")
         # HAProxy created the responses between the two times; on a busy machine, both processes may have been delayed.
-        return parse([answer.lstrip("\n") for answer in answers], at=(sent_at + time.time()) / 2)
+        return parse([answer.lstrip("\n") for answer in answers], at=(sent_at + time.time()) / 2, wide=self._wide)
 
     async def held_requests(self) -> HeldRequests:
         """Return the numbers of held requests. This is a small part of `read`, for frequent polling.

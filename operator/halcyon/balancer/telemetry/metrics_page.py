@@ -90,6 +90,7 @@ def _samples(view: PageInput) -> dict[str, list[Sample]]:
             "requests_total": reading.requests,
             "rejected_total": reading.rejected,
             "errors_total": reading.errors,
+            "server_rejected_total": reading.unavailable,
             "retries_total": reading.retried,
             "broken_streams_total": reading.broken,
             "held_requests_total": reading.held_total,

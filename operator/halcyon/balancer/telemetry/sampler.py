@@ -135,10 +135,10 @@ class PodSampler:
     async def _read_batches(self, endpoint: Endpoint) -> None:
         at = self._clock()
         try:
-            sizes = await self._client.batches(endpoint.address, pod=endpoint.pod)
+            sizes, spent_us = await self._client.batches(endpoint.address, pod=endpoint.pod)
         except TritonError:
             return  # Keep the previous statistics; their time shows how old they are.
-        self._batches[endpoint.pod] = BatchStats(at, sizes)
+        self._batches[endpoint.pod] = BatchStats(at, sizes, spent_us)
 
 
 def report(
@@ -163,6 +163,7 @@ def report(
             rejected=reading.rejected,
             errors=reading.errors,
             held=reading.held,
+            unavailable=reading.unavailable,
             problem=problem,
             latency=_latency(reading),
             clients=None
@@ -182,7 +183,7 @@ def _latency(reading: HaproxyStats) -> tuple[SlotLatency, ...]:
     if len(slots) < 2:
         return ()
     return tuple(
-        SlotLatency(slot, latency.bounds_ms, latency.counts)
+        SlotLatency(slot, latency.bounds_ms, latency.counts, latency.failed)
         for slot, latency in sorted(reading.latency.items())
         if slot in slots
     )
@@ -207,6 +208,7 @@ def _pod(endpoint: Endpoint, seen: ScrapedPod | None, at: float, maintenance: Ab
         queue_us=read.queue_us,
         compute_us=read.compute_us,
         gpu=read.gpu,
+        canceled=read.canceled,
         load_error=None if endpoint.serving else index.load_error,
         versions=index.versions,
         batches=seen.batches,

@@ -2,7 +2,7 @@
 
 | balancer counter | derived from                                                                              |
 | ---------------- | ----------------------------------------------------------------------------------------- |
-| requests         | growth of the number of succeeded, failed and waiting requests in each server             |
+| requests         | growth of the number of succeeded, failed, canceled and waiting requests in each server   |
 | inflight         | requests that wait in servers, plus the mean number being computed (compute time per      |
 |                  | second)                                                                                   |
 | queued, rejected | 0, because without a balancer no request is queued before a server or rejected            |
@@ -65,7 +65,7 @@ class ScrapedDemand:
 def _look(pod: PodSample) -> _Seen | None:
     if pod.succeeded is None or pod.failed is None:
         return None
-    done = pod.succeeded + pod.failed
+    done = pod.succeeded + pod.failed + (pod.canceled or 0)
     return _Seen(pod.at, done, done + (pod.pending or 0), pod.compute_us)
 
 

@@ -1,9 +1,13 @@
 """Analysis of canaries: collects samples of both revisions, and keeps the current verdict on each canary.
 
 data                                           source
-failures, executions, time in Triton's queue   Triton's counters, for each pod
+failures                                       the balancers' counters, for each slot; else Triton's, for each pod
+executions, time in Triton's queue             Triton's counters, for each pod
 response times                                 the balancers' histograms, for each slot; not compared without balancers
 
+Triton counts a request as successful if the model answers it with an error. Balancers see the status of each response.
+
+A sample is taken when an agent reports, so a verdict is as old as its evidence. It queues the model as soon as it changes.
 A process uses only samples that it has collected itself. So a new leader starts the analysis from scratch. This delays a verdict,
 but doesn't make it less reliable.
 Out of scope: what follows from a verdict (`canary_progress`), and how it is reached (`halcyon.scaling.canary.analysis`).
@@ -11,8 +15,9 @@ Out of scope: what follows from a verdict (`canary_progress`), and how it is rea
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Protocol
 
 from halcyon.api.documents.observation_report import SlotLatency
@@ -29,11 +34,13 @@ from halcyon.render import names
 from halcyon.scaling.canary.analysis import judge
 from halcyon.scaling.canary.data import CanaryMemory, Rules, Sample
 from halcyon.scaling.histogram import Histogram, growth
-from halcyon.scaling.observations import BalancerObservation, PodPoint
+from halcyon.scaling.observations import PodPoint
 from halcyon.signals.observation_store import ObservationStore
 
-LOOK_S = 5.0
-"""Minimum time between two samples, in seconds. More frequent samples would give no more evidence."""
+LOOK_S = 0.9
+"""Minimum time between two samples, in seconds: that between two reports of an agent (`SendInterval.min_s`)."""
+MAX_LOOK_S = 5.0
+"""Time in seconds for which a sample waits until both revisions have answered requests."""
 _WINDOW_S = 20.0
 
 
@@ -44,6 +51,14 @@ class _Counts(NamedTuple):
     failed: float
     executions: float
     queue_us: float
+    compute_us: float
+    """Execution time of the requests; NaN if it is unknown."""
+
+    def since(self, before: _Counts | None) -> _Counts | None:
+        """Return the growth; None for a pod's first sample, which includes the warm-up, and if the pod has restarted."""
+        if before is None or any(now < then for now, then in zip(self, before, strict=True)):
+            return None
+        return _Counts(*(now - then for now, then in zip(self, before, strict=True)))
 
 
 @dataclass
@@ -58,7 +73,14 @@ class _Watched:
     """Counters of each pod at the last sample."""
     latency: dict[tuple[str, str], SlotLatency] = field(default_factory=dict)
     """Latency histograms by balancer and slot, at the last sample."""
-    looked_at: float | None = None
+    servers: tuple[Object, ...] = ()
+    """Server pods at the last reconcile. Each change of them causes one."""
+    answers_since: dict[str, float] = field(default_factory=dict)
+    """Time of the first sample in which each pod has answered, monotonic."""
+    looked_at: float = -math.inf
+    """Time of the last look, monotonic."""
+    sampled_at: float = -math.inf
+    """Time at which the last sample ended, monotonic."""
     verdict: CanaryResult | None = None
 
 
@@ -82,7 +104,13 @@ class CanaryAnalysis:
     clock: Clock
     queries: CanaryQueries | None = None
     """Queries of the site's Prometheus; None if it has none."""
+    requeue: Callable[[Key], None] = lambda _: None
+    """Called with a model whose verdict has changed."""
     _watched: dict[Key, _Watched] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Subscribe to the agents' reports."""
+        self.hub.subscribe(lambda namespace, name, _: self._reported(Key(namespace, name)))
 
     def planned(self, key: Key, plan: RollingOut) -> None:
         """Start, continue or end the analysis of a model's canary, depending on the plan."""
@@ -106,41 +134,64 @@ class CanaryAnalysis:
 
     def result(self, key: Key, servers: Iterable[Object]) -> CanaryResult | None:
         """Take a sample if one is due; return the current verdict. None without a canary, or before any request was measured."""
-        compared = self._compared(key, servers)
+        watched = self._watched.get(key)
+        if watched is not None:
+            watched.servers = tuple(servers)
+            self._look(key, watched)
+        compared = None if watched is None else watched.verdict
         return compared if self.queries is None else self.queries.judged(key, compared)
 
-    def _compared(self, key: Key, servers: Iterable[Object]) -> CanaryResult | None:
-        """Return the verdict of the comparison of both revisions."""
-        watched, now = self._watched.get(key), self.clock.monotonic()
+    def _reported(self, key: Key) -> None:
+        watched = self._watched.get(key)
         if watched is None:
-            return None
-        if watched.looked_at is not None and now - watched.looked_at < LOOK_S:
-            return watched.verdict
+            return
+        before = watched.verdict and watched.verdict.action
+        self._look(key, watched)
+        if watched.verdict is not None and watched.verdict.action != before:
+            self.requeue(key)
+
+    def _look(self, key: Key, watched: _Watched) -> None:
+        """Take a sample if one is due, and judge it."""
+        now = self.clock.monotonic()
+        if now - watched.looked_at < LOOK_S:
+            return
         observation = self.hub.observe(key.namespace, key.name, now, window_s=_WINDOW_S)
         if observation is None:
-            return watched.verdict
+            return
         watched.looked_at = now
-        there = list(servers)
-        revisions = {pod["metadata"]["name"]: pods.revision(pod) for pod in there}
+        revisions = {pod["metadata"]["name"]: pods.revision(pod) for pod in watched.servers}
         done: dict[str, list[_Counts]] = {watched.stable: [], watched.canary: []}
         counts = {pod.name: found for pod in observation.pods if pod.points and (found := _counts(pod.points[-1]))}
         for name, after in counts.items():
-            before = watched.counts.get(name)
-            # Skip a pod's first sample, whose counters include the warm-up. If the counters fell, the pod has restarted.
-            if (
-                before is not None
-                and revisions.get(name) in done
-                and all(a >= b for a, b in zip(after, before, strict=True))
-            ):
-                done[revisions[name]].append(_Counts(*(a - b for a, b in zip(after, before, strict=True))))
-        watched.counts = counts
-        took = _took(watched, observation.balancers, _homes(there))
-        stable, canary = (_sample(done[key], took.get(key)) for key in (watched.stable, watched.canary))
+            grown = after.since(watched.counts.get(name))
+            if grown is None:
+                watched.counts[name] = after
+            elif revisions.get(name) in done:
+                done[revisions[name]].append(grown)
+                if grown.succeeded or grown.failed:
+                    watched.answers_since.setdefault(name, now)
+        newest = max(
+            (at for pod, at in watched.answers_since.items() if revisions.get(pod) == watched.canary), default=now
+        )
+        histograms = {
+            (balancer.agent, slot.slot): slot for balancer in observation.balancers for slot in balancer.latency
+        }
+        took = _took(watched.latency, histograms, _homes(watched.servers))
+        stable = _sample(done[watched.stable], took.get(watched.stable), math.inf)
+        canary = _sample(done[watched.canary], took.get(watched.canary), now - newest)
+        if all((one := took.get(key)) is not None and one.failed is not None for key in done):
+            stable, canary = (
+                _with_failures(each, took[key]) for each, key in ((stable, watched.stable), (canary, watched.canary))
+            )
+        if not (stable.requests and canary.requests) and now - watched.sampled_at < MAX_LOOK_S:
+            # Wait for requests to both revisions. Counters and histograms that are new count from here on.
+            watched.latency = {**histograms, **watched.latency}
+            return
+        watched.counts, watched.latency, watched.sampled_at = counts, histograms, now
         if stable.requests or canary.requests:
             judged = judge(stable, canary, watched.rules, watched.memory)
             watched.memory = judged.memory
             watched.verdict = CanaryResult(watched.canary, judged.action, judged.why)
-        return watched.verdict
 
 
 def _rules(spec: Spec) -> Rules:
@@ -156,10 +207,11 @@ def _rules(spec: Spec) -> Rules:
 
 
 def _counts(point: PodPoint) -> _Counts | None:
-    """Return the counters of one report; None unless all of them are known."""
-    values = (point.succeeded, point.failed, point.executions, point.queue_us)
-    known = [value for value in values if value is not None]
-    return _Counts(*known) if len(known) == len(values) else None
+    """Return the counters of one report; None unless all of them are known, except for the execution time."""
+    if point.succeeded is None or point.failed is None or point.executions is None or point.queue_us is None:
+        return None
+    compute_us = math.nan if point.compute_us is None else point.compute_us
+    return _Counts(point.succeeded, point.failed, point.executions, point.queue_us, compute_us)
 
 
 def _homes(servers: Iterable[Object]) -> dict[str, str]:
@@ -170,12 +222,23 @@ def _homes(servers: Iterable[Object]) -> dict[str, str]:
     return {slot: next(iter(keys)) for slot, keys in found.items() if len(keys) == 1}
 
 
-def _took(watched: _Watched, balancers: Iterable[BalancerObservation], homes: dict[str, str]) -> dict[str, Histogram]:
-    """Return the histogram of response times of each revision since the last sample, summed over all balancers."""
-    before = watched.latency
-    watched.latency = {(balancer.agent, slot.slot): slot for balancer in balancers for slot in balancer.latency}
-    found: dict[str, Histogram] = {}
-    for key, now in watched.latency.items():
+@dataclass(frozen=True)
+class _Responses:
+    """Responses of one revision's servers in a window."""
+
+    latency: Histogram
+    failed: int | None
+    """Number of failed ones; None if a balancer doesn't report it."""
+
+
+def _took(
+    before: Mapping[tuple[str, str], SlotLatency],
+    after: Mapping[tuple[str, str], SlotLatency],
+    homes: Mapping[str, str],
+) -> dict[str, _Responses]:
+    """Return the responses of each revision since the last sample, summed over all balancers."""
+    found: dict[str, _Responses] = {}
+    for key, now in after.items():
         revision, then = homes.get(key[1]), before.get(key)
         # Skip the first sample of a histogram, which has counts from before the canary. If counts fell, the balancer has restarted.
         if revision is None or then is None or then.bounds_ms != now.bounds_ms:
@@ -184,14 +247,36 @@ def _took(watched: _Watched, balancers: Iterable[BalancerObservation], homes: di
         if grown is None:
             continue
         more, known = Histogram(tuple(bound / 1000 for bound in now.bounds_ms), grown), found.get(revision)
-        # Balancers of two versions may have different bounds. Use only histograms with the bounds of the first.
-        if known is None or known.bounds_s == more.bounds_s:
-            found[revision] = more if known is None else known + more
+        failed = None if then.failed is None or now.failed is None else max(now.failed - then.failed, 0)
+        if known is None:
+            found[revision] = _Responses(more, failed)
+        elif known.latency.bounds_s == more.bounds_s:
+            # Balancers of two versions may have different bounds. Use only histograms with the bounds of the first.
+            both = None if failed is None or known.failed is None else failed + known.failed
+            found[revision] = _Responses(known.latency + more, both)
     return found
 
 
-def _sample(done: Iterable[_Counts], latency: Histogram | None) -> Sample:
+def _sample(done: Iterable[_Counts], took: _Responses | None, newest_s: float) -> Sample:
     """Return the sample of a revision: the sum of the counters over its pods, with the response times."""
-    sums = [round(sum(column)) for column in zip(*done, strict=True)] or [0, 0, 0, 0]
-    succeeded, failed, executions, queue_us = sums
-    return Sample(requests=succeeded + failed, failures=failed, batches=executions, latency=latency, queue_us=queue_us)
+    sums = [sum(column) for column in zip(*done, strict=True)] or [0.0] * len(_Counts._fields)
+    succeeded, failed, executions, queue_us = (round(value) for value in sums[:-1])
+    return Sample(
+        requests=succeeded + failed,
+        failures=failed,
+        batches=executions,
+        latency=None if took is None else took.latency,
+        queue_us=queue_us,
+        compute_us=None if math.isnan(sums[-1]) else round(sums[-1]),
+        timed=succeeded,
+        newest_s=newest_s,
+    )
+
+
+def _with_failures(sample: Sample, took: _Responses) -> Sample:
+    """Return the sample with the balancers' counts of requests and failures."""
+    answered = took.latency.total
+    # Triton's counts are from other moments, so only the ratio of requests to batches is taken from them.
+    batches = round((sample.batches or 0) * answered / sample.requests) if sample.requests else None
+    # The counters are read one after the other while responses arrive, so they can disagree slightly.
+    return replace(sample, requests=answered, failures=min(took.failed or 0, answered), batches=batches)

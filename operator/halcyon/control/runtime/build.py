@@ -244,7 +244,7 @@ def build_reconciler(
     client, caches, clock = base.client, base.caches, base.clock
     limited = base.settings.site_policy.limits.gpus_per_namespace is not None
     reservations = GpuReservations(caches, base.specs, base.queue.add, limited=limited)
-    canaries = CanaryAnalysis(base.reports, clock, queries)
+    canaries = CanaryAnalysis(base.reports, clock, queries, base.queue.add)
     return Reconciler(
         client=client,
         caches=caches,

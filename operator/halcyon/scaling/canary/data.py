@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
@@ -21,12 +22,19 @@ class Sample:
     requests: int
     """Number of completed requests, successful or failed."""
     failures: int
+    """Number of requests that failed; not those that clients canceled."""
     batches: int | None = None
     """Batches in which the requests ran. All requests of a batch share its outcome, so they count as one trial."""
     latency: Histogram | None = None
     """Latencies of the responses, including the time in the queues of the balancer and the server."""
     queue_us: int | None = None
     """Total time that the successful requests waited in the server's queue, in microseconds."""
+    compute_us: int | None = None
+    """Total execution time of the successful requests, in microseconds."""
+    timed: int | None = None
+    """Number of requests in `queue_us` and `compute_us`; None: all that didn't fail."""
+    newest_s: float = math.inf
+    """Seconds for which the newest pod has answered requests."""
 
     def __post_init__(self) -> None:
         """Check the counts.
@@ -41,6 +49,16 @@ class Sample:
         if self.failures > self.requests:
             raise ValueError(f"sample: failures {self.failures} can't be more than requests {self.requests}")
 
+    @property
+    def answered(self) -> int:
+        """Return the number of requests in `queue_us` and `compute_us`."""
+        return self.requests - self.failures if self.timed is None else self.timed
+
+    @property
+    def compute_s(self) -> float | None:
+        """Return the mean execution time of a successful request in seconds; None if it is unknown."""
+        return None if self.compute_us is None or not self.answered else self.compute_us / 1e6 / self.answered
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
@@ -52,11 +70,11 @@ class Rules:
     """Maximum ratio of the canary's 95th latency percentile to stable's. The resulting latency is rounded up to the next
     bound of the histogram."""
     queue_ratio: float | None = 1.5
-    """Maximum ratio of the canary's mean queue time to stable's."""
+    """Maximum ratio of the canary's queue time to stable's, in the geometric mean over windows."""
     queue_floor_s: float = 0.005
-    """Seconds added to both mean queue times before they are compared, so that a short queue in the canary is accepted
+    """Seconds added to both mean queue times of a window before they are compared, so that a short queue in the canary is accepted
     even if stable's queue is empty."""
-    alpha: float = 0.05
+    alpha: float = 0.01
     beta: float = 0.05
     min_requests: int = 100
     """Minimum requests to each revision before a promotion. A rollback has no minimum, because its tests are exact from
@@ -100,6 +118,8 @@ class Track:
     spread: Spread = field(default_factory=Spread)
     stable: Tally = field(default_factory=Tally)
     canary: Tally = field(default_factory=Tally)
+    recent: Tally = field(default_factory=Tally)
+    """Stable's requests of the last windows; the bets assume their share of events."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,13 +128,15 @@ class CanaryMemory:
 
     errors: Track = field(default_factory=Track)
     late: Track = field(default_factory=Track)
-    late_blocks: Blocks = field(default_factory=Blocks)
+    very_late: Track = field(default_factory=Track)
     queue: Blocks = field(default_factory=Blocks)
     requests: tuple[int, int] = (0, 0)
     batches: tuple[int, int] = (0, 0)
     """Number of the canary's requests whose batches are reported, and the number of these batches."""
     stable: Histogram | None = None
     canary: Histogram | None = None
+    typical_s: float | None = None
+    """Median latency of the canary's last window."""
 
     def to_plain(self) -> dict[str, Any]:
         """Return the memory as values that can be serialized as JSON."""
@@ -132,7 +154,8 @@ class CanaryMemory:
         return cls(
             errors=track(raw["errors"]),
             late=track(raw["late"]),
-            late_blocks=_blocks(raw["late_blocks"]),
+            very_late=track(raw["very_late"]),
+            typical_s=raw["typical_s"],
             queue=_blocks(raw["queue"]),
             requests=(int(raw["requests"][0]), int(raw["requests"][1])),
             batches=(int(raw["batches"][0]), int(raw["batches"][1])),
@@ -147,6 +170,7 @@ def _track(raw: Mapping[str, Any]) -> Track:
         Spread(**raw["spread"]),
         Tally(**raw["stable"]),
         Tally(**raw["canary"]),
+        Tally(**raw["recent"]),
     )
 
 
@@ -167,7 +191,7 @@ class Evidence:
     finding: Finding
     test: str
     stable: float | None = None
-    """Stable's share of failed requests, 95th latency percentile, or mean queue time."""
+    """Stable's share of failed requests, 95th latency percentile, or queue time."""
     canary: float | None = None
     limit: float | None = None
     """Highest value that is allowed for the canary, in the same unit."""
@@ -181,8 +205,7 @@ class Evidence:
     p-value is at most `Rules.beta`."""
     interval: tuple[float, float] | None = None
     """Confidence bounds; None until there are enough windows. A rollback depends on the lower bound, a promotion on the
-    upper one. Latency: bounds of the canary's share of late responses minus stable's. Queue: bounds of the canary's mean
-    queue time divided by stable's."""
+    upper one. Queue: bounds of the canary's queue time divided by stable's."""
     level: float = 0.0
     design: float = 1.0
     """Number of requests that count as one independent trial, estimated from the batches and the spread of outcomes."""

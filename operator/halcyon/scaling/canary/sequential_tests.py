@@ -38,6 +38,8 @@ dominates."""
 
 
 MAX_BLOCKS, MIN_BLOCKS = 48, 24
+MAX_CARRIED = 0.9
+"""Largest share of a window's deviation that carries over to the next window."""
 BEST_AT = 60
 """Number of windows after which the confidence intervals for means are tightest: a few minutes."""
 
@@ -46,12 +48,16 @@ BEST_AT = 60
 class Tally:
     """Requests of one revision (`trials`), and the number of them that failed or were late (`events`)."""
 
-    events: int = 0
-    trials: int = 0
+    events: float = 0
+    trials: float = 0
 
     def __add__(self, other: Tally) -> Tally:
         """Return the sum of the two tallies."""
         return Tally(self.events + other.events, self.trials + other.trials)
+
+    def faded(self, windows: float) -> Tally:
+        """Return the tally with the weight that it has one window later, in a mean over about so many windows."""
+        return Tally(self.events * (1 - 1 / windows), self.trials * (1 - 1 / windows))
 
     @property
     def share(self) -> float | None:
@@ -63,7 +69,7 @@ class Tally:
         return min(max((self.events + prior * weight) / (self.trials + weight), 1e-4), 1 - 1e-4)
 
 
-def nearest(bet: tuple[float, float], trials: tuple[int, int], margin: float) -> tuple[float, float]:
+def nearest(bet: tuple[float, float], trials: tuple[float, float], margin: float) -> tuple[float, float]:
     """Return the point (a, a + margin) with the smallest Kullback-Leibler divergence from `bet`.
 
     The divergence of each stream is weighted by its trials. With margin 0, both coordinates are the weighted mean of `bet`.
@@ -137,7 +143,7 @@ class Capital:
         """Return the logarithm of the total capital."""
         return _log_sum(self.logs) if self.logs else 0.0
 
-    def after(self, won: Sequence[float], *, design: float) -> Capital:
+    def after(self, won: Sequence[float], *, design: float, most: float = math.inf) -> Capital:
         """Return the capital after a window.
 
         Args:
@@ -146,13 +152,16 @@ class Capital:
                 raised to the power 1 / design. If requests are independent, the error rate stays valid (Jensen). If groups
                 of `design` requests fail together, the result equals a bet on groups. See Rao and Scott, Biometrics 48
                 (1992), on design effects.
+            most: largest logarithm of an E-variable that counts. A smaller E-variable is still one, so the error rate
+                stays valid, and no single window decides.
         """
         factors = (*won, 0.0)
         before = self.logs or (-math.log(len(factors)),) * len(factors)
         dealt = _log_sum(before) + math.log(_SHARED / len(factors))
         kept = math.log(1 - _SHARED)
         logs = tuple(
-            _log_sum((kept + log, dealt)) + factor / design for log, factor in zip(before, factors, strict=True)
+            _log_sum((kept + log, dealt)) + min(factor / design, most)
+            for log, factor in zip(before, factors, strict=True)
         )
         return Capital(logs, max(self.peak, _log_sum(logs)))
 
@@ -168,11 +177,20 @@ class Spread:
 
     squares: float = 0.0
     windows: int = 0
+    products: float = 0.0
+    """Sum of the products of neighbouring windows' standardized deviations."""
+    last: float = 0.0
+    """Standardized deviation of the last window."""
 
-    @property
-    def factor(self) -> float:
-        """Return the variance ratio, smoothed towards 1 (independent requests) and never below 1."""
-        return max((_OWN_WINDOWS + self.squares) / (_OWN_WINDOWS + self.windows), 1.0)
+    def factor(self, own: float = 1.0) -> float:
+        """Return the long-run variance ratio, smoothed towards `own` and never below 1, which is that of independent requests.
+
+        Deviations that carry over from window to window count as those of a process in which each window depends on
+        the one before.
+        """
+        alike = max((own * _OWN_WINDOWS + self.squares) / (_OWN_WINDOWS + self.windows), 1.0)
+        carried = min(max(self.products / (_OWN_WINDOWS + self.squares), 0.0), MAX_CARRIED)
+        return alike * (1 + carried) / (1 - carried)
 
     def after(self, window: tuple[Tally, Tally], whole: tuple[Tally, Tally], *, prior: float) -> Spread:
         """Return the spread updated with one more window: Pearson's statistic divided by its degrees of freedom.
@@ -184,7 +202,8 @@ class Spread:
         shares = [tally.guess(prior) for tally in whole]
         variance = sum(p * (1 - p) / tally.trials for p, tally in zip(shares, window, strict=True))
         seen = [tally.events / tally.trials for tally in window]
-        return Spread(self.squares + (seen[1] - seen[0] - shares[1] + shares[0]) ** 2 / variance, self.windows + 1)
+        deviation = (seen[1] - seen[0] - shares[1] + shares[0]) / math.sqrt(variance)
+        return Spread(self.squares + deviation**2, self.windows + 1, self.products + self.last * deviation, deviation)
 
 
 Row = tuple[float, float, float, float]
@@ -244,18 +263,6 @@ class Blocks:
         middle = second / m - first / n
         return middle - reach, middle + reach
 
-    def ratio(self, alpha: float) -> tuple[float, float] | None:
-        """Return a confidence interval for the second mean divided by the first.
-
-        None if there are too few blocks, or if a mean is 0.
-        """
-        first, n, second, m = self.whole
-        if len(self.rows) < MIN_BLOCKS or min(first, second) <= 0:
-            return None
-        reach = self._reach((-1 / first, 1 / n, 1 / second, -1 / m), alpha)
-        middle = math.log(second / m) - math.log(first / n)
-        return from_log(middle - reach), from_log(middle + reach)
-
     def _reach(self, weights: Row, alpha: float) -> float:
         """Return half the width of the confidence interval for a statistic.
 
@@ -268,7 +275,7 @@ class Blocks:
             return 0.0
         carried = math.fsum(one * next_ for one, next_ in itertools.pairwise(parts)) / variance
         # With few blocks the estimated correlation is too low (Kendall 1954). A negative one is attributed to chance.
-        carried = min(max(carried + (1 + 3 * carried) / count, 0.0), 0.9)
+        carried = min(max(carried + (1 + 3 * carried) / count, 0.0), MAX_CARRIED)
         # The last factor is the variance of Student's distribution over that of the normal one.
         variance *= (1 + carried) / (1 - carried) * count / (count - 3)
         return math.sqrt(variance) * boundary(self.windows, alpha=alpha, best_at=BEST_AT)

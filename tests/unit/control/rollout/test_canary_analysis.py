@@ -12,7 +12,7 @@ from halcyon.api.documents.observation_report import SlotLatency
 from halcyon.api.spec import Spec
 from halcyon.api.spec.parse import parse
 from halcyon.balancer.config.latency_buckets import BOUNDS_MS
-from halcyon.control.rollout.canary_analysis import LOOK_S, CanaryAnalysis
+from halcyon.control.rollout.canary_analysis import CanaryAnalysis
 from halcyon.control.rollout.rollout_plan import RolloutPlan
 from halcyon.kube.client import Object
 from halcyon.kube.kinds import Key
@@ -56,24 +56,31 @@ class Watched:
         self.totals = {"old": [500, 0], "new": [500, 0]}
         self.buckets = {slot: [9] * (len(BOUNDS_MS) + 1) for slot in "ab"}
         self.bounds = BOUNDS_MS
+        self.errors: dict[str, int] | None = None
+        """Failed responses by slot, by the balancer; None: an agent that doesn't count them."""
         self.waits_us = {"old": 100, "new": 100}
         self.why = ""
 
     def look(self, **more: tuple[int, int]) -> str | None:
         """So many more answered and failed since the last look; the verdict."""
-        self.now += LOOK_S
         for name, (succeeded, failed) in more.items():
             self.totals[name][0] += succeeded
             self.totals[name][1] += failed
             for _ in range(succeeded + failed):
                 took_ms = 50 * self.draw.lognormvariate(0, 0.4) * (self.slower if name == "new" else 1)
                 self.buckets["b" if name == "new" else "a"][bisect_right(BOUNDS_MS, took_ms)] += 1
-        for at in (self.now - 1, self.now):  # growth counts once it is confirmed
+        for _ in range(2):  # growth counts once it is confirmed
+            self.now += 1
+            at = self.now
             told = [
                 triton(name, at=at, succeeded=s, failed=f, executions=s + f, queue_us=self.waits_us[name] * s)
                 for name, (s, f) in self.totals.items()
             ]
-            latency = tuple(SlotLatency(slot, self.bounds, tuple(counts)) for slot, counts in self.buckets.items())
+            failed = self.errors or {}
+            latency = tuple(
+                SlotLatency(slot, self.bounds, tuple(counts), None if self.errors is None else failed[slot])
+                for slot, counts in self.buckets.items()
+            )
             balancer = replace(haproxy(), latency=latency) if self.balanced else None
             self.hub.receive(record(at, *told, namespace="team", name="digits", balancer=balancer), at)
         found = self.watch.result(KEY, self.servers)
@@ -116,6 +123,43 @@ def test_a_failing_canary_is_worse_and_a_sound_one_is_as_good() -> None:
     for _ in range(60):
         last = good.look(old=(50, 0), new=(50, 0))
     assert last == "promote"
+
+
+def test_an_error_that_the_model_answers_is_a_failure_of_its_revision() -> None:
+    # Triton counts it as a success, and HAProxy sees its status.
+    answered = Watched()
+    answered.errors = {"a": 0, "b": 0}
+    found = []
+    for _ in range(6):
+        answered.errors["b"] += 30
+        found.append(answered.look(old=(120, 0), new=(30, 0)))
+    assert "rollback" in found
+    assert answered.why.startswith("rolled back: the new revision is worse: errors 100 % of ")
+
+
+def test_a_broken_canary_is_gone_back_from_at_its_third_second_and_the_model_is_queued() -> None:
+    queued: list[Key] = []
+    broken = Watched()
+    broken.watch.requeue = queued.append
+    broken.errors = {"a": 0, "b": 0}
+    broken.look()
+    found = []
+    while "rollback" not in found:
+        broken.errors["b"] += 30
+        found.append(broken.look(old=(120, 0), new=(30, 0)))
+    assert len(found) == 3
+    # Once as it waits, once as it is rolled back; not by each sample.
+    assert queued == [KEY, KEY]
+
+
+def test_a_sample_waits_until_both_revisions_have_answered() -> None:
+    seldom = Watched()
+    seldom.look()
+    assert seldom.look(old=(10, 0)) is None
+    assert seldom.look(new=(1, 0)) == "wait"
+    # The ten before are in the same sample: no comparison is lost because the new revision had no request in one of the seconds.
+    assert seldom.why == "waits: the new revision has received 1 requests, and 100 are required for each"
+    assert seldom.watch._watched[KEY].memory.errors.stable.trials == 10
 
 
 def test_a_restarted_container_is_counted_from_its_restart() -> None:

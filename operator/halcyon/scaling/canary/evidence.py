@@ -1,0 +1,205 @@
+"""What one more window adds to the evidence of canary analysis. Pure.
+
+The tests are exact for independent requests. Requests that share a batch, a queue or a stall are not independent, and a
+pod that starts is slower than later. What takes account of this only widens the tests: it delays a rollback by seconds,
+and never prevents one.
+
+cause               remedy
+batches, bursts     a number of requests counts as one, by batches, by the spread between windows and by what carries over
+one stall           a window counts for at most a third (latency: an eighth) of the evidence that a rollback needs
+a queue that ends   a window in which the canary's median latency falls adds no evidence against it
+cold pods           latencies count from `SETTLE_S` after the newest pod's first answer. Those that are `VERY_LATE`, and
+                    whose execution takes longer too, count from `FIRST_S`
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from halcyon.scaling.canary.data import CanaryMemory, Rules, Sample, Track
+from halcyon.scaling.canary.sequential_tests import Tally, log_e
+from halcyon.scaling.histogram import Histogram
+
+QUANTILE = 0.95
+LATE_MARGIN = 0.025
+"""Margin by which the canary's share of late responses may exceed stable's and still be fine. It must be above 0: if
+neither revision has late responses, no amount of data shows that the canary has fewer."""
+MIN_FOR_QUANTILE = 100
+"""Minimum number of responses from the stable revision before its 95th percentile is used: five of 100 responses lie
+above it."""
+MIN_WINDOWS, MIN_LATE_WINDOWS = 3, 8
+"""Minimum number of windows that a rollback needs, for late responses the second: no window counts for more than its part.
+A single stall of one second is not evidence against a revision."""
+VERY_LATE = 4.0
+"""Ratio to stable's 95th percentile from which a response is very late, unless `latency_ratio` is larger."""
+FIRST_S, SETTLE_S, MAX_SETTLE_S, SETTLE_RESPONSES = 3.0, 15.0, 60.0, 150
+"""Time in seconds for which a new pod's very late responses, and its latencies in general, are no evidence. A slow model
+takes longer to settle: `SETTLE_RESPONSES` times stable's 95th percentile, within the two limits."""
+MIN_COMPUTE_RATIO = 2.0
+"""Ratio of execution times from which very late responses are not explained by a queue that a cold start left."""
+IMPROVES = 0.85
+"""Ratio of the canary's median latency to that of the window before, below which a queue is taken to be ending."""
+RECENT_WINDOWS = 10
+"""Number of windows after which stable's share of failures or late responses is forgotten by the bets."""
+_LATE_SPREAD = 3.0
+"""Variance ratio (`Spread`) of late responses that is assumed before it is measured: they share queues."""
+_LIFTS = (0.02, 0.05, 0.1, 0.25, 0.6)
+"""Alternative hypotheses about the canary, from barely worse to broken. Each is a `lift`: the share of failed or late
+requests that the canary is assumed to have is limit + lift x (1 - limit)."""
+_ERRORS_PRIOR, _LATE_PRIOR = 0.001, 1 - QUANTILE
+"""Prior shares of failed and of late requests, used before there is data. A wrong prior delays a decision, but does
+not raise the error rates."""
+
+
+def remembered(memory: CanaryMemory, stable: Sample, canary: Sample, rules: Rules) -> CanaryMemory:
+    """Return the memory with one more window; `stable` and `canary` are the samples of both revisions in it."""
+    requests, batches = memory.batches
+    if canary.batches is not None:
+        # A report of more batches than requests is wrong, so the batches are capped at the requests.
+        requests, batches = requests + canary.requests, batches + min(canary.batches, canary.requests)
+    # Requests per batch before this window: a window's data must not determine its own weight.
+    alike = memory.batches[0] / memory.batches[1] if memory.batches[1] else 1.0
+    if not memory.batches[1] and batches:
+        alike = requests / batches
+    margin = rules.error_margin
+    errors = memory.errors
+    if margin is not None:
+        errors = _followed(
+            errors,
+            Tally(stable.failures, stable.requests),
+            Tally(canary.failures, canary.requests),
+            slack=(margin, margin),
+            prior=_ERRORS_PRIOR,
+            alike=alike,
+            most=_most(rules.part),
+        )
+    known, late, very_late = memory.stable, memory.late, memory.very_late
+    settles_s = SETTLE_S if known is None else _settles_s(known)
+    typical_s = canary.latency.quantile(0.5) if canary.latency is not None else None
+    if rules.latency_ratio is not None and known is not None and _alike(known, stable.latency, canary.latency):
+        improves = memory.typical_s is not None and typical_s is not None and typical_s < IMPROVES * memory.typical_s
+        is_queue = canary.newest_s < settles_s and not _computes_longer(stable, canary)
+        tracks = (
+            (late, rules.latency_ratio, settles_s, improves, MIN_LATE_WINDOWS),
+            (very_late, max(VERY_LATE, rules.latency_ratio), FIRST_S, improves or is_queue, MIN_WINDOWS),
+        )
+        late, very_late = (
+            _followed(
+                track,
+                _above(stable.latency, bounds[0]),
+                _above(canary.latency, bounds[1]),
+                slack=(0.0, LATE_MARGIN),
+                prior=_LATE_PRIOR,
+                alike=alike,
+                # Not skipped: windows may not be chosen by their outcome, or the error rate doesn't hold.
+                most=0.0 if excused else _most(rules.part / 2, windows),
+                own=_LATE_SPREAD,
+            )
+            if canary.newest_s >= from_s and (bounds := late_bounds(known, ratio)) is not None
+            else track
+            for track, ratio, from_s, excused, windows in tracks
+        )
+    queue = memory.queue
+    if rules.queue_ratio is not None and canary.newest_s >= settles_s:
+        own, its = _waited(stable, rules), _waited(canary, rules)
+        if own is not None and its is not None:
+            queue = queue.after((own, 1, its, 1))
+    return replace(
+        memory,
+        errors=errors,
+        late=late,
+        very_late=very_late,
+        typical_s=memory.typical_s if typical_s is None else typical_s,
+        queue=queue,
+        requests=(memory.requests[0] + stable.requests, memory.requests[1] + canary.requests),
+        batches=(requests, batches),
+        stable=_joined(memory.stable, stable.latency),
+        canary=_joined(memory.canary, canary.latency),
+    )
+
+
+def _computes_longer(stable: Sample, canary: Sample) -> bool:
+    """Return whether the canary's executions take longer by far, so that a queue from its start isn't the cause."""
+    own, its = stable.compute_s, canary.compute_s
+    return own is not None and its is not None and its > MIN_COMPUTE_RATIO * own
+
+
+def _settles_s(stable: Histogram) -> float:
+    """Return the age in seconds from which a pod's latencies are evidence."""
+    own = stable.quantile(QUANTILE)
+    return SETTLE_S if own is None else min(max(SETTLE_RESPONSES * own, SETTLE_S), MAX_SETTLE_S)
+
+
+def _most(level: float, windows: int = MIN_WINDOWS) -> float:
+    """Return the largest logarithm of an E-variable that one window counts for, so that `windows` reach the level."""
+    return (math.log(1 / level) + 1.0) / windows
+
+
+def _followed(
+    track: Track,
+    stable: Tally,
+    canary: Tally,
+    *,
+    slack: tuple[float, float],
+    prior: float,
+    alike: float,
+    most: float,
+    own: float = 1.0,
+) -> Track:
+    """Return the comparison with one more window of requests to both revisions.
+
+    `slack` contains two limits on the difference between the canary's share and stable's: above the first the canary is
+    worse, below the second it is fine.
+    """
+    if not stable.trials or not canary.trials:
+        return track
+    # Bets use only data from before the window.
+    q = track.recent.guess(prior)
+    limit = min(q + slack[0], 0.98)
+    up = [(q, limit + (1 - limit) * lift) for lift in _LIFTS]
+    down = [(q, min(q + slack[1] / 2, 0.99)), (q, q), (q, q / 3)]
+    worse, fine = max(alike, track.spread.factor(own)), max(alike, track.spread.factor())
+    whole = track.stable + stable, track.canary + canary
+    return Track(
+        track.worse.after([log_e(stable, canary, bet, slack[0]) for bet in up], design=worse, most=most),
+        track.fine.after([log_e(stable, canary, bet, slack[1]) for bet in down], design=fine),
+        track.spread.after((stable, canary), whole, prior=prior),
+        *whole,
+        track.recent.faded(RECENT_WINDOWS) + stable,
+    )
+
+
+def late_bounds(known: Histogram, ratio: float) -> tuple[float, float] | None:
+    """Return the latencies above which a response of (stable, canary) counts as late, from earlier windows only.
+
+    Return None if latency is not checked, or if one of the two latencies can't be determined yet.
+    """
+    if known.total < MIN_FOR_QUANTILE:
+        return None
+    own = known.least_bound(QUANTILE)
+    allowed = None if own is None else known.bound_above(own * ratio)
+    return None if own is None or allowed is None else (own, allowed)
+
+
+def _alike(*histograms: Histogram | None) -> bool:
+    bounds = {None if histogram is None else histogram.bounds_s for histogram in histograms}
+    return len(bounds) == 1 and None not in bounds
+
+
+def _above(histogram: Histogram | None, bound_s: float) -> Tally:
+    return Tally() if histogram is None else Tally(histogram.above(bound_s), histogram.total)
+
+
+def _joined(known: Histogram | None, more: Histogram | None) -> Histogram | None:
+    if known is None or more is None:
+        return known if more is None else more
+    # If the bounds differ, a newer agent reports other buckets. The tests have already used the old counts.
+    return known + more if known.bounds_s == more.bounds_s else more
+
+
+def _waited(sample: Sample, rules: Rules) -> float | None:
+    """Return the logarithm of a sample's mean queue time in seconds, with the floor added; None if it is unknown."""
+    if sample.queue_us is None or not sample.answered:
+        return None
+    return math.log(sample.queue_us / 1e6 / sample.answered + rules.queue_floor_s)
