@@ -439,7 +439,7 @@ class Agent:
     def _is_surge(self, now: float) -> bool:
         """Return True if arrivals grew by more than chance explains. The caller then samples again soon, to confirm the growth."""
         reading = self._controller.reading
-        return reading is not None and self._surge.add(reading.requests, process=reading.process, now=now)
+        return reading is not None and self._surge.add(reading.demand, process=reading.process, now=now)
 
     def _publish(self, *, urgent: bool) -> None:
         # Until the endpoints are known, a report would state that there are no pods.

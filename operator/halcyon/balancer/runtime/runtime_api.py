@@ -116,12 +116,19 @@ class HaproxyStats:
     """Latency histogram of the servers' responses as clients see it, from the arrival of the request."""
     held_total: int = 0
     """Number of requests that this process has held since it started."""
+    repeated: int = 0
+    """Number of requests that a client repeated after a rejection; for HTTP an estimate."""
     retried: int = 0
     """Number of requests that were retried, or that needed more than one connection attempt."""
     loads: BackendLoads = field(default_factory=BackendLoads)
     """Load and limits of each server."""
     broken: int = 0
     """Number of streams that were cut because their server disappeared, or because they did not end within its drain time."""
+
+    @property
+    def demand(self) -> int:
+        """Number of requests without their repetitions after a rejection."""
+        return self.requests - min(self.repeated, self.rejected)
 
 
 @dataclass(frozen=True)
@@ -150,7 +157,7 @@ def parse(answers: Sequence[str], *, at: float, wide: WideCounters) -> HaproxySt
         process = int(fields["Pid"])
         now = {int(index): int(count) for index, count in _GPC.findall(table)}
         counts = wide.read(process, now, uptime_s=int(fields["Uptime_sec"]))
-        requests, rejected, errors, retried, unavailable = (counts.get(index, 0) for index in range(5))
+        requests, rejected, errors, retried, unavailable, repeated = (counts.get(index, 0) for index in range(6))
         slots, held = latency_buckets.read(counts), parse_held(held_text)
         return HaproxyStats(
             at=at,
@@ -171,6 +178,7 @@ def parse(answers: Sequence[str], *, at: float, wide: WideCounters) -> HaproxySt
             latency=slots,
             clients=latency_buckets.read_clients(counts),
             retried=retried,
+            repeated=repeated,
             broken=_broken(streams),
         )
     except (ValueError, IndexError, KeyError) as error:
