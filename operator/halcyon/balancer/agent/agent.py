@@ -300,7 +300,7 @@ class Agent:
                         tasks = [
                             asyncio.ensure_future(self._watch_slices(session, plan.namespace, services)),
                             asyncio.ensure_future(self._sample_pods(session, plan)),
-                            asyncio.ensure_future(self._shares.run(self._controller)),
+                            asyncio.ensure_future(self._shares.run(self._controller, self._limit_queue)),
                         ]
                         self._stream = None
                         if plan.collector is not None:
@@ -407,7 +407,10 @@ class Agent:
                 {pod: sampler.statistics(sample) for pod, sample in self._samples.items()},
                 servers=self._controller.in_use,
                 now=clock(),
+                share=self._shares.concurrency.share(plan.balancers),
             )
+            self._shares.concurrency.rejected_load = self._feedback.limits.rejected_load
+            await self._limit_queue()
             self._publish(urgent=False)
             next_s = max(next_s + (SUSPECT_SAMPLE_INTERVAL_S if ejection.suspects else SAMPLE_INTERVAL_S), clock())
             if self._is_surge(clock()):
@@ -416,10 +419,27 @@ class Agent:
                 self._publish(urgent=True)
             await asyncio.sleep(next_s - clock())
 
+    async def _limit_queue(self) -> None:
+        """Write the limits on the queue that follow from the latency objective and from this balancer's share."""
+        plan, reading, concurrency = self._plan, self._controller.reading, self._shares.concurrency
+        if plan is None or reading is None:
+            return
+        capacity = self._feedback.limits.capacity
+        servers = self._controller.in_use
+        concurrency.objective_bound = capacity.bound(servers, plan.balancers) if capacity is not None and servers else 0
+        values = self._feedback.limits.values(
+            servers=servers,
+            share=concurrency.share(plan.balancers),
+            least_share=1 / plan.balancers,
+            sent=concurrency.sent,
+        )
+        self._controller.variables.set(values)
+        await self._controller.variables.write(reading.process)
+
     def _is_surge(self, now: float) -> bool:
         """Return True if arrivals grew by more than chance explains. The caller then samples again soon, to confirm the growth."""
         reading = self._controller.reading
-        return reading is not None and self._surge.add(reading.requests, process=reading.process, now=now)
+        return reading is not None and self._surge.add(reading.demand, process=reading.process, now=now)
 
     def _publish(self, *, urgent: bool) -> None:
         # Until the endpoints are known, a report would state that there are no pods.

@@ -159,7 +159,7 @@ def report(
         balancer = BalancerSample(
             queued=reading.queued + reading.held,
             inflight=reading.inflight,
-            requests=reading.requests,
+            requests=reading.demand,
             rejected=reading.rejected,
             errors=reading.errors,
             held=reading.held,
