@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 
-from halcyon.api.documents.repository_marker import COMPLETE
+from halcyon.api.documents.repository_marker import COMPLETE, STUB_EXIT
 from halcyon.api.spec import Spec, routing_mode
 from halcyon.api.spec.model import DEFAULT_SIZE_LIMIT, Source
 from halcyon.api.types import duration_s, quantity
@@ -26,18 +26,53 @@ EXIT_MARGIN_S = 10
 """Time from Triton's own exit timeout until the kubelet's SIGKILL, in seconds."""
 
 _CLOSED = "shared-memory,trace,logging"
-_REPOSITORY, _SOURCE, _OVERLAY, _CREDENTIALS, _HOME = (
+_REPOSITORY, _SOURCE, _OVERLAY, _CREDENTIALS, _HOME, _ORDERS = (
     "/models",
     "/halcyon/source",
     "/halcyon/overlay",
     "/halcyon/credentials",
     "/halcyon/home",
+    "/halcyon/orders",
 )
+_RESTART_FIELD = f"metadata.annotations['{names.RESTART_ANNOTATION}']"
 _HOME_LIMIT = "20Gi"
 """Size limit of the HOME volume. Libraries download weights to caches in it, so it equals the default of `source.sizeLimit`."""
 
-_START = f'test ! -e {_REPOSITORY}/{COMPLETE} || set -- "$@" --disable-auto-complete-config; exec tritonserver "$@"'
-"""Shell command that starts Triton, without completion of the model's configuration if the fetcher has marked it as complete.
+_WATCH = f"""watch() {{
+  ordered=$(cat {_ORDERS}/restart) seen=
+  while sleep 1; do
+    test "$(cat {_ORDERS}/restart)" = "$ordered" || {{ kill -TERM 1; return; }}
+    dead=
+    for f in /proc/[0-9]*/stat; do
+      {{ read -r line < "$f"; }} 2> /dev/null || continue
+      case $line in *"(triton_python_b) Z "*) dead="$dead ${{line%% *}}:${{line##* }}";; esac
+    done
+    for one in $dead; do
+      case "$seen " in *" $one "*) ;; *) continue;; esac
+      code=${{one#*:}} oom=
+      how=exit-$((code >> 8)); test $((code & 127)) -eq 0 || how=signal-$((code & 127))
+      ! grep -qs 'oom_kill [1-9]' /sys/fs/cgroup/memory.events /sys/fs/cgroup/memory/memory.oom_control || oom=.oom
+      mkdir -p "{_REPOSITORY}/{STUB_EXIT}$how$oom"
+      echo "a Python stub process ended: $how$oom" > /dev/termination-log
+    done
+    seen=$dead
+  done
+}}
+rm -rf {_REPOSITORY}/{STUB_EXIT}*
+watch &
+"""
+"""Shell commands that stop Triton when the operator orders a restart, and create a folder in the repository when a Python stub process ends.
+
+The operator's order is an annotation of the pod. Triton closes its port on SIGTERM, so that the liveness probe fails.
+
+Triton neither restarts a stub process nor waits for it, so it stays a zombie with its exit code (field 52 of its stat). It is recorded if
+it is found twice, a second apart, because Triton itself ends stub processes while it completes a configuration.
+"""
+
+_START = f"""{_WATCH}test ! -e {_REPOSITORY}/{COMPLETE} || set -- "$@" --disable-auto-complete-config
+exec tritonserver "$@"
+"""
+"""Shell commands that start Triton, without completion of the model's configuration if the fetcher has marked it as complete.
 
 Triton starts a Python model twice to complete its configuration (`fetch.auto_complete`). Whether this is needed is known only in the pod.
 """
@@ -78,6 +113,10 @@ def pod_template(
             {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": runtime.shared_memory}},
             {"name": "tmp", "emptyDir": {}},
             {"name": "home", "emptyDir": {"sizeLimit": _HOME_LIMIT}},
+            {
+                "name": "orders",
+                "downwardAPI": {"items": [{"path": "restart", "fieldRef": {"fieldPath": _RESTART_FIELD}}]},
+            },
             *_credentials(spec.model.source),
         ],
     }
@@ -180,7 +219,7 @@ def _triton(subject: Subject, spec: Spec, site: Site, model: str) -> Object:
     runtime = spec.runtime
     loaded = {"httpGet": {"path": f"/v2/models/{model}/ready", "port": "http"}}
     return {
-        "name": "triton",
+        "name": names.TRITON,
         "image": runtime.image or site.server_image,
         "command": ["/bin/sh", "-c", _START, "tritonserver"],
         "args": [
@@ -203,11 +242,14 @@ def _triton(subject: Subject, spec: Spec, site: Site, model: str) -> Object:
         # Triton opens its port after loading the models, whether or not this succeeded.
         "startupProbe": {**loaded, "periodSeconds": 1, "timeoutSeconds": 2, "failureThreshold": startup_s(spec)},
         "readinessProbe": {**loaded, "periodSeconds": 2, "timeoutSeconds": 2, "failureThreshold": 2},
+        # A Triton that is asked to restart closes its port, so the probe fails at once, and the container is killed without time to finish
+        # requests. A Triton that is slow to respond has 30 s.
         "livenessProbe": {
             "httpGet": {"path": "/v2/health/live", "port": "http"},
-            "periodSeconds": 10,
-            "timeoutSeconds": 5,
-            "failureThreshold": 6,
+            "periodSeconds": 1,
+            "timeoutSeconds": 10,
+            "failureThreshold": 3,
+            "terminationGracePeriodSeconds": 1,
         },
         "lifecycle": {"preStop": {"exec": {"command": ["/bin/sh", "-c", _pre_stop(spec)]}}},
         "resources": _resources(spec),
@@ -219,6 +261,7 @@ def _triton(subject: Subject, spec: Spec, site: Site, model: str) -> Object:
             {"name": "shm", "mountPath": "/dev/shm"},  # noqa: S108  # the kernel's name for shared memory
             {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108  # a volume of the pod's own
             {"name": "home", "mountPath": _HOME},
+            {"name": "orders", "mountPath": _ORDERS, "readOnly": True},
         ],
         "env": _environment(spec),
         **({"envFrom": [entry.to_dict() for entry in spec.runtime.env_from]} if spec.runtime.env_from else {}),

@@ -80,6 +80,8 @@ class PodObservation:
     versions: tuple[str, ...] = ()
     batches: Batches | None = None
     """Triton's counters by batch size, from the last read. They restart at zero with the container. None if never read."""
+    backend_failure: str | None = None
+    """How the backend fails, as in an agent's report; None if it doesn't."""
 
     @property
     def ready(self) -> bool:

@@ -72,6 +72,7 @@ def test_the_operator_may_write_what_its_calls_write_and_nothing_else() -> None:
     assert {what: verbs for what, verbs in granted.items() if verbs} == dict.fromkeys(children, child) | {
         ("serving.halcyon.dev", "modeldeployments/status"): {"patch"},
         ("serving.halcyon.dev", "modeldeployments/scale"): {"patch"},
+        ("", "pods"): {"patch"},
         ("", "pods/eviction"): {"create"},
         ("events.k8s.io", "events"): {"create"},
         ("authentication.k8s.io", "tokenreviews"): {"create"},

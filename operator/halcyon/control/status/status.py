@@ -89,6 +89,7 @@ def _conditions(view: Scope, plan: ReconcilePlan) -> list[Condition]:
         _mismatch(plan),
         _advice(view, plan),
         rollout.outdated(view, plan),
+        _requests_failing(view),
         reconciling,
         stalled,
     )
@@ -166,6 +167,7 @@ def _load_error(view: Scope, plan: ReconcilePlan) -> str | None:
 # 0        -              -         True     ScaledToZero
 # n        n              -         True
 # n        1 .. n-1       any       False    PartiallyReady, with the failure
+# n        0              dead      False    BackendDead
 # n        0              known     False    Unschedulable, ImagePullFailed, ...
 # n        0              none      False    NoServersReady
 # no spec was accepted    -         Unknown
@@ -183,7 +185,8 @@ def _servers_ready(view: Scope, plan: ReconcilePlan) -> Condition:
         text = f"{ready} of {wanted} servers are ready"
         return Condition(Type.SERVERS_READY, status=True, reason=Reason.SERVERS_READY, message=text)
     found = pods.failure(view.pods)
-    detail = f": pod {found.pod}: {found.message}" if found else ""
+    dead = _dead_backend(view)
+    detail = dead or (f": pod {found.pod}: {found.message}" if found else "")
     refusal = _replica_failure(view, plan)
     if refusal:
         detail = f": {refusal}"
@@ -192,9 +195,31 @@ def _servers_ready(view: Scope, plan: ReconcilePlan) -> Condition:
         reason = Reason.PARTIALLY_READY
     elif refusal:
         reason = Reason.POD_CREATION_FAILED
+    elif dead:
+        reason = Reason.BACKEND_DEAD
     else:
         reason = found.reason if found else Reason.NO_SERVERS_READY
     return Condition(Type.SERVERS_READY, status=False, reason=reason, message=text)
+
+
+def _dead_backend(view: Scope) -> str:
+    """Return the end of a sentence about the first pod whose backend is dead; empty if there is none."""
+    if view.signals is None:
+        return ""
+    dead = {**view.signals.restarting, **view.signals.dead}
+    name = min(
+        (p["metadata"]["name"] for p in view.pods if p["metadata"]["name"] in dead and pods.is_live(p)), default=""
+    )
+    return f": the backend of pod {name} is dead and its container restarts: {dead[name]}" if name else ""
+
+
+def _requests_failing(view: Scope) -> Condition | None:
+    failing = view.signals.failing if view.signals else {}
+    if not failing:
+        return None
+    name = min(failing)
+    text = f"in {len(failing)} pods, {name} for example: {failing[name]}. Compare the requests with the model's inputs, and see its log"
+    return Condition(Type.REQUESTS_FAILING, status=True, reason=Reason.BACKEND_ERRORS, message=text)
 
 
 def _deployment_condition(view: Scope, name: str, wanted: str) -> dict[str, Any]:
