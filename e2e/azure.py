@@ -30,6 +30,8 @@ ACCOUNT, CONTAINER = "halcyontests", "models"
 KEY = base64.b64encode(b"halcyon-test-account-key-canary!" * 2).decode()
 HOST = f"{ACCOUNT}.blob.localhost"
 """The account's host. Tests resolve it to 127.0.0.1."""
+ACCESS_TOKEN = "halcyon-test-access-token-canary"
+"""Token of an identity that may read the container."""
 _VERSION = "2021-08-06"
 _LIMIT_S = 20
 _SIGNED = ("content-encoding", "content-language", "content-length", "content-md5", "content-type", "date", "if-modified-since",
@@ -195,7 +197,7 @@ def _handler(objects: dict[str, bytes]) -> type[http.server.BaseHTTPRequestHandl
             headers = {name.lower(): value for name, value in self.headers.items()}
             query = dict(parse_qsl(urlsplit(self._target()).query))
             if given := headers.pop("authorization", ""):
-                is_valid = given == _shared_key(self.command, self._target(), headers)
+                is_valid = given in {_shared_key(self.command, self._target(), headers), f"Bearer {ACCESS_TOKEN}"}
             else:
                 is_valid = query.get("se", "") > f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
             if not is_valid:

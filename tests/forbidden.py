@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from halcyon.render import server_start
 from tests.unit.render.pod_security import violations
 
 Object = dict[str, Any]
@@ -52,7 +53,7 @@ _TRITON = {
     "--http-restricted-api", "--grpc-restricted-protocol", "--grpc-max-connection-age", "--grpc-max-connection-age-grace",
     "--allow-gpu-metrics",
 }  # fmt: skip
-_START = 'test ! -e /models/.halcyon-complete || set -- "$@" --disable-auto-complete-config; exec tritonserver "$@"'
+_STARTS = [server_start.command("/models", direct=direct) for direct in (False, True)]
 _RIGHTS = {("", "configmaps"), ("discovery.k8s.io", "endpointslices")}
 
 
@@ -193,5 +194,5 @@ def _container(container: Object, tokens: set[str]) -> Iterator[str]:
         # In any other mode, everyone who reaches Triton's API can load models.
         fixed = "--model-control-mode=none" in container["args"]
         given -= {argument.partition("=")[0] for argument in container["args"] if _SETTING.fullmatch(argument)}
-        if container["command"] != ["/bin/sh", "-c", _START, "tritonserver"] or not given <= _TRITON or not fixed:
+        if container["command"] not in _STARTS or not given <= _TRITON or not fixed:
             yield f"runs {container['command']} {container['args']}"

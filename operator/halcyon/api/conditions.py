@@ -114,6 +114,11 @@ class Reason(StrEnum):
     """The message has the number of pods in which every request fails, and the name of one."""
     CONTAINER_FAILED = "ContainerFailed"
     """A container of a pod fails repeatedly."""
+    START_BLOCKED = "StartBlocked"
+    """A container that an admission webhook added to a pod fails, or keeps the pod from becoming ready. No revision is
+    rolled back because of it."""
+    DEPLOYMENT_PAUSED = "DeploymentPaused"
+    """The Deployment of the servers is paused, for example by `kubectl rollout pause`, so no pod gets the new revision."""
     POD_CREATION_FAILED = "PodCreationFailed"
     """No pod is ready, and pods cannot be created because of a quota, a policy or a missing object. The message is the
     API server's. If some pods are ready, the reason is `PartiallyReady`, with the same message."""
@@ -197,7 +202,7 @@ REASONS: Final[Mapping[Type, tuple[Reason, ...]]] = {
     Type.SERVERS_READY: (
         *(Reason.SERVERS_READY, Reason.PARTIALLY_READY, Reason.NO_SERVERS_READY, Reason.SCALED_TO_ZERO),
         *(Reason.UNSCHEDULABLE, Reason.IMAGE_PULL_FAILED, Reason.CONTAINER_FAILED, Reason.POD_CREATION_FAILED),
-        Reason.BACKEND_DEAD,
+        *(Reason.START_BLOCKED, Reason.BACKEND_DEAD),
         *_MODEL_FAILURES,
         Reason.UNKNOWN,
     ),
@@ -219,7 +224,7 @@ REASONS: Final[Mapping[Type, tuple[Reason, ...]]] = {
     Type.POLICY_WARNING: (Reason.POLICY_ADVICE,),
     Type.RUNTIME_OUTDATED: (Reason.POD_TEMPLATE_OUTDATED,),
     Type.REQUESTS_FAILING: (Reason.BACKEND_ERRORS,),
-    Type.RECONCILING: (Reason.PROGRESSING, Reason.ROLLOUT_BLOCKED, Reason.CANARY_PAUSED),
+    Type.RECONCILING: (Reason.PROGRESSING, Reason.ROLLOUT_BLOCKED, Reason.CANARY_PAUSED, Reason.DEPLOYMENT_PAUSED),
     Type.STALLED: (Reason.ROLLED_BACK, Reason.ROLLOUT_BLOCKED, Reason.PROGRESS_DEADLINE_EXCEEDED),
 }
 """Reasons of each condition type, without those in `INHERITED`."""

@@ -26,6 +26,7 @@ import obstore
 from obstore import exceptions
 from obstore.store import HTTPStore
 
+from halcyon.api.documents.store_identity import StoreIdentity
 from halcyon.fetch import stores
 from halcyon.fetch.allowed_addresses import Address, is_open
 from halcyon.fetch.archive import EXECUTABLE, MAX_FILES, check_size, inside, placement_errors, unpack
@@ -63,6 +64,10 @@ class Remote:
     """Maximum number of bytes to write."""
     credentials: Path | None = None
     """Folder with a file for each key of the credentials Secret; None if there is no Secret."""
+    identity: StoreIdentity | None = None
+    """Identity for which the service account's token is exchanged; None to use keys of the Secret, if there are any."""
+    token: Path | None = None
+    """File with the token of the pod's service account. Set together with `identity`."""
     private: bool = False
     """Whether the server may be in a private network, because the site policy lists it."""
 
@@ -107,12 +112,21 @@ def download(
     """
     _empty(folder)
     secrets = _read(remote.credentials)
-    egress_proxy = EgressProxy(remote.server, allows or partial(is_open, private=remote.private))
+    if remote.token is not None and not remote.token.is_file():
+        raise StoreError(
+            f"{remote.url}: there is no service account token at {remote.token}, which "
+            "spec.model.source.credentials.identity requires; the kubelet provides it in the volume identity"
+        )
+    tokens = remote.identity.servers(remote.bucket_region) if remote.identity is not None else ()
+    egress_proxy = EgressProxy([remote.server, *tokens], allows or partial(is_open, private=remote.private))
     with egress_proxy.opened() as proxy:
         try:
             if remote.is_bucket:
                 clients = {"client_options": _options(remote, secrets, proxy), "retry_config": _RETRIES}
-                store = stores.bucket(remote.url, remote.server, remote.bucket_region, secrets, clients)
+                keys: stores.Keys = secrets
+                if remote.identity is not None and remote.token is not None:
+                    keys = stores.Exchange(remote.identity, remote.token, proxy, secrets.get("ca.crt"))
+                store = stores.bucket(remote.url, remote.server, remote.bucket_region, keys, clients)
                 return _bucket(store, remote, folder, report_progress)
             return _archive(remote, secrets, proxy, folder)
         # The library raises FileNotFoundError for a missing object.
@@ -328,6 +342,12 @@ def _store_error(error: Exception, remote: Remote, secrets: Mapping[str, str], d
         return StoreError(
             f"{remote.url}: the server's certificate isn't trusted ({untrusted[1]}); for a private CA, put its certificate into the "
             "key ca.crt of the Secret that spec.model.source.credentials.secretName names"
+        )
+    if denied and remote.identity is not None:
+        return StoreError(
+            f"{remote.url}: access was denied for spec.model.source.credentials.identity, {remote.identity.name}: {message[:_MAX_SHOWN]}; "
+            f"it must trust tokens of the pods' service account (spec.runtime.serviceAccountName, or default) with the audience "
+            f"{remote.identity.audience}, and may have to be allowed to read the bucket"
         )
     if denied:
         needed = stores.NEEDED.get(urlsplit(remote.url).scheme, "authorization")

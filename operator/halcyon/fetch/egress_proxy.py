@@ -1,4 +1,4 @@
-"""Proxy on the loopback interface through which a download connects, and which connects only to the host of the model's source.
+"""Proxy on the loopback interface through which a download connects, and which connects only to the servers of the model's source.
 
 It never connects to metadata services of a cloud or a node (`allowed_addresses`).
 
@@ -15,7 +15,7 @@ import contextlib
 import ipaddress
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from urllib.parse import urlsplit
 
 from halcyon.fetch.allowed_addresses import Address
@@ -27,11 +27,12 @@ _CHUNK_BYTES = 256 * 1024
 class EgressProxy:
     """Proxy for one download, which runs in a separate thread."""
 
-    def __init__(self, url: str, allows: Callable[[Address], bool]) -> None:
-        """Create a proxy that connects only to the host and port in `url`, at addresses for which `allows` returns True."""
-        parts = urlsplit(url)
-        self._host = parts.hostname or ""
-        self._port = parts.port or (443 if parts.scheme == "https" else 80)
+    def __init__(self, urls: Sequence[str], allows: Callable[[Address], bool]) -> None:
+        """Create a proxy that connects only to the hosts and ports in `urls`, at addresses for which `allows` returns True.
+
+        The first URL is the model's, which errors name.
+        """
+        self._servers = [_server(url) for url in urls]
         self._allows = allows
         self.denied_reason = ""
         """Reason why the proxy rejected a connection; empty if it rejected none."""
@@ -91,9 +92,10 @@ class EgressProxy:
                     await one.wait_closed()
 
     async def _connect(self, host: str, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        if (host, port) != (self._host, self._port):
+        if (host, port) not in self._servers:
+            own_host, own_port = self._servers[0]
             raise OSError(
-                f"{self._host}:{self._port} redirects to {host}:{port}, and a download may connect only to the host in the URI; use that host in the URI"
+                f"{own_host}:{own_port} redirects to {host}:{port}, and a download may connect only to the host in the URI; use that host in the URI"
             )
         try:
             infos = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
@@ -113,6 +115,11 @@ class EgressProxy:
             except OSError as error:
                 last_error = error
         raise OSError(f"{host}:{port} can't be reached: {last_error.strerror if last_error else ''}") from last_error
+
+
+def _server(url: str) -> tuple[str, int]:
+    parts = urlsplit(url)
+    return parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
 
 
 async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from halcyon.api.documents.model_overlay import Overlay, OverlayError
 from halcyon.api.documents.repository_marker import COMPLETE
+from halcyon.api.documents.store_identity import StoreIdentity
 from halcyon.api.sequence_batching import REPORT, in_config
 from halcyon.fetch import (
     auto_complete,
@@ -125,7 +126,15 @@ def _remote(given: argparse.Namespace) -> Remote | None:
     from halcyon.fetch.download import Remote  # noqa: PLC0415  # see above
 
     return Remote(
-        given.url, given.endpoint, given.region, given.sha256, given.limit_bytes, given.credentials, given.private
+        given.url,
+        given.endpoint,
+        given.region,
+        given.sha256,
+        given.limit_bytes,
+        given.credentials,
+        None if given.identity is None else StoreIdentity.from_json(given.identity),
+        given.token,
+        given.private,
     )
 
 
@@ -195,6 +204,8 @@ def _arguments(argv: Sequence[str]) -> tuple[Request, Path | None]:
         "--limit-bytes", type=int, default=20 * 2**30, help="maximum bytes to write; default: %(default)s"
     )
     parser.add_argument("--credentials", type=Path, help="folder with the Secret's keys as files")
+    parser.add_argument("--identity", help="identity for which the service account's token is exchanged, as JSON")
+    parser.add_argument("--token", type=Path, help="file with the service account's token")
     parser.add_argument("--private", action="store_true", help="the server may be in a private network")
     parser.add_argument("--termination-log", type=Path, help="file for the reason of a failure")
     given = parser.parse_args(argv)

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import math
 
-from halcyon.api.documents.repository_marker import COMPLETE, STUB_EXIT
 from halcyon.api.spec import Spec, routing_mode
 from halcyon.api.spec.model import DEFAULT_SIZE_LIMIT, Source
-from halcyon.api.types import duration_s, quantity
-from halcyon.render import gpu, grpc_keepalive, names, server_settings
+from halcyon.api.types import duration_s
+from halcyon.render import download, gpu, grpc_keepalive, names, server_settings, server_start
 from halcyon.render.metadata import RESTRICTED, Object, child, placed, pod_security, pull_secrets, spread
 from halcyon.render.names import Slot
 from halcyon.render.site import Site, Subject
@@ -26,56 +25,15 @@ EXIT_MARGIN_S = 10
 """Time from Triton's own exit timeout until the kubelet's SIGKILL, in seconds."""
 
 _CLOSED = "shared-memory,trace,logging"
-_REPOSITORY, _SOURCE, _OVERLAY, _CREDENTIALS, _HOME, _ORDERS = (
+_REPOSITORY, _SOURCE, _OVERLAY, _HOME = (
     "/models",
     "/halcyon/source",
     "/halcyon/overlay",
-    "/halcyon/credentials",
     "/halcyon/home",
-    "/halcyon/orders",
 )
 _RESTART_FIELD = f"metadata.annotations['{names.RESTART_ANNOTATION}']"
 _HOME_LIMIT = "20Gi"
 """Size limit of the HOME volume. Libraries download weights to caches in it, so it equals the default of `source.sizeLimit`."""
-
-_WATCH = f"""watch() {{
-  ordered=$(cat {_ORDERS}/restart) seen=
-  while sleep 1; do
-    test "$(cat {_ORDERS}/restart)" = "$ordered" || {{ kill -TERM 1; return; }}
-    dead=
-    for f in /proc/[0-9]*/stat; do
-      {{ read -r line < "$f"; }} 2> /dev/null || continue
-      case $line in *"(triton_python_b) Z "*) dead="$dead ${{line%% *}}:${{line##* }}";; esac
-    done
-    for one in $dead; do
-      case "$seen " in *" $one "*) ;; *) continue;; esac
-      code=${{one#*:}} oom=
-      how=exit-$((code >> 8)); test $((code & 127)) -eq 0 || how=signal-$((code & 127))
-      ! grep -qs 'oom_kill [1-9]' /sys/fs/cgroup/memory.events /sys/fs/cgroup/memory/memory.oom_control || oom=.oom
-      mkdir -p "{_REPOSITORY}/{STUB_EXIT}$how$oom"
-      echo "a Python stub process ended: $how$oom" > /dev/termination-log
-    done
-    seen=$dead
-  done
-}}
-rm -rf {_REPOSITORY}/{STUB_EXIT}*
-watch &
-"""
-"""Shell commands that stop Triton when the operator orders a restart, and create a folder in the repository when a Python stub process ends.
-
-The operator's order is an annotation of the pod. Triton closes its port on SIGTERM, so that the liveness probe fails.
-
-Triton neither restarts a stub process nor waits for it, so it stays a zombie with its exit code (field 52 of its stat). It is recorded if
-it is found twice, a second apart, because Triton itself ends stub processes while it completes a configuration.
-"""
-
-_START = f"""{_WATCH}test ! -e {_REPOSITORY}/{COMPLETE} || set -- "$@" --disable-auto-complete-config
-exec tritonserver "$@"
-"""
-"""Shell commands that start Triton, without completion of the model's configuration if the fetcher has marked it as complete.
-
-Triton starts a Python model twice to complete its configuration (`fetch.auto_complete`). Whether this is needed is known only in the pod.
-"""
 
 
 def drain_s(spec: Spec) -> int:
@@ -117,7 +75,7 @@ def pod_template(
                 "name": "orders",
                 "downwardAPI": {"items": [{"path": "restart", "fieldRef": {"fieldPath": _RESTART_FIELD}}]},
             },
-            *_credentials(spec.model.source),
+            *download.volumes(spec.model.source).values(),
         ],
     }
     spreads = placement.topology_spread_constraints
@@ -155,37 +113,6 @@ def _source_volume(source: Source, snapshot: str | None) -> Object:
     return {"persistentVolumeClaim": {"claimName": claim, "readOnly": True}}
 
 
-def _credentials(source: Source) -> list[Object]:
-    """Return the volume with the credentials for the download. Only the container of the fetcher mounts it."""
-    if source.credentials is None:
-        return []
-    return [{"name": "credentials", "secret": {"secretName": source.credentials.secret_name}}]
-
-
-def _download(source: Source) -> list[str]:
-    given = {
-        "url": source.uri,
-        "endpoint": source.endpoint,
-        "region": source.region,
-        "path": source.path,
-        "sha256": None if source.digest is None else source.digest.removeprefix("sha256:"),
-        "credentials": None if source.credentials is None else _CREDENTIALS,
-        "limit-bytes": int(quantity(source.size_limit or DEFAULT_SIZE_LIMIT)),
-    }
-    return [f"--{name}={value}" for name, value in given.items() if value is not None]
-
-
-def downloads(template: Object) -> list[tuple[str, str | None]]:
-    """Return URL and endpoint of the model that a pod template downloads; empty if the model is not downloaded."""
-    given = dict(
-        argument.removeprefix("--").partition("=")[::2]
-        for container in template["spec"].get("initContainers", ())
-        for argument in container.get("args", ())
-        if argument.startswith(("--url=", "--endpoint="))
-    )
-    return [(given["url"], given.get("endpoint"))] if "url" in given else []
-
-
 def _fetch(subject: Subject, source: Source, site: Site) -> Object:
     args = ["fetch", f"--source={_SOURCE}", f"--overlay={_OVERLAY}/overlay.json", f"--repository={_REPOSITORY}"]
     mounted = source.persistent_volume_claim or source.image
@@ -193,7 +120,7 @@ def _fetch(subject: Subject, source: Source, site: Site) -> Object:
         args.append(f"--path={mounted.path}")
     models, exempt = site.policy.models, subject.namespace in site.policy.exempt_namespaces
     if source.uri is not None:
-        args += _download(source)
+        args += download.arguments(source)
         # Servers that the site policy lists may have private addresses.
         listed = models.urls if source.endpoint is None else models.endpoints
         args += ["--private"] if exempt or listed is not None else []
@@ -210,7 +137,7 @@ def _fetch(subject: Subject, source: Source, site: Site) -> Object:
             {"name": "models", "mountPath": _REPOSITORY},
             {"name": "source", "mountPath": _SOURCE, **({} if source.uri else {"readOnly": True})},
             {"name": "overlay", "mountPath": _OVERLAY, "readOnly": True},
-            *({"name": volume["name"], "mountPath": _CREDENTIALS, "readOnly": True} for volume in _credentials(source)),
+            *({"name": v["name"], "mountPath": path, "readOnly": True} for path, v in download.volumes(source).items()),
         ],
     }
 
@@ -221,7 +148,7 @@ def _triton(subject: Subject, spec: Spec, site: Site, model: str) -> Object:
     return {
         "name": names.TRITON,
         "image": runtime.image or site.server_image,
-        "command": ["/bin/sh", "-c", _START, "tritonserver"],
+        "command": server_start.command(_REPOSITORY, direct=routing_mode.is_direct(spec)),
         "args": [
             f"--model-repository={_REPOSITORY}",
             "--model-control-mode=none",
@@ -261,7 +188,7 @@ def _triton(subject: Subject, spec: Spec, site: Site, model: str) -> Object:
             {"name": "shm", "mountPath": "/dev/shm"},  # noqa: S108  # the kernel's name for shared memory
             {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108  # a volume of the pod's own
             {"name": "home", "mountPath": _HOME},
-            {"name": "orders", "mountPath": _ORDERS, "readOnly": True},
+            {"name": "orders", "mountPath": server_start.ORDERS, "readOnly": True},
         ],
         "env": _environment(spec),
         **({"envFrom": [entry.to_dict() for entry in spec.runtime.env_from]} if spec.runtime.env_from else {}),
@@ -289,14 +216,22 @@ def _pre_stop(spec: Spec) -> str:
 
 
 def _environment(spec: Spec) -> list[Object]:
-    """Return the environment variables of the spec and, unless the spec sets HOME, a writable HOME.
+    """Return the environment variables of the spec, and those below that it doesn't set.
 
     The HOME of the image is on the read-only root file system. By default, caches are under HOME (XDG, Hugging Face,
     PyTorch, Numba, Matplotlib, the Triton language, CUDA), so no other variable is set, and those of the image still
-    apply. HOME is the first variable, because later ones may refer to `$(HOME)`.
+    apply. USER is set because libraries request the user's name, and the image may have none for the pod's user.
+    These are the first variables, because later ones may refer to `$(HOME)`.
     """
-    said = [entry.to_dict() for entry in spec.runtime.env or ()]
-    return said if any(entry["name"] == "HOME" for entry in said) else [{"name": "HOME", "value": _HOME}, *said]
+    asked = [entry.to_dict() for entry in spec.runtime.env or ()]
+    ours: list[Object] = [
+        {"name": "HOME", "value": _HOME},
+        {"name": "USER", "value": "triton"},
+        {"name": "PYTHONUNBUFFERED", "value": "1"},
+        {"name": server_start.POD_IP, "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
+    ]
+    named = {entry["name"] for entry in asked}
+    return [*(entry for entry in ours if entry["name"] not in named), *asked]
 
 
 def _resources(spec: Spec) -> Object:

@@ -397,7 +397,7 @@ def test_requests_and_limits_are_those_of_the_spec() -> None:
 def test_a_secret_s_key_reaches_the_environment_by_reference() -> None:
     entries = [{"name": "A", "value": ""}, {"name": "B", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}]
 
-    assert server_pod(runtime={"env": entries})[1]["env"][1:] == [
+    assert server_pod(runtime={"env": entries})[1]["env"][-2:] == [
         {"name": "A", "value": ""},
         {"name": "B", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}},
     ]
@@ -418,7 +418,8 @@ def test_home_is_a_size_limited_volume_that_triton_may_write_to() -> None:
 def test_a_home_that_the_spec_names_is_the_only_one(said: dict[str, Any]) -> None:
     _, triton = server_pod(runtime={"env": [{"name": "A", "value": "a"}, {"name": "HOME", **said}]})
 
-    assert [entry["name"] for entry in triton["env"]] == ["A", "HOME"]
+    assert [entry["name"] for entry in triton["env"]].count("HOME") == 1
+    assert [entry["name"] for entry in triton["env"]][-2:] == ["A", "HOME"]
 
 
 @pytest.mark.parametrize(("timeout", "seconds"), [("10m", 600), ("10s500ms", 11), ("24h", 86400)])

@@ -14,11 +14,11 @@ from halcyon.api.conditions import Condition, Reason, Type
 from halcyon.api.spec import defaults, routing_mode
 from halcyon.control.acceptance import site_policy
 from halcyon.control.desired.plan import ReconcilePlan, counts
-from halcyon.control.objects import pod_stage, pods
+from halcyon.control.objects import pod_stage, pods, volume_attachment
 from halcyon.control.objects.actuator import Actuator
 from halcyon.control.state.ownership import own
 from halcyon.control.state.scope import Scope
-from halcyon.control.status import cold_start, cost, rollout, routes, scaling
+from halcyon.control.status import backend, cold_start, cost, rollout, routes, scaling
 from halcyon.kube import kinds
 from halcyon.kube.client import Object
 from halcyon.render import names
@@ -89,7 +89,7 @@ def _conditions(view: Scope, plan: ReconcilePlan) -> list[Condition]:
         _mismatch(plan),
         _advice(view, plan),
         rollout.outdated(view, plan),
-        _requests_failing(view),
+        backend.requests_failing(view),
         reconciling,
         stalled,
     )
@@ -185,8 +185,9 @@ def _servers_ready(view: Scope, plan: ReconcilePlan) -> Condition:
         text = f"{ready} of {wanted} servers are ready"
         return Condition(Type.SERVERS_READY, status=True, reason=Reason.SERVERS_READY, message=text)
     found = pods.failure(view.pods)
-    dead = _dead_backend(view)
-    detail = dead or (f": pod {found.pod}: {found.message}" if found else "")
+    dead = backend.dead_backend(view)
+    stuck = volume_attachment.first_conflict(view.pods, view.source.exclusive)
+    detail = dead or (f": pod {found.pod}: {found.message}" if found else stuck and f": {stuck}")
     refusal = _replica_failure(view, plan)
     if refusal:
         detail = f": {refusal}"
@@ -200,26 +201,6 @@ def _servers_ready(view: Scope, plan: ReconcilePlan) -> Condition:
     else:
         reason = found.reason if found else Reason.NO_SERVERS_READY
     return Condition(Type.SERVERS_READY, status=False, reason=reason, message=text)
-
-
-def _dead_backend(view: Scope) -> str:
-    """Return the end of a sentence about the first pod whose backend is dead; empty if there is none."""
-    if view.signals is None:
-        return ""
-    dead = {**view.signals.restarting, **view.signals.dead}
-    name = min(
-        (p["metadata"]["name"] for p in view.pods if p["metadata"]["name"] in dead and pods.is_live(p)), default=""
-    )
-    return f": the backend of pod {name} is dead and its container restarts: {dead[name]}" if name else ""
-
-
-def _requests_failing(view: Scope) -> Condition | None:
-    failing = view.signals.failing if view.signals else {}
-    if not failing:
-        return None
-    name = min(failing)
-    text = f"in {len(failing)} pods, {name} for example: {failing[name]}. Compare the requests with the model's inputs, and see its log"
-    return Condition(Type.REQUESTS_FAILING, status=True, reason=Reason.BACKEND_ERRORS, message=text)
 
 
 def _deployment_condition(view: Scope, name: str, wanted: str) -> dict[str, Any]:
