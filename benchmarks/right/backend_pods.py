@@ -17,6 +17,7 @@ import subprocess
 import time
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any, cast
 
@@ -42,6 +43,7 @@ from halcyon.render.site import Site, Subject
 ORDER_DELAY_S = 1.5
 """Time from a write of a pod's annotation until its volume has it, as measured on the embedded cluster."""
 MODEL = "m"
+_CGROUPS = Path("/sys/fs/cgroup")
 SUBJECT = Subject("default", MODEL, "0c8a9a4e-0000-4000-8000-000000000001")
 _addresses = (f"127.94.{number // 250}.{number % 250 + 1}" for number in itertools.count())
 
@@ -54,6 +56,11 @@ def rendered(**runtime: Any) -> Mapping[str, Any]:
     return cast("Mapping[str, Any]", template["spec"]["containers"][0])
 
 
+@cache
+def _tree() -> Path:
+    return installed.triton()
+
+
 @dataclass
 class ServerPod:
     """A Triton server with its start script, and the kubelet that probes and restarts it."""
@@ -64,6 +71,7 @@ class ServerPod:
     ready: bool = False
     restarts: int = 0
     restarted_at: float = float("-inf")
+    cgroup: Path | None = None
     _process: subprocess.Popen[bytes] | None = None
     _order: int = 0
 
@@ -89,7 +97,7 @@ class ServerPod:
 
     def start(self) -> None:
         """Start the container."""
-        tree = installed.triton()
+        tree = _tree()
         ports = {"http": HTTP_PORT, "grpc": GRPC_PORT, "metrics": METRICS_PORT}
         script = server_start.command("/mnt", direct=False)[2]
         script = script.replace(server_start.ORDERS, "/srv").replace("/dev/termination-log", "/srv/termination-log")
@@ -100,12 +108,14 @@ class ServerPod:
             f"mount --rbind /dev {tree}/dev",
             f"mount -t tmpfs -o size=256m shm {tree}/dev/shm",
             f"mount -t proc proc {tree}/proc",
-            f"mount --rbind /sys {tree}/sys",
+            *self._cgroup_mounts(tree),
             f"mount --bind {self.home}/models {tree}/mnt",
             f"mount --bind {self.home}/orders {tree}/srv",
             f"mount -t tmpfs tmp {tree}/tmp",
             f'exec chroot {tree} /bin/sh -c "$SCRIPT" tritonserver {" ".join(options)}',
         ]
+        if self.cgroup is not None:
+            mounts.insert(0, f"echo $$ > {self.cgroup}/cgroup.procs")
         enter = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--propagation", "private"]
         with (self.home / "log").open("ab") as log:
             self._process = subprocess.Popen(
@@ -116,6 +126,24 @@ class ServerPod:
                 stderr=log,
                 start_new_session=True,
             )
+
+    def limit_memory(self, limit_bytes: int) -> None:
+        """Make a memory cgroup for the container, which its next start joins.
+
+        Raises:
+            OSError: this machine doesn't allow it.
+        """
+        v1 = _CGROUPS / "memory"
+        self.cgroup = (v1 if v1.is_dir() else _CGROUPS) / f"halcyon-right-{os.getpid()}-{self.name}"
+        self.cgroup.mkdir(exist_ok=True)
+        (self.cgroup / ("memory.limit_in_bytes" if v1.is_dir() else "memory.max")).write_text(str(limit_bytes))
+
+    def _cgroup_mounts(self, tree: Path) -> list[str]:
+        """Return commands that show the container its own cgroup, as a container runtime does."""
+        if self.cgroup is None:
+            return []
+        at = tree / "sys/fs/cgroup" / ("memory" if self.cgroup.parent != _CGROUPS else "")
+        return [f"mount -t tmpfs sys {tree}/sys", f"mkdir -p {at}", f"mount --bind {self.cgroup} {at}"]
 
     def stop(self) -> None:
         """End the container at once."""
@@ -235,6 +263,8 @@ class Fleet:
     """Time at which every agent had taken the pod out, first time only."""
     taken_out: set[str] = field(default_factory=set)
     """Pods that any agent has taken out at any time."""
+    failed_at: dict[str, float] = field(default_factory=dict)
+    """Time of the first failed request by pod."""
     failing: dict[str, str] = field(default_factory=dict)
     evicted: list[str] = field(default_factory=list)
     inflight: dict[str, int] = field(default_factory=dict)
@@ -247,13 +277,19 @@ class Fleet:
 
     async def infer(self, session: aiohttp.ClientSession, value: float, timeout_s: float = 60.0) -> int:
         """Send a request to the next pod, wait for one if there is none, and return the status; 0 if the connection failed."""
-        while not (found := self.candidates()):
+        while not (found := self.candidates()):  # noqa: ASYNC110 - pods change in several places
             await asyncio.sleep(0.05)
         self._turn += 1
-        pod = found[self._turn % len(found)]
+        return await self.send(session, found[self._turn % len(found)], value, timeout_s)
+
+    async def send(self, session: aiohttp.ClientSession, pod: ServerPod, value: float, timeout_s: float = 60.0) -> int:
+        """Send a request to this pod, and return the status; 0 if the connection failed."""
         self.inflight[pod.address] = self.inflight.get(pod.address, 0) + 1
         try:
-            return await infer(session, pod, value, timeout_s)
+            status = await infer(session, pod, value, timeout_s)
+            if status == 500:
+                self.failed_at.setdefault(pod.name, time.monotonic())
+            return status
         finally:
             self.inflight[pod.address] -= 1
 
@@ -331,7 +367,7 @@ async def infer(session: aiohttp.ClientSession, pod: ServerPod, value: float, ti
 
 @contextlib.asynccontextmanager
 async def running(
-    folder: Path, count: int, files: Mapping[str, str]
+    folder: Path, count: int, files: Mapping[str, str], *, memory_bytes: int | None = None
 ) -> AsyncIterator[tuple[Fleet, aiohttp.ClientSession]]:
     """Start this many pods, agents and the operator, and yield them when all pods are ready."""
     made = [ServerPod(f"m-a-7d9f8b6c5d-{number:05}", folder / str(number)) for number in range(count)]
@@ -341,10 +377,12 @@ async def running(
         try:
             for pod in made:
                 pod.prepare(files)
+                if memory_bytes is not None:
+                    pod.limit_memory(memory_bytes)
                 pod.start()
                 tasks.append(asyncio.create_task(pod.run_kubelet(session)))
             async with asyncio.timeout(120):
-                while not all(pod.ready for pod in made):
+                while not all(pod.ready for pod in made):  # noqa: ASYNC110 - the same
                     await asyncio.sleep(0.1)
             tasks += [asyncio.create_task(fleet.run_agent(number, session)) for number in range(2)]
             tasks.append(asyncio.create_task(fleet.run_operator()))
@@ -358,3 +396,6 @@ async def running(
             await asyncio.gather(*tasks, return_exceptions=True)
             for pod in made:
                 pod.stop()
+                if pod.cgroup is not None:
+                    await asyncio.sleep(0.5)  # the kernel needs a moment to see that the cgroup is empty
+                    pod.cgroup.rmdir()

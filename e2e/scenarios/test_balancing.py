@@ -118,18 +118,17 @@ def _wait_for_restart(kube: Kube, name: str, pod: dict[str, Any], container: str
 
 
 def test_a_pod_whose_python_stub_died_is_out_at_once_and_restarts_in_place(kube: Kube, whole: str) -> None:
-    _kill_a_stub(kube, whole, replicas=3)
+    _kill_a_stub(kube, whole)
 
 
 def test_the_only_pod_whose_python_stub_died_restarts_in_place(kube: Kube, served: Callable[..., str]) -> None:
     document = models.variant("lonely", replicas=1, gpus=0)
     document["spec"]["traffic"] = {"balancerReplicas": 2}
     name = served(document, replicas=1)
-    wait_for(lambda: kube.pods(name, "balancer"), what="it has balancers")
-    _kill_a_stub(kube, name, replicas=1)
+    _kill_a_stub(kube, name)
 
 
-def _kill_a_stub(kube: Kube, model: str, *, replicas: int) -> None:
+def _kill_a_stub(kube: Kube, model: str) -> None:
     dead = kube.pods(model, "server")[0]
     name = dead["metadata"]["name"]
     with _load(kube, model) as load:

@@ -27,12 +27,13 @@ def _watch(repository: str) -> str:
     """Return shell commands that watch the Python stub processes and the operator's orders in the background.
 
     Triton doesn't wait for a stub process that ended, so it stays a zombie, and field 52 of its stat is the exit status. It counts if it is
-    found twice, a second apart, because Triton itself ends stub processes while it completes a configuration.
+    found twice, a moment apart, because Triton itself ends stub processes while it completes a configuration.
     """
     return f"""\
 watch() {{
-  ordered=$(cat {ORDERS}/restart) seen=
-  while sleep 1 && kill -0 $$; do
+  ordered=$(cat {ORDERS}/restart) seen= pause=1
+  while sleep $pause && kill -0 $$; do
+    pause=1
     test "$(cat {ORDERS}/restart)" = "$ordered" || {{ kill -TERM $$; return; }}
     dead=
     for file in /proc/[0-9]*/stat; do
@@ -40,7 +41,7 @@ watch() {{
       case $line in *"(triton_python_b) Z "*) dead="$dead ${{line%% *}}:${{line##* }}" ;; esac
     done
     for one in $dead; do
-      case "$seen " in *" $one "*) ;; *) continue ;; esac
+      case "$seen " in *" $one "*) ;; *) pause=0.3; continue ;; esac
       code=${{one#*:}} oom=
       how=exit-$((code >> 8))
       test $((code & 127)) -eq 0 || how=signal-$((code & 127))

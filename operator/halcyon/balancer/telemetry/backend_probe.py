@@ -179,10 +179,8 @@ class BackendProbes:
 
     async def _proof(self, endpoint: Endpoint, suspicion: Suspicion) -> str | None:
         """Return the reason if the backend is dead, else None."""
-        if suspicion != "idle":
-            ended = (await self._client.index(endpoint.address, pod=endpoint.pod)).stub_exit
-            if ended is not None:
-                return stub_exit(ended)
+        if suspicion != "idle" and (ended := await self._stub_exit(endpoint)) is not None:
+            return ended
         key = endpoint.pod, suspicion
         due, count = self._next.get(key, (float("-inf"), 0))
         revision = self._dead.revisions.setdefault(revision_of(endpoint.pod), ProbedRevision())
@@ -202,13 +200,17 @@ class BackendProbes:
         self._next[key] = (now + max(min(2.0**count, MAX_PROBE_INTERVAL_S), (now - began) / _MAX_LOAD), count + 1)
         return proof
 
+    async def _stub_exit(self, endpoint: Endpoint) -> str | None:
+        ended = (await self._client.index(endpoint.address, pod=endpoint.pod)).stub_exit
+        return None if ended is None else stub_exit(ended)
+
     async def _of_instances(self, endpoint: Endpoint, probe: Probe, revision: ProbedRevision) -> str | None:
         """Send a few probes to each instance, and return Triton's words for a dead stub, if any of them gets those."""
         for _ in range(2):
             sent = (self._send(endpoint, probe, revision.hang_s) for _ in range(probe.instances))
             for answer in await asyncio.gather(*sent):
-                if (words := _DEAD_STUB.search(answer.text)) and _is_failure(answer):
-                    return words[0]
+                if _is_failure(answer) and (words := _DEAD_STUB.search(answer.text)):
+                    return await self._stub_exit(endpoint) or words[0]
         return None
 
     async def _of_all(
@@ -233,7 +235,7 @@ class BackendProbes:
                     revision.longest_s = max(revision.longest_s, self._clock() - began)
                 return None
             if words := _DEAD_STUB.search(answer.text):
-                return words[0]
+                return await self._stub_exit(endpoint) or words[0]
             if not (revision.succeeded and probe.is_alone):
                 return None
             await asyncio.sleep(_PAUSE_S)

@@ -36,7 +36,9 @@ MIN_HANG_S = 30.0
 HANG_FACTOR = 10
 """Number of times that a hang must last longer than the longest execution of the revision."""
 REPORTED_AFTER_S = 15.0
-"""Time for which every request must fail until this is reported, in seconds."""
+"""Time for which requests must fail until this is reported, in seconds."""
+PROBED_SHARE = 0.25
+"""Share of successes among a pod's answers, relative to its failures, that agents' probes may cause while all requests fail."""
 EVERY_REQUEST_FAILS = "every request fails in the backend; whether the backend is dead is not proved"
 
 
@@ -160,7 +162,7 @@ class DeadBackends:
             revision.longest_s = max(revision.longest_s, compute_s, quiet_s if quiet_s > QUIET_S else 0.0)
         if succeeded or failed or not due:
             pod.answered_at = now
-        if succeeded:
+        if succeeded > failed * PROBED_SHARE:
             pod.failing_since = None
         elif failed and pod.failing_since is None:
             pod.failing_since = now

@@ -39,7 +39,7 @@ _POLL_INTERVAL_S = 2.0
 
 
 @dataclass
-class _Order:
+class Order:
     """Restarts of one pod."""
 
     at: float
@@ -49,11 +49,11 @@ class _Order:
 
 
 @dataclass
-class _Record:
+class Record:
     """Restarts and replacements of one model's pods."""
 
     at: float
-    orders: dict[str, _Order] = field(default_factory=dict)
+    orders: dict[str, Order] = field(default_factory=dict)
     replaced: int = 0
 
 
@@ -65,7 +65,7 @@ class BackendRestart:
     events: EventRecorder
     clock: Clock
 
-    _records: dict[Key, _Record] = field(default_factory=dict)
+    _records: dict[Key, Record] = field(default_factory=dict)
 
     async def repair(self, scope: Scope) -> float | None:
         """Restart or replace one pod whose backend is dead, if its turn has come; return the delay until the next look.
@@ -86,7 +86,7 @@ class BackendRestart:
             record = None
         if not dead:
             return None
-        record = record or self._records.setdefault(scope.key, _Record(now))
+        record = record or self._records.setdefault(scope.key, Record(now))
         record.orders = {name: order for name, order in record.orders.items() if name in live}
         restarting = {name for name, order in record.orders.items() if _is_restarting(live[name], order, dead, now)}
         if restarting and any(pods.is_ready(pod) and name not in dead for name, pod in live.items()):
@@ -98,7 +98,7 @@ class BackendRestart:
         await self._treat(scope, record, live[ready_now[0]], dead[ready_now[0]], now)
         return _POLL_INTERVAL_S
 
-    async def _treat(self, scope: Scope, record: _Record, pod: Object, reason: str, now: float) -> None:
+    async def _treat(self, scope: Scope, record: Record, pod: Object, reason: str, now: float) -> None:
         name = str(pod["metadata"]["name"])
         order = record.orders.get(name)
         is_last = order is not None and order.count >= MAX_RESTARTS
@@ -117,7 +117,7 @@ class BackendRestart:
             record.replaced += 1
             did = f"it died again after {MAX_RESTARTS} restarts and is being replaced"
         else:
-            record.orders[name] = _Order(now, _restarts(pod), 1 if order is None else order.count + 1)
+            record.orders[name] = Order(now, _restarts(pod), 1 if order is None else order.count + 1)
             did = "it gets no requests and its container is being restarted"
         message = f"the backend of pod {name} is dead: {reason}; {did}"
         self.events.record(scope.resource, NewEvent("Warning", "BackendDied", message))
@@ -130,7 +130,7 @@ class BackendRestart:
         self._records.pop(key, None)
 
 
-def record_due(record: _Record, name: str) -> float:
+def record_due(record: Record, name: str) -> float:
     """Return the time from which a pod may be restarted or replaced, in monotonic seconds.
 
     Each earlier restart of the pod and each replacement of a pod of the model doubles the backoff.
@@ -141,7 +141,7 @@ def record_due(record: _Record, name: str) -> float:
     return since + min(MIN_BACKOFF_S * 2 ** (failed - 1), MAX_BACKOFF_S) if failed else since
 
 
-def _is_restarting(pod: Object, order: _Order, dead: Mapping[str, str], now: float) -> bool:
+def _is_restarting(pod: Object, order: Order, dead: Mapping[str, str], now: float) -> bool:
     """Return whether the pod's container has yet to restart, or to become ready after it did."""
     if not pods.is_ready(pod):
         return True

@@ -22,7 +22,7 @@ def requests_failing(view: Scope) -> Condition | None:
         return None
     name = min(failing)
     text = (
-        f"{len(failing)} pods, for example {name}: {failing[name]}. Compare clients' requests with the model's inputs, and "
+        f"{len(failing)} of {len(view.pods)} pods, for example {name}: {failing[name]}. Compare clients' requests with the model's inputs, and "
         f"read the log: kubectl logs {name}"
     )
     return Condition(Type.REQUESTS_FAILING, status=True, reason=Reason.BACKEND_ERRORS, message=text)
