@@ -66,7 +66,7 @@ class WideCounters:
         """Values that count as 0, by number."""
 
     def read(self, process: int, counters: Mapping[int, int], *, uptime_s: int) -> dict[int, int]:
-        """Return the counters without their wraps, by number. TritonCounters of a new process start again."""
+        """Return the counters without their wraps, by number. Counters of a new process start again."""
         if process != self._process:
             self._process, self._wide, self._base = process, {}, {}
             if uptime_s > _MAX_UNWRAPPED_S:
