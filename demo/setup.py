@@ -24,6 +24,8 @@ from images.recipes import RECIPES
 
 EXISTING = "existing"
 CHART = REPOSITORY / "charts" / "halcyon"
+_CPU_IMAGE = "images.triton.registry=localhost,images.triton.repository=tritonserver-cpu,images.triton.tag=24.10"
+"""Helm values for the CPU build of Triton, which models in the demo use: the chart's default image is large, and on the internet."""
 IMAGE_VALUES = REPOSITORY / "build" / "images-values.yaml"
 EXISTING_NAMESPACE = "halcyon-demo"
 _ROLLS_OPERATOR = "imageInputs"
@@ -66,7 +68,7 @@ def install(name: str, *, hpa_sync: str = "15s", step: Callable[[str], None]) ->
     # build.
     built = f"podAnnotations.{_ROLLS_OPERATOR}={RECIPES['operator'].digest[:16]}"
     began = time.monotonic()
-    _helm(kube, "--set-string", f"images.registry=localhost,{built}")
+    _helm(kube, "--set-string", f"images.registry=localhost,{built},{_CPU_IMAGE}")
     return Installed(kube=kube, helm_s=time.monotonic() - began)
 
 
@@ -77,8 +79,14 @@ def _install_existing(step: Callable[[str], None]) -> Installed:
     step(f"namespace {EXISTING_NAMESPACE}")
     kube("apply", "-f", "-", stdin=models.as_text(_namespace()))
     step("helm upgrade --install")
-    _helm(kube, "--values", str(IMAGE_VALUES))
-    triton = values["images"]["triton"]
+    triton = values["test"]["image"]
+    _helm(
+        kube,
+        "--values",
+        str(IMAGE_VALUES),
+        "--set-string",
+        ",".join(f"images.triton.{k}={v}" for k, v in triton.items()),
+    )
     at = f"@{triton['digest']}" if triton.get("digest") else f":{triton.get('tag', 'latest')}"
     return Installed(kube=kube, triton_image=f"{triton['registry']}/{triton['repository']}{at}")
 
@@ -112,12 +120,12 @@ def image_values() -> dict[str, Any]:
         )
     values = yaml.safe_load(IMAGE_VALUES.read_text())
     try:
-        for image in ("operator", "balancer", "triton"):
+        for image in (values["images"]["operator"], values["images"]["balancer"], values["test"]["image"]):
             for part in ("registry", "repository"):
-                values["images"][image][part]
+                image[part]
     except (KeyError, TypeError):
         raise DemoError(
-            f"{IMAGE_VALUES.relative_to(REPOSITORY)} does not name images.operator, images.balancer and images.triton; "
+            f"{IMAGE_VALUES.relative_to(REPOSITORY)} does not name images.operator, images.balancer and test.image; "
             "write it anew with: make images push REGISTRY=registry.example.com/ml"
         ) from None
     return dict(values)

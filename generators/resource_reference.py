@@ -218,7 +218,9 @@ spec:
   traffic:
     mode: Balancer
     balancerReplicas: 3
+    maxConcurrency: 64
     queueLimit: 500
+    overload: {mode: Reject}
     sourceShare: 50
     queueTimeout: 10s
     responseTimeout: 10s
@@ -288,6 +290,16 @@ ALTERNATIVES: dict[str, Any] = {
     "spec.model.source.path": "resnet50",
     "spec.model.source.digest": "sha256:0f1e2d3c4b5a69788796a5b4c3d2e1f00f1e2d3c4b5a69788796a5b4c3d2e1f0",
     "spec.model.source.uri": "s3://models/vision/resnet50",
+    "spec.model.source.credentials.identity.azure": {
+        "clientID": "0c5cbd4c-55f2-4d0f-9e0f-6a2c6f1d8a11",
+        "tenantID": "5a1b1c3e-7a0a-4f0e-8a53-6d3f1a2b3c4d",
+    },
+    "spec.model.source.credentials.identity.google": {
+        "provider": "projects/123456789012/locations/global/workloadIdentityPools/halcyon/providers/cluster",
+        "serviceAccount": "models@acme.iam.gserviceaccount.com",
+    },
+    "spec.model.source.credentials.identity.endpoint": "https://sts.storage.svc:9000",
+    "spec.model.source.credentials.identity": {"aws": {"roleARN": "arn:aws:iam::123456789012:role/models"}},
     "spec.model.source.credentials": {"secretName": "models-s3"},
     "spec.model.source.endpoint": "https://minio.storage.svc:9000",
     "spec.model.source.region": "eu-central-1",

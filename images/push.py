@@ -15,7 +15,7 @@ def push_images(*, registry: str, values: Path, plain_http: bool = False) -> Non
 
     `registry` is a host with an optional path (`registry.example.com/ml`). Credentials are those that buildah finds:
     from `buildah login`, from `docker login`, or in the file $REGISTRY_AUTH_FILE. The written file maps
-    `images.<operator|balancer|triton>` to `registry`, `repository` and `digest`.
+    `images.operator`, `images.balancer` and `test.image` to `registry`, `repository` and `digest`.
 
     Raises:
         ImagesError: a build or a push failed. `values` is written only after all pushes have succeeded.
@@ -25,18 +25,17 @@ def push_images(*, registry: str, values: Path, plain_http: bool = False) -> Non
     directory = images_directory()
     prepare(directory)
     workshop = Workshop(directory)
-    images: dict[str, dict[str, str]] = {}
+    written: dict[str, dict[str, dict[str, str]]] = {}
     with workshop.locked():
         for recipe in recipes:
             repository, tag = _target(recipe, registry)
             progress(recipe.name, f"pushing to {repository}:{tag}")
             digest = _push(workshop, recipe, target=f"{repository}:{tag}", plain_http=plain_http)
             host, _, path = repository.partition("/")
-            images[recipe.values_key] = {"registry": host, "repository": path, "digest": digest}
+            section, _, key = recipe.values_key.partition(".")
+            written.setdefault(section, {})[key] = {"registry": host, "repository": path, "digest": digest}
     values.parent.mkdir(parents=True, exist_ok=True)
-    values.write_text(
-        "# Written by `make images push`; give it to helm with --values.\n" + yaml.safe_dump({"images": images})
-    )
+    values.write_text("# Written by `make images push`; give it to helm with --values.\n" + yaml.safe_dump(written))
     print(f"images: wrote {values}", flush=True)
 
 
@@ -47,14 +46,28 @@ def pushed(values: Path) -> dict[str, str]:
         ImagesError: the file doesn't exist.
     """
     try:
-        images = yaml.safe_load(values.read_text())["images"]
+        written = yaml.safe_load(values.read_text())
     except OSError as error:
         raise ImagesError(f"images: {values}: {error.strerror}; push first: make push REGISTRY=...") from error
     return {
-        recipe.name: "{registry}/{repository}@{digest}".format(**images[recipe.values_key])
+        recipe.name: "{registry}/{repository}@{digest}".format(**written[section][key])
         for recipe in RECIPES.values()
-        if recipe.values_key
+        for section, _, key in [recipe.values_key.partition(".")]
+        if key
     }
+
+
+def push_image(name: str, target: str) -> None:
+    """Push the image of this name to `target` (HOST/REPOSITORY:TAG), for example into a mirror under another name.
+
+    Raises:
+        ImagesError: the push failed.
+    """
+    directory = images_directory()
+    prepare(directory)
+    workshop = Workshop(directory)
+    with workshop.locked():
+        _push(workshop, RECIPES[name], target=target, plain_http=False)
 
 
 def _target(recipe: Recipe, registry: str) -> tuple[str, str]:

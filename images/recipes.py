@@ -57,7 +57,7 @@ class Recipe:
     """How one image is built. Paths are relative to the repository.
 
     `name` is the name of the archive. `inputs` are all files and directories that the build reads, in addition to the
-    base. `values_key` is the image's key in the Helm values; it is empty for an image that no chart uses.
+    base. `values_key` is the path of the image in the Helm values; it is empty for an image that no chart uses.
     """
 
     name: str
@@ -108,7 +108,9 @@ RECIPES = {
     recipe.name: recipe
     for recipe in (
         _small("pause", "localhost/pause:3.10", TRIXIE, directory="pause"),
-        _small("balancer", "localhost/halcyon-balancer:dev", TRIXIE, directory="balancer", values_key="balancer"),
+        _small(
+            "balancer", "localhost/halcyon-balancer:dev", TRIXIE, directory="balancer", values_key="images.balancer"
+        ),
         Recipe(
             name="operator",
             reference="localhost/halcyon-operator:dev",
@@ -116,10 +118,14 @@ RECIPES = {
             dockerfile="images/operator/Dockerfile",
             context=".",
             inputs=("images/operator", "pyproject.toml", "requirements/operator.lock", "operator/halcyon"),
-            values_key="operator",
+            values_key="images.operator",
         ),
         _small(
-            "tritonserver-cpu", "localhost/tritonserver-cpu:24.10", BOOKWORM, directory="triton", values_key="triton"
+            "tritonserver-cpu",
+            "localhost/tritonserver-cpu:24.10",
+            BOOKWORM,
+            directory="triton",
+            values_key="test.image",
         ),
     )
 }

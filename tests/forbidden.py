@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from halcyon.render import server_start
 from tests.unit.render.pod_security import violations
 
 Object = dict[str, Any]
@@ -38,7 +39,10 @@ _OUR_LABELS = {
     "app.kubernetes.io/component", "app.kubernetes.io/managed-by", "serving.halcyon.dev/model-deployment", "serving.halcyon.dev/revision",
     "serving.halcyon.dev/slot",
 }  # fmt: skip
-_ANNOTATIONS = {"serving.halcyon.dev/gpus"}
+_ANNOTATIONS = {
+    "serving.halcyon.dev/gpus", "cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes", "config.linkerd.io/skip-inbound-ports",
+    "traffic.sidecar.istio.io/excludeInboundPorts",
+}  # fmt: skip
 _SITES = "example.com/"
 """Prefix of the keys that the site of the tests allows on server pods."""
 _RESERVED = ("LD_", "NVIDIA_", "CUDA_", "KUBERNETES_", "AIP_", "PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP")
@@ -50,9 +54,10 @@ _SETTING = re.compile(
 _TRITON = {
     "--model-repository", "--model-control-mode", "--exit-on-error", "--exit-timeout-secs", "--metrics-interval-ms",
     "--http-restricted-api", "--grpc-restricted-protocol", "--grpc-max-connection-age", "--grpc-max-connection-age-grace",
-    "--allow-gpu-metrics",
+    "--allow-gpu-metrics", "--http-max-input-size", "--grpc-http2-min-recv-ping-interval-without-data",
+    "--grpc-keepalive-permit-without-calls",
 }  # fmt: skip
-_START = 'test ! -e /models/.halcyon-complete || set -- "$@" --disable-auto-complete-config; exec tritonserver "$@"'
+_STARTS = [server_start.command("/models", direct=direct) for direct in (False, True)]
 _RIGHTS = {("", "configmaps"), ("discovery.k8s.io", "endpointslices")}
 
 
@@ -193,5 +198,5 @@ def _container(container: Object, tokens: set[str]) -> Iterator[str]:
         # In any other mode, everyone who reaches Triton's API can load models.
         fixed = "--model-control-mode=none" in container["args"]
         given -= {argument.partition("=")[0] for argument in container["args"] if _SETTING.fullmatch(argument)}
-        if container["command"] != ["/bin/sh", "-c", _START, "tritonserver"] or not given <= _TRITON or not fixed:
+        if container["command"] not in _STARTS or not given <= _TRITON or not fixed:
             yield f"runs {container['command']} {container['args']}"

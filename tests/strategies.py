@@ -24,7 +24,7 @@ from halcyon.api.spec.batching import Batching
 from halcyon.api.spec.exposure import Service
 from halcyon.api.spec.gateway import Gateway
 from halcyon.api.spec.gpu import Gpu
-from halcyon.api.spec.model import Source, Versions
+from halcyon.api.spec.model import Credentials, Identity, Source, Versions
 from halcyon.api.spec.parse import parse
 from halcyon.api.spec.placement import Affinity, NodeRequirement, PodRequirement, Toleration, TopologySpreadConstraint
 from halcyon.api.spec.rollout import Analysis, Canary
@@ -40,7 +40,7 @@ MAX_ITEMS = 3
 
 _QUANTITY = next(mark.pattern for mark in get_args(Quantity) if isinstance(mark, StringConstraints))
 _THOROUGH = settings().max_examples >= 1000
-_SHORT_URL = r"s3://[a-z0-9]{3,5}(/[A-Za-z0-9_][A-Za-z0-9_.=+-]?){0,2}|https?://[a-z0-9]{1,3}(\.[a-z]{2})?(:[1-9][0-9]{0,3})?/[a-z]{1,3}\.(tar|tgz)"
+_SHORT_URL = r"(s3|gs|az)://[a-z0-9]{3,5}(/[A-Za-z0-9_][A-Za-z0-9_.=+-]?){0,2}|https?://[a-z0-9]{1,3}(\.[a-z]{2})?(:[1-9][0-9]{0,3})?/[a-z]{1,3}\.(tar|tgz)"
 _PLAIN_NAMES = st.from_regex(NAME_PATTERN, fullmatch=True)
 NAMES = st.one_of(
     st.sampled_from(["digits", "a", "resnet50"]),
@@ -53,7 +53,9 @@ NAMES = st.one_of(
 def documents(model: type[BaseModel] = Spec) -> st.SearchStrategy[Document]:
     """Return a strategy for JSON objects that the model accepts."""
     if model not in _DOCUMENTS:
-        _DOCUMENTS[model] = _affinity() if model is Affinity else _build(model)
+        # `_source` replaces the identity with one for the URI's scheme.
+        special = {Affinity: _affinity, Identity: lambda: st.just(_IDENTITIES["s3"])}
+        _DOCUMENTS[model] = special.get(model, lambda: _build(model))()
     return _DOCUMENTS[model]
 
 
@@ -165,7 +167,7 @@ def _strings(marks: tuple[Any, ...], bounds: dict[str, Any]) -> st.SearchStrateg
     if not any(isinstance(mark, StringConstraints) for mark in marks):
         return st.text(min_size=least, max_size=min(most, 20))
     pattern = bounds["pattern"]
-    if pattern.startswith("^(s3://") and not _THOROUGH:
+    if pattern.startswith("^((s3|") and not _THOROUGH:
         # Drawing a URL from its own pattern takes as long as half a spec.
         return st.from_regex(_SHORT_URL, fullmatch=True)
     texts = st.from_regex(pattern, fullmatch=True).filter(lambda text: least <= len(text) <= most)
@@ -185,6 +187,22 @@ def _one_of(*names: str) -> Callable[[Document, Any], Document]:
 _DOWNLOAD = ("credentials", "endpoint", "region", "path", "digest", "sizeLimit")
 
 
+_IDENTITIES: dict[str, Document] = {
+    "s3": {"aws": {"roleARN": "arn:aws:iam::123456789012:role/models"}, "endpoint": "https://sts.storage.svc:9000"},
+    "gs": {"google": {"provider": "projects/1/locations/global/workloadIdentityPools/a/providers/b"}},
+    "az": {
+        "azure": {
+            "clientID": "0c5cbd4c-55f2-4d0f-9e0f-6a2c6f1d8a11",
+            "tenantID": "5a1b1c3e-7a0a-4f0e-8a53-6d3f1a2b3c4d",
+        }
+    },
+}
+
+
+def _credentials(document: Document, _: Any) -> Document:
+    return document or {"secretName": "models"}
+
+
 def _source(document: Document, chance: Any) -> Document:
     """With one kind of source, and the fields of a download that fit it."""
     kind = _one_of("configMap", "persistentVolumeClaim", "image", "uri")(
@@ -192,9 +210,16 @@ def _source(document: Document, chance: Any) -> Document:
     ) or {"persistentVolumeClaim": {"claimName": "models"}}
     if "uri" not in kind:
         return kind
-    bucket = kind["uri"].startswith("s3://")
+    scheme = kind["uri"].partition("://")[0]
+    bucket = scheme in {"s3", "gs", "az"}
     wrong = {"path", "digest"} if bucket else {"endpoint", "region"}
+    wrong |= set() if scheme == "s3" else {"region"}
+    if scheme == "az":
+        kind |= {"endpoint": document.get("endpoint", "https://account.blob.core.windows.net")}
     kept = kind | {k: v for k, v in document.items() if k in _DOWNLOAD and k not in wrong}
+    if "identity" in kept.get("credentials", {}):
+        kept["credentials"] = {k: v for k, v in kept["credentials"].items() if k != "identity"}
+        kept["credentials"] |= {"identity": _IDENTITIES[scheme]} if bucket else {"secretName": "models"}
     return kept if bucket or "digest" in kept else {**kept, "digest": "sha256:" + "0" * 64}
 
 
@@ -309,6 +334,11 @@ def _spec(document: Document, _: Any) -> Document:
         if document["traffic"]["mode"] == "Direct" and document.get("rollout", {}).get("strategy") == "Canary":
             document["rollout"]["strategy"] = "Surge"
         document["traffic"].pop("stickiness", None)
+    if {"maxBatchSize", "queuePolicy"} & document.get("batching", {}).keys() and "maxConcurrency" in document.get(
+        "traffic", {}
+    ):
+        document = copy.deepcopy(document)
+        del document["traffic"]["maxConcurrency"]
     gpu = document.get("runtime", {}).get("gpu")
     if (gpu is not None and gpu.get("count", 1)) or "scaling" not in document:
         return document
@@ -347,6 +377,7 @@ def _gateway(document: Document, _: Any) -> Document:
 
 
 _REPAIRS: dict[type[BaseModel], Callable[[Document, Any], Document]] = {
+    Credentials: _credentials,
     Source: _source,
     Versions: _versions,
     EnvVar: _env,

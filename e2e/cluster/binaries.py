@@ -116,10 +116,11 @@ _KEDA = Module(
 )
 BESIDE = {
     "versitygw": Module(name="s3", programs={"versitygw": "github.com/versity/versitygw/cmd/versitygw"}),
+    "fake-gcs-server": Module(name="gcs", programs={"fake-gcs-server": "github.com/fsouza/fake-gcs-server"}),
     "otelcol": Module(name="otel", programs={"otelcol": "."}),
     **dict.fromkeys(_KEDA.programs, _KEDA),
 }
-"""Programs that some tests use together with a cluster, built on demand: a model store, a trace collector, another
+"""Programs that some tests use together with a cluster, built on demand: model stores, a trace collector, another
 autoscaler."""
 
 

@@ -18,6 +18,8 @@ from e2e.cluster.processes import Started, start
 from images import apt
 
 COMPONENT = "registry"
+MIRRORED = ("nvcr.io",)
+"""Registries in whose place the node asks this one first: no test machine can pull from them."""
 _PORT = 5000
 _SYSTEM_CAS = Path("/etc/ssl/certs/ca-certificates.crt")
 
@@ -52,11 +54,12 @@ def trusting(place: Place) -> Path:
 def start_registry(place: Place, program: Path, network: Network) -> Started:
     """Start the registry, and make the node and the host's programs trust it. `answers` reports when it is usable."""
     ca = place.pki / "ca.crt"
-    for_node = trusted_by_node(place) / address(network)
-    for_node.mkdir(parents=True)
-    # Debian's containerd (1.6) reads only the `ca` of a host, not that of the whole file.
     host = f"https://{address(network)}"
-    (for_node / "hosts.toml").write_text(f'[host."{host}"]\ncapabilities = ["pull", "resolve"]\nca = "{ca}"\n')
+    for name in (address(network), *MIRRORED):
+        for_node = trusted_by_node(place) / name
+        for_node.mkdir(parents=True)
+        # Debian's containerd (1.6) reads only the `ca` of a host, not that of the whole file.
+        (for_node / "hosts.toml").write_text(f'[host."{host}"]\ncapabilities = ["pull", "resolve"]\nca = "{ca}"\n')
     cas = [_SYSTEM_CAS.read_text()] if _SYSTEM_CAS.is_file() else []
     trusting(place).write_text("\n".join([*cas, ca.read_text()]))
     config = place.state / "registry.yaml"

@@ -30,7 +30,9 @@ CRD = "modeldeployments.serving.halcyon.dev"
 def values(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What `make images push` writes, for images that are on the node."""
     file = tmp_path_factory.mktemp("values") / "images-values.yaml"
-    file.write_text("images: {registry: localhost}\n")
+    file.write_text(
+        "images: {registry: localhost}\ntest: {image: {registry: localhost, repository: tritonserver-cpu, tag: '24.10'}}\n"
+    )
     return file
 
 

@@ -1,7 +1,8 @@
 """README's "Use it", as it stands, in a fresh cluster; then the demo on that cluster as on anybody's (CLUSTER=existing).
 
 Replaced are the registry's host, which is the cluster's own, and the path of the file that the reader has saved. Given is what
-the reader has: a cluster with GPUs (an extended resource here), and a volume with a model.
+the reader has: a cluster with GPUs (an extended resource here), and a volume with a model. NVIDIA's registry is a mirror in the
+cluster, in which Halcyon's CPU build of Triton has the name of NVIDIA's image: a stand-in.
 """
 
 import base64
@@ -55,6 +56,18 @@ def shell(cluster: Cluster) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
+def nvidia(cluster: Cluster, shell: dict[str, str]) -> str:
+    """The chart's default image of Triton, which the node can pull: from the mirror."""
+    default = yaml.safe_load((REPOSITORY / "charts" / "halcyon" / "values.yaml").read_text())["images"]["triton"]
+    name = f"{default['repository']}:{default['tag']}"
+    host, _, path = default["registry"].partition("/")
+    assert host in registry.MIRRORED
+    script = f"from images.push import push_image; push_image('tritonserver-cpu', '{cluster.registry}/{path}/{name}')"
+    run(f'python -c "{script}"', shell, limit_s=300)
+    return f"{default['registry']}/{name}"
+
+
+@pytest.fixture(scope="module")
 def kube(cluster: Cluster) -> Kube:
     return Kube(kubeconfig=cluster.kubeconfig, programs=cluster.bin, namespace="default", reachable=True)
 
@@ -103,7 +116,9 @@ def put_model(kube: Kube, volume: Path) -> None:
     )
 
 
-def test_what_readme_says_is_what_happens(cluster: Cluster, shell: dict[str, str], kube: Kube, tmp_path: Path) -> None:
+def test_what_readme_says_is_what_happens(
+    cluster: Cluster, shell: dict[str, str], kube: Kube, nvidia: str, tmp_path: Path
+) -> None:
     # The kubelet's pods are not root: they must reach the volume through directories that anybody may pass.
     volume = cluster.place.state / "volume"
     put_model(kube, volume)
@@ -121,6 +136,8 @@ def test_what_readme_says_is_what_happens(cluster: Cluster, shell: dict[str, str
     for pod in json.loads(kube("get", "pods", "-o", "json", namespace=SYSTEM))["items"]:
         assert pod["spec"]["containers"][0]["image"].startswith(f"{cluster.registry}/halcyon/")
     run("kubectl wait --for=condition=Ready mdep/digits --timeout=180s", shell, limit_s=200)
+    (server,) = kube.pods("digits", "server")
+    assert server["spec"]["containers"][0]["image"] == nvidia
     by_http = Load(address=kube.must_address("digits", models.HTTP_PORT), model="digits", protocol="http", duration_s=2)
     by_grpc = Load(address=kube.must_address("digits", models.GRPC_PORT), model="digits", duration_s=2)
     for load in (by_http, by_grpc):
@@ -132,7 +149,9 @@ def test_what_readme_says_is_what_happens(cluster: Cluster, shell: dict[str, str
     run("kubectl delete mdep digits", shell, limit_s=60)
     without = yaml.safe_load(document)
     del without["spec"]["scaling"]
-    without["spec"]["runtime"]["resources"]["cpu"] = "100m"  # three have to fit beside all else on two cores
+    without["spec"]["runtime"]["resources"]["requests"]["cpu"] = (
+        "100m"  # three have to fit beside all else on two cores
+    )
     file.write_text(yaml.safe_dump(without))
     run(f"kubectl apply -f {file} && kubectl scale mdep/digits --replicas=3", shell, limit_s=30)
     models.wait_until_served(kube, "digits", replicas=3)

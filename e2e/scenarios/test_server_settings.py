@@ -173,3 +173,6 @@ def test_priorities_order_requests_and_a_full_queue_rejects(kube: Kube, models: 
     assert errors["too many"].startswith("StatusCode.UNAVAILABLE: ")
     assert "Exceeds maximum queue size" in errors["too many"]
     assert metrics(kube, QUEUED)["nv_inference_request_failure"] == before["nv_inference_request_failure"]
+    # Triton counts it nowhere, so the balancers do.
+    found = [sample for pod in kube.pods(QUEUED, "balancer") for sample in kube.metrics(pod, 9100) or ()]
+    assert sum(sample.value for sample in found if sample.name == "halcyon_agent_server_rejected_total") == 1

@@ -19,6 +19,7 @@ import yaml
 
 from e2e.blocks import blocks, commands
 from halcyon.api.conditions import Reason, Type
+from halcyon.api.spec.parse import parse
 from tests.unit import test_documentation as documentation
 from tests.unit.test_documentation import ROOT, shown
 
@@ -256,10 +257,10 @@ RESOURCES = list(resources())
 
 
 def test_the_first_examples_run_without_a_gpu() -> None:
-    """The chart's default image is a CPU build: with a GPU it would hold one, and not use it."""
+    """A cluster without GPUs is where most people begin."""
     first = [spec for place, spec in RESOURCES if place in {"README.md", "manifests/examples/minimal.yaml"}]
     assert len(first) == 2
-    assert [one["spec"]["runtime"]["gpu"]["count"] for one in first] == [0, 0]
+    assert [parse("m", one["spec"]).runtime.gpus for one in first] == [0, 0]
     assert "manifests/examples/minimal.yaml" in (ROOT / "docs" / "quickstart.md").read_text()
 
 

@@ -197,6 +197,8 @@ def ineffective_fields(_: Facts, index: ConditionIndex) -> Iterator[Cause]:
             (message,),
             "lower spec.batching.maxQueueDelay",
         )
+    if (message := index.message_if("ImageMismatch", "True")) is not None:
+        yield Cause(30, "the Triton image does not fit the model or its GPUs", (message,), "follow the message")
     if (message := index.message_if("FieldIgnored", "True")) is not None:
         yield Cause(10, "a field of the spec has no effect", (message,), "remove it, or follow the message")
 

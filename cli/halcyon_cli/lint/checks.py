@@ -15,6 +15,7 @@ import yaml
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 from yaml.reader import ReaderError
 
+from halcyon.api.policy import triton_images
 from halcyon.api.spec import Spec, defaults
 from halcyon.api.spec.parse import SpecError, parse
 from halcyon.api.types import API_VERSION, GROUP, KIND, VERSION
@@ -152,6 +153,8 @@ def _spec(name: str, spec_fields: Any) -> Iterator[tuple[Literal["error", "warni
         yield "warning", f"{sentence} (the field has no effect)"
     yield from (("warning", sentence) for sentence in (*defaults.mismatched(spec), *defaults.risky(spec)))
     yield from (("warning", sentence) for sentence in _unmeasured_gpu(spec))
+    # Without an image in the spec, the site's default applies, which is not known here.
+    yield from (("warning", sentence) for sentence in triton_images.mismatches(spec, spec.runtime.image or ""))
 
 
 def _unmeasured_gpu(spec: Spec) -> Iterator[str]:

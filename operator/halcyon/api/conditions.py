@@ -35,6 +35,8 @@ class Type(StrEnum):
     """A field of the spec has no effect in combination with the other fields. Present only while true."""
     TIMEOUT_MISMATCH = "TimeoutMismatch"
     """Two times in the spec conflict. Present only while true."""
+    IMAGE_MISMATCH = "ImageMismatch"
+    """The Triton image can't serve the model, or can't use the GPUs that its pods reserve. Present only while true."""
     POLICY_WARNING = "PolicyWarning"
     """The site policy advises against something in the spec, which it still accepts. Present only while true."""
     RUNTIME_OUTDATED = "RuntimeOutdated"
@@ -72,6 +74,9 @@ class Reason(StrEnum):
     QUEUE_DELAY_TOO_LONG = "QueueDelayTooLong"
     """Triton may wait longer for a fuller batch than clients wait for a response. Results that come after that are
     wasted work."""
+    IMAGE_UNSUITABLE = "ImageUnsuitable"
+    """The image's name shows that it lacks the model's backend, a server, or support for GPUs. The message names the
+    fields and an image that fits."""
     SOURCE_NOT_FOUND = "SourceNotFound"
     """The ConfigMap of the model's source, one of its keys, or the PersistentVolumeClaim does not exist."""
     CONFLICT = "Conflict"
@@ -106,6 +111,11 @@ class Reason(StrEnum):
     """An image cannot be pulled."""
     CONTAINER_FAILED = "ContainerFailed"
     """A container of a pod fails repeatedly."""
+    START_BLOCKED = "StartBlocked"
+    """A container that an admission webhook added to a pod fails, or keeps the pod from becoming ready. No revision is
+    rolled back because of it."""
+    DEPLOYMENT_PAUSED = "DeploymentPaused"
+    """The Deployment of the servers is paused, for example by `kubectl rollout pause`, so no pod gets the new revision."""
     POD_CREATION_FAILED = "PodCreationFailed"
     """No pod is ready, and pods cannot be created because of a quota, a policy or a missing object. The message is the
     API server's. If some pods are ready, the reason is `PartiallyReady`, with the same message."""
@@ -189,6 +199,7 @@ REASONS: Final[Mapping[Type, tuple[Reason, ...]]] = {
     Type.SERVERS_READY: (
         *(Reason.SERVERS_READY, Reason.PARTIALLY_READY, Reason.NO_SERVERS_READY, Reason.SCALED_TO_ZERO),
         *(Reason.UNSCHEDULABLE, Reason.IMAGE_PULL_FAILED, Reason.CONTAINER_FAILED, Reason.POD_CREATION_FAILED),
+        Reason.START_BLOCKED,
         *_MODEL_FAILURES,
         Reason.UNKNOWN,
     ),
@@ -207,9 +218,10 @@ REASONS: Final[Mapping[Type, tuple[Reason, ...]]] = {
     Type.AUTOSCALER_CONFLICT: (Reason.EXTERNAL_AUTOSCALER, Reason.EXTERNAL_WRITER),
     Type.FIELD_IGNORED: (Reason.NO_EFFECT,),
     Type.TIMEOUT_MISMATCH: (Reason.QUEUE_DELAY_TOO_LONG,),
+    Type.IMAGE_MISMATCH: (Reason.IMAGE_UNSUITABLE,),
     Type.POLICY_WARNING: (Reason.POLICY_ADVICE,),
     Type.RUNTIME_OUTDATED: (Reason.POD_TEMPLATE_OUTDATED,),
-    Type.RECONCILING: (Reason.PROGRESSING, Reason.ROLLOUT_BLOCKED, Reason.CANARY_PAUSED),
+    Type.RECONCILING: (Reason.PROGRESSING, Reason.ROLLOUT_BLOCKED, Reason.CANARY_PAUSED, Reason.DEPLOYMENT_PAUSED),
     Type.STALLED: (Reason.ROLLED_BACK, Reason.ROLLOUT_BLOCKED, Reason.PROGRESS_DEADLINE_EXCEEDED),
 }
 """Reasons of each condition type, without those in `INHERITED`."""

@@ -1,6 +1,7 @@
 """Extraction of a model's tar archive while it is downloaded.
 
-Only files and folders are extracted, only into the target folder, and only up to the size limit.
+Only files, folders, and links between them are extracted, only into the target folder, and only up to the size limit. Links are created
+after all files, so that no file is written through one, and a link that leads out of the folder is rejected.
 """
 
 from __future__ import annotations
@@ -29,18 +30,24 @@ def unpack(stream: IO[bytes], folder: Path, *, limit_bytes: int) -> int:
         SourceError: the stream is not a tar archive, contains a link, a device or a path outside the folder, or exceeds a limit.
     """
     written = 0
+    links: dict[Path, tarfile.TarInfo] = {}
     try:
         with tarfile.open(fileobj=stream, mode="r|*", bufsize=_COPY_BYTES) as archive:
             for number, member in enumerate(archive, start=1):
                 if number > MAX_FILES:
                     raise SourceError(f"the archive has more than {MAX_FILES} entries; is it the archive of a model?")
+                if member.name.rpartition("/")[2].startswith("._"):
+                    continue  # attributes of macOS, which are no part of the file of this name
                 if member.isdir():
                     _folder(folder, member.name)
                     continue
+                if member.issym() or member.islnk():
+                    links[folder / inside(member.name)] = member
+                    continue
                 if not member.isreg():
                     raise SourceError(
-                        f"{member.name} in the archive is a link or a device, and the archive of a model may contain only files and folders; "
-                        "pack it with tar --dereference --hard-dereference"
+                        f"{member.name} in the archive is a device or a pipe, and the archive of a model may contain only files, folders "
+                        "and links"
                     )
                 written += member.size
                 check_size(written, limit_bytes)
@@ -52,6 +59,7 @@ def unpack(stream: IO[bytes], folder: Path, *, limit_bytes: int) -> int:
                     with target.open("wb") as file:
                         shutil.copyfileobj(content, file, _COPY_BYTES)
                         os.fchmod(file.fileno(), EXECUTABLE if member.mode & 0o111 else PLAIN)
+            _link(folder, links)
     except (tarfile.TarError, EOFError, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise
@@ -59,6 +67,39 @@ def unpack(stream: IO[bytes], folder: Path, *, limit_bytes: int) -> int:
             f"the download is not a complete tar archive: {error}; pack it with tar -czf model.tar.gz"
         ) from error
     return written
+
+
+def _link(folder: Path, links: dict[Path, tarfile.TarInfo]) -> None:
+    """Create the links of an archive.
+
+    A hard link becomes a symbolic one, so that a chain of links needs no order.
+
+    Raises:
+        SourceError: a link leads out of the folder, or to nothing.
+    """
+    root = folder.resolve()
+    for path, member in links.items():
+        with placement_errors(member.name):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if not path.parent.resolve().is_relative_to(root):
+                raise _bad_link(member)
+            target = Path(member.linkname) if member.issym() else root / inside(member.linkname)
+            path.unlink(missing_ok=True)
+            path.symlink_to(target if member.issym() else os.path.relpath(target, path.parent.resolve()))
+    for path, member in links.items():
+        try:
+            target = path.resolve(strict=True)
+        except (OSError, RuntimeError):  # pathlib raises RuntimeError for a cycle of links
+            raise _bad_link(member) from None
+        if not target.is_relative_to(root) or Path(member.linkname).is_absolute():
+            raise _bad_link(member)
+
+
+def _bad_link(member: tarfile.TarInfo) -> SourceError:
+    return SourceError(
+        f"{member.name} in the archive is a link to {member.linkname}, which isn't in the archive; pack it with "
+        "tar --dereference --hard-dereference"
+    )
 
 
 def _folder(folder: Path, name: str) -> None:

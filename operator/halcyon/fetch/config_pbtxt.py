@@ -5,6 +5,7 @@ Out of scope: merging of the overlay (`merge`).
 
 from __future__ import annotations
 
+import codecs
 import re
 
 from google.protobuf import text_format
@@ -33,6 +34,19 @@ def parse(content: bytes) -> ModelConfig:
         return text_format.Parse(text, model_config_proto.empty())
     except text_format.ParseError as error:
         raise _explain(text, error) from error
+
+
+def without_byte_order_mark(content: bytes) -> bytes:
+    """Return the content as UTF-8 without a byte-order mark, which editors on Windows write and Triton can't parse.
+
+    With the mark of UTF-16, as PowerShell writes it, the content is converted. Content without a mark is returned unchanged.
+    """
+    if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        try:
+            return content.decode("utf-16").encode()
+        except UnicodeError as error:
+            raise ModelConfigError(f"{FILE} begins as UTF-16, but isn't; save the file as UTF-8 text") from error
+    return content.removeprefix(codecs.BOM_UTF8)
 
 
 def render(config: ModelConfig) -> bytes:

@@ -24,20 +24,23 @@ from urllib.parse import urlsplit
 
 import obstore
 from obstore import exceptions
-from obstore.store import HTTPStore, S3Store
+from obstore.store import HTTPStore
 
-from halcyon.fetch.allowed_addresses import Address, is_open
+from halcyon.api.documents.store_identity import StoreIdentity
+from halcyon.api.timestamps import rfc3339
+from halcyon.fetch import stores
 from halcyon.fetch.archive import EXECUTABLE, MAX_FILES, check_size, inside, placement_errors, unpack
-from halcyon.fetch.egress_proxy import EgressProxy
+from halcyon.fetch.egress_proxy import Address, EgressProxy, SiteProxy, is_open
 from halcyon.fetch.errors import SourceError, StoreError
 from halcyon.fetch.folder_markers import ListedObject, above, contents
+from halcyon.fetch.stores import BucketStore
 
 _MAX_CONCURRENT_PARTS = 8
 """Maximum number of parts that are read concurrently. Together with their size it limits the memory; the container has 256 MiB."""
 _PART_BYTES = 8 * 1024 * 1024
 _PROGRESS_INTERVAL_S = 10.0
-_CREDENTIALS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "authorization", "ca.crt")
-_FORBIDDEN = "403 Forbidden"
+_CREDENTIALS = (*stores.SECRET_KEYS, "authorization", "ca.crt")
+_FORBIDDEN = ("403 Forbidden", "401 Unauthorized")
 _PROGRAMS = (b"\x7fELF", b"#!")
 """First bytes of executable files. Buckets store no file modes, so files that begin with these bytes get the execute bit."""
 _MAX_SHOWN = 400
@@ -61,15 +64,31 @@ class Remote:
     """Maximum number of bytes to write."""
     credentials: Path | None = None
     """Folder with a file for each key of the credentials Secret; None if there is no Secret."""
+    identity: StoreIdentity | None = None
+    """Identity for which the service account's token is exchanged; None to use keys of the Secret, if there are any."""
+    token: Path | None = None
+    """File with the token of the pod's service account. Set together with `identity`."""
     private: bool = False
     """Whether the server may be in a private network, because the site policy lists it."""
+    site_proxy: SiteProxy | None = None
+    """HTTP proxy of the site; None if pods connect directly."""
+    site_ca: Path | None = None
+    """File with the CA certificates (PEM) of the site; None if there is none."""
 
     @property
     def server(self) -> str:
         """URL of the server to which the download connects."""
-        if not self.url.startswith("s3://"):
+        if not self.is_bucket:
             return self.url
-        return self.endpoint or f"https://s3.{self.bucket_region}.amazonaws.com"
+        google = self.url.startswith("gs://")
+        return self.endpoint or (
+            "https://storage.googleapis.com" if google else f"https://s3.{self.bucket_region}.amazonaws.com"
+        )
+
+    @property
+    def is_bucket(self) -> bool:
+        """Whether the model is a folder of a bucket, not an archive."""
+        return not self.url.startswith(("http://", "https://"))
 
     @property
     def bucket_region(self) -> str:
@@ -97,11 +116,31 @@ def download(
     """
     _empty(folder)
     secrets = _read(remote.credentials)
-    egress_proxy = EgressProxy(remote.server, allows or partial(is_open, private=remote.private))
+    if remote.site_ca is not None:
+        try:
+            secrets["ca.crt"] = remote.site_ca.read_text() + "\n" + secrets.get("ca.crt", "")
+        except OSError as error:
+            raise StoreError(
+                f"the CA certificates of the site can't be read: {error.strerror}; the ConfigMap that the chart's "
+                "downloads.caConfigMap names must exist in the model's namespace, with the key ca.crt"
+            ) from error
+    if remote.token is not None and not remote.token.is_file():
+        raise StoreError(
+            f"{remote.url}: there is no service account token at {remote.token}, which "
+            "spec.model.source.credentials.identity requires; the kubelet provides it in the volume identity"
+        )
+    tokens = remote.identity.servers(remote.bucket_region) if remote.identity is not None else ()
+    allows = allows or partial(is_open, private=remote.private)
+    egress_proxy = EgressProxy([remote.server, *tokens], allows, remote.site_proxy)
     with egress_proxy.opened() as proxy:
         try:
-            if remote.url.startswith("s3://"):
-                return _bucket(_s3(remote, secrets, proxy), remote, folder, report_progress)
+            if remote.is_bucket:
+                clients = {"client_options": _options(remote, secrets, proxy), "retry_config": _RETRIES}
+                keys: stores.Keys = secrets
+                if remote.identity is not None and remote.token is not None:
+                    keys = stores.Exchange(remote.identity, remote.token, proxy, secrets.get("ca.crt"))
+                store = stores.bucket(remote.url, remote.server, remote.bucket_region, keys, clients)
+                return _bucket(store, remote, folder, report_progress)
             return _archive(remote, secrets, proxy, folder)
         # The library raises FileNotFoundError for a missing object.
         except (exceptions.BaseError, FileNotFoundError) as error:
@@ -139,27 +178,6 @@ def _options(remote: Remote, secrets: Mapping[str, str], proxy: str) -> dict[str
 _RETRIES: dict[str, Any] = {"max_retries": 4, "retry_timeout": timedelta(minutes=2)}
 
 
-def _s3(remote: Remote, secrets: Mapping[str, str], proxy: str) -> S3Store:
-    config: dict[str, Any] = {"region": remote.bucket_region, "endpoint": remote.server}
-    if "AWS_ACCESS_KEY_ID" in secrets and "AWS_SECRET_ACCESS_KEY" in secrets:
-        names = {
-            "access_key_id": "AWS_ACCESS_KEY_ID",
-            "secret_access_key": "AWS_SECRET_ACCESS_KEY",
-            "session_token": "AWS_SESSION_TOKEN",
-        }
-        config |= {name: secrets[key] for name, key in names.items() if key in secrets}
-    else:
-        # Without this, the library would request the node's credentials from the cloud's metadata service.
-        config["skip_signature"] = True
-    bucket = urlsplit(remote.url).netloc
-    return S3Store(
-        bucket,
-        config=cast("Any", config),
-        client_options=cast("Any", _options(remote, secrets, proxy)),
-        retry_config=cast("Any", _RETRIES),
-    )
-
-
 @dataclass(frozen=True)
 class _Part:
     path: str
@@ -170,7 +188,7 @@ class _Part:
     etag: str | None
 
 
-def _bucket(store: S3Store, remote: Remote, folder: Path, report_progress: Callable[[str], None]) -> int:
+def _bucket(store: BucketStore, remote: Remote, folder: Path, report_progress: Callable[[str], None]) -> int:
     prefix = urlsplit(remote.url).path.strip("/")
     parts, total = _create_files(store, prefix, remote, folder)
     done, reported_at = 0, time.monotonic()
@@ -189,7 +207,7 @@ def _bucket(store: S3Store, remote: Remote, folder: Path, report_progress: Calla
     return total
 
 
-def _create_files(store: S3Store, prefix: str, remote: Remote, folder: Path) -> tuple[list[_Part], int]:
+def _create_files(store: BucketStore, prefix: str, remote: Remote, folder: Path) -> tuple[list[_Part], int]:
     """Create the files with their full size but without content; return the parts to download, and the total size."""
     listing = contents(_list_objects(store, prefix, remote), remote.url.rstrip("/"))
     marked = _find_folders(store, prefix, listing.unclear)
@@ -213,13 +231,13 @@ def _create_files(store: S3Store, prefix: str, remote: Remote, folder: Path) -> 
     return parts, sum(one.size for one in files)
 
 
-def _list_objects(store: S3Store, prefix: str, remote: Remote) -> Iterator[ListedObject]:
+def _list_objects(store: BucketStore, prefix: str, remote: Remote) -> Iterator[ListedObject]:
     """Yield the objects in the model's folder, except an object that has the name of the folder itself, which some tools create."""
     total = count = 0
     for entry in (meta for chunk in obstore.list(store, prefix=prefix or None) for meta in chunk):
         path, size = entry["path"], entry["size"]
-        if path == prefix:
-            continue
+        if path == prefix or (path.removeprefix(f"{prefix}/") if prefix else path).startswith("."):
+            continue  # hidden folders, such as .git, are no part of a model (`mounted_source`)
         count += 1
         total += size
         if count > MAX_FILES:
@@ -228,7 +246,7 @@ def _list_objects(store: S3Store, prefix: str, remote: Remote) -> Iterator[Liste
         yield ListedObject(path.removeprefix(f"{prefix}/") if prefix else path, size, entry["e_tag"])
 
 
-def _find_folders(store: S3Store, prefix: str, unclear: Collection[ListedObject]) -> set[str]:
+def _find_folders(store: BucketStore, prefix: str, unclear: Collection[ListedObject]) -> set[str]:
     """Return the paths of the objects in `unclear` that are folders.
 
     In a listing of a single level, the store returns keys that end in a slash as folders. This takes one request per parent folder.
@@ -249,7 +267,7 @@ def _key(prefix: str, path: str) -> str:
     return f"{prefix}/{path}".strip("/")
 
 
-def _download_part(store: S3Store, part: _Part) -> int:
+def _download_part(store: BucketStore, part: _Part) -> int:
     options: Any = {"range": (part.begin, part.end), "if_match": part.etag}
     content = obstore.get(store, part.path, options=options).bytes()
     with part.file.open("r+b", buffering=0) as file:
@@ -330,15 +348,33 @@ def _store_error(error: Exception, remote: Remote, secrets: Mapping[str, str], d
     message = _masked(" ".join(str(error).partition("Debug source:")[0].split()), secrets.values())
     # If a listing is denied, the library raises no specific exception; only the server's response shows it.
     denied = isinstance(error, exceptions.PermissionDeniedError | exceptions.UnauthenticatedError)
+    denied = denied or any(status in message for status in _FORBIDDEN)
     if match := re.search(r"<Message>(.*?)</Message>", message):
-        denied, message = denied or _FORBIDDEN in message, match[1]
+        message = match[1]
     if untrusted := re.search(r"InvalidCertificate\(\s*(\w+)", str(error)):
+        if untrusted[1].startswith(("NotValidYet", "Expired")):
+            return StoreError(
+                f"{remote.url}: the server's certificate isn't valid at this time ({untrusted[1]}): it is {_now()} on the pod's node. "
+                "Renew the certificate, or correct the node's clock"
+            )
         return StoreError(
             f"{remote.url}: the server's certificate isn't trusted ({untrusted[1]}); for a private CA, put its certificate into the "
-            "key ca.crt of the Secret that spec.model.source.credentials.secretName names"
+            "key ca.crt of the Secret that spec.model.source.credentials.secretName names, or for all models into the ConfigMap "
+            "that the chart's downloads.caConfigMap names"
+        )
+    if "RequestTimeTooSkewed" in str(error):
+        return StoreError(
+            f"{remote.url}: the store rejects signed requests, because its clock differs from the one of the pod's node, where it is "
+            f"{_now()}; correct the node's clock"
+        )
+    if denied and remote.identity is not None:
+        return StoreError(
+            f"{remote.url}: access was denied for spec.model.source.credentials.identity, {remote.identity.name}: {message[:_MAX_SHOWN]}; "
+            f"it must trust tokens of the pods' service account (spec.runtime.serviceAccountName, or default) with the audience "
+            f"{remote.identity.audience}, and may have to be allowed to read the bucket"
         )
     if denied:
-        needed = "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY" if remote.url.startswith("s3://") else "authorization"
+        needed = stores.NEEDED.get(urlsplit(remote.url).scheme, "authorization")
         return StoreError(
             f"{remote.url}: the store denied access; set spec.model.source.credentials.secretName to a Secret with {needed} that may read it: {message[:_MAX_SHOWN]}"
         )
@@ -347,8 +383,13 @@ def _store_error(error: Exception, remote: Remote, secrets: Mapping[str, str], d
     return StoreError(f"{remote.url}: {message[:_MAX_SHOWN]}")
 
 
+def _now() -> str:
+    return rfc3339(time.time())
+
+
 def _masked(text: str, secrets: Iterable[str]) -> str:
     """Return the text with the secret values masked. Longer values are masked first, because a shorter one may be part of them."""
+    text = stores.without_signature(text)
     values = sorted({value for value in secrets if len(value) >= _MIN_SECRET_CHARS}, key=len, reverse=True)
     if not values:
         return text

@@ -1,11 +1,13 @@
-"""Proxy on the loopback interface through which a download connects, and which connects only to the host of the model's source.
+"""Proxy on the loopback interface through which a download connects, and which connects only to the servers of the model's source.
 
-It never connects to metadata services of a cloud or a node (`allowed_addresses`).
+It never connects to this machine, to link-local addresses, or to metadata services of a cloud or a node. Which private networks the
+site allows is in `sitePolicy.models`.
 
 The author of a ModelDeployment chooses the server to which a pod connects. Its name can resolve to any address, the address can change
 at any time, and the server can redirect. Checking the name or its address before the download is therefore not enough. The proxy
 connects to exactly the address that it has checked. For TLS it tunnels the bytes (CONNECT, RFC 9110 section 9.3.6), and the client
-verifies the certificate.
+verifies the certificate. If the site has an HTTP proxy for its egress, it connects to that one, which resolves the name: only names
+that this machine can't resolve are then not checked.
 """
 
 from __future__ import annotations
@@ -15,23 +17,68 @@ import contextlib
 import ipaddress
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from halcyon.fetch.allowed_addresses import Address
+from halcyon.api.policy.metadata_addresses import METADATA
 
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+_METADATA = frozenset(map(ipaddress.ip_address, METADATA))
+_NAT64 = ipaddress.ip_network("64:ff9b::/96")
+"""NAT64 network, in which the last 32 bits of an address are an IPv4 address (RFC 6052)."""
 _MAX_HEAD_BYTES = 64 * 1024
 _CHUNK_BYTES = 256 * 1024
+_CONNECT_TIMEOUT_S = 5.0
+"""Maximum time for a connection to one address. A host may have addresses of a family for which the cluster has no route."""
+
+
+def is_open(address: Address, *, private: bool) -> bool:
+    """Return True if a download may connect to the address.
+
+    This machine, link-local addresses and metadata services are never allowed, private networks only if `private` is true.
+    """
+    address = _ipv4_of(address)
+    if address.is_loopback or address.is_link_local or address.is_multicast or address.is_unspecified:
+        return False
+    if address in _METADATA or address.is_reserved:
+        return False
+    return private or address.is_global
+
+
+def _ipv4_of(address: Address) -> Address:
+    """Return the IPv4 address that is embedded in an IPv6 address; if there is none, the address itself."""
+    if isinstance(address, ipaddress.IPv4Address):
+        return address
+    if address in _NAT64:
+        return ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
+    return address.ipv4_mapped or address.sixtofour or address
+
+
+@dataclass(frozen=True)
+class SiteProxy:
+    """HTTP proxy through which the site's pods reach other networks."""
+
+    url: str
+    """URL of the proxy, for example `http://proxy.example.com:3128`."""
+    direct: tuple[str, ...] = ()
+    """Hosts that are reached without it: names, suffixes that begin with a dot, addresses, and networks in CIDR notation."""
+
+    def serves(self, host: str) -> bool:
+        """Return whether connections to the host go through the proxy."""
+        return not any(_matches(host, entry) for entry in self.direct)
 
 
 class EgressProxy:
     """Proxy for one download, which runs in a separate thread."""
 
-    def __init__(self, url: str, allows: Callable[[Address], bool]) -> None:
-        """Create a proxy that connects only to the host and port in `url`, at addresses for which `allows` returns True."""
-        parts = urlsplit(url)
-        self._host = parts.hostname or ""
-        self._port = parts.port or (443 if parts.scheme == "https" else 80)
+    def __init__(self, urls: Sequence[str], allows: Callable[[Address], bool], site: SiteProxy | None = None) -> None:
+        """Create a proxy that connects only to the hosts and ports in `urls`, at addresses for which `allows` returns True.
+
+        The first URL is the model's, which errors name. `site` is the proxy of the site; None if pods connect directly.
+        """
+        self._site = site
+        self._servers = [_server(url) for url in urls]
         self._allows = allows
         self.denied_reason = ""
         """Reason why the proxy rejected a connection; empty if it rejected none."""
@@ -78,6 +125,8 @@ class EgressProxy:
                 await writer.drain()
                 return
             open_.append(server_writer)
+            if tunnel and self._site is not None and self._site.serves(parts.hostname or ""):
+                await self._open_tunnel(head, server_reader, server_writer)
             # Pass the head on unchanged: servers also accept the absolute form of a request target (RFC 9112, section 3.2.2).
             (writer if tunnel else server_writer).write(b"HTTP/1.1 200 OK\r\n\r\n" if tunnel else head)
             await asyncio.gather(_copy(reader, server_writer), _copy(server_reader, writer))
@@ -91,28 +140,72 @@ class EgressProxy:
                     await one.wait_closed()
 
     async def _connect(self, host: str, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        if (host, port) != (self._host, self._port):
+        if (host, port) not in self._servers:
+            own_host, own_port = self._servers[0]
             raise OSError(
-                f"{self._host}:{self._port} redirects to {host}:{port}, and a download may connect only to the host in the URI; use that host in the URI"
+                f"{own_host}:{own_port} redirects to {host}:{port}, and a download may connect only to the host in the URI; use that host in the URI"
             )
-        try:
-            infos = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        except OSError as error:
-            raise OSError(f"{host} can't be resolved: {error.strerror}") from error
-        addresses = list(dict.fromkeys(str(entry[4][0]) for entry in infos))
+        through = self._site if self._site is not None and self._site.serves(host) else None
+        addresses = await _resolved(host, port, may_fail=through is not None)
         allowed = [text for text in addresses if self._allows(ipaddress.ip_address(text.partition("%")[0]))]
-        if not allowed:
+        if not allowed and (addresses or through is None):
             raise OSError(
                 f"{host} is {', '.join(addresses)}, and models can't be downloaded from this machine, a cloud's metadata service, or a private network that the "
-                "site policy doesn't list (sitePolicy.models.endpoints for S3, sitePolicy.models.urls for web servers)"
+                "site policy doesn't list (sitePolicy.models.endpoints for the endpoint of a bucket, else sitePolicy.models.urls)"
             )
+        if through is not None:
+            host, port = _server(through.url)
+            allowed = await _resolved(host, port)
         last_error: OSError | None = None
         for text in allowed:
             try:
-                return await asyncio.open_connection(text, port, limit=_CHUNK_BYTES)
-            except OSError as error:
+                async with asyncio.timeout(_CONNECT_TIMEOUT_S):
+                    return await asyncio.open_connection(text, port, limit=_CHUNK_BYTES)
+            except OSError as error:  # TimeoutError is one
                 last_error = error
-        raise OSError(f"{host}:{port} can't be reached: {last_error.strerror if last_error else ''}") from last_error
+        said = (last_error and last_error.strerror) or f"no connection within {_CONNECT_TIMEOUT_S:.0f} s"
+        kind = "the site's proxy " if through is not None else ""
+        raise OSError(f"{kind}{host}:{port} can't be reached: {said}") from last_error
+
+    async def _open_tunnel(self, head: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Request a tunnel from the site's proxy.
+
+        Raises:
+            OSError: the proxy denies it.
+        """
+        writer.write(head)
+        status = (await reader.readuntil(b"\r\n\r\n")).partition(b"\r\n")[0].decode(errors="replace")
+        if status.split(" ")[1:2] != ["200"]:
+            site = self._site.url if self._site is not None else ""
+            self.denied_reason = f"the site's proxy {site} denied the connection: {status[:200]}"
+            raise OSError(self.denied_reason)
+
+
+async def _resolved(host: str, port: int, *, may_fail: bool = False) -> list[str]:
+    """Return the addresses of a host; if `may_fail` is true, none if it can't be resolved.
+
+    Raises:
+        OSError: the host can't be resolved.
+    """
+    try:
+        infos = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except OSError as error:
+        if may_fail:
+            return []
+        raise OSError(f"{host} can't be resolved: {error.strerror}") from error
+    return list(dict.fromkeys(str(entry[4][0]) for entry in infos))
+
+
+def _matches(host: str, entry: str) -> bool:
+    """Return whether a host is an entry of a list as in the variable NO_PROXY."""
+    with contextlib.suppress(ValueError):
+        return ipaddress.ip_address(host) in ipaddress.ip_network(entry, strict=False)
+    return host == entry.removeprefix(".") or host.endswith("." + entry.removeprefix("."))
+
+
+def _server(url: str) -> tuple[str, int]:
+    parts = urlsplit(url)
+    return parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
 
 
 async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

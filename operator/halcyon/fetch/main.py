@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from halcyon.api.documents.model_overlay import Overlay, OverlayError
 from halcyon.api.documents.repository_marker import COMPLETE
+from halcyon.api.documents.store_identity import StoreIdentity
 from halcyon.api.sequence_batching import REPORT, in_config
 from halcyon.fetch import (
     auto_complete,
@@ -105,6 +106,8 @@ def fetch(request: Request) -> FetchResult:
     summary = f"{model_folder}: {note}; links into {folder.path}: {links}; versions: {versions}"
     if repository.STUB in folder.names:
         summary += f"; {repository.STUB} is the model's own"
+    if folder.empty_versions:
+        summary += f"; version folders without files left out: {', '.join(map(str, folder.empty_versions))}"
     if complete:
         summary += "; loaded without auto-complete, because nothing is missing"
     return FetchResult(summary, in_config(content.decode(errors="replace")))
@@ -123,9 +126,20 @@ def _remote(given: argparse.Namespace) -> Remote | None:
     if given.url is None:
         return None
     from halcyon.fetch.download import Remote  # noqa: PLC0415  # see above
+    from halcyon.fetch.egress_proxy import SiteProxy  # noqa: PLC0415  # see above
 
     return Remote(
-        given.url, given.endpoint, given.region, given.sha256, given.limit_bytes, given.credentials, given.private
+        given.url,
+        given.endpoint,
+        given.region,
+        given.sha256,
+        given.limit_bytes,
+        given.credentials,
+        None if given.identity is None else StoreIdentity.from_json(given.identity),
+        given.token,
+        given.private,
+        None if given.proxy is None else SiteProxy(given.proxy, tuple(filter(None, given.no_proxy.split(",")))),
+        given.ca,
     )
 
 
@@ -144,8 +158,10 @@ def _versions_exist(folder: mounted_source.ModelFolder, overlay: Overlay) -> Non
     missing = [str(version) for version in required if version not in folder.versions]
     if missing:
         existing = ", ".join(str(version) for version in folder.versions)
+        empty = ", ".join(version for version in missing if int(version) in folder.empty_versions)
         raise SourceError(
             f"spec.model.versions.specific has {', '.join(missing)}, but the source has no such version folder; it has {existing}"
+            + (f", and without files {empty}" if empty else "")
         )
 
 
@@ -184,14 +200,22 @@ def _arguments(argv: Sequence[str]) -> tuple[Request, Path | None]:
     parser.add_argument("--overlay", type=Path, required=True, help="file with the ModelDeployment's overlay")
     parser.add_argument("--repository", type=Path, required=True, help="Triton's model repository")
     parser.add_argument("--backends", help="backends that the site allows, separated by commas; default: all")
-    parser.add_argument("--url", help="model to download to --source: s3://BUCKET/FOLDER or https://HOST/PATH.tar.gz")
-    parser.add_argument("--endpoint", help="address of an S3 store that isn't AWS'")
+    parser.add_argument(
+        "--url",
+        help="model to download to --source: s3://BUCKET/FOLDER, gs://..., az://... or https://HOST/PATH.tar.gz",
+    )
+    parser.add_argument("--endpoint", help="address of the bucket's store; default: AWS or Google")
     parser.add_argument("--region", help="region of the bucket; default: us-east-1")
     parser.add_argument("--sha256", help="SHA-256 of the archive, in hexadecimal")
     parser.add_argument(
         "--limit-bytes", type=int, default=20 * 2**30, help="maximum bytes to write; default: %(default)s"
     )
     parser.add_argument("--credentials", type=Path, help="folder with the Secret's keys as files")
+    parser.add_argument("--identity", help="identity for which the service account's token is exchanged, as JSON")
+    parser.add_argument("--token", type=Path, help="file with the service account's token")
+    parser.add_argument("--proxy", help="URL of the site's HTTP proxy; default: connect directly")
+    parser.add_argument("--no-proxy", default="", help="hosts that are reached without the proxy, separated by commas")
+    parser.add_argument("--ca", type=Path, help="file with the site's CA certificates")
     parser.add_argument("--private", action="store_true", help="the server may be in a private network")
     parser.add_argument("--termination-log", type=Path, help="file for the reason of a failure")
     given = parser.parse_args(argv)

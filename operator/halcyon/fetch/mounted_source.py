@@ -1,7 +1,7 @@
 """Mounted source of a model: its version folders, other files, and configuration.
 
 In a mounted ConfigMap, the visible names are links through the hidden folder `..data`. A PersistentVolumeClaim may contain anything, so
-links that lead out of the volume are rejected. Only the top level is scanned, because models can be large.
+links that lead out of the volume are rejected. Below the top level, only so many files are examined, because models can be large.
 """
 
 from __future__ import annotations
@@ -9,10 +9,11 @@ from __future__ import annotations
 import os
 import re
 import stat
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from halcyon.fetch.config_pbtxt import FILE, MAX_BYTES
+from halcyon.fetch.config_pbtxt import FILE, MAX_BYTES, without_byte_order_mark
 from halcyon.fetch.errors import ModelConfigError, SourceError
 
 _VERSION = re.compile(r"0|[1-9][0-9]{0,17}")
@@ -20,6 +21,11 @@ _VERSION = re.compile(r"0|[1-9][0-9]{0,17}")
 _IGNORED = frozenset({"lost+found"})
 """Names that file systems create in the root of a volume."""
 _MAX_SHOWN = 8
+_MAX_EXAMINED = 5000
+"""Maximum number of files and folders that are examined, which takes less than a second on most network file systems."""
+_LFS_POINTER = b"version https://git-lfs.github.com/spec/"
+"""Beginning of the file that git checks out in place of a file in Git LFS."""
+_MAX_POINTER_BYTES = 1024
 
 
 @dataclass(frozen=True)
@@ -34,13 +40,18 @@ class ModelFolder:
     """Numbers of the version folders, in ascending order."""
     config: bytes | None
     """Content of config.pbtxt; None if there is none."""
+    empty_versions: tuple[int, ...] = ()
+    """Numbers of version folders that are left out because they have no files, and others have some."""
 
 
 def read(mount: Path, inside: str | None = None) -> ModelFolder:
     """Read the model in the folder `inside` of the source that is mounted at `mount`.
 
+    If that folder has no version folder, but one folder in it has, this one is the model's: `tar` and `git clone` create it.
+
     Raises:
-        SourceError: the folder does not exist, has no version folder, or contains a link without a target or out of the source.
+        SourceError: the folder does not exist, has no version folder, or contains a link without a target or out of the source, a file
+            that can't be read, or a pointer of Git LFS in place of a file.
         ModelConfigError: config.pbtxt is not a file, or is too large.
     """
     folder = _locate(mount, inside)
@@ -54,11 +65,22 @@ def read(mount: Path, inside: str | None = None) -> ModelFolder:
         _check_inside(folder / name, root)
     versions = sorted(int(name) for name in names if _VERSION.fullmatch(name) and (folder / name).is_dir())
     if not versions:
+        below = [] if FILE in names else [name for name in names[:_MAX_EXAMINED] if _has_version(folder / name)]
+        if len(below) == 1:
+            return read(mount, f"{inside}/{below[0]}" if inside else below[0])
         raise SourceError(
-            f"no version folder in {_folder_name(inside)}, which has {_join_names(names)}. {_hint(folder, names)}"
+            f"no version folder in {_folder_name(inside)}, which has {_join_names(names)}. {_hint(folder, names, below)}"
         )
-    config = content(folder / FILE, MAX_BYTES) if FILE in names else None
-    return ModelFolder(folder, tuple(name for name in names if name != FILE), tuple(versions), config)
+    empty = [
+        version for version in versions if not any(_belongs(e.name) for e in _entries(folder / str(version), None))
+    ]
+    if len(empty) == len(versions):
+        empty = []  # an ensemble needs no files
+    left_out = {FILE, *map(str, empty)}
+    names_left = tuple(name for name in names if name not in left_out)
+    _examine(folder, names_left, root)
+    config = without_byte_order_mark(content(folder / FILE, MAX_BYTES)) if FILE in names else None
+    return ModelFolder(folder, names_left, tuple(v for v in versions if v not in empty), config, tuple(empty))
 
 
 def content(path: Path, limit_bytes: int) -> bytes:
@@ -115,7 +137,51 @@ def _entries(folder: Path, inside: str | None) -> list[os.DirEntry[str]]:
 
 
 def _belongs(name: str) -> bool:
-    return not name.startswith(".") and name not in _IGNORED
+    return not name.startswith(".") and name not in _IGNORED and not name.endswith("_$folder$")
+
+
+def _has_version(folder: Path) -> bool:
+    return folder.is_dir() and any(
+        _VERSION.fullmatch(entry.name) and entry.is_dir() for entry in _entries(folder, None)
+    )
+
+
+def _examine(folder: Path, names: Iterable[str], root: Path) -> None:
+    """Raise an error if one of the first files of the model can't be read, is missing, or is a pointer of Git LFS."""
+    left = [folder / name for name in reversed(tuple(names))]
+    for _ in range(_MAX_EXAMINED):
+        if not left:
+            return
+        path = left.pop()
+        shown = path.relative_to(folder)
+        if path.is_symlink() and not path.exists():
+            target = path.readlink()
+            if target.is_absolute():
+                continue  # it may lead to a file of Triton's image
+            raise SourceError(
+                f"{shown} in the model's source is a link without a target: {target} isn't in {root}. If the model is in a cache of "
+                "Hugging Face, copy it with the cache's folder blobs, or as files: cp --recursive --dereference"
+            )
+        if not os.access(path, os.R_OK | (os.X_OK if path.is_dir() else 0), effective_ids=True):
+            raise SourceError(
+                f"{shown} in the model's source can't be read by user {os.geteuid()}, as which the pod runs; make it readable, for "
+                "example chmod --recursive a+rX"
+            )
+        if path.is_dir():
+            if not path.is_symlink() or path.parent == folder:
+                left += sorted((path / entry.name for entry in _entries(path, None)), reverse=True)
+        elif path.is_file() and path.stat().st_size <= _MAX_POINTER_BYTES:
+            _check_pointer(path, shown)
+
+
+def _check_pointer(path: Path, shown: Path) -> None:
+    text = path.read_bytes()
+    if text.startswith(_LFS_POINTER):
+        size = re.search(rb"^size (\d+)$", text, re.MULTILINE)
+        raise SourceError(
+            f"{shown} in the model's source is a pointer of Git LFS and not the file itself"
+            f"{f', which has {int(size[1])} bytes' if size else ''}; run git lfs pull in the clone, and copy the model again"
+        )
 
 
 def _check_inside(path: Path, root: Path) -> None:
@@ -156,11 +222,11 @@ def _join_names(names: list[str]) -> str:
     return ", ".join(names[:_MAX_SHOWN]) + more
 
 
-def _hint(folder: Path, names: list[str]) -> str:
-    for name in names[:100]:
-        child = folder / name
-        if child.is_dir() and any(_VERSION.fullmatch(entry.name) for entry in _entries(child, name)):
-            return f"Folder {name} has one: set it as the path of the source"
+def _hint(folder: Path, names: list[str], below: list[str]) -> str:
+    if below:
+        return f"Folders {_join_names(below)} have one: set one of them as the path of the source, or append it to the URI of a bucket"
+    if FILE in names and (found := [name for name in names[:100] if _has_version(folder / name)]):
+        return f"Folder {found[0]} has one: set it as the path of the source"
     padded = next((name for name in names if name.isdecimal() and name != FILE), None)
     if padded is not None:
         return f"Triton ignores the version {padded}; name it {int(padded)} and make it a folder"

@@ -21,7 +21,7 @@ from kubernetes.aio.client.configuration import Configuration
 from typing_extensions import override
 
 from halcyon.kube import encoding, errors
-from halcyon.kube.clock import SYSTEM_CLOCK, Clock
+from halcyon.kube.clock import SYSTEM_CLOCK, Clock, ClusterClock
 from halcyon.kube.kinds import Kind
 from halcyon.kube.lease_fence import LeaseFence
 from halcyon.kube.rbac_denials import RbacDenials
@@ -105,9 +105,16 @@ class Kube(Protocol):
 
 
 async def connect(
-    kubeconfig: str | None = None, *, fence: LeaseFence | None = None, tracer: Tracer = OFF
+    kubeconfig: str | None = None,
+    *,
+    fence: LeaseFence | None = None,
+    tracer: Tracer = OFF,
+    clock: ClusterClock | None = None,
 ) -> KubeClient:
-    """Return a client for the cluster in the kubeconfig; without one, for the cluster in which this pod runs."""
+    """Return a client for the cluster in the kubeconfig; without one, for the cluster in which this pod runs.
+
+    `clock` follows the API server's clock from then on.
+    """
     configuration = Configuration()
     if kubeconfig is None:
         kubernetes_config.load_incluster_config(configuration)
@@ -115,14 +122,19 @@ async def connect(
         await kubernetes_config.load_kube_config(config_file=kubeconfig, client_configuration=configuration)
     # No limit: each watch needs a connection, and other requests are limited by semaphores.
     configuration.connection_pool_maxsize = 0
-    return KubeClient(ApiClient(configuration), fence=fence, tracer=tracer)
+    return KubeClient(ApiClient(configuration), fence=fence, tracer=tracer, clock=clock or ClusterClock())
 
 
 class KubeClient(Kube):
     """Implementation of `Kube` over HTTP."""
 
     def __init__(
-        self, api: ApiClient, *, fence: LeaseFence | None = None, tracer: Tracer = OFF, clock: Clock = SYSTEM_CLOCK
+        self,
+        api: ApiClient,
+        *,
+        fence: LeaseFence | None = None,
+        tracer: Tracer = OFF,
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         """Create the client.
 
@@ -130,7 +142,7 @@ class KubeClient(Kube):
             api: client of the `kubernetes` package; `close` closes it.
             fence: fence to check before each write, except to a Lease. None: this process needs no lease for its writes.
             tracer: tracer that records a span for each request.
-            clock: clock of this process.
+            clock: clock of this process; a ClusterClock is set by each response.
         """
         self._api = api
         self._host = str(api.configuration.host).rstrip("/")
@@ -140,7 +152,7 @@ class KubeClient(Kube):
         self._calm.set()
         self.rights = RbacDenials(clock.monotonic)
         """Permissions that are missing according to responses of the API server."""
-        self._fence, self._tracer = fence, tracer
+        self._fence, self._tracer, self._clock = fence, tracer, clock
         self.writes = 0
         """Number of writes so far, except writes to Leases, token reviews and access reviews."""
 
@@ -367,6 +379,8 @@ class KubeClient(Kube):
             )
             response: aiohttp.ClientResponse = answer.response
             span.note(http__response__status_code=response.status)
+            if isinstance(self._clock, ClusterClock):
+                self._clock.responded(response.headers.get("Date"))
             watching = "watch" in (query or {})
             # A request that was throttled or failed may not have been authorized yet, so it proves no permission.
             if response.status < 500 and response.status not in {401, 403, 429}:

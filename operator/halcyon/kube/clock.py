@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from email.utils import parsedate_to_datetime
 from typing import Protocol
+
+MAX_RESPONSE_AGE_S = 30.0
+"""Maximum difference in seconds between the API server's clock and this machine's that the duration of a request can explain."""
 
 
 class Clock(Protocol):
@@ -24,3 +29,31 @@ class SystemClock:
 
 
 SYSTEM_CLOCK: Clock = SystemClock()
+
+
+class ClusterClock:
+    """Clock whose wall-clock time is the API server's, if this machine's differs from it.
+
+    Times in objects are those of the API server, the scheduler and the controllers. On a node whose clock is an hour ahead, each
+    deadline that counts from them would have passed.
+    """
+
+    monotonic = staticmethod(time.monotonic)
+
+    def __init__(self, machine: Callable[[], float] = time.time) -> None:
+        """Create a clock that has the time of `machine`, in seconds since the epoch, until the API server has responded."""
+        self._machine = machine
+        self.ahead_s = 0.0
+        """Time by which the API server's clock is ahead of this machine's, in seconds; 0 if they seem to agree."""
+
+    def wall(self) -> float:
+        """Return the seconds since the epoch by the API server's clock."""
+        return self._machine() + self.ahead_s
+
+    def responded(self, date: str | None) -> None:
+        """Compare the clocks by the header `Date` of a response, which a server writes in whole seconds."""
+        try:
+            ahead_s = parsedate_to_datetime(date or "").timestamp() - self._machine()
+        except ValueError:
+            return
+        self.ahead_s = ahead_s if abs(ahead_s) > MAX_RESPONSE_AGE_S else 0.0

@@ -10,9 +10,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from halcyon.api.timestamps import epoch_seconds
+from halcyon.api.timestamps import epoch_seconds, rfc3339
 
 Json = Mapping[str, Any]
+MAX_KUBELET_DELAY_S = 60.0
+"""Maximum time in seconds until a kubelet starts a pod that was scheduled to its node. If it seems longer, the clocks differ."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,30 @@ def pod_times(pod: Json, init_container: str) -> PodTimes:
         main_started_at=None if main.get("restartCount") else _started_at(main),
         ready_at=ready_at(pod),
     )
+
+
+def node_clock_ahead_s(status: Json) -> float:
+    """Return by how many seconds the clock of the pod's node is ahead of the scheduler's; 0 if they seem to agree.
+
+    A kubelet starts a pod just after the scheduler has placed it. If the kubelet's time of this is earlier than the
+    scheduler's, or much later, the node's clock differs.
+    """
+    conditions = {c.get("type"): c for c in status.get("conditions") or ()}
+    placed = epoch_seconds((conditions.get("PodScheduled") or {}).get("lastTransitionTime"))
+    started = epoch_seconds(status.get("startTime"))
+    if placed is None or started is None or -2.0 <= started - placed <= MAX_KUBELET_DELAY_S:
+        return 0.0
+    return started - placed
+
+
+def on_scheduler_clock(value: Any, ahead_s: float) -> Any:  # any JSON value
+    """Return a part of a pod's status with the times in it moved from the node's clock to the scheduler's."""
+    if not ahead_s or not isinstance(value, dict):
+        return value
+    times = ("startedAt", "finishedAt", "lastTransitionTime")
+    moved = {k: epoch_seconds(value[k]) for k in times if isinstance(value.get(k), str)}
+    found = {k: on_scheduler_clock(item, ahead_s) for k, item in value.items()}
+    return found | {k: rfc3339(at - ahead_s) for k, at in moved.items() if at is not None}
 
 
 def condition(pod: Json, kind: str) -> Json:

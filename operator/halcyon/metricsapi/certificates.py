@@ -26,7 +26,7 @@ CA_LIFE = timedelta(days=3 * 365)
 SERVING_LIFE = timedelta(days=90)
 SPREAD = timedelta(days=1)
 """Time for which a new CA is only published before it signs certificates."""
-SLACK = timedelta(minutes=10)
+SLACK = timedelta(hours=2)
 """Time before their creation from which certificates are valid, because clocks within a cluster differ."""
 
 

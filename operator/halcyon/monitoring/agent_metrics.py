@@ -22,6 +22,12 @@ METRICS: Final = (
     ),
     _own("errors_total", "counter", "Inference requests that were lost between the balancer and a server."),
     _own(
+        "server_rejected_total",
+        "counter",
+        "Inference requests that a server refused itself with 503 or gRPC UNAVAILABLE: its own queue is full (maxQueueSize), they waited "
+        "too long there, or the model is not loaded.",
+    ),
+    _own(
         "retries_total",
         "counter",
         "Requests for which a second connection was tried, or that were sent a second time.",
@@ -42,12 +48,12 @@ METRICS: Final = (
         "histogram",
         "Time from a request's arrival until a server's response headers, with all waiting in the balancer.",
     ),
-    _own("pod_inflight", "gauge", "Requests that a pod is processing.", "pod", "slot"),
+    _own("pod_inflight", "gauge", "Requests that a server pod is processing.", "server_pod", "slot"),
     _own(
         "pod_state",
         "gauge",
-        "1 for the current state of a pod: starting, ready, draining, maintenance or unreachable.",
-        "pod",
+        "1 for the current state of a server pod: starting, ready, draining, maintenance or unreachable.",
+        "server_pod",
         "slot",
         "state",
     ),

@@ -22,6 +22,8 @@ MANAGER = "halcyon"
 SERVER, BALANCER, SCALING, ROUTE = "server", "balancer", "scaling", "route"
 
 FETCHER = "fetch"
+CONTAINERS = frozenset({FETCHER, "triton", "agent", "haproxy"})
+"""Names of the containers that Halcyon renders. Admission webhooks may add others to a pod, in any position."""
 """Name of the init container in server pods that fetches the model."""
 
 HTTP_PORT, GRPC_PORT, METRICS_PORT = 8000, 8001, 8002

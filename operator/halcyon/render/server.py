@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import math
 
-from halcyon.api.documents.repository_marker import COMPLETE
 from halcyon.api.spec import Spec, routing_mode
 from halcyon.api.spec.model import DEFAULT_SIZE_LIMIT, Source
 from halcyon.api.types import duration_s, quantity
-from halcyon.render import gpu, grpc_keepalive, names, server_settings
+from halcyon.render import download, gpu, names, server_settings, server_start
 from halcyon.render.metadata import RESTRICTED, Object, child, placed, pod_security, pull_secrets, spread
 from halcyon.render.names import Slot
 from halcyon.render.site import Site, Subject
@@ -26,21 +25,16 @@ EXIT_MARGIN_S = 10
 """Time from Triton's own exit timeout until the kubelet's SIGKILL, in seconds."""
 
 _CLOSED = "shared-memory,trace,logging"
-_REPOSITORY, _SOURCE, _OVERLAY, _CREDENTIALS, _HOME = (
+_REPOSITORY, _SOURCE, _OVERLAY, _HOME = (
     "/models",
     "/halcyon/source",
     "/halcyon/overlay",
-    "/halcyon/credentials",
     "/halcyon/home",
 )
+_EVICTABLE = "cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes"
+"""Annotation with the emptyDirs that don't keep the cluster autoscaler from removing a node. Each new pod fills its own again."""
 _HOME_LIMIT = "20Gi"
 """Size limit of the HOME volume. Libraries download weights to caches in it, so it equals the default of `source.sizeLimit`."""
-
-_START = f'test ! -e {_REPOSITORY}/{COMPLETE} || set -- "$@" --disable-auto-complete-config; exec tritonserver "$@"'
-"""Shell command that starts Triton, without completion of the model's configuration if the fetcher has marked it as complete.
-
-Triton starts a Python model twice to complete its configuration (`fetch.auto_complete`). Whether this is needed is known only in the pod.
-"""
 
 
 def drain_s(spec: Spec) -> int:
@@ -78,7 +72,7 @@ def pod_template(
             {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": runtime.shared_memory}},
             {"name": "tmp", "emptyDir": {}},
             {"name": "home", "emptyDir": {"sizeLimit": _HOME_LIMIT}},
-            *_credentials(spec.model.source),
+            *download.volumes(spec.model.source, site.downloads).values(),
         ],
     }
     spreads = placement.topology_spread_constraints
@@ -92,13 +86,14 @@ def pod_template(
         pod["serviceAccountName"] = runtime.service_account_name
     labels = names.labels(subject.name, names.SERVER) | {names.REVISION_LABEL: revision}
     labels = dict(runtime.pod_labels or {}) | labels
-    annotations = dict(runtime.pod_annotations or {})
+    local = [v["name"] for v in pod["volumes"] if v.get("emptyDir", {"medium": ""}).get("medium") is None]
+    annotations = {_EVICTABLE: ",".join(local)} | dict(runtime.pod_annotations or {})
     if runtime.gpu is not None and runtime.gpus:
         pod["tolerations"] = [*pod.get("tolerations", ()), *gpu.tolerations(runtime.gpu)]
         if claims := gpu.claims(runtime.gpu):
             pod["resourceClaims"] = claims
             annotations[gpu.COUNT] = str(runtime.gpus)
-    return {"metadata": {"labels": labels, **({"annotations": annotations} if annotations else {})}, "spec": pod}
+    return {"metadata": {"labels": labels, "annotations": annotations}, "spec": pod}
 
 
 def _source_volume(source: Source, snapshot: str | None) -> Object:
@@ -116,37 +111,6 @@ def _source_volume(source: Source, snapshot: str | None) -> Object:
     return {"persistentVolumeClaim": {"claimName": claim, "readOnly": True}}
 
 
-def _credentials(source: Source) -> list[Object]:
-    """Return the volume with the credentials for the download. Only the container of the fetcher mounts it."""
-    if source.credentials is None:
-        return []
-    return [{"name": "credentials", "secret": {"secretName": source.credentials.secret_name}}]
-
-
-def _download(source: Source) -> list[str]:
-    given = {
-        "url": source.uri,
-        "endpoint": source.endpoint,
-        "region": source.region,
-        "path": source.path,
-        "sha256": None if source.digest is None else source.digest.removeprefix("sha256:"),
-        "credentials": None if source.credentials is None else _CREDENTIALS,
-        "limit-bytes": int(quantity(source.size_limit or DEFAULT_SIZE_LIMIT)),
-    }
-    return [f"--{name}={value}" for name, value in given.items() if value is not None]
-
-
-def downloads(template: Object) -> list[tuple[str, str | None]]:
-    """Return URL and endpoint of the model that a pod template downloads; empty if the model is not downloaded."""
-    given = dict(
-        argument.removeprefix("--").partition("=")[::2]
-        for container in template["spec"].get("initContainers", ())
-        for argument in container.get("args", ())
-        if argument.startswith(("--url=", "--endpoint="))
-    )
-    return [(given["url"], given.get("endpoint"))] if "url" in given else []
-
-
 def _fetch(subject: Subject, source: Source, site: Site) -> Object:
     args = ["fetch", f"--source={_SOURCE}", f"--overlay={_OVERLAY}/overlay.json", f"--repository={_REPOSITORY}"]
     mounted = source.persistent_volume_claim or source.image
@@ -154,7 +118,7 @@ def _fetch(subject: Subject, source: Source, site: Site) -> Object:
         args.append(f"--path={mounted.path}")
     models, exempt = site.policy.models, subject.namespace in site.policy.exempt_namespaces
     if source.uri is not None:
-        args += _download(source)
+        args += download.arguments(source, site.downloads)
         # Servers that the site policy lists may have private addresses.
         listed = models.urls if source.endpoint is None else models.endpoints
         args += ["--private"] if exempt or listed is not None else []
@@ -171,7 +135,10 @@ def _fetch(subject: Subject, source: Source, site: Site) -> Object:
             {"name": "models", "mountPath": _REPOSITORY},
             {"name": "source", "mountPath": _SOURCE, **({} if source.uri else {"readOnly": True})},
             {"name": "overlay", "mountPath": _OVERLAY, "readOnly": True},
-            *({"name": volume["name"], "mountPath": _CREDENTIALS, "readOnly": True} for volume in _credentials(source)),
+            *(
+                {"name": v["name"], "mountPath": path, "readOnly": True}
+                for path, v in download.volumes(source, site.downloads).items()
+            ),
         ],
     }
 
@@ -182,7 +149,7 @@ def _triton(subject: Subject, spec: Spec, site: Site, model: str) -> Object:
     return {
         "name": "triton",
         "image": runtime.image or site.server_image,
-        "command": ["/bin/sh", "-c", _START, "tritonserver"],
+        "command": server_start.command(_REPOSITORY, direct=routing_mode.is_direct(spec)),
         "args": [
             f"--model-repository={_REPOSITORY}",
             "--model-control-mode=none",
@@ -193,7 +160,8 @@ def _triton(subject: Subject, spec: Spec, site: Site, model: str) -> Object:
             *gpu.triton_args(runtime.gpu),
             *server_settings.triton_args(runtime),
             *_closed(subject),
-            *(grpc_keepalive.triton_args(drain_s=drain_s(spec)) if routing_mode.is_direct(spec) else ()),
+            *server_start.larger_bodies(int(quantity(spec.traffic.max_request_size))),
+            *(server_start.direct_clients(drain_s=drain_s(spec)) if routing_mode.is_direct(spec) else ()),
         ],
         "ports": [
             {"name": "http", "containerPort": names.HTTP_PORT},
@@ -246,14 +214,22 @@ def _pre_stop(spec: Spec) -> str:
 
 
 def _environment(spec: Spec) -> list[Object]:
-    """Return the environment variables of the spec and, unless the spec sets HOME, a writable HOME.
+    """Return the environment variables of the spec, and those below that it doesn't set.
 
     The HOME of the image is on the read-only root file system. By default, caches are under HOME (XDG, Hugging Face,
     PyTorch, Numba, Matplotlib, the Triton language, CUDA), so no other variable is set, and those of the image still
-    apply. HOME is the first variable, because later ones may refer to `$(HOME)`.
+    apply. USER is set because libraries request the user's name, and the image may have none for the pod's user.
+    These are the first variables, because later ones may refer to `$(HOME)`.
     """
-    said = [entry.to_dict() for entry in spec.runtime.env or ()]
-    return said if any(entry["name"] == "HOME" for entry in said) else [{"name": "HOME", "value": _HOME}, *said]
+    asked = [entry.to_dict() for entry in spec.runtime.env or ()]
+    ours: list[Object] = [
+        {"name": "HOME", "value": _HOME},
+        {"name": "USER", "value": "triton"},
+        {"name": "PYTHONUNBUFFERED", "value": "1"},
+        {"name": server_start.POD_IP, "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
+    ]
+    named = {entry["name"] for entry in asked}
+    return [*(entry for entry in ours if entry["name"] not in named), *asked]
 
 
 def _resources(spec: Spec) -> Object:

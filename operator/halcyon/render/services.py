@@ -1,6 +1,6 @@
 """Services through which clients connect to the servers without a balancer.
 
-Out of scope: gRPC connection settings of the servers (`grpc_keepalive`), routes of a Gateway (`gateway_routes`).
+Out of scope: gRPC connection settings of the servers (`server_start`), routes of a Gateway (`gateway_routes`).
 """
 
 from __future__ import annotations

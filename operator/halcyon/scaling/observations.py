@@ -57,7 +57,7 @@ class PodPoint:
     succeeded: float | None = None
     """Counter of successful requests."""
     failed: float | None = None
-    """Counter of failed requests."""
+    """Counter of failed requests, without those that their clients canceled."""
     rows: float | None = None
     """Counter of batch items (rows) computed."""
     executions: float | None = None
@@ -80,6 +80,8 @@ class PodObservation:
     versions: tuple[str, ...] = ()
     batches: Batches | None = None
     """Triton's counters by batch size, from the last read. They restart at zero with the container. None if never read."""
+    spent_us: int | None = None
+    """Counter of the time of the batches of all sizes, in microseconds. None if unknown, or if an agent reports only `batches`."""
 
     @property
     def ready(self) -> bool:
@@ -105,6 +107,8 @@ class BalancerPoint:
     counted_at: float
     """Time at which the counters had these values: the time of the previous sample, because growth is counted only once
     the next sample confirms it."""
+    unavailable: float = 0.0
+    """Counter of requests that a server refused itself."""
 
 
 @dataclass(frozen=True)

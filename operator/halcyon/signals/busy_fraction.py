@@ -17,7 +17,7 @@ Agents report the counters of their last read until the next read, so reads are 
 | are unchanged, and so is the execution count          | the pod is idle: a read, after `MIN_IDLE_S`                     |
 | are unchanged; executions grew or are unknown         | no new read: the estimate gets older                            |
 | fell, or a batch size is missing                      | the container restarted: all earlier reads are dropped          |
-| have the maximum number of sizes, and these differ    | sizes were replaced: all earlier reads are dropped              |
+| have the maximum number of sizes, and these differ    | if the total time is unknown: all earlier reads are dropped     |
 
 A batch is counted when it ends, so batches of several seconds make the estimate jump. Out of scope: when the estimate
 replaces a measurement (`control.autoscaling.gpu_utilization`).
@@ -105,7 +105,11 @@ def _updated(previous: _Pod | None, pod: PodObservation, batches: Batches, now: 
     newest = fresh(pod.points, now, lambda p: p.executions)
     executions = None if newest is None else newest.executions
     at = pod.points[-1].at if pod.points else now
-    rows, spent_us = tuple(size[0] for size in batches), sum(size[2] for size in batches)
+    rows, spent_us = tuple(size[0] for size in batches), pod.spent_us
+    if spent_us is None:
+        spent_us = sum(size[2] for size in batches)
+    elif len(rows) >= MAX_SIZES:
+        rows = ()  # `spent_us` has all sizes, so it does not matter which of them are reported
     if previous is None:
         return _Pod(rows, spent_us, (), executions, at)
     if _is_new(previous, rows, spent_us):
@@ -127,7 +131,7 @@ def _is_new(before: _Pod, rows: tuple[int, ...], spent_us: int) -> bool:
     """Return whether the counters are not a continuation of the earlier ones, for example after a restart."""
     if spent_us < before.spent_us:
         return True
-    if rows == before.rows:
+    if rows == before.rows or not (rows and before.rows):
         return False
     return max(len(rows), len(before.rows)) >= MAX_SIZES or not set(before.rows) <= set(rows)
 

@@ -47,6 +47,7 @@ from halcyon.scaling.observations import (
     PodPoint,
 )
 from halcyon.signals.clock_offset import ClockOffset
+from halcyon.signals.mean_in_progress import MeanInProgress
 from halcyon.signals.store_state import (
     BALANCER_COUNTERS,
     MAX_BALANCER_AGE_S,
@@ -77,6 +78,7 @@ for their rollout."""
 
 _ROWS, _EXECUTIONS = (3 + POD_COUNTERS.index(name) for name in ("rows", "executions"))
 """Indices of the columns `rows` and `executions` in a pod's ring buffer."""
+_SUCCEEDED, _QUEUE_US = (POD_COUNTERS.index(name) for name in ("succeeded", "queue_us"))
 
 OnChange = Callable[[str, str], None]
 """Callback with the namespace and name of a model that the controller should reconcile."""
@@ -260,7 +262,9 @@ def _make_room(model: ObservedModel, now: float) -> None:
 def _add_balancer(agent: AgentState, sample: BalancerSample, made_at: float, now: float) -> None:
     before = agent.ring.newest
     at = max(made_at, math.nextafter(before, math.inf))
-    requests, rejected, errors = agent.counters.read(at, [getattr(sample, name) for name in BALANCER_COUNTERS])
+    requests, rejected, errors, unavailable = agent.counters.read(
+        at, [getattr(sample, name) for name in BALANCER_COUNTERS]
+    )
     if agent.last_sample is None:
         agent.rejectable = min(sample.queued, MAX_REJECTABLE)  # these arrived before the first sample
     agent.rejectable += requests - agent.counted[0]
@@ -274,7 +278,7 @@ def _add_balancer(agent: AgentState, sample: BalancerSample, made_at: float, now
     agent.last_sample = sample
     # The ring may drop the previous row, so each row has the time to which its counters refer.
     counted_at = at if before == -math.inf else before
-    agent.ring.add((at, sample.queued, sample.inflight, requests, agent.rejected, errors, counted_at))
+    agent.ring.add((at, sample.queued, sample.inflight, requests, agent.rejected, errors, counted_at, unavailable))
 
 
 def _add_pod(model: ObservedModel, agent: str, sample: PodSample, at: float) -> None:
@@ -290,23 +294,38 @@ def _add_pod(model: ObservedModel, agent: str, sample: PodSample, at: float) -> 
     merged = [t if math.isnan(m) or t > m else m for t, m in zip(totals, pod.totals, strict=True)]
     pod.totals = merged
     known = [math.nan if math.isnan(t) else m for t, m in zip(totals, merged, strict=True)]
-    pending = math.nan if sample.pending is None else sample.pending
+    pending = sample.pending if sample.pending is not None else _estimated_queue(model, pod, at, known)
     gpu = math.nan if sample.gpu is None else min(100.0 * sample.gpu, 100.0)
     pod.ring.add((at, pending, gpu, *known))
+
+
+def _estimated_queue(model: ObservedModel, pod: ObservedPod, at: float, known: Sequence[float]) -> float:
+    """Return the number of requests in a pod's queue by the time that they waited; NaN if unknown.
+
+    It is needed for releases of Triton without a gauge of waiting requests. No more can wait than the balancers have in progress.
+    """
+    ended, waited_us = known[_SUCCEEDED], known[_QUEUE_US]
+    if isnan(ended) or isnan(waited_us):
+        return math.nan
+    if pod.in_queue is None:
+        pod.in_queue = MeanInProgress()
+    waiting = pod.in_queue.update(at, ended, waited_us)
+    balancers = [seen.last_sample.inflight for seen in model.agents.values() if seen.last_sample is not None]
+    return math.nan if waiting is None else min(waiting, sum(balancers)) if balancers else waiting
 
 
 def _add_batches(pod: ObservedPod, batches: BatchStats, report: AgentReport, made_at: float) -> None:
     # The age is computed from the agent's clock alone. Agents repeat the last read in every report until the next one.
     at = made_at - max(report.at - batches.at, 0.0)
     row = array("q", (value for size in batches.sizes for value in size))
-    if at <= pod.batches_at or row == pod.batches:
+    if at <= pod.batches_at or (row == pod.batches and batches.spent_us == pod.spent_us):
         return
     fallen = pod.batches is not None and sum(row[1::3]) < sum(pod.batches[1::3])
     if fallen and (pod.fallen_at is None or at - pod.fallen_at < MIN_FALLEN_S):
         # An older read of another agent can arrive later. Counters that fell by a restart are still lower in the next read.
         pod.fallen_at = at if pod.fallen_at is None else pod.fallen_at
         return
-    pod.batches_at, pod.batches, pod.fallen_at = at, row, None
+    pod.batches_at, pod.batches, pod.spent_us, pod.fallen_at = at, row, batches.spent_us, None
 
 
 def _drop_gone(model: ObservedModel, now: float) -> None:
@@ -334,7 +353,10 @@ def _observe_pod(name: str, model: ObservedModel, active: Iterable[AgentState], 
     pod = model.pods.get(name)
     error, versions = _loading(name, active)
     points = () if pod is None else tuple(_pod_point(row) for row in pod.ring.rows(since))
-    return PodObservation(name, state_of(name, active), points, error, versions, None if pod is None else _sizes(pod))
+    state = state_of(name, active)
+    if pod is None:
+        return PodObservation(name, state, points, error, versions)
+    return PodObservation(name, state, points, error, versions, _sizes(pod), pod.spent_us)
 
 
 def _sizes(pod: ObservedPod) -> Batches | None:

@@ -15,6 +15,7 @@ from halcyon.api.documents.observation_report import BalancerSample, Batches, Po
 from halcyon.scaling.frozen import immutable
 from halcyon.scaling.observations import MAX_AGE_S
 from halcyon.signals.clock_offset import ClockOffset
+from halcyon.signals.mean_in_progress import MeanInProgress
 from halcyon.signals.time_series import Counters, Ring
 from halcyon.signals.validation import MAX_ROWS, MAX_WAITING
 
@@ -40,7 +41,7 @@ _OF_PODS = {
     "compute_us": MAX_US_PER_S,
 }
 """Maximum growth per second of each counter in a pod's samples. `_OF_BALANCERS` has the same for a balancer's samples."""
-_OF_BALANCERS = dict.fromkeys(("requests", "rejected", "errors"), MAX_REQUESTS_PER_S)
+_OF_BALANCERS = dict.fromkeys(("requests", "rejected", "errors", "unavailable"), MAX_REQUESTS_PER_S)
 POD_COUNTERS, BALANCER_COUNTERS = tuple(_OF_PODS), tuple(_OF_BALANCERS)
 POD_MAX_PER_S, BALANCER_MAX_PER_S = tuple(_OF_PODS.values()), tuple(_OF_BALANCERS.values())
 MAX_REJECTABLE = 200_000.0
@@ -75,7 +76,7 @@ class AgentState:
     """Time of the last report on the agent's clock."""
     pods: dict[str, AgentPodState] = field(default_factory=dict)
     transit: ClockOffset = field(default_factory=ClockOffset)
-    ring: Ring = field(default_factory=lambda: Ring(7, max_age_s=MAX_BALANCER_AGE_S))
+    ring: Ring = field(default_factory=lambda: Ring(8, max_age_s=MAX_BALANCER_AGE_S))
     counters: Counters = field(
         default_factory=lambda: Counters([math.nan] * len(BALANCER_COUNTERS), BALANCER_MAX_PER_S)
     )
@@ -100,14 +101,18 @@ class AgentState:
 class ObservedPod:
     """Samples and counters of one pod, merged from all agents."""
 
-    ring: Ring = field(default_factory=lambda: Ring(9, max_age_s=MAX_POD_AGE_S))
+    ring: Ring = field(default_factory=lambda: Ring(3 + len(POD_COUNTERS), max_age_s=MAX_POD_AGE_S))
     totals: list[float] = field(default_factory=lambda: [math.nan] * len(POD_COUNTERS))
     counters: dict[str, Counters] = field(default_factory=dict)
+    in_queue: MeanInProgress | None = None
+    """Samples of the queue's times, if Triton has no gauge of waiting requests; else None."""
     batches_at: float = -math.inf
     """Time at which `batches` was read."""
     batches: array[int] | None = None
     """Batch counters of the last read, flattened: rows, executions, microseconds, and again for the next size. An array saves
     memory, because thousands of pods have dozens of sizes each."""
+    spent_us: int | None = None
+    """Counter of the time of the batches of all sizes in the last read, in microseconds; None if unknown."""
     fallen_at: float | None = None
     """Time of the first read in which the batch counters had fallen, if no second read has confirmed that yet; else None."""
 

@@ -44,8 +44,8 @@ _STATES = frozenset(get_args(PodState))
 _LIMITS = (
     ("pending", MAX_WAITING),
     ("gpu", MAX_GPU_SHARE),
-    *((field, MAX_COUNTED) for field in ("succeeded", "failed", "backend_failed", "rows", "executions")),
-    *((field, MAX_COUNTED) for field in ("queue_us", "compute_us")),
+    *((field, MAX_COUNTED) for field in ("succeeded", "failed", "backend_failed", "canceled")),
+    *((field, MAX_COUNTED) for field in ("rows", "executions", "queue_us", "compute_us")),
 )
 
 
@@ -92,7 +92,7 @@ def validate(report: AgentReport) -> ValidatedReport:
 
 def _is_plausible(balancer: BalancerSample) -> bool:
     gauges = (balancer.queued, balancer.inflight, balancer.held)
-    counters = (balancer.requests, balancer.rejected, balancer.errors)
+    counters = (balancer.requests, balancer.rejected, balancer.errors, balancer.unavailable)
     return all(_is_number(g, MAX_WAITING) for g in gauges) and all(_is_number(c, MAX_COUNTED) for c in counters)
 
 
@@ -159,6 +159,7 @@ def _is_batches(batches: BatchStats, report: AgentReport) -> bool:
         and len({rows for rows, _, _ in batches.sizes}) == len(batches.sizes)
         and all(_is_number(rows, MAX_ROWS) and rows > 0 for rows, _, _ in batches.sizes)
         and all(_is_number(value, MAX_COUNTED) for _, *values in batches.sizes for value in values)
+        and (batches.spent_us is None or _is_number(batches.spent_us, MAX_COUNTED))
     )
 
 

@@ -52,13 +52,14 @@ def test_a_metrics_page_is_summed_over_versions_and_averaged_over_gpus() -> None
     assert parse_metrics(PAGE, "digits") == Metrics(
         pending=7,
         succeeded=1234,
-        failed=15,
+        failed=13,
         backend_failed=4,
         rows=5000,
         executions=700,
         queue_us=1500000,
         compute_us=250000,
         gpu=0.5,
+        canceled=2,
     )
 
 
@@ -210,7 +211,7 @@ async def test_no_connection_to_a_port_of_inference_is_kept() -> None:
     [http] = free_ports(1)
     async with await asyncio.start_server(answer, "127.76.1.9", http), aiohttp.ClientSession() as session:
         client = TritonClient(session, "digits", http, 8002)
-        assert await client.batches("127.76.1.9", pod="p") == ()
+        assert await client.batches("127.76.1.9", pod="p") == ((), 0)
         assert await client.index("127.76.1.9", pod="p") == Index()
     assert len(asked) == 2
     assert all(b"connection: close\r\n" in head.lower() for head in asked)

@@ -296,6 +296,22 @@ async def test_a_request_that_waited_too_long_in_the_queue_is_a_refusal(balanced
     assert errors == answers.count(504)
 
 
+async def test_requests_that_a_server_refuses_itself_have_a_counter(balanced: Balanced) -> None:
+    [pod] = await balanced.start(refuses=True)
+    await balanced.begin()
+    for _ in range(2):
+        assert (await http_response(balanced.haproxy.ports.http, "POST", "/v2/models/m/infer"))[0] == 503
+    async with balanced.channel as channel:
+        for _ in range(3):
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await infer(channel)
+            assert caught.value.code() == grpc.StatusCode.UNAVAILABLE
+        pod.refuses = False
+        await infer(channel)
+    reading = await balanced.haproxy.runtime.read()
+    assert (reading.requests, reading.rejected, reading.errors, reading.unavailable) == (6, 0, 0, 5)
+
+
 class Load:
     """Closed loops of both protocols; every answer that is not the pods' is a failure."""
 
@@ -699,7 +715,7 @@ def check_metrics(page: str, pods: set[str]) -> None:
     """The page that an agent tells after 1,500 requests or more."""
     told = {family.name: family.samples for family in text_string_to_metric_families(page)}
     assert told["halcyon_agent_requests"][0].value >= 1500
-    assert {sample.labels["pod"] for sample in told["halcyon_agent_pod_inflight"]} == pods
+    assert {sample.labels["server_pod"] for sample in told["halcyon_agent_pod_inflight"]} == pods
     assert {sample.labels["state"] for sample in told["halcyon_agent_pod_state"]} == {"ready", "maintenance"}
     duration = told["halcyon_agent_response_duration_seconds"]
     histogram = {(s.name.rpartition("_")[2], s.labels["slot"], s.labels.get("le")): s.value for s in duration}

@@ -98,7 +98,7 @@ def test_the_test_of_a_release_needs_no_rights_and_goes_on_success() -> None:
         )
         assert asking["containers"][0]["image"] == "localhost/halcyon-operator:dev"
         model = find(hooks, "ModelDeployment", "halcyon-test")["spec"]
-        assert parse("halcyon-test", model).runtime.image == "localhost/tritonserver-cpu:24.10"
+        assert parse("halcyon-test", model).runtime.image == "nvcr.io/nvidia/tritonserver:26.07-py3"
         files = find(hooks, "ConfigMap", "halcyon-test")["data"]
         assert {item["key"] for item in model["model"]["source"]["configMap"]["items"]} == files.keys()
     model = find(render(EVERYTHING, flags=()), "ModelDeployment", "halcyon-test")["spec"]
@@ -183,3 +183,17 @@ def test_the_operator_receives_the_peers_of_models_network_policies() -> None:
     asking = next(o for o in render(EVERYTHING, flags=()) if o["kind"] == "Pod")
     assert asks["podSelector"]["matchLabels"].items() <= asking["metadata"]["labels"].items()
     assert asks["namespaceSelector"]["matchLabels"] == {"kubernetes.io/metadata.name": asking["metadata"]["namespace"]}
+
+
+def test_images_are_pulled_early_only_if_asked_for() -> None:
+    assert not [o for o in render() if o["kind"] == "DaemonSet"]
+    given = {"prePull": {"enabled": True, "nodeSelector": {"nvidia.com/gpu.present": "true"}}}
+    daemons = find(render(given), "DaemonSet", "halcyon-prepull")
+    spec = daemons["spec"]["template"]["spec"]
+    assert spec["containers"][0]["image"] == "nvcr.io/nvidia/tritonserver:26.07-py3"
+    assert spec["nodeSelector"] == given["prePull"]["nodeSelector"]
+    assert spec["tolerations"] == [{"key": "nvidia.com/gpu", "operator": "Exists"}]
+    labels = daemons["spec"]["template"]["metadata"]["labels"]
+    assert daemons["spec"]["selector"]["matchLabels"].items() <= labels.items()
+    deployment = find(render(given), "Deployment")["spec"]["selector"]["matchLabels"]
+    assert not deployment.items() <= labels.items(), "the operator's Deployment must not adopt them"

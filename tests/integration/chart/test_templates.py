@@ -301,7 +301,7 @@ def test_arguments_name_what_the_operator_makes_objects_from() -> None:
         "--memory-config-maps=halcyon-memory",
         "--operator-image=localhost/halcyon-operator:dev",
         "--balancer-image=localhost/halcyon-balancer:dev",
-        "--server-image=localhost/tritonserver-cpu:24.10",
+        "--server-image=nvcr.io/nvidia/tritonserver:26.07-py3",
         "--tls-secret=halcyon-tls",
         "--log-level=info",
         "--dashboard=localhost",

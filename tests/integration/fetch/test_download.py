@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import http.server
 import io
 import json
+import socket
 import ssl
 import subprocess
 import sys
@@ -15,7 +17,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -24,8 +26,8 @@ from e2e import s3
 from e2e.cluster import binaries
 from halcyon.api.documents.model_overlay import Overlay
 from halcyon.fetch import download as module
-from halcyon.fetch.allowed_addresses import Address
 from halcyon.fetch.download import Remote, download
+from halcyon.fetch.egress_proxy import Address, SiteProxy
 from halcyon.fetch.errors import FetchError, SourceError, StoreError
 from halcyon.metricsapi.certificates import renewed
 from tests import figures
@@ -319,3 +321,183 @@ def test_how_fast_a_large_file_comes(store: s3.Store, to: Path, credentials: Pat
     assert download(remote, to, quiet, anywhere) == 256 * MIB
     figures.record("download_mib_per_s", round(256 / (time.monotonic() - begun), 1))
     assert files(to) == {"1/weights.bin": 256 * MIB}
+
+
+@pytest.fixture
+def site_proxy() -> Iterator[tuple[SiteProxy, list[str]]]:
+    """An HTTP proxy, and the request lines that it was sent. It forwards tunnels to this machine, whatever their host."""
+    lines: list[str] = []
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_CONNECT(self) -> None:
+            lines.append(self.requestline)
+            if "denied" in self.path:
+                self.send_error(407)
+                return
+            with socket.create_connection(("127.0.0.1", int(self.path.rpartition(":")[2]))) as server:
+                self.send_response(200)
+                self.end_headers()
+                self.wfile.flush()
+                copy = threading.Thread(target=_copy, args=(server, self.connection))
+                copy.start()
+                _copy(self.connection, server)
+                copy.join()
+
+        def do_GET(self) -> None:
+            lines.append(self.requestline)
+            content = archive()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(content)))
+            self.send_header("Last-Modified", "Sat, 21 Nov 2026 00:00:00 GMT")
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+    thread.start()
+    yield SiteProxy(f"http://127.0.0.1:{server.server_port}", (".svc", "direct.invalid", "10.0.0.0/8")), lines
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def _copy(reader: socket.socket, writer: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        while piece := reader.recv(65536):
+            writer.sendall(piece)
+        writer.shutdown(socket.SHUT_WR)
+
+
+def test_a_download_goes_through_the_proxy_of_the_site(
+    site_proxy: tuple[SiteProxy, list[str]], tmp_path: Path, to: Path
+) -> None:
+    proxy, lines = site_proxy
+    made = renewed(None, ("models.invalid",), datetime.now(UTC))
+    (tmp_path / "ca.crt").write_text(made.bundle_pem)
+    with serving(made.serving.cert_pem + made.serving.key_pem, tmp_path) as web:
+        port = web.url.rpartition(":")[2]
+        web.pages["digits.tgz"] = archive()
+        url = f"https://models.invalid:{port}/digits.tgz"
+        remote = Remote(url, site_proxy=proxy, site_ca=tmp_path / "ca.crt")
+        # This machine can't resolve the name, and models are downloaded by the default rules for addresses.
+        download(remote, to, quiet)
+    assert set(files(to)) == {"digits/config.pbtxt", "digits/1/model.py"}
+    assert set(lines) == {f"CONNECT models.invalid:{port} HTTP/1.1"}
+
+
+def test_plain_http_goes_through_the_proxy_of_the_site(site_proxy: tuple[SiteProxy, list[str]], to: Path) -> None:
+    proxy, lines = site_proxy
+    download(Remote("http://models.invalid/digits.tgz", site_proxy=proxy), to, quiet)
+    assert set(files(to)) == {"digits/config.pbtxt", "digits/1/model.py"}
+    assert lines == ["GET http://models.invalid/digits.tgz HTTP/1.1"]
+
+
+@pytest.mark.parametrize(
+    ("url", "said", "requests"),
+    [
+        ("https://denied.invalid/a.tgz", "the site's proxy http://127.0.0.1:{port} denied the connection: HTTP/1.0 407", 1),
+        # Names that this machine can resolve are checked, though the proxy resolves them again.
+        ("https://169.254.169.254/a.tgz", "models can't be downloaded from this machine, a cloud's metadata service", 0),
+        ("https://localhost/a.tgz", "models can't be downloaded from this machine", 0),
+        ("https://direct.invalid/a.tgz", "direct.invalid can't be resolved", 0),
+    ],
+)  # fmt: skip
+def test_a_proxy_opens_no_server_that_is_forbidden(
+    site_proxy: tuple[SiteProxy, list[str]], to: Path, url: str, said: str, requests: int
+) -> None:
+    proxy, lines = site_proxy
+    with pytest.raises(StoreError) as error:
+        download(Remote(url, site_proxy=proxy), to, quiet)
+    assert said.format(port=proxy.url.rpartition(":")[2]) in str(error.value)
+    assert bool(lines) is bool(requests)
+
+
+def test_an_unreachable_proxy_is_reported_as_the_site_s(to: Path) -> None:
+    (port,) = free_ports(1)
+    with pytest.raises(StoreError, match=f"the site's proxy 127.0.0.1:{port} can't be reached"):
+        download(Remote("https://models.invalid/a.tgz", site_proxy=SiteProxy(f"http://127.0.0.1:{port}")), to, quiet)
+
+
+def test_a_missing_file_of_the_site_s_certificates_is_reported(tmp_path: Path, to: Path) -> None:
+    with pytest.raises(StoreError, match=r"downloads\.caConfigMap names must exist in the model's namespace"):
+        download(Remote("https://models.invalid/a.tgz", site_ca=tmp_path / "ca.crt"), to, quiet)
+
+
+def test_the_certificates_of_the_site_are_trusted_beside_those_of_the_secret(tmp_path: Path, to: Path) -> None:
+    made, other = (renewed(None, ("localhost",), datetime.now(UTC)) for _ in range(2))
+    (tmp_path / "site.crt").write_text(other.bundle_pem)
+    keys = secret(tmp_path, ca_crt=made.bundle_pem)
+    for pair in (made, other):
+        with serving(pair.serving.cert_pem + pair.serving.key_pem, tmp_path) as web:
+            web.pages["digits.tgz"] = archive()
+            remote = Remote(f"{web.url}/digits.tgz", credentials=keys, site_ca=tmp_path / "site.crt")
+            download(remote, to, quiet, anywhere)
+    assert set(files(to)) == {"digits/config.pbtxt", "digits/1/model.py"}
+
+
+def test_a_certificate_of_another_time_names_the_clock(tmp_path: Path, to: Path) -> None:
+    made = renewed(None, ("localhost",), datetime.now(UTC) + timedelta(hours=4))
+    (tmp_path / "site.crt").write_text(made.bundle_pem)
+    with serving(made.serving.cert_pem + made.serving.key_pem, tmp_path) as web:
+        said = refusal(Remote(f"{web.url}/a.tgz", site_ca=tmp_path / "site.crt"), to, StoreError)
+    assert "the server's certificate isn't valid at this time (NotValidYet" in said
+    assert "correct the node's clock" in said
+
+
+def test_a_store_with_another_time_names_the_clock(to: Path, credentials: Path) -> None:
+    # faketime isn't at hand, so the store's response is S3's documented one, from a server of this test.
+    body = b"<Error><Code>RequestTimeTooSkewed</Code><Message>The difference between the request time and the server's time is too large.</Message></Error>"
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(403)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+    thread.start()
+    try:
+        remote = Remote("s3://models/m", endpoint=f"http://127.0.0.1:{server.server_port}", credentials=credentials)
+        said = refusal(remote, to, StoreError)
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+    assert "its clock differs from the one of the pod's node" in said
+    assert "credentials.secretName" not in said
+
+
+def test_a_server_with_an_ipv6_address_alone_is_reached(to: Path) -> None:
+    class Server(http.server.ThreadingHTTPServer):
+        address_family = socket.AF_INET6
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            content = archive()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(content)))
+            self.send_header("Last-Modified", "Sat, 21 Nov 2026 00:00:00 GMT")
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = Server(("::1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+    thread.start()
+    try:
+        download(Remote(f"http://[::1]:{server.server_port}/digits.tgz"), to, quiet, anywhere)
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+    assert set(files(to)) == {"digits/config.pbtxt", "digits/1/model.py"}

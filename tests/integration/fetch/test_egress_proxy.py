@@ -8,8 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from halcyon.fetch.allowed_addresses import Address, is_open
-from halcyon.fetch.egress_proxy import EgressProxy
+from halcyon.fetch.egress_proxy import Address, EgressProxy, is_open
 
 
 @pytest.fixture
@@ -54,7 +53,7 @@ def proxy_answer(proxy: str, *pieces: bytes) -> bytes:
 
 
 def test_a_tunnel_leads_to_the_host_that_was_named(server: int) -> None:
-    door = EgressProxy(f"https://127.0.0.1:{server}/a.tar", anywhere)
+    door = EgressProxy([f"https://127.0.0.1:{server}/a.tar"], anywhere)
     with door.opened() as proxy:
         got = proxy_answer(proxy, f"CONNECT 127.0.0.1:{server} HTTP/1.1\r\n\r\n".encode(), b"hello")
     assert got == b"HTTP/1.1 200 OK\r\n\r\nsaid: hello"
@@ -63,13 +62,13 @@ def test_a_tunnel_leads_to_the_host_that_was_named(server: int) -> None:
 
 def test_a_plain_request_is_passed_on_as_it_is(server: int) -> None:
     request = f"GET http://127.0.0.1:{server}/a.tar HTTP/1.1\r\nHost: x\r\n\r\n".encode()
-    with EgressProxy(f"http://127.0.0.1:{server}/a.tar", anywhere).opened() as proxy:
+    with EgressProxy([f"http://127.0.0.1:{server}/a.tar"], anywhere).opened() as proxy:
         assert proxy_answer(proxy, request) == b"said: " + request
 
 
 @pytest.mark.parametrize("elsewhere", ["169.254.169.254:80", "127.0.0.1:1", "[::1]:6443", "kubernetes.default.svc:443"])
 def test_another_host_or_port_is_refused_by_name(server: int, elsewhere: str) -> None:
-    door = EgressProxy(f"https://127.0.0.1:{server}/a.tar", anywhere)
+    door = EgressProxy([f"https://127.0.0.1:{server}/a.tar"], anywhere)
     with door.opened() as proxy:
         assert b"403 Forbidden" in proxy_answer(proxy, f"CONNECT {elsewhere} HTTP/1.1\r\n\r\n".encode())
         assert b"403 Forbidden" in proxy_answer(proxy, f"GET http://{elsewhere}/ HTTP/1.1\r\n\r\n".encode())
@@ -86,7 +85,7 @@ def test_a_name_that_leads_inside_is_refused_when_it_is_connected_to(
         return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", port))]
 
     monkeypatch.setattr(socket, "getaddrinfo", resolve)
-    door = EgressProxy(f"https://models.example.com:{server}/a.tar", lambda address: is_open(address, private=True))
+    door = EgressProxy([f"https://models.example.com:{server}/a.tar"], lambda address: is_open(address, private=True))
     with door.opened() as proxy:
         got = proxy_answer(proxy, f"CONNECT models.example.com:{server} HTTP/1.1\r\n\r\n".encode())
     assert b"403 Forbidden" in got
@@ -99,7 +98,7 @@ def test_an_address_that_does_not_answer_is_reported(server: int, monkeypatch: p
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
     monkeypatch.setattr(socket, "getaddrinfo", unknown)
-    door = EgressProxy(f"https://models.example.com:{server}/a.tar", anywhere)
+    door = EgressProxy([f"https://models.example.com:{server}/a.tar"], anywhere)
     with door.opened() as proxy:
         proxy_answer(proxy, f"CONNECT models.example.com:{server} HTTP/1.1\r\n\r\n".encode())
     assert door.denied_reason == "models.example.com can't be resolved: Name or service not known"
@@ -109,6 +108,6 @@ def test_an_address_that_does_not_answer_is_reported(server: int, monkeypatch: p
     "noise", [b"\r\n\r\n", b"GET / HTTP/1.1\r\n\r\n", b"CONNECT [ HTTP/1.1\r\n\r\n", b"\xff\xff \xff\r\n\r\n"]
 )
 def test_a_request_that_is_none_for_a_proxy_ends_its_connection_alone(server: int, noise: bytes) -> None:
-    with EgressProxy(f"https://127.0.0.1:{server}/a.tar", anywhere).opened() as proxy:
+    with EgressProxy([f"https://127.0.0.1:{server}/a.tar"], anywhere).opened() as proxy:
         assert b"said" not in proxy_answer(proxy, noise)
         assert b"said: x" in proxy_answer(proxy, f"CONNECT 127.0.0.1:{server} HTTP/1.1\r\n\r\n".encode(), b"x")

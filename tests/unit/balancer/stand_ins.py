@@ -56,6 +56,8 @@ class Pod:
     delay_s: float = 0.0
     at_once: int = 0
     """Maximum number of requests processed at the same time, as by a model with this many instances; 0 for no limit."""
+    refuses: bool = False
+    """Whether it refuses inference, as Triton does if its queue is full."""
     answers: int = 200
     """HTTP status of its answers to requests."""
     code: grpc.StatusCode | None = None
@@ -72,6 +74,8 @@ class Pod:
     http_count: int = 0
     grpc_count: int = 0
     running: int = 0
+    peak: int = 0
+    """Maximum of `running`."""
     hold: asyncio.Event | None = None
     """If set, requests wait for this event."""
 
@@ -84,7 +88,8 @@ class Pod:
         if with_grpc:
             self._grpc = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
             self._grpc.add_generic_rpc_handlers((_Handlers(self),))
-            self._grpc.add_insecure_port(f"{self.address}:{self.grpc_port}")
+            host = f"[{self.address}]" if ":" in self.address else self.address
+            self._grpc.add_insecure_port(f"{host}:{self.grpc_port}")
             await self._grpc.start()
         return self
 
@@ -142,6 +147,8 @@ class Pod:
             return (400, "{}") if self.stats is None else (200, json.dumps(self.stats))
         self.seen.append(request)
         self.http_count += 1
+        if self.refuses:
+            return 503, json.dumps({"error": "Exceeds maximum queue size"})
         await self._work()
         return self.answers, json.dumps(
             {"who": self.address, "name": self.model, "model_stats": [{"name": self.model}]}
@@ -162,6 +169,7 @@ class Pod:
 
     async def _work(self) -> None:
         self.running += 1
+        self.peak = max(self.peak, self.running)
         try:
             if self.hold is not None:
                 await self.hold.wait()
@@ -182,6 +190,8 @@ class _Handlers(grpc.GenericRpcHandler):  # type: ignore[misc,unused-ignore]
         method = details.method
 
         async def unary(_request: bytes, context: Any) -> bytes:
+            if self._pod.refuses:
+                await context.abort(grpc.StatusCode.UNAVAILABLE, "Exceeds maximum queue size")
             answer = await self._pod.infer(method)
             if self._pod.code is not None:
                 await context.abort(self._pod.code, "as the test has it")

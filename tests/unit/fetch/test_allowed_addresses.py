@@ -6,7 +6,7 @@ import ipaddress
 
 import pytest
 
-from halcyon.fetch.allowed_addresses import is_open
+from halcyon.fetch.egress_proxy import is_open
 
 
 @pytest.mark.parametrize(

@@ -80,14 +80,50 @@ def test_a_path_stays_inside_whatever_the_name(name: str) -> None:
 @pytest.mark.parametrize(
     "member",
     [
-        link("1", "/etc"), link("1/a", "../../x"), link("1/a", "1/b", tarfile.LNKTYPE), link("1/a", "", tarfile.CHRTYPE),
-        link("1/a", "", tarfile.FIFOTYPE),
+        link("2", "/etc"), link("1/a", "../../x"), link("1/a", "/etc/passwd"), link("1/a", "nothing"), link("1/a", "a"),
+        link("1/a", "1/c", tarfile.LNKTYPE), link("1/a", "."*3 + "/../../x"),
     ],
 )  # fmt: skip
-def test_links_and_devices_are_refused_with_what_to_do(tmp_path: Path, member: tarfile.TarInfo) -> None:
+def test_links_to_what_is_not_in_the_archive_are_refused(tmp_path: Path, member: tarfile.TarInfo) -> None:
     said = refusal(packed(("1/b", b"x"), member), tmp_path)
-    assert f"{member.name} in the archive is a link or a device" in said
+    assert f"{member.name} in the archive is a link to {member.linkname}, which isn't in the archive" in said
     assert "tar --dereference" in said
+
+
+@pytest.mark.parametrize("kind", [tarfile.CHRTYPE, tarfile.FIFOTYPE])
+def test_devices_and_pipes_are_refused(tmp_path: Path, kind: bytes) -> None:
+    assert "1/a in the archive is a device or a pipe" in refusal(packed(("1/b", b"x"), link("1/a", "", kind)), tmp_path)
+
+
+def test_links_within_the_archive_come_out_in_any_order(tmp_path: Path) -> None:
+    # As in a cache of Hugging Face: the links are before the files that they lead to.
+    members = [
+        link("snapshots/5f/1/model.onnx", "../../../blobs/9c"), link("1", "snapshots/5f/1"),
+        link("2/model.onnx", "blobs/9c", tarfile.LNKTYPE), link("3/model.onnx", "2/model.onnx", tarfile.LNKTYPE),
+    ]  # fmt: skip
+    unpack(packed(*members, ("blobs/9c", b"weights")), tmp_path, limit_bytes=MIB)
+
+    for version in ("1", "2", "3"):
+        assert (tmp_path / version / "model.onnx").read_bytes() == b"weights"
+        assert (tmp_path / version / "model.onnx").resolve().is_relative_to(tmp_path.resolve())
+
+
+def test_no_file_is_written_through_a_link(tmp_path: Path) -> None:
+    outside, inner = tmp_path / "outside", tmp_path / "inner"
+    outside.mkdir()
+    inner.mkdir()
+    for members in (
+        [link("a", "../outside"), ("a/x", b"x")],
+        [link("a", "."), link("a/a/b", "../../outside"), ("1/x", b"x")],
+    ):
+        refusal(packed(*members), inner)
+        assert list(outside.iterdir()) == []
+
+
+def test_attributes_of_macos_are_left_out(tmp_path: Path) -> None:
+    unpack(packed(("._config.pbtxt", b"x"), ("1/._model.py", b"x"), ("1/model.py", b"x")), tmp_path, limit_bytes=MIB)
+
+    assert sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")) == ["1", "1/model.py"]
 
 
 def test_a_bomb_stops_at_the_limit_before_it_is_written(tmp_path: Path) -> None:

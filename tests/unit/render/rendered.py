@@ -11,6 +11,7 @@ from halcyon.api.policy.network import SiteNetwork
 from halcyon.api.spec import Spec, routing_mode
 from halcyon.render import (
     balancer,
+    download,
     gateway_routes,
     hpa,
     model_overlay,
@@ -69,7 +70,8 @@ def children(spec: Spec, subject: Subject = SUBJECT, site: Site = SITE, *, toler
         objects.append(hpa.hpa(subject, spec, tolerance=tolerance))
     if site.network is not None:
         balanced = not routing_mode.is_direct(spec)
-        ports = [network_policies.download_port(*where) for where in server.downloads(made.template)]
+        (fetcher,) = made.template["spec"]["initContainers"]
+        ports = [network_policies.download_port(*where) for where in download.servers(fetcher["args"])]
         objects.append(
             network_policies.servers(subject, site.network, balancers=balanced, clients=not balanced, downloads=ports)
         )

@@ -28,6 +28,6 @@ def picture(observation: Observation) -> ModelSnapshot:
     return ModelSnapshot(
         observation.at,
         {pod.name: view(pod) for pod in sorted(observation.pods, key=lambda pod: pod.name)},
-        tuple((seen.agent, ring(seen.points, 7)) for seen in observation.balancers),
+        tuple((seen.agent, ring(seen.points, 8)) for seen in observation.balancers),
         observation.silent,
     )

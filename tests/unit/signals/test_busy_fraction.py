@@ -109,6 +109,21 @@ def test_sizes_new_in_a_full_table_are_no_present_work() -> None:
     assert percent(after(observation_at(100, 64.0, rows=full), observation_at(105, 66.0, rows=other)), 105) is None
 
 
+def test_sizes_beyond_the_report_count_by_the_time_of_all_sizes() -> None:
+    def at(second: float, first: int, spent_s: float) -> Observation:
+        batches = tuple((rows, 1, 1000) for rows in range(first, first + MAX_SIZES))
+        points = (PodPoint(second - 1.0), PodPoint(second))
+        return Observation(
+            second, (PodObservation("m", "ready", points, batches=batches, spent_us=round(spent_s * 1e6)),)
+        )
+
+    memory = BusyMemory()
+    for look in range(5):
+        memory = memory.with_observation(at(100 + 5 * look, 1 + 7 * look, 50 + 4.5 * look))
+
+    assert percent(memory, 120) == pytest.approx(90.0)
+
+
 def test_a_pod_that_runs_nothing_is_idle_and_not_unknown() -> None:
     memory = after(*(observation_at(at, 7.0, executions=3) for at in range(100, 200)))
 

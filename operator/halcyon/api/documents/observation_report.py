@@ -52,6 +52,9 @@ class BatchStats:
     """Time at which the statistics were read, in seconds since the epoch."""
     sizes: Batches
     """Counters by batch size. The time of a batch includes input, inference and output."""
+    spent_us: int | None = None
+    """Counter of the time of the batches of all sizes, in microseconds, even of those that are not in `sizes`. None if an older agent
+    does not report it."""
 
 
 @dataclass(frozen=True)
@@ -93,6 +96,8 @@ class BalancerSample:
     """Counter of requests that failed because the connection to a server failed or broke."""
     held: int = 0
     """Number of requests that wait now because no server is up."""
+    unavailable: int = 0
+    """Counter of requests that a server refused itself (HTTP 503, gRPC UNAVAILABLE), for example because its own queue is full."""
     problem: str = ""
     """Reason why the balancer does not do everything that its plan requires; empty if it does."""
     latency: tuple[SlotLatency, ...] = ()
@@ -114,7 +119,7 @@ class PodSample:
     succeeded: int | None = None
     """Counter of successful requests."""
     failed: int | None = None
-    """Counter of requests that failed for any reason."""
+    """Counter of requests that failed, without those that their clients canceled. Older agents include these."""
     backend_failed: int | None = None
     """Counter of requests that failed in the backend (`reason="BACKEND"`)."""
     rows: int | None = None
@@ -131,6 +136,8 @@ class PodSample:
     """Triton's error message if the model could not be loaded; else None."""
     versions: tuple[str, ...] = ()
     """Model versions that are ready."""
+    canceled: int | None = None
+    """Counter of requests that their clients canceled. None if an older agent does not report it."""
     batches: BatchStats | None = None
     """Batch statistics, which are read less often than the other values. With many pods, a report includes those of some pods only."""
 

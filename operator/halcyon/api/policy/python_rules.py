@@ -178,8 +178,10 @@ def urls(asked: PolicySubject, limit: tuple[str, ...]) -> list[str]:
 
 
 def endpoints(asked: PolicySubject, limit: tuple[str, ...]) -> list[str]:
-    """Return the S3 endpoint of the model if it is not allowed."""
-    return outside(asked.spec.model.source.endpoint, limit)
+    """Return the endpoints of the model's bucket and of its token service that are not allowed."""
+    source = asked.spec.model.source
+    identity = source.credentials and source.credentials.identity
+    return [*outside(source.endpoint, limit), *outside(identity.endpoint if identity else None, limit)]
 
 
 def gateways(asked: PolicySubject, limit: tuple[str, ...]) -> list[str]:

@@ -133,7 +133,13 @@ SHARED: Final = (
         ),
     ),
     ("url", "object.spec.model.source.?uri.orValue('')"),
-    ("endpoint", "object.spec.model.source.?endpoint.orValue('')"),
+    (
+        "endpoints",
+        (
+            "[object.spec.model.source.?endpoint.orValue(''), "
+            "object.spec.model.source.?credentials.?identity.?endpoint.orValue('')].filter(e, e != '')"
+        ),
+    ),
     ("nodeSelector", "object.spec.?runtime.?placement.?nodeSelector.orValue({})"),
     ("env", "object.spec.?runtime.?env.orValue([])"),
     ("envFrom", "object.spec.?runtime.?envFrom.orValue([])"),
@@ -218,10 +224,10 @@ RULES: Final = (
     ),
     PolicyRule(
         "models.endpoints",
-        "variables.endpoint == '' || variables.endpoint in LIMIT ? [] : [variables.endpoint]",
+        "variables.endpoints.filter(e, !(e in LIMIT))",
         findings.endpoints,
-        "spec.model.source.endpoint is {found}, which this site does not allow (allowed: "
-        "{limit}); remove it to use AWS S3",
+        "spec.model.source.endpoint or credentials.identity.endpoint is {found}, which this site does not allow "
+        "(allowed: {limit}); remove it to use the service of AWS, Azure or Google",
     ),
     PolicyRule(
         "models.images",

@@ -11,7 +11,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from halcyon.api.spec import routing_mode
+from halcyon.api.spec import concurrency, routing_mode
 from halcyon.api.spec.batching import Batching
 from halcyon.api.spec.fields import Documented
 from halcyon.api.spec.model import ModelSpec
@@ -52,4 +52,5 @@ class Spec(Documented):
             ),
         ),
         *routing_mode.RULES,
+        *concurrency.RULES,
     )

@@ -51,23 +51,118 @@ class ImageSource(Documented):
     """Folder in the image that holds `config.pbtxt` and the version folders. Default: the root of the image."""
 
 
-_BUCKET = "[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]"
+_UUID = "^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$"
+_BUCKET = "[a-z0-9][a-z0-9._-]{1,61}[a-z0-9]"
 _SEGMENT = "[A-Za-z0-9_][A-Za-z0-9_.=+-]*"
 _ARCHIVE = r"\.(tar|tar\.gz|tgz)"
-_URL = rf"^(s3://{_BUCKET}(/{_SEGMENT})*|https?://{HOST}(/{_SEGMENT})*/{_SEGMENT}{_ARCHIVE})$"
+_URL = rf"^((s3|gs|az)://{_BUCKET}(/{_SEGMENT})*|https?://{HOST}(/{_SEGMENT})*/{_SEGMENT}{_ARCHIVE})$"
+
+
+class AwsIdentity(Documented):
+    """Role in AWS, or in another store with a compatible token service."""
+
+    role_arn: Annotated[str, StringConstraints(pattern=r"^arn:[a-z-]+:iam::[^:]*:role/.+$", max_length=2048),
+                        Field(alias="roleARN")]  # fmt: skip
+    """ARN of the role that may read the bucket, for example `arn:aws:iam::123456789012:role/models`. Its trust policy
+    must accept tokens with the audience `sts.amazonaws.com` from the cluster's issuer."""
+
+
+class AzureIdentity(Documented):
+    """Application or managed identity in Microsoft Entra ID."""
+
+    client_id: Annotated[Annotated[str, StringConstraints(pattern=_UUID, max_length=36)], Field(alias="clientID")]
+    """Client id, a UUID. The identity must have a federated credential for the service account, with the audience
+    `api://AzureADTokenExchange`."""
+    tenant_id: Annotated[Annotated[str, StringConstraints(pattern=_UUID, max_length=36)], Field(alias="tenantID")]
+    """Id of the Entra tenant, a UUID."""
+
+
+class GoogleIdentity(Documented):
+    """Workload identity pool of Google Cloud."""
+
+    provider: Annotated[
+        str,
+        StringConstraints(
+            pattern=r"^projects/[0-9]+/locations/[a-z0-9-]+/workloadIdentityPools/[a-z0-9-]+/providers/[a-z0-9-]+$",
+            max_length=253,
+        ),
+    ]
+    """Name of the pool's provider for the cluster, for example
+    `projects/123456789012/locations/global/workloadIdentityPools/halcyon/providers/cluster`."""
+    service_account: (
+        Annotated[str, StringConstraints(pattern=r"^[a-z0-9-]+@[a-z0-9.-]+\.gserviceaccount\.com$", max_length=253)]
+        | None
+    ) = None
+    """E-mail address of the Google service account to act as, for example `models@acme.iam.gserviceaccount.com`.
+    Default: none; the pool's principal itself may read the bucket."""
+
+
+class Identity(Documented):
+    """Identity in a cloud for which the token of the pods' service account is exchanged, so that no Secret is needed.
+
+    Set exactly one of aws, azure and google. The service account is `runtime.serviceAccountName`, or `default`.
+    """
+
+    aws: AwsIdentity | None = None
+    """Role for `s3://`."""
+    azure: AzureIdentity | None = None
+    """Application or managed identity for `az://`."""
+    google: GoogleIdentity | None = None
+    """Workload identity pool for `gs://`."""
+    endpoint: Annotated[str, StringConstraints(pattern=rf"^https://{HOST}$", min_length=1, max_length=262)] | None = (
+        None
+    )
+    """URL of the token service, for example `https://sts.storage.svc:9000`. Default: the cloud's own:
+    `https://sts.REGION.amazonaws.com`, `https://login.microsoftonline.com` or `https://sts.googleapis.com`. A site that
+    lists `sitePolicy.models.endpoints` must list this one, too."""
+
+    rules: ClassVar = (
+        exactly_one(
+            "aws",
+            "azure",
+            "google",
+            where="spec.model.source.credentials.identity",
+            good="identity: {aws: {roleARN: 'arn:aws:iam::123456789012:role/models'}}",
+        ),
+        Rule(
+            cel="!has(self.google) || !has(self.google.serviceAccount) || !has(self.endpoint)",
+            check=lambda m: m.google is None or m.google.service_account is None or m.endpoint is None,
+            message=(
+                "spec.model.source.credentials.identity has both endpoint and google.serviceAccount, but a service account "
+                "is only served by Google's own token services; remove one of them"
+            ),
+        ),
+    )
 
 
 class Credentials(Documented):
-    """Credentials for a download."""
+    """Credentials for a download: keys in a Secret, or an identity. With both, only `ca.crt` of the Secret is used."""
 
-    secret_name: DnsName
+    secret_name: DnsName | None = None
     """Name of a Secret in the same namespace, which the kubelet mounts only for the download. Each of its keys is
-    optional: `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY` and `AWS_SESSION_TOKEN` for S3; `authorization`, the value of
-    the Authorization header for a web server (`Bearer ...`); `ca.crt`, additional CA certificates (PEM) to trust when
-    verifying the server's certificate."""
+    optional: `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY` and `AWS_SESSION_TOKEN` for S3; `GOOGLE_SERVICE_ACCOUNT_KEY`,
+    the key file (JSON) of a Google service account; `AZURE_STORAGE_ACCOUNT_KEY` or `AZURE_STORAGE_SAS_TOKEN` for Azure;
+    `authorization`, the value of the Authorization header for a web server (`Bearer ...`); `ca.crt`, additional CA
+    certificates (PEM) to trust when verifying the server's certificate."""
+    identity: Identity | None = None
+    """Identity in a cloud for which the token of the pods' service account is exchanged, so that no Secret is needed.
+    Only for buckets."""
+
+    rules: ClassVar = (
+        Rule(
+            cel="has(self.secretName) || has(self.identity)",
+            check=lambda m: m.secret_name is not None or m.identity is not None,
+            message=(
+                "spec.model.source.credentials has neither secretName nor identity; set one, for example "
+                "credentials: {secretName: models-s3}"
+            ),
+        ),
+    )
 
 
 SOURCE_KINDS = ("configMap", "persistentVolumeClaim", "image", "uri")
+IDENTITY_SCHEMES = {"aws": "s3", "azure": "az", "google": "gs"}
+"""Scheme of the URIs for which each kind of identity is."""
 _ONLY_URI = ("credentials", "endpoint", "region", "path", "digest", "sizeLimit")
 
 DEFAULT_SIZE_LIMIT = "20Gi"
@@ -88,8 +183,9 @@ class Source(Documented):
     1.31."""
     uri: Annotated[str, StringConstraints(pattern=_URL, min_length=1, max_length=1024)] | None = None
     """Location of a model that each server pod downloads when it starts. `s3://BUCKET/FOLDER` is the folder that holds
-    `config.pbtxt` and the version folders, in any S3-compatible store (AWS, MinIO, Ceph, or Google Cloud Storage with
-    `endpoint: https://storage.googleapis.com`). `https://HOST/PATH.tar.gz` is an archive of such a folder (.tar,
+    `config.pbtxt` and the version folders, in any S3-compatible store (AWS, MinIO, Ceph). `gs://BUCKET/FOLDER` is such a
+    folder in Google Cloud Storage, and `az://CONTAINER/FOLDER`, with `endpoint`, in Azure Blob Storage.
+    `https://HOST/PATH.tar.gz` is an archive of such a folder (.tar,
     .tar.gz or .tgz). `http://` requires `digest`. The URI must not contain a user name, a password or a query string:
     use `credentials` instead. Use a separate folder or archive for each version, or set `digest`, so that all pods
     serve the same model."""
@@ -98,7 +194,9 @@ class Source(Documented):
     endpoint: Annotated[str, StringConstraints(pattern=rf"^https?://{HOST}$", min_length=1, max_length=262)] | None = (
         None
     )
-    """URL of an S3 store other than AWS, for example `https://minio.storage.svc:9000`. Only for `s3://`. Default: AWS."""
+    """URL of the store, for example `https://minio.storage.svc:9000`. Required for `az://`, with the account as the first
+    part of the host: `https://ACCOUNT.blob.core.windows.net`. Only for buckets. Default: AWS for `s3://`, Google Cloud
+    Storage for `gs://`."""
     region: Annotated[str, StringConstraints(pattern=r"^[a-z0-9-]{1,64}$", max_length=64)] | None = None
     """Region of the S3 bucket. Only for `s3://`. Default: us-east-1."""
     path: RelativePath | None = None
@@ -128,15 +226,50 @@ class Source(Documented):
             ),
         ),
         Rule(
-            cel="!has(self.uri) || self.uri.startsWith('s3://') || !(has(self.endpoint) || has(self.region))",
-            check=lambda m: m.uri is None or m.uri.startswith("s3://") or not (m.endpoint or m.region),
+            cel="!has(self.uri) || !self.uri.startsWith('http') || !has(self.endpoint)",
+            check=lambda m: m.uri is None or not m.uri.startswith("http") or not m.endpoint,
             message=(
-                "spec.model.source has endpoint or region, which apply only to s3:// URIs, but uri is {uri}; remove them"
+                "spec.model.source.endpoint applies only to buckets (s3://, gs://, az://), but uri is {uri}; remove it"
             ),
         ),
         Rule(
-            cel="!has(self.uri) || !self.uri.startsWith('s3://') || !(has(self.path) || has(self.digest))",
-            check=lambda m: m.uri is None or not m.uri.startswith("s3://") or not (m.path or m.digest),
+            cel="!has(self.uri) || self.uri.startsWith('s3://') || !has(self.region)",
+            check=lambda m: m.uri is None or m.uri.startswith("s3://") or not m.region,
+            message="spec.model.source.region applies only to s3:// URIs, but uri is {uri}; remove it",
+        ),
+        Rule(
+            cel="!has(self.uri) || !self.uri.startsWith('az://') || has(self.endpoint)",
+            check=lambda m: m.uri is None or not m.uri.startswith("az://") or m.endpoint is not None,
+            message=(
+                "spec.model.source.uri is {uri} but endpoint is not set, which names the storage account; set it, for "
+                "example endpoint: https://ACCOUNT.blob.core.windows.net"
+            ),
+        ),
+        Rule(
+            cel=(
+                "!has(self.uri) || !has(self.credentials) || !has(self.credentials.identity) || "
+                + " || ".join(
+                    f"(self.uri.startsWith('{scheme}://') && has(self.credentials.identity.{cloud}))"
+                    for cloud, scheme in IDENTITY_SCHEMES.items()
+                )
+            ),
+            check=lambda m: (
+                m.uri is None
+                or m.credentials is None
+                or m.credentials.identity is None
+                or any(
+                    m.uri.startswith(f"{scheme}://") and getattr(m.credentials.identity, cloud) is not None
+                    for cloud, scheme in IDENTITY_SCHEMES.items()
+                )
+            ),
+            message=(
+                "spec.model.source.credentials.identity is not one for {uri}: aws is for s3://, azure for az:// and google "
+                "for gs://; set that one, or use secretName"
+            ),
+        ),
+        Rule(
+            cel="!has(self.uri) || self.uri.startsWith('http') || !(has(self.path) || has(self.digest))",
+            check=lambda m: m.uri is None or m.uri.startswith("http") or not (m.path or m.digest),
             message=(
                 "spec.model.source has path or digest, which apply only to archives, but uri is {uri}; remove them and "
                 "put the folder into uri, for example s3://models/vision/resnet50"

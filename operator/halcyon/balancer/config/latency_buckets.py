@@ -37,11 +37,11 @@ BOUNDS_MS = (
 )
 SLOTS = ("a", "b")
 _INFERS = "txn.infers"
-_CLIENTS = 6
-"""Number of the first counter for the latency of clients; `queueing.COUNTERS` describes the counters before it."""
-_FIRST = _CLIENTS + 2 + len(SHOWN_MS)
+FIRST = 6
+"""Number of the first counter, of the latency of clients; `queueing.COUNTERS` describes the counters before it."""
+_FIRST_OF_SLOTS = FIRST + 2 + len(SHOWN_MS)
 _PER_SLOT = 3 + len(BOUNDS_MS)
-COUNTERS = _FIRST + len(SLOTS) * _PER_SLOT
+COUNTERS = _FIRST_OF_SLOTS + len(SLOTS) * _PER_SLOT
 """Number of counters in the stick table's row; HAProxy allows at most 100."""
 _FAILURES = {"http": "{ status ge 500 }", "grpc": "{ res.hdr(grpc-status) -m str 2 12 13 14 }"}
 """Condition of a failed response by protocol. Of gRPC: UNKNOWN, UNIMPLEMENTED, INTERNAL, UNAVAILABLE. The other codes, such as
@@ -50,7 +50,7 @@ INVALID_ARGUMENT and CANCELLED, are for requests that are wrong, or that clients
 
 @dataclass(frozen=True)
 class Latency:
-    """Latency histogram of the responses since HAProxy started, in 32-bit counters."""
+    """Latency histogram of the responses since HAProxy started."""
 
     bounds_ms: tuple[int, ...]
     answered: int
@@ -120,7 +120,7 @@ def client_response_rules(out: Writer) -> None:
     out.add("http-response set-var(txn.took_ms) date(0,ms),sub(txn.came_at)")
     # The time is negative if the clock was set back in between.
     out.add("http-response set-var(txn.took_ms) int(0) if { var(txn.took_ms) -m int lt 0 }")
-    _count(out, "var(txn.took_ms)", _CLIENTS, SHOWN_MS)
+    _count(out, "var(txn.took_ms)", FIRST, SHOWN_MS)
 
 
 def _count(out: Writer, took_ms: str, first: int, bounds_ms: tuple[int, ...]) -> None:
@@ -142,12 +142,12 @@ def read(counters: Mapping[int, int]) -> dict[str, Latency]:
 
 def read_clients(counters: Mapping[int, int]) -> Latency:
     """Return the latency as clients see it. `counters` has the stick table's counters by number; missing ones are 0."""
-    return _latency(counters, _CLIENTS, SHOWN_MS)
+    return _latency(counters, FIRST, SHOWN_MS)
 
 
 def _first(slot: str) -> int:
     # A plan has only the slots in `SLOTS`. If it has another name, the file must still be valid for HAProxy.
-    return _FIRST + (SLOTS.index(slot) if slot in SLOTS else 0) * _PER_SLOT
+    return _FIRST_OF_SLOTS + (SLOTS.index(slot) if slot in SLOTS else 0) * _PER_SLOT
 
 
 def _latency(counters: Mapping[int, int], first: int, bounds_ms: tuple[int, ...]) -> Latency:

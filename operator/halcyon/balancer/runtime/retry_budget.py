@@ -43,7 +43,6 @@ class RetryBudget:
         """
         counts = _Counts(now, reading.requests, reading.retried + reading.errors)
         last = self._samples[-1] if self._samples else None
-        # A counter that decreases has wrapped around, because it has 32 bits.
         if reading.process != self._process or (
             last and (counts.requests < last.requests or counts.failed < last.failed)
         ):

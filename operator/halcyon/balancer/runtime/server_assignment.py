@@ -77,9 +77,11 @@ class Command:
     """Change to one server, for both protocols."""
 
     key: ServerKey
-    verb: Literal["address", "ready", "drain", "maint", "cut"]
-    """`address`: set the server's address. `ready`, `drain`, `maint`: set its state. `cut`: end its sessions."""
+    verb: Literal["address", "ready", "drain", "maint", "cut", "limit"]
+    """`address`: set the server's address. `ready`, `drain`, `maint`: set its state. `cut`: end its sessions. `limit`: set its limits."""
     address: str = ""
+    limits: tuple[int, int] = (0, 0)
+    """Maximum numbers of requests in progress, HTTP and gRPC; at least 1."""
 
 
 @dataclass(frozen=True)

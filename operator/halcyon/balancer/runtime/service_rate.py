@@ -79,7 +79,7 @@ class ServiceRateMeter:
         self, before: HaproxyStats, after: HaproxyStats, *, lasted_s: float, servers: int, now: float
     ) -> None:
         answered, service_ms = after.answered - before.answered, after.service_ms - before.service_ms
-        # The counters have 32 bits; a negative difference means that one wrapped around.
+        # A negative difference means that a counter has restarted.
         if before.queued and after.queued and servers and lasted_s > 0 and answered >= 0 and service_ms >= 0:
             self._intervals.append(_QueuedInterval(now, lasted_s, answered, service_ms, servers))
 

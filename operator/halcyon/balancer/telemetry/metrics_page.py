@@ -90,6 +90,7 @@ def _samples(view: PageInput) -> dict[str, list[Sample]]:
             "requests_total": reading.requests,
             "rejected_total": reading.rejected,
             "errors_total": reading.errors,
+            "server_rejected_total": reading.unavailable,
             "retries_total": reading.retried,
             "broken_streams_total": reading.broken,
             "held_requests_total": reading.held_total,
@@ -107,7 +108,11 @@ def _samples(view: PageInput) -> dict[str, list[Sample]]:
         families["halcyon_agent_pod_inflight"] = list(_inflight(reading, view.endpoints or ()))
         families["halcyon_agent_plan_info"] = [((("digest", reading.config),), "", 1)]
     families["halcyon_agent_pod_state"] = [
-        ((("pod", e.pod), ("slot", e.slot), ("state", state(e, view.samples.get(e.pod), view.maintenance))), "", 1)
+        (
+            (("server_pod", e.pod), ("slot", e.slot), ("state", state(e, view.samples.get(e.pod), view.maintenance))),
+            "",
+            1,
+        )
         for e in view.endpoints or ()
     ]
     families["halcyon_agent_certificate_expires_timestamp_seconds"] = [
@@ -133,4 +138,4 @@ def _inflight(reading: HaproxyStats, endpoints: Iterable[Endpoint]) -> Iterator[
     }
     for endpoint in endpoints:
         # A pod without an HAProxy server gets no requests from this balancer.
-        yield (("pod", endpoint.pod), ("slot", endpoint.slot)), "", at.get((endpoint.slot, endpoint.address), 0)
+        yield (("server_pod", endpoint.pod), ("slot", endpoint.slot)), "", at.get((endpoint.slot, endpoint.address), 0)

@@ -15,6 +15,7 @@ from halcyon.api.documents.observation_report import (
     ReportedHistogram,
     SlotLatency,
 )
+from halcyon.balancer.runtime.overload_limits import PodStatistics
 from halcyon.balancer.telemetry.triton_client import Index, Metrics, TritonError
 
 if TYPE_CHECKING:
@@ -48,6 +49,12 @@ class ScrapedPod:
     index: Index | None = None
     batches: BatchStats | None = None
     """Newest known batch statistics, which may be older than the metrics."""
+
+
+def statistics(sample: ScrapedPod) -> PodStatistics:
+    """Return the part of a sample from which the limits on the queue follow."""
+    metrics = sample.metrics or Metrics()
+    return PodStatistics(metrics.succeeded, metrics.rows, sample.batches.sizes if sample.batches else ())
 
 
 class PodSampler:
@@ -128,10 +135,10 @@ class PodSampler:
     async def _read_batches(self, endpoint: Endpoint) -> None:
         at = self._clock()
         try:
-            sizes = await self._client.batches(endpoint.address, pod=endpoint.pod)
+            sizes, spent_us = await self._client.batches(endpoint.address, pod=endpoint.pod)
         except TritonError:
             return  # Keep the previous statistics; their time shows how old they are.
-        self._batches[endpoint.pod] = BatchStats(at, sizes)
+        self._batches[endpoint.pod] = BatchStats(at, sizes, spent_us)
 
 
 def report(
@@ -156,6 +163,7 @@ def report(
             rejected=reading.rejected,
             errors=reading.errors,
             held=reading.held,
+            unavailable=reading.unavailable,
             problem=problem,
             latency=_latency(reading),
             clients=None
@@ -200,6 +208,7 @@ def _pod(endpoint: Endpoint, seen: ScrapedPod | None, at: float, maintenance: Ab
         queue_us=read.queue_us,
         compute_us=read.compute_us,
         gpu=read.gpu,
+        canceled=read.canceled,
         load_error=None if endpoint.serving else index.load_error,
         versions=index.versions,
         batches=seen.batches,

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 import aiohttp
 
 from halcyon.api.documents.observation_report import MAX_SIZES
+from halcyon.balancer.runtime.concurrency_finder import ModelFacts
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from halcyon.api.documents.observation_report import Batches
 
@@ -28,6 +29,7 @@ _ESCAPE = re.compile(r"\\(.)")
 _PENDING = "nv_inference_pending_request_count"
 _SUCCESS = "nv_inference_request_success"
 _FAILURE = "nv_inference_request_failure"
+_REASONS = ("BACKEND", "CANCELED")
 _ROWS = "nv_inference_count"
 _EXECUTIONS = "nv_inference_exec_count"
 _QUEUE_US = "nv_inference_queue_duration_us"
@@ -48,8 +50,10 @@ class Metrics:
     pending: int | None = None
     succeeded: int | None = None
     failed: int | None = None
-    """Number of failed requests, for any reason."""
+    """Number of failed requests, without those that their clients canceled."""
     backend_failed: int | None = None
+    canceled: int | None = None
+    """Number of requests that their clients canceled."""
     rows: int | None = None
     executions: int | None = None
     queue_us: int | None = None
@@ -83,17 +87,19 @@ def parse_metrics(text: str, model: str) -> Metrics:
             gpus[labels.get("gpu_uuid", "")] = value
         elif labels.get("model") == model:
             sums[name] = sums.get(name, 0.0) + value
-            if name == _FAILURE and labels.get("reason") == "BACKEND":
-                sums["backend"] = sums.get("backend", 0.0) + value
-    # If the page has failures but none with reason BACKEND, there were no backend failures.
+            if name == _FAILURE and (reason := labels.get("reason")) in _REASONS:
+                sums[reason] = sums.get(reason, 0.0) + value
+    # If the page has failures but none with a reason, there were none for it.
     if _FAILURE in sums:
-        sums.setdefault("backend", 0.0)
+        sums = {**dict.fromkeys(_REASONS, 0.0), **sums}
+        sums[_FAILURE] -= sums["CANCELED"]
     whole = {name: int(value) for name, value in sums.items()}
     return Metrics(
         pending=whole.get(_PENDING),
         succeeded=whole.get(_SUCCESS),
         failed=whole.get(_FAILURE),
-        backend_failed=whole.get("backend"),
+        backend_failed=whole.get("BACKEND"),
+        canceled=whole.get("CANCELED"),
         rows=whole.get(_ROWS),
         executions=whole.get(_EXECUTIONS),
         queue_us=whole.get(_QUEUE_US),
@@ -157,10 +163,13 @@ def parse_index(document: Any, model: str, *, pod: str) -> Index:
     return Index(tuple(sorted(versions, key=lambda v: (len(v), v))), error or None)
 
 
-def parse_batches(document: Any, model: str, *, pod: str) -> Batches:
+def parse_batches(document: Any, model: str, *, pod: str) -> tuple[Batches, int]:
     """Parse the batch statistics of `model` from the response of `pod`, summed over all versions; empty if no batch has run.
 
     If there are more than `MAX_SIZES` batch sizes, keep those that ran most often; of equally frequent ones, keep the smaller.
+
+    Returns:
+        The counters by batch size, and the total time of the batches of all sizes, in microseconds.
 
     Raises:
         TritonError: the document does not contain statistics.
@@ -181,7 +190,25 @@ def parse_batches(document: Any, model: str, *, pod: str) -> Batches:
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise TritonError(f"the statistics of pod {pod} can't be parsed: {error!r}") from error
     most = sorted(sums, key=lambda rows: (-sums[rows][0], rows))[:MAX_SIZES]
-    return tuple((rows, sums[rows][0], sums[rows][1] // 1000) for rows in sorted(most))
+    spent_us = sum(spent_ns for _, spent_ns in sums.values()) // 1000
+    return tuple((rows, sums[rows][0], sums[rows][1] // 1000) for rows in sorted(most)), spent_us
+
+
+def parse_facts(document: Any) -> ModelFacts:
+    """Parse what a model's configuration says about its concurrency.
+
+    Raises:
+        TritonError: the document is not a model configuration.
+    """
+    try:
+        batch = int(document.get("max_batch_size") or 0)
+        groups: Iterable[Mapping[str, Any]] = document.get("instance_group") or ({},)
+        instances = sum(int(group.get("count") or 1) * max(len(group.get("gpus") or ()), 1) for group in groups)
+        decoupled = (document.get("model_transaction_policy") or {}).get("decoupled") is True
+        queued = "sequence_batching" in document or "ensemble_scheduling" in document
+        return ModelFacts(max(instances, 1), queued or (batch > 1 and "dynamic_batching" in document), decoupled)
+    except (AttributeError, TypeError, ValueError) as error:
+        raise TritonError(f"the model's configuration can't be parsed: {error!r}") from error
 
 
 @dataclass(frozen=True)
@@ -220,8 +247,21 @@ class TritonClient:
         except ValueError as error:
             raise TritonError(f"{url}: {error}") from error
 
-    async def batches(self, address: str, *, pod: str) -> Batches:
-        """Return the batch statistics of the pod at this IP address; `pod` is its name, for messages.
+    async def facts(self, address: str) -> ModelFacts:
+        """Return what the model's configuration says about its concurrency, from the pod at this IP address.
+
+        Raises:
+            TritonError: the pod does not respond in time.
+        """
+        url = _url(address, self.http_port, f"/v2/models/{self.model}/config")
+        body = await self._request("GET", url, _CLOSE)
+        try:
+            return parse_facts(json.loads(body))
+        except (ValueError, RecursionError) as error:
+            raise TritonError(f"{url}: {error}") from error
+
+    async def batches(self, address: str, *, pod: str) -> tuple[Batches, int]:
+        """Return the batch statistics of the pod at this IP address (`parse_batches`); `pod` is its name, for messages.
 
         The response is larger than the metrics page, so poll it less often.
 

@@ -16,7 +16,7 @@ from halcyon.control.state.ownership import own
 from halcyon.control.state.scope import Scope
 from halcyon.kube import kinds
 from halcyon.kube.kinds import Kind
-from halcyon.render import names, network_policies, server
+from halcyon.render import download, names, network_policies
 from halcyon.render.metadata import Object
 
 
@@ -44,11 +44,11 @@ def surplus(view: Scope, spec: Spec) -> list[tuple[Kind, str]]:
 
 def _download_ports(view: Scope, spec: Spec) -> set[int]:
     """Return the ports from which pods download the model: for the spec's source, and for running revisions, whose pods may restart."""
-    uri = spec.model.source.uri
-    found = [] if uri is None else [(uri, spec.model.source.endpoint)]
+    found = download.servers(download.arguments(spec.model.source, view.site.downloads))
     for slot in (names.SLOT_A, names.SLOT_B):
         if (deployment := own(view, kinds.DEPLOYMENT, names.server(view.key.name, slot))) is not None:
-            found += server.downloads(deployment["spec"]["template"])
+            for container in deployment["spec"]["template"]["spec"].get("initContainers", ()):
+                found += download.servers(container.get("args", ()))
     return {network_policies.download_port(*where) for where in found}
 
 

@@ -20,6 +20,8 @@ class SlotState:
     count: int
     max_surge: int
     max_unavailable: int
+    name: str
+    """Name of the Deployment."""
     seen: bool
     """Whether the Deployment controller has observed its current generation."""
     whole: bool
@@ -27,6 +29,8 @@ class SlotState:
     ready: int
     timed_out: bool = False
     """Whether the Deployment made no progress within its deadline; False until its controller has observed the current generation."""
+    paused: bool = False
+    """Whether others have paused the Deployment, so that its pods keep the pod template that they have."""
     refusal: str = ""
     """The API server's message if it rejects the creation of pods; else empty."""
     refused_since: float | None = None
@@ -51,6 +55,8 @@ class SlotState:
             count=int(spec.get("replicas") or 0),
             max_surge=_number(rolling.get("maxSurge"), 1),
             max_unavailable=_number(rolling.get("maxUnavailable"), 0),
+            name=str(deployment["metadata"].get("name")),
+            paused=spec.get("paused") is True,
             seen=seen,
             whole=status.get("updatedReplicas", 0) == status.get("replicas", 0),
             ready=int(status.get("readyReplicas") or 0),

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from halcyon.api.conditions import Reason
 from halcyon.api.timestamps import epoch_seconds
 from halcyon.control.objects import pods
 from halcyon.kube.client import Object
@@ -35,10 +36,11 @@ class Stage:
 # being   ended    failure       scheduled   Ready   the fetcher    the server's container    state
 # deleted
 # yes     -        -             -           -       -              -                         draining
-# no      failed   -             -           -       -              -                         failed
+# no      failed   -             -           -       -              -                         failed; ended if others ended it
 # no      else     -             -           -       -              -                         ended
 # no      no       no node       -           -       -              -                         pending  Unschedulable
 # no      no       no claim      -           -       -              -                         pending  Unschedulable
+# no      no       others' doing -           not     -              -                         pending  StartBlocked
 # no      no       other         -           not     -              -                         failed, and why
 # no      no       none          no          -       -              -                         pending
 # no      no       none          yes         yes     -              -                         ready
@@ -56,14 +58,18 @@ def stage(pod: Object) -> Stage:
         return Stage("draining")
     if phase in {"Failed", "Succeeded"}:
         word, said = status.get("reason") or "", status.get("message") or ""
-        return Stage("failed", word or "Failed", said) if phase == "Failed" else Stage("ended", word, said)
+        # Others ended it: a drain, preemption, a lack of resources on the node, or the node's shutdown. It is no failure of the pod.
+        disrupted = condition(pod, "DisruptionTarget").get("status") == "True"
+        is_failure = phase == "Failed" and (not disrupted or word == "Evicted")
+        return Stage("failed", word or "Failed", said) if is_failure else Stage("ended", word, said)
     if pods.is_unschedulable(pod) or pods.missing_claim(pod):
         found = pods.failure([pod])
         return Stage("pending", "Unschedulable", found.message if found else "")
     if pods.is_ready(pod):
         return Stage("ready")
     if (found := pods.failure([pod])) is not None:
-        return Stage("failed", str(found.reason), found.message)
+        state: State = "pending" if found.reason is Reason.START_BLOCKED else "failed"
+        return Stage(state, str(found.reason), found.message)
     if condition(pod, "PodScheduled").get("status") != "True":
         return Stage("pending")
     return _starting(pod)

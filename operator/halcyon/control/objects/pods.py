@@ -10,8 +10,16 @@ from typing import Any
 
 from halcyon.api.conditions import Reason
 from halcyon.api.timestamps import epoch_seconds
+from halcyon.control.objects import pod_interference
 from halcyon.kube.client import Object
-from halcyon.kube.pod_times import condition, created_at, ready_at, start_began_at
+from halcyon.kube.pod_times import (
+    condition,
+    created_at,
+    node_clock_ahead_s,
+    on_scheduler_clock,
+    ready_at,
+    start_began_at,
+)
 from halcyon.render import names
 from halcyon.scaling.planner.reading import PodReading
 
@@ -26,8 +34,14 @@ class PodFailure:
 
 
 def project(pod: Object) -> Object:
-    """Return the fields of a pod that the caches keep. They are a few percent of the whole object."""
-    meta, status = pod["metadata"], pod.get("status") or {}
+    """Return the fields of a pod that the caches keep. They are a few percent of the whole object.
+
+    Times that the kubelet wrote are moved to the scheduler's clock. Containers that others added are in `injected`.
+    """
+    meta, spec, status = pod["metadata"], pod.get("spec") or {}, pod.get("status") or {}
+    ahead_s = node_clock_ahead_s(status)
+    init = [_container(c, ahead_s) for c in status.get("initContainerStatuses") or ()]
+    main = [_container(c, ahead_s) for c in status.get("containerStatuses") or ()]
     return {
         "metadata": {
             "namespace": meta["namespace"],
@@ -38,21 +52,41 @@ def project(pod: Object) -> Object:
             "creationTimestamp": meta.get("creationTimestamp"),
             "deletionTimestamp": meta.get("deletionTimestamp"),
         },
-        "spec": {"priority": (pod.get("spec") or {}).get("priority")},
+        "spec": {
+            "priority": spec.get("priority"),
+            **({"nodeName": spec["nodeName"]} if spec.get("nodeName") else {}),
+            **_claim(spec),
+        },
         "status": {
             "phase": status.get("phase"),
             **{key: status[key] for key in ("reason", "message") if status.get(key)},
             **_missing_claim(pod),
+            **_interference(spec, init, main),
             "podIP": status.get("podIP"),
             "conditions": [
-                {k: c.get(k) for k in ("type", "status", "reason", "message", "lastTransitionTime")}
+                on_scheduler_clock(found, ahead_s if found["type"] == "Ready" else 0.0)
                 for c in status.get("conditions") or ()
-                if c.get("type") in {"Ready", "PodScheduled"}
+                if c.get("type") in {"Ready", "PodScheduled", "DisruptionTarget"}
+                for found in [{k: c.get(k) for k in ("type", "status", "reason", "message", "lastTransitionTime")}]
             ],
-            "initContainerStatuses": [_container(c) for c in status.get("initContainerStatuses") or ()],
-            "containerStatuses": [_container(c) for c in status.get("containerStatuses") or ()],
+            "initContainerStatuses": [c for c in init if c["name"] in names.CONTAINERS],
+            "containerStatuses": [c for c in main if c["name"] in names.CONTAINERS],
         },
     }
+
+
+def _claim(spec: Mapping[str, Any]) -> Object:
+    """Return the PersistentVolumeClaim of the model's source; empty if the source is of another kind."""
+    volumes = (volume for volume in spec.get("volumes") or () if volume.get("name") == "source")
+    claims = ((volume.get("persistentVolumeClaim") or {}).get("claimName") for volume in volumes)
+    return {"claim": name} if (name := next(filter(None, claims), None)) else {}
+
+
+def _interference(spec: Mapping[str, Any], init: list[Object], main: list[Object]) -> Object:
+    """Return the scheduling gates and the containers that others added to the pod; empty if there are none."""
+    gates = [str(gate.get("name")) for gate in spec.get("schedulingGates") or ()]
+    injected = [c | {"init": c in init} for c in (*init, *main) if c["name"] not in names.CONTAINERS]
+    return ({"gates": gates} if gates else {}) | ({"injected": injected} if injected else {})
 
 
 def _missing_claim(pod: Object) -> Object:
@@ -63,14 +97,15 @@ def _missing_claim(pod: Object) -> Object:
     return {"missingClaimOf": name} if (name := next(filter(None, missing), None)) else {}
 
 
-def _container(status: Mapping[str, Any]) -> Object:
-    return {
+def _container(status: Mapping[str, Any], ahead_s: float) -> Object:
+    injected = {} if status["name"] in names.CONTAINERS else {"ready": status.get("ready") is True}
+    return injected | {
         "name": status["name"],
         "image": status.get("image"),
         "restartCount": status.get("restartCount", 0),
         "started": status.get("started") is True,
-        "state": status.get("state") or {},
-        "lastState": status.get("lastState") or {},
+        "state": on_scheduler_clock(status.get("state") or {}, ahead_s),
+        "lastState": on_scheduler_clock(status.get("lastState") or {}, ahead_s),
     }
 
 
@@ -85,9 +120,10 @@ def is_ready(pod: Object) -> bool:
 
 
 def is_unschedulable(pod: Object) -> bool:
-    """Return whether the scheduler has found no node for the pod."""
+    """Return whether the scheduler has found no node for the pod, or a scheduling gate keeps it from looking for one."""
     found = condition(pod, "PodScheduled")
-    return is_live(pod) and found.get("status") == "False" and found.get("reason") == "Unschedulable"
+    reasons = {"Unschedulable", "SchedulingGated"}
+    return is_live(pod) and found.get("status") == "False" and found.get("reason") in reasons
 
 
 def missing_claim(pod: Object) -> str:
@@ -175,6 +211,7 @@ def failure(pods: Iterable[Object]) -> PodFailure | None:
         Reason.MODEL_DOWNLOAD_FAILED,
         Reason.IMAGE_PULL_FAILED,
         Reason.CONTAINER_FAILED,
+        Reason.START_BLOCKED,
         Reason.UNSCHEDULABLE,
     ]
     return min(found, key=lambda t: (order.index(t.reason), t.pod), default=None)
@@ -182,13 +219,7 @@ def failure(pods: Iterable[Object]) -> PodFailure | None:
 
 def _failures(pod: Object) -> list[PodFailure]:
     name = pod["metadata"]["name"]
-    if is_unschedulable(pod):
-        return [PodFailure(Reason.UNSCHEDULABLE, str(condition(pod, "PodScheduled").get("message")), name)]
-    if template := missing_claim(pod):
-        text = (
-            f"its ResourceClaim of ResourceClaimTemplate {template} is not created yet; if that lasts, check that the "
-            "template exists in the namespace and that its ResourceQuotas allow another claim"
-        )
+    if text := _unplaced(pod):
         return [PodFailure(Reason.UNSCHEDULABLE, text, name)]
     found = []
     for status in (*pod["status"]["initContainerStatuses"], *pod["status"]["containerStatuses"]):
@@ -208,7 +239,26 @@ def _failures(pod: Object) -> list[PodFailure]:
             if ended.get("message"):
                 text += f": {ended['message']}"
             found.append(PodFailure(Reason.CONTAINER_FAILED, f"{text}, {status['restartCount']} restarts", name))
+    if not found and (text := pod_interference.start_blocker(pod)):
+        found.append(PodFailure(Reason.START_BLOCKED, text, name))
     return found
+
+
+def _unplaced(pod: Object) -> str:
+    """Return why a pod has no node; empty if it has one, or if the reason isn't known."""
+    if is_unschedulable(pod):
+        if not (gates := pod["status"].get("gates")):
+            return str(condition(pod, "PodScheduled").get("message"))
+        return (
+            f"scheduling gate {', '.join(gates)} keeps the scheduler from placing it; the controller that set the gate, "
+            "for example Kueue, removes it"
+        )
+    if template := missing_claim(pod):
+        return (
+            f"its ResourceClaim of ResourceClaimTemplate {template} is not created yet; if that lasts, check that the "
+            "template exists in the namespace and that its ResourceQuotas allow another claim"
+        )
+    return ""
 
 
 def _pull(status: Mapping[str, Any], waiting: Mapping[str, Any]) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from halcyon.api.conditions import Reason
 from halcyon.api.spec import Spec, defaults
 from halcyon.api.types import duration_s
-from halcyon.control.objects import pods
+from halcyon.control.objects import pod_interference, pods, volume_attachment
 from halcyon.control.objects.deployment_status import SlotState
 from halcyon.control.state.scope import Scope
 from halcyon.kube import pod_times
@@ -42,6 +42,8 @@ class UnschedulablePod:
     message: str
     since: float | None
     """Time since when, in seconds since the epoch; None if unknown."""
+    is_certain: bool = False
+    """Whether waiting is in vain, because only the end of another pod can help."""
 
 
 @dataclass(frozen=True)
@@ -93,16 +95,16 @@ class ObservedRollout:
         return [p for known, found in self.of.items() if known != key for p in found]
 
     def oldest(self, key: str) -> float | None:
-        """Return the earliest start of a live pod of a revision: the time it was scheduled, or created if it has no node.
+        """Return the earliest start of a live pod of a revision: when its own containers could begin, or when it was created.
 
         In seconds since the epoch; None if there is no such pod.
         """
-        began = (pod_times.start_began_at(p) for p in self.of.get(key, ()))
+        began = (pod_interference.released_at(p) or pod_times.created_at(p) for p in self.of.get(key, ()))
         return min((at for at in began if at is not None), default=None)
 
     def waited_s(self, key: str) -> float:
-        """Return the longest time from creation to scheduling among the live pods of a revision, in seconds."""
-        waits = ((pod_times.scheduled_at(p), pod_times.created_at(p)) for p in self.of.get(key, ()))
+        """Return the longest time from creation until the own containers could begin among a revision's live pods, in seconds."""
+        waits = ((pod_interference.released_at(p), pod_times.created_at(p)) for p in self.of.get(key, ()))
         return max((placed - made for placed, made in waits if placed is not None and made is not None), default=0.0)
 
     def has_time(self, key: str, within_s: float) -> bool:
@@ -114,7 +116,7 @@ class ObservedRollout:
             placed - made >= REPORTS_TIMEOUT_S and not self.is_due(placed + within_s)
             for p in self.of.get(key, ())
             if not pods.is_ready(p)
-            and (placed := pod_times.scheduled_at(p)) is not None
+            and (placed := pod_interference.released_at(p)) is not None
             and (made := pod_times.created_at(p)) is not None
         )
 
@@ -133,16 +135,31 @@ class ObservedRollout:
             return RevisionFailure(Reason.LOAD_FAILED, error)
         if found:
             return RevisionFailure(found.reason, f"pod {found.pod}: {found.message}")
+        if slot and slot.paused and not ours:
+            text = f"Deployment {slot.name} is paused, so no pod gets the revision; run kubectl rollout resume deployment/{slot.name}"
+            return RevisionFailure(Reason.DEPLOYMENT_PAUSED, text)
         return RevisionFailure(Reason.POD_CREATION_FAILED, slot.refusal) if slot and slot.refusal else None
+
+    def is_held_up(self, key: str, slot: SlotState | None) -> bool:
+        """Return whether others keep all pods of a revision from starting, which is no failure of the revision."""
+        unready = [p for p in self.of.get(key, ()) if not pods.is_ready(p)]
+        if not unready:
+            return slot is not None and slot.paused
+        return all(pod_interference.start_blocker(p) for p in unready)
 
     def lack(self, revision: Revision, slot: SlotState | None) -> UnschedulablePod | None:
         """Return the revision's pod that has been unschedulable longest, or else the rejection of its pods by a quota.
 
-        None if there is neither, or if there are no pods of other revisions that could be removed to free capacity.
+        None if there is neither, or if there are no other pods that could be removed to free capacity: pods of other revisions,
+        or those that a restart of the Deployment (`kubectl rollout restart`) replaces.
         """
-        if not self.others(revision.key):
-            return None
         ours = self.of.get(revision.key, ())
+        restarts = slot is not None and slot.revision == revision.key and slot.seen and not slot.whole
+        if not self.others(revision.key) and not restarts:
+            return None
+        for pod in ours:
+            if said := volume_attachment.conflict(pod, self.view.pods, self.view.source.exclusive):
+                return UnschedulablePod(said, pod_times.scheduled_at(pod), is_certain=True)
         found = [(pods.unschedulable_since(p), p) for p in ours if pods.is_unschedulable(p)]
         if found:
             since, pod = min(found, key=lambda f: (f[0] is None, f[0], f[1]["metadata"]["name"]))
@@ -178,7 +195,7 @@ class ObservedRollout:
 
     def patience(self, lack: UnschedulablePod) -> float | None:
         """Return when a pod will have been unschedulable for surgeTimeout, in seconds since the epoch; None if unknown."""
-        return None if lack.since is None else lack.since + self.surge_timeout_s
+        return None if lack.since is None else lack.since + (0 if lack.is_certain else self.surge_timeout_s)
 
     def lacks_long(self, lack: UnschedulablePod | None) -> bool:
         """Return whether there is an unschedulable pod, and it has been unschedulable for surgeTimeout."""

@@ -52,9 +52,9 @@ def is_overdue(seen: ObservedRollout, asked: Revision, record: RolloutRecord, sl
       because right after a change of the template the Deployment's status may still be about the previous one. The
       Deployment's own clock restarts with each step.
 
-    Time that pods spent unschedulable is no failure, and counts in neither case.
+    Time that pods spent unschedulable, or that others kept them from starting, is no failure, and counts in neither case.
     """
-    if slot is None or slot.revision != asked.key or seen.ready(asked.key):
+    if slot is None or slot.revision != asked.key or seen.ready(asked.key) or seen.is_held_up(asked.key, slot):
         return False
     deadline, began, oldest = deadlines(seen, asked, record)
     if seen.is_due(oldest and oldest + deadline):

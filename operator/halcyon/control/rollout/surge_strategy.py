@@ -49,7 +49,8 @@ def pace(seen: ObservedRollout, target: Revision, at: Slot) -> SurgeSettings:
             return SURGE
         why = RolloutRecord.of(target).why_replacing
         if lack is not None and not sticks:
-            why = f"no capacity to surge was available for {seen.spec.rollout.surge_timeout}: {lack.message}"
+            waited = f"no capacity to surge was available for {seen.spec.rollout.surge_timeout}: "
+            why = lack.message if lack.is_certain else waited + lack.message
     if sticks and slot is not None:
         floor = slot.count - slot.max_unavailable
     else:

@@ -12,7 +12,7 @@ from halcyon.control.runtime import build, json_logging, settings
 from halcyon.control.runtime.settings import OperatorSettings
 from halcyon.kube import errors, tracing
 from halcyon.kube.client import connect
-from halcyon.kube.clock import SYSTEM_CLOCK
+from halcyon.kube.clock import ClusterClock
 
 log = logging.getLogger(__name__)
 
@@ -46,10 +46,11 @@ async def _run(chosen: OperatorSettings) -> None:
         loop.add_signal_handler(number, stop.set)
     traces, version = chosen.traces, build.VERSION
     tracer = tracing.OFF if traces is None else tracing.connect(traces, instance=chosen.pod_name, version=version)
-    fence = build.build_fence(chosen, SYSTEM_CLOCK)
-    client = await connect(chosen.kubeconfig, fence=fence, tracer=tracer)
+    clock = ClusterClock()
+    fence = build.build_fence(chosen, clock)
+    client = await connect(chosen.kubeconfig, fence=fence, tracer=tracer, clock=clock)
     try:
-        await build.build(chosen, client, fence, tracer, SYSTEM_CLOCK).run(stop)
+        await build.build(chosen, client, fence, tracer, clock).run(stop)
     finally:
         await client.close()
         await asyncio.to_thread(tracer.close)

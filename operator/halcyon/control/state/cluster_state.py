@@ -67,6 +67,10 @@ def _only_version(obj: Object) -> Object:
     return {"metadata": {k: meta.get(k) for k in ("namespace", "name", "uid", "resourceVersion")}}
 
 
+def _claim(obj: Object) -> Object:
+    return _only_version(obj) | {"spec": {"accessModes": (obj.get("spec") or {}).get("accessModes") or []}}
+
+
 @dataclass
 class ClusterState:
     """The informers, and the operator's own writes that they haven't received yet."""
@@ -121,7 +125,7 @@ class ClusterState:
             project=resource_quotas.project,
         )
         self.config_maps = self._source_informer(kinds.CONFIG_MAP, "configmap")
-        self.claims = self._source_informer(kinds.PERSISTENT_VOLUME_CLAIM, "claim")
+        self.claims = self._source_informer(kinds.PERSISTENT_VOLUME_CLAIM, "claim", project=_claim)
 
     @property
     def informers(self) -> list[Informer]:
@@ -225,7 +229,9 @@ class ClusterState:
             malformed=self.malformed,
         )
 
-    def _source_informer(self, kind: Kind, word: str) -> Informer:
+    def _source_informer(self, kind: Kind, word: str, *, project: Callable[[Object], Object] | None = None) -> Informer:
+        """Return an informer of a kind of sources; without `project`, it fetches and keeps metadata only."""
+
         def changed(key: Key, _before: Object | None, _after: Object | None) -> None:
             for resource in self.resources.find(key.namespace, f"{word}/{key.name}"):
                 self.enqueue(Key(key.namespace, resource["metadata"]["name"]))
@@ -233,9 +239,9 @@ class ClusterState:
         return Informer(
             self.client,
             kind,
-            metadata_only=True,
+            metadata_only=project is None,
             namespaces=self.namespaces,
-            project=_only_version,
+            project=project or _only_version,
             listeners=[changed],
             malformed=self.malformed,
         )

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from halcyon.control.objects import volume_attachment
 from halcyon.control.state.cluster_state import ClusterState, source_words
 from halcyon.control.state.pod_field_support import IMAGE_VOLUMES, RESOURCE_CLAIMS, PodFieldSupport
 from halcyon.control.state.scope import SourceState
@@ -46,8 +47,11 @@ class ModelSources:
     async def _source(self, namespace: str, source: Mapping[str, Any]) -> SourceState:
         if isinstance(claim := source.get("persistentVolumeClaim"), dict):
             name = str(claim.get("claimName"))
-            exists = self._caches.claims.get(Key(namespace, name)) is not None
-            return SourceState(missing="" if exists else f"PersistentVolumeClaim {namespace}/{name} doesn't exist")
+            found = self._caches.claims.get(Key(namespace, name))
+            if found is None:
+                return SourceState(missing=f"PersistentVolumeClaim {namespace}/{name} doesn't exist")
+            modes = volume_attachment.exclusive_modes(found)
+            return SourceState(exclusive={name: modes} if modes else {})
         if isinstance(given := source.get("configMap"), dict):
             return await self._config_map(Key(namespace, str(given.get("name"))), given.get("items") or ())
         if isinstance(source.get("image"), dict):

@@ -25,6 +25,8 @@ class SourceState:
     """Files of the model from a ConfigMap; None for another kind of source."""
     missing: str = ""
     """A sentence that names the missing object or key; empty if the source exists."""
+    exclusive: Mapping[str, str] = field(default_factory=dict)
+    """Access modes of the PersistentVolumeClaim, by its name, if only one node can attach its volume; else empty."""
     lacking: str = ""
     """A sentence about the cluster feature that such a source, or a ResourceClaim, needs; empty if the cluster has it."""
 

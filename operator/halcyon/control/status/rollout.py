@@ -154,6 +154,8 @@ def reconciling(plan: ReconcilePlan) -> Condition | None:
         rolled.canary or (rolled.good and (rolled.trouble or rolled.pace.strategy == "Replace"))
     ):
         reason = Reason.CANARY_PAUSED if rolled.canary and rolled.canary.paused else Reason.PROGRESSING
+        if rolled.trouble is not None and rolled.trouble.reason is Reason.DEPLOYMENT_PAUSED:
+            reason = Reason.DEPLOYMENT_PAUSED
     else:
         return None
     return Condition(Type.RECONCILING, status=True, reason=reason, message=explanation(plan, rolled))

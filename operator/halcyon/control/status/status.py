@@ -11,10 +11,11 @@ from typing import Any
 
 from halcyon.api import conditions
 from halcyon.api.conditions import Condition, Reason, Type
+from halcyon.api.policy import triton_images
 from halcyon.api.spec import defaults, routing_mode
 from halcyon.control.acceptance import site_policy
 from halcyon.control.desired.plan import ReconcilePlan, counts
-from halcyon.control.objects import pod_stage, pods
+from halcyon.control.objects import pod_stage, pods, volume_attachment
 from halcyon.control.objects.actuator import Actuator
 from halcyon.control.state.ownership import own
 from halcyon.control.state.scope import Scope
@@ -87,6 +88,7 @@ def _conditions(view: Scope, plan: ReconcilePlan) -> list[Condition]:
         scaling.conflict(view, plan),
         scaling.ignored(plan),
         _mismatch(plan),
+        _image_mismatch(view, plan),
         _advice(view, plan),
         rollout.outdated(view, plan),
         reconciling,
@@ -115,6 +117,14 @@ def _mismatch(plan: ReconcilePlan) -> Condition | None:
     if not said:
         return None
     return Condition(Type.TIMEOUT_MISMATCH, status=True, reason=Reason.QUEUE_DELAY_TOO_LONG, message="; ".join(said))
+
+
+def _image_mismatch(view: Scope, plan: ReconcilePlan) -> Condition | None:
+    image = "" if plan.spec is None else plan.spec.runtime.image or view.site.server_image
+    said = [] if plan.spec is None else triton_images.mismatches(plan.spec, image)
+    if not said:
+        return None
+    return Condition(Type.IMAGE_MISMATCH, status=True, reason=Reason.IMAGE_UNSUITABLE, message="; ".join(said))
 
 
 def _advice(view: Scope, plan: ReconcilePlan) -> Condition | None:
@@ -183,7 +193,8 @@ def _servers_ready(view: Scope, plan: ReconcilePlan) -> Condition:
         text = f"{ready} of {wanted} servers are ready"
         return Condition(Type.SERVERS_READY, status=True, reason=Reason.SERVERS_READY, message=text)
     found = pods.failure(view.pods)
-    detail = f": pod {found.pod}: {found.message}" if found else ""
+    stuck = volume_attachment.first_conflict(view.pods, view.source.exclusive)
+    detail = f": pod {found.pod}: {found.message}" if found else stuck and f": {stuck}"
     refusal = _replica_failure(view, plan)
     if refusal:
         detail = f": {refusal}"

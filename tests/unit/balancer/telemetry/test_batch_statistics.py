@@ -22,17 +22,18 @@ def test_time_is_input_inference_and_output_together_and_versions_are_summed() -
         version(size(16, 2, 26_000_000), number="2"),
         version(size(16, 9, 9), name="other"),
     )
-    assert parse_batches(document, "digits", pod="p") == ((1, 3, 81_000), (16, 5, 70_000))
+    assert parse_batches(document, "digits", pod="p")[0] == ((1, 3, 81_000), (16, 5, 70_000))
 
 
 def test_statistics_without_a_batch_are_known_and_empty() -> None:
-    assert parse_batches(stats(version()), "digits", pod="p") == ()
-    assert parse_batches(stats(version(size(4, 0, 0))), "digits", pod="p") == ()
+    assert parse_batches(stats(version()), "digits", pod="p")[0] == ()
+    assert parse_batches(stats(version(size(4, 0, 0))), "digits", pod="p")[0] == ()
 
 
 def test_the_most_frequent_of_many_sizes_are_reported() -> None:
     document = stats(version(*(size(rows, rows, 1000 * rows) for rows in range(1, 200))))
-    told = parse_batches(document, "digits", pod="p")
+    told, spent_us = parse_batches(document, "digits", pod="p")
+    assert spent_us == sum(range(1, 200))
     assert [rows for rows, _, _ in told] == list(range(200 - MAX_SIZES, 200))
 
 
@@ -53,7 +54,7 @@ JSON = st.recursive(
 def test_a_malformed_answer_is_an_error_of_the_pod_alone(inner: Any, deep: bool) -> None:
     document = {"model_stats": [{"name": "m", "batch_stats": inner}]} if deep else inner
     try:
-        told = parse_batches(document, "m", pod="p")
+        told, _ = parse_batches(document, "m", pod="p")
     except TritonError:
         return
     assert all(rows >= 1 and count >= 1 and us >= 0 for rows, count, us in told)

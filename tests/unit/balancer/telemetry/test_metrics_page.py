@@ -129,7 +129,9 @@ def test_buckets_rise_whatever_moment_the_counters_were_read_at(answered: int, s
 def test_a_label_can_hold_any_text(text: str) -> None:
     endpoint = Endpoint("a", text, "10.0.0.1", serving=True, terminating=False)
     families = text_string_to_metric_families(page(view(endpoints=(endpoint,))))
-    told = [s.labels["pod"] for family in families if family.name.endswith("pod_inflight") for s in family.samples]
+    told = [
+        s.labels["server_pod"] for family in families if family.name.endswith("pod_inflight") for s in family.samples
+    ]
     assert told == [text]
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from halcyon.api.timestamps import rfc3339
 from halcyon.control.desired.plan import ReconcilePlan, make
 from halcyon.control.objects.pods import project
-from halcyon.control.state.scope import CanaryResult, Scope, Signals
+from halcyon.control.state.scope import CanaryResult, Scope, Signals, SourceState
 from halcyon.kube import kinds
 from halcyon.kube.client import Object
 from halcyon.kube.kinds import Kind
@@ -36,6 +36,10 @@ class Server:
     ready: bool = False
     placed: float | None = None
     """Time at which it was scheduled."""
+    node: str = ""
+    """Node, on a cluster with a volume that only one node can attach."""
+    old: bool = False
+    """Whether a restart of the Deployment replaces it with another pod of its revision."""
 
 
 @dataclass
@@ -56,6 +60,12 @@ class Cluster:
     templates: dict[str, list[str]] = field(default_factory=dict)
     """Revisions that the Deployment of each slot has had, in order."""
     made: int = 0
+    nodes: tuple[str, ...] = ()
+    """Nodes in the order in which pods go to them, in turns. The model's claim is ReadWriteOnce then."""
+    gates: tuple[str, ...] = ()
+    """Scheduling gates of unscheduled pods."""
+    paused: bool = False
+    """Whether the Deployments are paused."""
 
     @property
     def count(self) -> int:
@@ -82,6 +92,7 @@ class Cluster:
             canary=self.verdict,
             signals=self.signals,
             resource=asked,
+            **({"source": SourceState(exclusive={"disk": "ReadWriteOnce"})} if self.nodes else {}),
         )
 
     def operate(self) -> ReconcilePlan:
@@ -96,6 +107,8 @@ class Cluster:
             elif kind is not None:
                 before = self.children.get((kind, name), {"status": {"availableReplicas": 1}})
                 self.children[kind, name] = {**copied(obj), "status": before["status"]}
+                if kind is kinds.DEPLOYMENT and self.paused:
+                    self.children[kind, name]["spec"]["paused"] = True
                 self._raise_generation(self.children[kind, name], before)
         for where in planned.delete:
             self.children.pop(where, None)
@@ -121,8 +134,10 @@ class Cluster:
 
     def _control(self, slot: str) -> None:
         spec, wanted = self._deployment(slot)["spec"], self.templates[slot][-1]
-        new = [s for s in self.of(slot) if s.revision == wanted]
-        old = [s for s in self.of(slot) if s.revision != wanted]
+        if self.paused:
+            return
+        new = [s for s in self.of(slot) if s.revision == wanted and not s.old]
+        old = [s for s in self.of(slot) if s not in new]
         rolling, count = spec["strategy"]["rollingUpdate"], spec["replicas"]
         total = len(new) + len(old)
         if len(new) > count:
@@ -143,11 +158,14 @@ class Cluster:
         for server in self.servers:
             if not server.scheduled and sum(s.scheduled for s in self.servers) < self.room:
                 server.scheduled, server.placed = True, self.now
+                if self.nodes:
+                    server.node = self.nodes[self.made % len(self.nodes)]
 
     def start(self) -> None:
         """Make pods ready whose revision can load."""
         for server in self.servers:
-            server.ready = server.ready or (server.scheduled and server.revision not in self.bad)
+            attached = not self.nodes or all(s.node in {"", server.node} for s in self.servers if s.ready)
+            server.ready = server.ready or (server.scheduled and server.revision not in self.bad and attached)
         for slot in self.slots():
             self._tell(slot)
 
@@ -189,7 +207,7 @@ class Cluster:
         deployment["status"] = {
             "observedGeneration": deployment["metadata"]["generation"],
             "replicas": len(found),
-            "updatedReplicas": sum(s.revision == self.templates[slot][-1] for s in found),
+            "updatedReplicas": sum(s.revision == self.templates[slot][-1] and not s.old for s in found),
             "readyReplicas": sum(s.ready for s in found),
         }
 
@@ -197,7 +215,8 @@ class Cluster:
         conditions = [{"type": "Ready", "status": str(server.ready)}]
         if not server.scheduled:
             text = "0/1 nodes are available: 1 Insufficient nvidia.com/gpu. preemption: none."
-            said = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": text}
+            reason = "SchedulingGated" if self.gates else "Unschedulable"
+            said = {"type": "PodScheduled", "status": "False", "reason": reason, "message": text}
             conditions.append(said | {"lastTransitionTime": rfc3339(server.created)})
         elif server.placed is not None:
             at = rfc3339(server.placed)
@@ -207,9 +226,24 @@ class Cluster:
         return project(
             {
                 "metadata": {**meta, "labels": labels, "creationTimestamp": rfc3339(server.created)},
-                "status": {"phase": "Running" if server.scheduled else "Pending", "conditions": conditions},
+                "spec": self._pod_spec(server),
+                "status": {
+                    "phase": "Running" if server.scheduled else "Pending",
+                    "conditions": conditions,
+                    **(_containers(started=server.ready) if self.nodes else {}),
+                },
             }
         )
+
+    def _pod_spec(self, server: Server) -> Object:
+        gates = {"schedulingGates": [{"name": name} for name in self.gates]} if not server.scheduled else {}
+        volume = {"name": "source", "persistentVolumeClaim": {"claimName": "disk"}}
+        return gates | ({"nodeName": server.node, "volumes": [volume]} if server.node else {})
+
+
+def _containers(*, started: bool) -> Object:
+    state = {"running": {"startedAt": rfc3339(START)}} if started else {"waiting": {"reason": "ContainerCreating"}}
+    return {"containerStatuses": [{"name": "triton", "state": state, "started": started}]}
 
 
 _KINDS = {k.kind: k for k in (kinds.DEPLOYMENT, kinds.CONFIG_MAP)}

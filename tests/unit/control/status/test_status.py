@@ -34,7 +34,7 @@ RULES = {"scaling": {"minReplicas": 1, "maxReplicas": 4, "policy": "Rules"}}
 OURS = ExternalMetricsApi(ours=True, why="Halcyon serves external.metrics.k8s.io", tolerance=True)
 AT = 1767323045.0
 """NOW, in seconds since the epoch."""
-SIGNALS = (Signal("queueDepth", 12.0, 8, at=AT), Signal("gpuUtilization", 150.0, 80))
+SIGNALS = (Signal("queueDepth", 12.0, 8, at=AT, shown=12.0), Signal("gpuUtilization", 150.0, 80, shown=75.0))
 DECIDED = Decision(AT, "Planner", 1, 2, "2 replicas: 30 req/s needs 2; no limit applies", signals=SIGNALS)
 BLIND = replace(DECIDED, desired=1, unknown="queueDepth: no agent for 20 s")
 UNHEARD = replace(DECIDED, desired=1, unknown="no balancer agent has reported yet", has_reports=False)
@@ -660,6 +660,8 @@ def test_columns_show_signals_per_replica_and_question_marks_if_missing() -> Non
     unknown = of(deployed(SCALING, signals=Signals(), scaling=decided(missing)))["summary"]
     assert (unknown["queue"], unknown["gpu"]) == ("?", "?")
     assert "batch" not in unknown
+    zero = replace(DECIDED, signals=(Signal("queueDepth", 0.0, 8, shown=0.0), Signal("gpuUtilization", target=80)))
+    assert "gpu" not in of(deployed(SCALING, signals=Signals(), scaling=decided(zero)))["summary"]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,70 @@
+"""Backends and GPU support of Triton images, as far as an image's name shows them.
+
+| image | backends | GPUs |
+| --- | --- | --- |
+| `.../nvidia/tritonserver:YY.MM-py3` | all but those for language models | yes |
+| `.../nvidia/tritonserver:YY.MM-vllm-python-py3` | python, vllm | yes |
+| `.../nvidia/tritonserver:YY.MM-trtllm-python-py3` | python, tensorrtllm | yes |
+| `.../nvidia/tritonserver:YY.MM-pyt-python-py3` | python, pytorch | yes |
+| `.../nvidia/tritonserver:YY.MM-py3-min`, `-py3-sdk` | none: they have no server | - |
+| `.../tritonserver-cpu` | python: Halcyon's own build for tests | no |
+| `localhost/...` | an image that was loaded into the node by hand, as in the demo: nothing is checked | - |
+| any other name | unknown, so nothing is checked | unknown |
+
+Source: the containers' release notes of Triton Inference Server 26.07.
+"""
+
+from __future__ import annotations
+
+import re
+
+from halcyon.api.spec import Spec
+
+EXAMPLE = "nvcr.io/nvidia/tritonserver:26.07-py3"
+_NVIDIA = re.compile(r"(?:^|/)nvidia/tritonserver:(\d\d\.\d\d)-(?:([a-z0-9]+)-python-)?py3(?:-([a-z]+))?$")
+_FLAVOURS = {"vllm": "vllm", "trtllm": "tensorrtllm", "pyt": "pytorch"}
+_LANGUAGE_MODELS = {"vllm": "vllm", "tensorrtllm": "trtllm"}
+"""Backends that the full image lacks, with the flavour of the image that has them."""
+_NEED_GPU = frozenset(("tensorrt", "tensorrt_plan", "tensorrtllm", "vllm"))
+
+
+def mismatches(spec: Spec, image: str) -> list[str]:
+    """Return why the model can't use this image, or why a GPU would be reserved but stay idle.
+
+    Args:
+        spec: spec of the model.
+        image: Triton image of the model: that in the spec, or the site's default.
+    """
+    backend = spec.model.backend
+    found: list[str] = []
+    if image.startswith("localhost/"):
+        return found
+    if re.search(r"/tritonserver-cpu(?:[:@]|$)", image):
+        if spec.runtime.gpus:
+            found.append(
+                f"spec.runtime.gpu reserves {spec.runtime.gpus} GPUs for each pod, but the image {image} is a CPU build and can't "
+                f"use them; remove spec.runtime.gpu, or set spec.runtime.image, for example {EXAMPLE}"
+            )
+        if backend not in {None, "python"}:
+            found.append(
+                f"spec.model.backend is {backend}, but the image {image} has only python; set spec.runtime.image, for example {EXAMPLE}"
+            )
+    elif nvidia := _NVIDIA.search(image):
+        release, flavour, variant = nvidia.groups()
+        if variant:
+            found.append(f"the image {image} contains no Triton server; set spec.runtime.image, for example {EXAMPLE}")
+        elif flavour is None and backend in _LANGUAGE_MODELS:
+            good = image.replace(f"{release}-py3", f"{release}-{_LANGUAGE_MODELS[backend]}-python-py3")
+            found.append(
+                f"spec.model.backend is {backend}, which the image {image} doesn't have; set spec.runtime.image to {good}"
+            )
+        elif flavour in _FLAVOURS and backend not in {None, "python", _FLAVOURS[flavour]}:
+            found.append(
+                f"spec.model.backend is {backend}, but the image {image} has only python and {_FLAVOURS[flavour]}; "
+                f"set spec.runtime.image, for example {EXAMPLE}"
+            )
+    if backend in _NEED_GPU and not spec.runtime.gpus:
+        found.append(
+            f"spec.model.backend is {backend}, which needs a GPU, but spec.runtime.gpu is not set; set it, for example gpu: {{count: 1}}"
+        )
+    return found

@@ -1,0 +1,91 @@
+"""What others have added to a pod that keeps it from becoming ready: scheduling gates and injected containers. Pure.
+
+Admission webhooks add service meshes, log collectors and secrets as containers or init containers, in any position. Such a
+container isn't the model's: its failure is reported, but no revision fails because of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from halcyon.api.timestamps import epoch_seconds
+from halcyon.kube.client import Object
+from halcyon.kube.pod_times import scheduled_at
+
+Json = Mapping[str, Any]
+_CREATING = {"", "PodInitializing", "ContainerCreating"}
+"""Reasons for which a container waits that only mean that others run first."""
+
+
+def start_blocker(pod: Object) -> str:
+    """Return a sentence about what others have added that keeps the pod from becoming ready; empty if nothing does.
+
+    pod            our containers       injected containers                result
+    has a gate     -                    -                                  the gate
+    -              -                    one fails                          its failure
+    -              not created          an init container hasn't ended     the container
+    -              done or ready        one isn't ready                    the container
+    else                                                                   (empty)
+    """
+    if gates := pod["status"].get("gates"):
+        return f"scheduling gate {', '.join(gates)}"
+    injected = pod["status"].get("injected") or ()
+    if said := next(filter(None, map(_failure, injected)), ""):
+        return said
+    init, main = pod["status"]["initContainerStatuses"], pod["status"]["containerStatuses"]
+    if not _any_begun((*init, *main)):
+        before = next((c for c in injected if c["init"] and not _is_over(c)), None)
+        return f"{_name(before)} has not ended" if before else ""
+    after = next((c for c in injected if not c["init"] and not c["ready"]), None)
+    return f"{_name(after)} is not ready" if after and main and all(c["started"] for c in main) else ""
+
+
+def released_at(pod: Object) -> float | None:
+    """Return when the pod's own containers could begin: it was scheduled, and init containers of others had ended.
+
+    In seconds since the epoch; None if it has no node.
+    """
+    placed = scheduled_at(pod)
+    if placed is None:
+        return None
+    ends = (
+        epoch_seconds((c["state"].get("terminated") or {}).get("finishedAt"))
+        for c in pod["status"].get("injected") or ()
+        if c["init"]
+    )
+    return max([placed, *(at for at in ends if at is not None)])
+
+
+def _any_begun(containers: Iterable[Json]) -> bool:
+    return any(
+        "running" in c["state"]
+        or "terminated" in c["state"]
+        or c["restartCount"]
+        or (c["state"].get("waiting") or {}).get("reason", "") not in _CREATING
+        for c in containers
+    )
+
+
+def _is_over(container: Json) -> bool:
+    """Return whether the next init container can start: this one has succeeded, or it is a sidecar that has started."""
+    ended = container["state"].get("terminated")
+    return bool(container["started"]) if ended is None else not ended.get("exitCode")
+
+
+def _failure(container: Json) -> str:
+    if container["ready"]:
+        return ""
+    waiting = container["state"].get("waiting") or {}
+    ended = container["state"].get("terminated") or container["lastState"].get("terminated") or {}
+    if (reason := waiting.get("reason") or "") not in _CREATING:
+        return f"{_name(container)} waits: {reason}: {waiting.get('message') or container.get('image')}"
+    if not ended.get("exitCode"):
+        return ""
+    text = f"terminated: {ended.get('reason') or 'Error'} (exit code {ended['exitCode']})"
+    return f"{_name(container)} {text}, {container['restartCount']} restarts"
+
+
+def _name(container: Json) -> str:
+    kind = "init container" if container["init"] else "container"
+    return f"{kind} {container['name']}, which was added to the pod by an admission webhook and not by Halcyon,"

@@ -1,0 +1,54 @@
+"""Volumes that only one node can attach at a time, which keep pods on other nodes from starting. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from halcyon.control.objects import pods
+from halcyon.kube.client import Object
+
+_SHARED = frozenset({"ReadOnlyMany", "ReadWriteMany"})
+
+
+def exclusive_modes(claim: Object) -> str:
+    """Return the access modes of a PersistentVolumeClaim if none lets several nodes attach its volume; else empty."""
+    modes = (claim.get("spec") or {}).get("accessModes") or ()
+    return "" if _SHARED & set(modes) else ", ".join(modes)
+
+
+def first_conflict(found: Iterable[Object], exclusive: Mapping[str, str]) -> str:
+    """Return the first sentence of `conflict` for the server pods of a model; empty if all can attach their volume."""
+    every = tuple(found) if exclusive else ()
+    return next(filter(None, (conflict(pod, every, exclusive) for pod in every)), "")
+
+
+def conflict(pod: Object, others: Iterable[Object], exclusive: Mapping[str, str]) -> str:
+    """Return why a pod can't attach the volume of its model, in a sentence; empty if nothing prevents it.
+
+    Args:
+        pod: server pod.
+        others: all server pods of the model.
+        exclusive: access modes by claim, for claims whose volume only one node can attach.
+    """
+    claim, node = pod["spec"].get("claim"), pod["spec"].get("nodeName")
+    statuses = (*pod["status"]["initContainerStatuses"], *pod["status"]["containerStatuses"])
+    if claim not in exclusive or node is None or any("waiting" not in c["state"] for c in statuses):
+        return ""
+    holder = next(
+        (
+            other
+            for other in others
+            if other["spec"].get("claim") == claim
+            and other["spec"].get("nodeName") not in {None, node}
+            and any("waiting" not in c["state"] for c in other["status"]["containerStatuses"])
+            and other["status"]["phase"] not in {"Failed", "Succeeded"}
+        ),
+        None,
+    )
+    if holder is None or not pods.is_live(pod):
+        return ""
+    return (
+        f"pod {pod['metadata']['name']} is on node {node} and can't attach PersistentVolumeClaim {claim} ({exclusive[str(claim)]}), "
+        f"which pod {holder['metadata']['name']} uses on node {holder['spec']['nodeName']}; use a claim with ReadOnlyMany or "
+        "ReadWriteMany, or spec.rollout.strategy: Replace"
+    )

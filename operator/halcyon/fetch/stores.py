@@ -1,0 +1,148 @@
+"""Clients of the object stores: S3, Google Cloud Storage and Azure Blob Storage, with the keys of a Secret or an identity.
+
+A client without keys does not sign its requests. Otherwise the library would request the node's credentials from the cloud's metadata
+service. Out of scope: connections (`egress_proxy`) and the download itself (`download`).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+from urllib.parse import urlsplit
+
+from obstore import exceptions
+from obstore.store import AzureStore, GCSStore, S3Store
+
+from halcyon.api.documents.store_identity import StoreIdentity
+from halcyon.fetch.errors import StoreError
+from halcyon.fetch.google_identity import GoogleTokens
+
+BucketStore = S3Store | GCSStore | AzureStore
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """Exchange of the token of the pod's service account for credentials of a store."""
+
+    identity: StoreIdentity
+    token: Path
+    """File with the service account's token."""
+    proxy: str
+    """URL of the proxy for all requests."""
+    ca: str | None = None
+    """Additional CA certificates (PEM); None if there are none."""
+
+
+Keys = Mapping[str, str] | Exchange
+"""Content of the credentials Secret, or an exchange in its place."""
+
+_AWS = {
+    "access_key_id": "AWS_ACCESS_KEY_ID",
+    "secret_access_key": "AWS_SECRET_ACCESS_KEY",
+    "session_token": "AWS_SESSION_TOKEN",
+}
+_GOOGLE, _AZURE_KEY, _AZURE_SAS = "GOOGLE_SERVICE_ACCOUNT_KEY", "AZURE_STORAGE_ACCOUNT_KEY", "AZURE_STORAGE_SAS_TOKEN"
+SECRET_KEYS = (*_AWS.values(), _GOOGLE, _AZURE_KEY, _AZURE_SAS)
+"""Keys of the credentials Secret that this module reads."""
+NEEDED = {
+    "s3": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
+    "gs": _GOOGLE,
+    "az": f"{_AZURE_KEY} or {_AZURE_SAS}",
+}
+"""Keys that a Secret must have to sign requests, by the URI's scheme, for error messages."""
+
+
+def bucket(url: str, server: str, region: str, keys: Keys, clients: Mapping[str, Any]) -> BucketStore:
+    """Return a client of the bucket in `url`.
+
+    Args:
+        url: URI of the model: `s3://`, `gs://` or `az://`.
+        server: URL of the store.
+        region: region of an S3 bucket.
+        keys: content of the credentials Secret, or an exchange of tokens.
+        clients: further options of the library: proxy, timeouts and retries.
+
+    Raises:
+        StoreError: the keys are not valid.
+    """
+    parts = urlsplit(url)
+    config: dict[str, Any]
+    store: type[BucketStore]
+    more: dict[str, Any] = {}
+    if parts.scheme == "gs":
+        store, config = GCSStore, {"base_url": server}
+        if isinstance(keys, Exchange):
+            more["credential_provider"] = GoogleTokens(keys.identity, keys.token, keys.proxy, keys.ca)
+        else:
+            config |= _google(keys)
+    elif parts.scheme == "az":
+        # The account is needed to sign requests. In Azure, it is the first part of the host.
+        account = (urlsplit(server).hostname or "").partition(".")[0]
+        store, config = AzureStore, {"endpoint": server, "account_name": account} | _azure(keys)
+    else:
+        store, config = S3Store, {"region": region, "endpoint": server} | _aws(keys, region)
+    try:
+        return store(parts.netloc, config=cast("Any", config), **clients, **more)
+    except (exceptions.BaseError, ValueError) as error:
+        # The library's message may quote the key, and it is not in the form in which it would be masked.
+        if isinstance(keys, Exchange):
+            raise StoreError(f"{url}: spec.model.source.credentials.identity is invalid: {error}") from error
+        raise StoreError(
+            f"{url}: the Secret that spec.model.source.credentials.secretName names has an invalid {NEEDED[parts.scheme]}; "
+            "create it again from the value or the file that the store issued"
+        ) from error
+
+
+def without_signature(text: str) -> str:
+    """Return the text without the signature of a shared access signature (SAS), which Azure's clients send in the query."""
+    return re.sub(r"\bsig=[^&\s)\"']+", "sig=***", text)
+
+
+def _aws(secrets: Keys, region: str) -> dict[str, Any]:
+    if isinstance(secrets, Exchange):
+        (server,) = secrets.identity.servers(region)
+        return {
+            "web_identity_token_file": str(secrets.token),
+            "role_arn": secrets.identity.name,
+            "role_session_name": "halcyon",
+            "aws_endpoint_url_sts": server,
+        }
+    if "AWS_ACCESS_KEY_ID" in secrets and "AWS_SECRET_ACCESS_KEY" in secrets:
+        return {name: secrets[key] for name, key in _AWS.items() if key in secrets}
+    return {"skip_signature": True}
+
+
+def _google(secrets: Mapping[str, str]) -> dict[str, Any]:
+    if _GOOGLE not in secrets:
+        return {"skip_signature": True}
+    try:
+        key = json.loads(secrets[_GOOGLE])
+        kept = {name: key[name] for name in ("private_key", "private_key_id", "client_email")}
+    except (ValueError, TypeError, KeyError) as error:
+        raise StoreError(
+            f"the key {_GOOGLE} of the Secret that spec.model.source.credentials.secretName names is not the key file (JSON) of a "
+            "service account, with private_key, private_key_id and client_email; put the content of that file there, for example "
+            f"kubectl create secret generic models-gs --from-file={_GOOGLE}=key.json"
+        ) from error
+    # The other fields are left out, because some of them change the servers to which the library connects.
+    return {"service_account_key": json.dumps(kept)}
+
+
+def _azure(secrets: Keys) -> dict[str, Any]:
+    if isinstance(secrets, Exchange):
+        (server,) = secrets.identity.servers("")
+        return {
+            "federated_token_file": str(secrets.token),
+            "client_id": secrets.identity.name,
+            "tenant_id": secrets.identity.also,
+            "authority_host": server,
+        }
+    if _AZURE_KEY in secrets:
+        return {"account_key": secrets[_AZURE_KEY]}
+    if _AZURE_SAS in secrets:
+        return {"sas_key": secrets[_AZURE_SAS].removeprefix("?")}
+    return {"skip_signature": True}

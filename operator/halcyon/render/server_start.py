@@ -1,0 +1,89 @@
+"""Start of the Triton container, and its arguments for gRPC connections of clients without a balancer.
+
+The command is a POSIX shell script that starts Triton with what its image and its pod have.
+
+| difference between images and pods | what the script does |
+| --- | --- |
+| an option that this release of Triton doesn't list in `--help` | leaves it out if serving doesn't need it, and logs that |
+| a pod with an IPv6 address | lets HTTP and metrics listen on IPv6: by default they listen on IPv4 only, gRPC on both |
+| the fetcher has marked the configuration as complete | disables auto-complete: it starts a Python model twice (`fetch.auto_complete`) |
+| an NVIDIA image | starts Triton through the image's entrypoint, which selects the CUDA libraries for the node's driver |
+"""
+
+from __future__ import annotations
+
+from halcyon.api.documents.repository_marker import COMPLETE
+
+POD_IP = "HALCYON_POD_IP"
+"""Environment variable with the address of the pod that the kubelet's probes connect to."""
+MAX_AGE_MS = 60_000
+"""Maximum age of a gRPC channel, in milliseconds. Clients reconnect after this time, and find new pods then."""
+_MIN_AGE_MS = 500
+_PING_INTERVAL_MS = 5_000
+"""Minimum interval of a client's keepalive pings, in milliseconds: half of the 10 s that gRPC libraries allow at least."""
+HTTP_BODY_BYTES = 64 * 2**20
+"""Triton's own maximum size of an HTTP body, since release 25.06. Earlier releases have none."""
+_OPTIONAL = (
+    *("metrics-interval-ms", "allow-gpu-metrics", "http-max-input-size", "grpc-max-connection-age"),
+    *("grpc-http2-min-recv-ping-interval-without-data", "grpc-keepalive-permit-without-calls"),
+)
+_RESTRICTED = ("http-restricted-api", "grpc-restricted-protocol")
+_NVIDIA_ENTRYPOINT = "/opt/nvidia/nvidia_entrypoint.sh"
+
+
+def command(repository: str, *, direct: bool) -> list[str]:
+    """Return the container's command, to which the container's arguments are added.
+
+    Without balancers (`direct`), Triton fails if it can't restrict its administrative APIs, because nothing else protects them.
+    """
+    optional = "|".join(f"--{name}=*" for name in (*_OPTIONAL, *(() if direct else _RESTRICTED)))
+    script = f"""\
+known=$(tritonserver --help 2>&1)
+for option do
+  shift
+  case $known in
+  *"${{option%%=*}}"[!a-z-]*) ;;
+  *--model-repository*)
+    case $option in {optional})
+      echo "halcyon: this release of Triton has no ${{option%%=*}}; it is left out" >&2
+      continue ;;
+    esac ;;
+  esac
+  set -- "$@" "$option"
+done
+case ${POD_IP} in *:*) set -- "$@" --http-address=ipv6::: ;; esac
+if test -e {repository}/{COMPLETE}; then
+  case $known in *--disable-auto-complete-config*) set -- "$@" --disable-auto-complete-config ;; esac
+fi
+set -- tritonserver "$@"
+test ! -x {_NVIDIA_ENTRYPOINT} || set -- {_NVIDIA_ENTRYPOINT} "$@"
+exec "$@"
+"""
+    return ["/bin/sh", "-c", script, "tritonserver"]
+
+
+def larger_bodies(max_request_bytes: int) -> list[str]:
+    """Return the Triton arguments that allow HTTP bodies of `max_request_bytes`; empty if Triton allows them anyway."""
+    return [f"--http-max-input-size={max_request_bytes}"] if max_request_bytes > HTTP_BODY_BYTES else []
+
+
+def direct_clients(*, drain_s: int) -> list[str]:
+    """Return the Triton arguments for gRPC channels of clients: they reconnect after a maximum time, and may send keepalive pings.
+
+    Clients find newer pods when they reconnect. Channels are not closed by force after the maximum time, so streams may last longer.
+    By default, Triton closes a channel after three pings within 5 minutes, also while a request is in progress.
+    """
+    return [
+        f"--grpc-max-connection-age={connection_age_ms(drain_s)}",
+        f"--grpc-http2-min-recv-ping-interval-without-data={_PING_INTERVAL_MS}",
+        "--grpc-keepalive-permit-without-calls=1",
+    ]
+
+
+def connection_age_ms(drain_s: int) -> int:
+    """Return the maximum age of a gRPC channel, in milliseconds.
+
+    It is shorter than the drain by more than gRPC's jitter of 10 %. A stopping pod waits for at most the drain until no client is
+    connected. Clients that connect in the first seconds of the drain must be asked to reconnect before it ends.
+    """
+    return max(min(drain_s * 1000 * 2 // 3, MAX_AGE_MS), _MIN_AGE_MS)

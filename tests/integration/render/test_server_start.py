@@ -1,0 +1,175 @@
+"""The command of the Triton container, run with the real Triton of the cluster's image in namespaces of its own.
+
+A release without an option is Triton 2.51 behind a script that hides the option and rejects it, because no older release runs here.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from benchmarks.dataplane import installed
+from halcyon.api.documents.model_overlay import Overlay
+from halcyon.fetch.main import main as fetch
+from halcyon.render import server_start
+
+_CONFIG = """backend: "python"
+max_batch_size: 4
+input [ { name: "x" data_type: TYPE_FP32 dims: [ 1 ] } ]
+output [ { name: "y" data_type: TYPE_FP32 dims: [ 1 ] } ]
+"""
+_MODEL = """
+import getpass
+import pathlib
+import tempfile
+
+import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    def initialize(self, args):
+        cache = pathlib.Path.home() / ".cache" / "tokens"
+        cache.mkdir(parents=True)
+        with tempfile.TemporaryFile() as file:
+            file.write(b"x")
+        # Triton 2.51 runs Python in isolated mode, in which PYTHONUNBUFFERED has no effect.
+        print("model of", getpass.getuser(), "caches in", cache, flush=True)
+
+    def execute(self, requests):
+        tensors = [pb_utils.get_input_tensor_by_name(request, "x").as_numpy() for request in requests]
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("y", values)]) for values in tensors]
+"""
+_STUB = """#!/bin/bash
+exec /opt/triton/backends/python/triton_python_backend_stub "$@"
+"""
+_HIDES = """#!/bin/sh
+# Triton before it had these options.
+case "$*" in *--http-restricted-api* | *--metrics-interval-ms*)
+  echo "unrecognized option" >&2
+  exit 1 ;;
+esac
+if [ "$*" = --help ]; then
+  /usr/local/bin/tritonserver --help 2>&1 | grep -v -e --http-restricted-api -e --metrics-interval-ms
+  exit 1
+fi
+exec /usr/local/bin/tritonserver "$@"
+"""
+_ENTRYPOINT = """#!/bin/sh
+echo "entrypoint of the image"
+export FROM_ENTRYPOINT=1
+exec "$@"
+"""
+_PROBES = [
+    f"http://{host}:{port}" for host in ("127.0.0.1", "[::1]") for port in ("8000/v2/models/m/ready", "8002/metrics")
+]
+
+
+def model(tmp_path: Path) -> Path:
+    """Return the repository of a Python model with a stub of its own, without an execute bit, as a bucket leaves it."""
+    source = tmp_path / "source"
+    (source / "1").mkdir(parents=True)
+    (source / "config.pbtxt").write_text(_CONFIG)
+    (source / "1" / "model.py").write_text(_MODEL)
+    (source / "triton_python_backend_stub").write_text(_STUB)
+    (source / "triton_python_backend_stub").chmod(0o644)
+    (tmp_path / "overlay.json").write_text(Overlay("m").to_json())
+    repository = tmp_path / "models"
+    given = {"source": source, "overlay": tmp_path / "overlay.json", "repository": repository}
+    log = tmp_path / "termination-log"
+    assert fetch([*(f"--{name}={path}" for name, path in given.items()), f"--termination-log={log}"]) == 0, log
+    for path in (tmp_path, *tmp_path.rglob("*")):
+        os.chown(path, 1000, 1000, follow_symlinks=False)
+    tmp_path.chmod(0o755)
+    return repository
+
+
+def run(
+    tmp_path: Path, *args: str, address: str = "127.0.0.1", family: int = 4, direct: bool = False, **files: str
+) -> dict[str, str]:
+    """Start Triton by the container's command, and return the HTTP status of each probe and the log."""
+    tree, root = installed.triton(), tmp_path / "root"
+    repository = model(tmp_path)
+    for name in ("upper", "work", "root"):
+        (tmp_path / name).mkdir()
+    for path, text in files.items():
+        file = tmp_path / "upper" / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+        file.chmod(0o755)
+    command = [*server_start.command(str(repository), direct=direct), f"--model-repository={repository}", *args]
+    env = {
+        server_start.POD_IP: address,
+        "HOME": "/home/m",
+        "USER": "triton",
+        "PYTHONUNBUFFERED": "1",
+        "PATH": "/hidden:/usr/local/bin:/usr/bin:/bin",
+    }
+    started = shlex.join(["env", "-i", *(f"{k}={v}" for k, v in env.items()), *command])
+    log = tmp_path / "log"
+    script = f"""
+set -e
+ip link set lo up
+ip -{4 if family == 6 else 6} addr flush dev lo
+mount -t overlay overlay -o lowerdir={tree},upperdir={tmp_path}/upper,workdir={tmp_path}/work {root}
+mount --rbind /dev {root}/dev
+mount -t tmpfs -o size=256m shm {root}/dev/shm
+mount -t proc proc {root}/proc
+mount -t tmpfs tmp {root}/tmp
+mkdir -p {root}{tmp_path} {root}/home/m
+chown 1000 {root}/home/m
+mount --bind {tmp_path} {root}{tmp_path}
+chroot --userspec=1000:1000 {root} {started} >{log} 2>&1 &
+triton=$!
+for _ in $(seq 300); do
+  grep -q "Started Metrics" {log} && break
+  kill -0 $triton 2>/dev/null || break
+  sleep 0.1
+done
+for url in {shlex.join(_PROBES)}; do
+  echo "$url $(curl -s -o /dev/null -w '%{{http_code}}' --max-time 5 "$url" || true)"
+done
+"""
+    enter = ["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--propagation", "private"]
+    done = subprocess.run([*enter, "sh", "-c", script], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    return dict(line.split(" ") for line in done.stdout.splitlines()) | {"log": log.read_text()}
+
+
+@pytest.mark.parametrize(("family", "address"), [(4, "127.0.0.1"), (6, "::1")])
+def test_triton_serves_on_the_address_family_of_its_pod(tmp_path: Path, family: int, address: str) -> None:
+    found = run(tmp_path, "--metrics-interval-ms=1000", address=address, family=family)
+
+    host = f"[{address}]" if family == 6 else address
+    assert {url: status for url, status in found.items() if host in url} == {
+        f"http://{host}:8000/v2/models/m/ready": "200",
+        f"http://{host}:8002/metrics": "200",
+    }, found["log"]
+    # An own stub that had no execute bit ran a model that writes below its home and asks for its user's name.
+    assert "model of triton caches in /home/m/.cache/tokens" in found["log"]
+
+
+def test_an_option_that_the_release_lacks_is_left_out_and_logged(tmp_path: Path) -> None:
+    given = ["--metrics-interval-ms=1000", "--http-restricted-api=trace:key=value", "--exit-on-error=false"]
+    found = run(tmp_path, *given, **{"hidden/tritonserver": _HIDES})
+
+    assert found["http://127.0.0.1:8000/v2/models/m/ready"] == "200", found["log"]
+    assert "this release of Triton has no --metrics-interval-ms; it is left out" in found["log"]
+    assert "this release of Triton has no --http-restricted-api; it is left out" in found["log"]
+
+
+def test_direct_clients_reach_no_triton_with_open_administrative_apis(tmp_path: Path) -> None:
+    found = run(tmp_path, "--http-restricted-api=trace:key=value", direct=True, **{"hidden/tritonserver": _HIDES})
+
+    assert found["http://127.0.0.1:8000/v2/models/m/ready"] == "000"
+    assert "unrecognized option" in found["log"]
+
+
+def test_the_entrypoint_of_an_nvidia_image_starts_triton(tmp_path: Path) -> None:
+    found = run(tmp_path, **{"opt/nvidia/nvidia_entrypoint.sh": _ENTRYPOINT})
+
+    assert found["http://127.0.0.1:8000/v2/models/m/ready"] == "200", found["log"]
+    assert found["log"].startswith("entrypoint of the image\n")

@@ -1,0 +1,142 @@
+"""Rollouts while others keep pods from starting: volumes of one node, scheduling gates, pauses and restarts."""
+
+from __future__ import annotations
+
+import pytest
+
+from halcyon.api.conditions import Reason
+from halcyon.control.rollout.rollout_plan import RolloutPhase, RolloutPlan
+from halcyon.control.status import rollout as rollout_status
+from tests.unit.control.rollout.deployment_simulation import Cluster, served
+
+
+def decided(cluster: Cluster) -> RolloutPlan:
+    found = cluster.operate().rollout
+    assert found is not None
+    return found
+
+
+def changed(cluster: Cluster) -> str:
+    asked = cluster.key(batching={"maxBatchSize": 4})
+    cluster.operate()
+    cluster.control()
+    cluster.schedule()
+    cluster.start()
+    return asked
+
+
+def on_disk(**rollout: str) -> Cluster:
+    """Return a cluster whose first revision serves from a ReadWriteOnce volume, and whose next pod goes to another node."""
+    cluster = served(room=3, count=1, **rollout)
+    cluster.nodes = ("a", "b")
+    cluster.servers[0].node = "b"
+    return cluster
+
+
+def test_a_rollout_with_a_volume_of_another_node_replaces_at_once() -> None:
+    cluster = on_disk(strategy="Auto")
+    asked = changed(cluster)
+
+    found = decided(cluster)
+    assert found.pace.strategy == "Replace"
+    assert "can't attach PersistentVolumeClaim disk (ReadWriteOnce), which pod p1 uses on node b" in found.pace.why
+    cluster.settle(rounds=4, step_s=1.0)
+    assert [s.revision for s in cluster.servers if s.ready] == [asked]
+    assert decided(cluster).phase is RolloutPhase.COMPLETE
+
+
+def test_a_rollout_on_the_node_of_its_volume_surges() -> None:
+    cluster = on_disk(strategy="Auto")
+    cluster.nodes = (cluster.servers[0].node,)
+    asked = changed(cluster)
+
+    assert decided(cluster).pace.strategy == "Surge"
+    cluster.settle(rounds=4, step_s=1.0)
+    assert [s.revision for s in cluster.servers if s.ready] == [asked]
+
+
+def test_surge_with_a_volume_of_another_node_is_blocked_at_once() -> None:
+    cluster = on_disk(strategy="Surge")
+    first = cluster.servers[0].revision
+    changed(cluster)
+
+    for _ in range(3):
+        plan = cluster.operate()
+        assert plan.rollout is not None
+        assert plan.rollout.phase is RolloutPhase.BLOCKED
+        assert "set strategy: Replace" in rollout_status.explanation(plan, plan.rollout)
+        assert [s.revision for s in cluster.servers if s.ready] == [first]
+        cluster.now += 3600
+
+
+@pytest.mark.parametrize("strategy", ["Auto", "Surge"])
+def test_a_gated_pod_waits_for_its_quota_as_for_capacity(strategy: str) -> None:
+    cluster = served(room=1, count=1, strategy=strategy, surgeTimeout="30s")
+    first = cluster.servers[0].revision
+    cluster.gates = ("kueue.x-k8s.io/admission",)
+    asked = changed(cluster)
+
+    assert decided(cluster).pace.strategy == "Surge"
+    cluster.now += 31
+    found = decided(cluster)
+    if strategy == "Auto":
+        assert found.pace.strategy == "Replace"
+        assert "scheduling gate kueue.x-k8s.io/admission" in found.pace.why
+        cluster.settle(rounds=4, step_s=1.0)
+        assert [s.revision for s in cluster.servers if s.ready] == [asked]
+    else:
+        assert found.phase is RolloutPhase.BLOCKED
+        cluster.now += 10_000
+        assert decided(cluster).phase is RolloutPhase.BLOCKED
+        assert [s.revision for s in cluster.servers if s.ready] == [first]
+
+
+def test_a_first_revision_behind_a_gate_does_not_fail() -> None:
+    cluster = Cluster({**served(room=1, count=1).spec}, room=0, gates=("kueue.x-k8s.io/admission",))
+    cluster.settle(rounds=8, step_s=600)
+    assert decided(cluster).record.result == ""
+    assert not decided(cluster).overdue
+    cluster.room = 1
+    cluster.settle(rounds=2, step_s=1)
+
+    assert decided(cluster).phase is RolloutPhase.COMPLETE
+
+
+def test_a_paused_deployment_is_reported_and_its_revision_never_fails() -> None:
+    cluster = served(room=3, count=1)
+    cluster.paused = True
+    asked = changed(cluster)
+    cluster.now += 10_000
+
+    plan = cluster.operate()
+    assert plan.rollout is not None
+    assert plan.rollout.phase is RolloutPhase.PROGRESSING
+    condition = rollout_status.reconciling(plan)
+    assert condition is not None
+    assert condition.reason is Reason.DEPLOYMENT_PAUSED
+    assert "run kubectl rollout resume deployment/digits-a" in condition.message
+    cluster.paused = False
+    cluster.settle(rounds=4, step_s=1.0)
+    assert [s.revision for s in cluster.servers if s.ready] == [asked]
+
+
+@pytest.mark.parametrize("room", [2, 3])
+def test_a_restart_of_the_deployment_replaces_pods_where_none_can_be_added(room: int) -> None:
+    cluster = served(room=room, count=2, surgeTimeout="30s")
+    revision = cluster.servers[0].revision
+    for server in cluster.servers:
+        server.old = True
+    cluster.start()
+    fewest = []
+    for _ in range(60):
+        cluster.operate()
+        cluster.control()
+        cluster.schedule()
+        cluster.start()
+        fewest.append(cluster.ready)
+        cluster.now += 5
+
+    assert [(s.revision, s.old, s.ready) for s in cluster.servers] == [(revision, False, True)] * 2
+    assert min(fewest) == (1 if room == 2 else 2)
+    found = decided(cluster)
+    assert (found.phase, found.pace.strategy) == (RolloutPhase.COMPLETE, "Surge")

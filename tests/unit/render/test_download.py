@@ -1,0 +1,155 @@
+"""Download of a model in a server's pod: which credentials are mounted, which servers are contacted, and which specs are rejected."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from halcyon.api.documents.store_identity import StoreIdentity
+from halcyon.api.policy import python_rules
+from halcyon.api.policy.downloads import SiteDownloads
+from halcyon.api.policy.python_rules import PolicySubject
+from halcyon.api.policy.site_policy import SitePolicy
+from halcyon.api.spec.model import Source
+from halcyon.api.spec.parse import SpecError, parse
+from halcyon.control.runtime import option_values
+from halcyon.render import download, network_policies
+from halcyon.render.revision import site_digest
+from tests.unit.render.rendered import SITE
+
+AWS = {"aws": {"roleARN": "arn:aws:iam::123456789012:role/models"}}
+AZURE = {
+    "azure": {
+        "clientID": "0c5cbd4c-55f2-4d0f-9e0f-6a2c6f1d8a11",
+        "tenantID": "5a1b1c3e-7a0a-4f0e-8a53-6d3f1a2b3c4d",
+    }
+}
+PROVIDER = "projects/123456789012/locations/global/workloadIdentityPools/halcyon/providers/cluster"
+GOOGLE = {"google": {"provider": PROVIDER, "serviceAccount": "models@acme.iam.gserviceaccount.com"}}
+AZ = {"endpoint": "https://acme.blob.core.windows.net"}
+
+
+def source(uri: str, credentials: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {"uri": uri, "credentials": credentials, **more}
+
+
+def spec(given: dict[str, Any]) -> Any:
+    return parse("m", {"model": {"name": "m", "source": given}, "runtime": {"serviceAccountName": "models"}})
+
+
+@pytest.mark.parametrize(
+    ("given", "audience", "servers"),
+    [
+        (
+            source("s3://models/m", {"identity": AWS}, region="eu-central-1"),
+            "sts.amazonaws.com",
+            ["https://sts.eu-central-1.amazonaws.com"],
+        ),
+        (
+            source("az://models/m", {"identity": AZURE}, **AZ),
+            "api://AzureADTokenExchange",
+            ["https://login.microsoftonline.com"],
+        ),
+        (
+            source("gs://models/m", {"identity": GOOGLE}),
+            f"//iam.googleapis.com/{PROVIDER}",
+            ["https://sts.googleapis.com", "https://iamcredentials.googleapis.com"],
+        ),
+        (
+            source("s3://models/m", {"identity": AWS | {"endpoint": "https://sts.storage.svc:9000"}}),
+            "sts.amazonaws.com",
+            ["https://sts.storage.svc:9000"],
+        ),
+    ],
+)
+def test_token_has_the_clouds_audience_and_no_secret(given: dict[str, Any], audience: str, servers: list[str]) -> None:
+    read = spec(given).model.source
+    ((path, volume),) = download.volumes(read).items()
+    (projected,) = volume["projected"]["sources"]
+    assert projected["serviceAccountToken"] == {"path": "token", "audience": audience, "expirationSeconds": 3600}
+    args = download.arguments(read)
+    assert f"--token={path}/token" in args
+    assert not any(argument.startswith("--credentials") for argument in args)
+    (identity,) = (StoreIdentity.from_json(a.removeprefix("--identity=")) for a in args if a.startswith("--identity="))
+    assert list(identity.servers(read.region or "us-east-1")) == servers
+    ports = {network_policies.download_port(*where) for where in download.servers(args)}
+    assert ports == {443} | {9000 for server in servers if server.endswith(":9000")}
+
+
+def test_secret_beside_an_identity_is_mounted_for_its_ca() -> None:
+    read = spec(source("s3://models/m", {"identity": AWS, "secretName": "ca"})).model.source
+    assert [volume["name"] for volume in download.volumes(read).values()] == ["credentials", "identity"]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (source("s3://models/m", {}), "has neither secretName nor identity; set one, for example"),
+        (source("s3://models/m", {"identity": {}}), "identity needs exactly one of aws, azure, google"),
+        (source("s3://models/m", {"identity": AWS | AZURE}), "identity needs exactly one of aws, azure, google"),
+        (
+            source("gs://models/m", {"identity": AWS}),
+            "identity is not one for gs://models/m: aws is for s3://, azure for az://",
+        ),
+        (source("https://h/m.tar", {"identity": AWS}), "identity is not one for https://h/m.tar"),
+        (
+            source("gs://models/m", {"identity": GOOGLE | {"endpoint": "https://sts.storage.svc"}}),
+            "has both endpoint and google.serviceAccount",
+        ),
+        (source("s3://models/m", {"identity": AWS | {"endpoint": "http://sts.storage.svc"}}), "identity.endpoint"),
+        (source("s3://models/m", {"identity": {"aws": {"roleARN": "models"}}}), "identity.aws.roleARN"),
+    ],
+)
+def test_invalid_identity_names_the_field(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(SpecError, match=re.escape(message)):
+        spec(given)
+
+
+def test_site_policy_restricts_token_services_with_the_stores() -> None:
+    own = {"identity": AWS | {"endpoint": "https://sts.storage.svc"}}
+    asked = PolicySubject(
+        spec(source("s3://models/m", own, endpoint="https://minio.storage.svc")), "team", SitePolicy.model_validate({})
+    )
+    assert python_rules.endpoints(asked, ("https://minio.storage.svc",)) == ["https://sts.storage.svc"]
+    assert python_rules.endpoints(asked, ("https://minio.storage.svc", "https://sts.storage.svc")) == []
+
+
+def test_the_proxy_and_the_certificates_of_the_site_reach_the_fetcher() -> None:
+    source = Source.model_validate({"uri": "https://models.example.com/m.tgz"})
+    site = SiteDownloads.model_validate(
+        {"proxy": "http://proxy.example.com:3128", "noProxy": [".svc", "10.0.0.0/8"], "caConfigMap": "ca-bundle"}
+    )
+    args = download.arguments(source, site)
+
+    assert {"--proxy=http://proxy.example.com:3128", "--no-proxy=.svc,10.0.0.0/8", "--ca=/halcyon/ca/ca.crt"} <= set(
+        args
+    )
+    ((path, volume),) = download.volumes(source, site).items()
+    assert (path, volume["configMap"]["name"], volume["configMap"]["optional"]) == ("/halcyon/ca", "ca-bundle", True)
+    # NetworkPolicies open the proxy's port, and that of the server for hosts that are reached without it.
+    assert {network_policies.download_port(*where) for where in download.servers(args)} == {3128, 443}
+    assert download.volumes(Source.model_validate({"persistentVolumeClaim": {"claimName": "m"}}), site) == {}
+
+
+def test_a_changed_proxy_is_a_change_of_the_site() -> None:
+    changed = replace(SITE, downloads=SiteDownloads(proxy="http://proxy.example.com:3128"))
+
+    assert site_digest(changed) != site_digest(SITE)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"proxy": "proxy.example.com:3128"}',
+        '{"proxy": "http://user:word@proxy:3128"}',
+        '{"noProxy": "a"}',
+        '{"other": 1}',
+    ],
+)
+def test_settings_for_downloads_that_are_invalid_are_rejected_with_an_example(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match=r"for example .*http://proxy\.example\.com:3128"):
+        option_values.parse_downloads(text)
