@@ -218,7 +218,9 @@ spec:
   traffic:
     mode: Balancer
     balancerReplicas: 3
+    maxConcurrency: 64
     queueLimit: 500
+    overload: {mode: Reject}
     sourceShare: 50
     queueTimeout: 10s
     responseTimeout: 10s

@@ -334,6 +334,11 @@ def _spec(document: Document, _: Any) -> Document:
         if document["traffic"]["mode"] == "Direct" and document.get("rollout", {}).get("strategy") == "Canary":
             document["rollout"]["strategy"] = "Surge"
         document["traffic"].pop("stickiness", None)
+    if {"maxBatchSize", "queuePolicy"} & document.get("batching", {}).keys() and "maxConcurrency" in document.get(
+        "traffic", {}
+    ):
+        document = copy.deepcopy(document)
+        del document["traffic"]["maxConcurrency"]
     gpu = document.get("runtime", {}).get("gpu")
     if (gpu is not None and gpu.get("count", 1)) or "scaling" not in document:
         return document

@@ -225,6 +225,15 @@ ONE: Final = GrafanaDashboard(
                     "s",
                 ),
                 Panel(
+                    "Time to first event of streams",
+                    "Time from the arrival of a generate_stream or ModelStreamInfer request until its first event.",
+                    tuple(
+                        Query(quantile(share, named("first_event_duration_seconds")), f"p{share * 100:g}")
+                        for share in (0.5, 0.95, 0.99)
+                    ),
+                    "s",
+                ),
+                Panel(
                     "Latency breakdown in Triton",
                     "Mean time of a request in Triton, by part. If the queue is most of it, add replicas or allow larger batches.",
                     (

@@ -20,6 +20,12 @@ METRICS: Final = (
         "counter",
         "Inference requests that were rejected, or timed out before a server had free capacity.",
     ),
+    _own(
+        "repeated_total",
+        "counter",
+        "Inference requests that clients repeated after a rejection, which are not new demand. gRPC clients report them; for HTTP, an "
+        "estimate.",
+    ),
     _own("errors_total", "counter", "Inference requests that were lost between the balancer and a server."),
     _own(
         "server_rejected_total",
@@ -47,6 +53,11 @@ METRICS: Final = (
         "request_duration_seconds",
         "histogram",
         "Time from a request's arrival until a server's response headers, with all waiting in the balancer.",
+    ),
+    _own(
+        "first_event_duration_seconds",
+        "histogram",
+        "Time from a stream's arrival until its first event, with all waiting in the balancer.",
     ),
     _own("pod_inflight", "gauge", "Requests that a server pod is processing.", "server_pod", "slot"),
     _own(

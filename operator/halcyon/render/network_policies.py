@@ -3,7 +3,7 @@
               allowed ingress                               allowed egress
 servers       its balancers; the operator; scrapers;        download sources of the model; egress rules of the site
               clients, if there are no balancers
-balancers     clients; scrapers                             its servers, the operator, the API server, DNS
+balancers     clients; scrapers; its other balancers        its servers, its other balancers, the operator, the API server, DNS
 
 Pod ports are numbers, because not all network plugins support names. Probes need no rule: they come from the node, whose traffic
 NetworkPolicies do not restrict.
@@ -74,9 +74,13 @@ def balancers(subject: Subject, network: SiteNetwork, *, operator_port: int) -> 
     ingress = [_from(network.clients, names.HTTP_PORT, names.GRPC_PORT)]
     if network.scrapers:
         ingress.append(_from(network.scrapers, names.HAPROXY_METRICS_PORT, names.AGENT_PORT))
+    # Agents read each other's loads, to divide what a pod may hold.
+    its_balancers = {"podSelector": {"matchLabels": names.selector(subject.name, names.BALANCER)}}
+    ingress.append(_from([its_balancers], names.AGENT_PORT))
     its_servers = {"podSelector": {"matchLabels": names.selector(subject.name, names.SERVER)}}
     egress = [
         _to([its_servers], names.HTTP_PORT, names.GRPC_PORT, names.METRICS_PORT),
+        _to([its_balancers], names.AGENT_PORT),
         _to(network.operator, operator_port),
         _to(_ANYWHERE, *network.api_server_ports),
         _DNS,

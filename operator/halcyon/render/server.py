@@ -9,7 +9,7 @@ import math
 
 from halcyon.api.spec import Spec, routing_mode
 from halcyon.api.spec.model import DEFAULT_SIZE_LIMIT, Source
-from halcyon.api.types import duration_s
+from halcyon.api.types import duration_s, quantity
 from halcyon.render import download, gpu, names, server_settings, server_start
 from halcyon.render.metadata import RESTRICTED, Object, child, placed, pod_security, pull_secrets, spread
 from halcyon.render.names import Slot
@@ -31,6 +31,8 @@ _REPOSITORY, _SOURCE, _OVERLAY, _HOME = (
     "/halcyon/overlay",
     "/halcyon/home",
 )
+_EVICTABLE = "cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes"
+"""Annotation with the emptyDirs that don't keep the cluster autoscaler from removing a node. Each new pod fills its own again."""
 _HOME_LIMIT = "20Gi"
 """Size limit of the HOME volume. Libraries download weights to caches in it, so it equals the default of `source.sizeLimit`."""
 
@@ -70,7 +72,7 @@ def pod_template(
             {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": runtime.shared_memory}},
             {"name": "tmp", "emptyDir": {}},
             {"name": "home", "emptyDir": {"sizeLimit": _HOME_LIMIT}},
-            *download.volumes(spec.model.source).values(),
+            *download.volumes(spec.model.source, site.downloads).values(),
         ],
     }
     spreads = placement.topology_spread_constraints
@@ -84,13 +86,14 @@ def pod_template(
         pod["serviceAccountName"] = runtime.service_account_name
     labels = names.labels(subject.name, names.SERVER) | {names.REVISION_LABEL: revision}
     labels = dict(runtime.pod_labels or {}) | labels
-    annotations = dict(runtime.pod_annotations or {})
+    local = [v["name"] for v in pod["volumes"] if v.get("emptyDir", {"medium": ""}).get("medium") is None]
+    annotations = {_EVICTABLE: ",".join(local)} | dict(runtime.pod_annotations or {})
     if runtime.gpu is not None and runtime.gpus:
         pod["tolerations"] = [*pod.get("tolerations", ()), *gpu.tolerations(runtime.gpu)]
         if claims := gpu.claims(runtime.gpu):
             pod["resourceClaims"] = claims
             annotations[gpu.COUNT] = str(runtime.gpus)
-    return {"metadata": {"labels": labels, **({"annotations": annotations} if annotations else {})}, "spec": pod}
+    return {"metadata": {"labels": labels, "annotations": annotations}, "spec": pod}
 
 
 def _source_volume(source: Source, snapshot: str | None) -> Object:
@@ -115,7 +118,7 @@ def _fetch(subject: Subject, source: Source, site: Site) -> Object:
         args.append(f"--path={mounted.path}")
     models, exempt = site.policy.models, subject.namespace in site.policy.exempt_namespaces
     if source.uri is not None:
-        args += download.arguments(source)
+        args += download.arguments(source, site.downloads)
         # Servers that the site policy lists may have private addresses.
         listed = models.urls if source.endpoint is None else models.endpoints
         args += ["--private"] if exempt or listed is not None else []
@@ -132,7 +135,10 @@ def _fetch(subject: Subject, source: Source, site: Site) -> Object:
             {"name": "models", "mountPath": _REPOSITORY},
             {"name": "source", "mountPath": _SOURCE, **({} if source.uri else {"readOnly": True})},
             {"name": "overlay", "mountPath": _OVERLAY, "readOnly": True},
-            *({"name": v["name"], "mountPath": path, "readOnly": True} for path, v in download.volumes(source).items()),
+            *(
+                {"name": v["name"], "mountPath": path, "readOnly": True}
+                for path, v in download.volumes(source, site.downloads).items()
+            ),
         ],
     }
 
@@ -154,7 +160,8 @@ def _triton(subject: Subject, spec: Spec, site: Site, model: str) -> Object:
             *gpu.triton_args(runtime.gpu),
             *server_settings.triton_args(runtime),
             *_closed(subject),
-            *(server_start.reconnects(drain_s=drain_s(spec)) if routing_mode.is_direct(spec) else ()),
+            *server_start.larger_bodies(int(quantity(spec.traffic.max_request_size))),
+            *(server_start.direct_clients(drain_s=drain_s(spec)) if routing_mode.is_direct(spec) else ()),
         ],
         "ports": [
             {"name": "http", "containerPort": names.HTTP_PORT},

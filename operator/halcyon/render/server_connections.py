@@ -1,6 +1,7 @@
 """Connections from a balancer process to a server (HAProxy's `maxconn` of a server): the requests in flight there.
 
-What exceeds them waits in the balancer's queue.
+What exceeds them waits in the balancer's queue. `spec.traffic.maxConcurrency`, or what the agents find, replaces this number for models
+that Triton does not batch.
 """
 
 from __future__ import annotations
@@ -17,3 +18,9 @@ def server_connections(spec: Spec) -> int:
     """
     capacity = batch_capacity(spec)
     return max(2 * capacity, -(-3 * capacity // spec.traffic.balancer_replicas))
+
+
+def finds_concurrency(spec: Spec) -> bool:
+    """Return whether the agents find the requests that a server may have in progress, unless its configuration turns batching on."""
+    batch = spec.batching.max_batch_size if spec.batching else None
+    return spec.traffic.max_concurrency is None and (batch is None or batch < 2)

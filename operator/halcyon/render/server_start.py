@@ -19,7 +19,14 @@ POD_IP = "HALCYON_POD_IP"
 MAX_AGE_MS = 60_000
 """Maximum age of a gRPC channel, in milliseconds. Clients reconnect after this time, and find new pods then."""
 _MIN_AGE_MS = 500
-_OPTIONAL = ("metrics-interval-ms", "allow-gpu-metrics", "grpc-max-connection-age")
+_PING_INTERVAL_MS = 5_000
+"""Minimum interval of a client's keepalive pings, in milliseconds: half of the 10 s that gRPC libraries allow at least."""
+HTTP_BODY_BYTES = 64 * 2**20
+"""Triton's own maximum size of an HTTP body, since release 25.06. Earlier releases have none."""
+_OPTIONAL = (
+    *("metrics-interval-ms", "allow-gpu-metrics", "http-max-input-size", "grpc-max-connection-age"),
+    *("grpc-http2-min-recv-ping-interval-without-data", "grpc-keepalive-permit-without-calls"),
+)
 _RESTRICTED = ("http-restricted-api", "grpc-restricted-protocol")
 _NVIDIA_ENTRYPOINT = "/opt/nvidia/nvidia_entrypoint.sh"
 
@@ -55,12 +62,22 @@ exec "$@"
     return ["/bin/sh", "-c", script, "tritonserver"]
 
 
-def reconnects(*, drain_s: int) -> list[str]:
-    """Return the Triton arguments that make gRPC clients reconnect after a maximum time, so that they find newer pods.
+def larger_bodies(max_request_bytes: int) -> list[str]:
+    """Return the Triton arguments that allow HTTP bodies of `max_request_bytes`; empty if Triton allows them anyway."""
+    return [f"--http-max-input-size={max_request_bytes}"] if max_request_bytes > HTTP_BODY_BYTES else []
 
-    Channels are not closed by force after that time, so streams may last longer.
+
+def direct_clients(*, drain_s: int) -> list[str]:
+    """Return the Triton arguments for gRPC channels of clients: they reconnect after a maximum time, and may send keepalive pings.
+
+    Clients find newer pods when they reconnect. Channels are not closed by force after the maximum time, so streams may last longer.
+    By default, Triton closes a channel after three pings within 5 minutes, also while a request is in progress.
     """
-    return [f"--grpc-max-connection-age={connection_age_ms(drain_s)}"]
+    return [
+        f"--grpc-max-connection-age={connection_age_ms(drain_s)}",
+        f"--grpc-http2-min-recv-ping-interval-without-data={_PING_INTERVAL_MS}",
+        "--grpc-keepalive-permit-without-calls=1",
+    ]
 
 
 def connection_age_ms(drain_s: int) -> int:

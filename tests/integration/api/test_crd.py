@@ -34,7 +34,7 @@ from tests.integration.connection import LIMIT_S, STRICT, Connection
 from tests.integration.versions import declares_tolerance, has_image_volumes
 from tests.integration.waiting import until
 from tests.strategies import Document, broken, documents, specs
-from tests.unit.api.spec_cases import FIELDS, GOOD, RULES, document
+from tests.unit.api.spec_cases import CONCURRENCY, FIELDS, GOOD, RULES, document
 from tests.unit.control.scope_builders import resource, scope_of
 from tests.unit.control.status import kstatus
 from tests.unit.render.rendered import WALLED, children, pods
@@ -105,7 +105,6 @@ def test_defaults_appear(api: Connection) -> None:
     assert spec["traffic"] == {
         "mode": "Balancer",
         "balancerReplicas": 2,
-        "queueLimit": 200,
         "sourceShare": 100,
         "queueTimeout": "1m",
         "responseTimeout": "1m",
@@ -207,6 +206,16 @@ def test_a_rule_over_several_fields_gives_our_sentence(api: Connection, path: st
 
     assert answer.status == 422
     assert sentence in answer.message
+
+
+@pytest.mark.parametrize(("spec", "sentence"), CONCURRENCY)
+def test_requests_in_a_pod_fit_its_batches_and_its_queue(
+    api: Connection, spec: dict[str, Any], sentence: str | None
+) -> None:
+    answer = api.try_spec(document() | spec)
+
+    assert answer.status == (201 if sentence is None else 422), answer.message
+    assert (sentence or "") in answer.message
 
 
 def test_a_gpu_target_without_a_gpu_gives_the_same_sentence_as_ours(api: Connection) -> None:

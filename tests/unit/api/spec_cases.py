@@ -103,6 +103,7 @@ GOOD: list[tuple[str, Any]] = [
         {
             "balancerReplicas": 1,
             "queueLimit": 100000,
+            "overload": {"mode": "Wait"},
             "sourceShare": 1,
             "queueTimeout": "10ms",
             "responseTimeout": "10ms",
@@ -331,10 +332,48 @@ RULES: list[tuple[str, Any, str]] = [
 ]
 """Rules over several fields, for which the API server must report the same message."""
 
+CONCURRENCY: list[tuple[dict[str, Any], str | None]] = [
+    (
+        {"traffic": {"maxConcurrency": 16}, "batching": {"maxBatchSize": 32}},
+        (
+            "spec.traffic.maxConcurrency is 16 and must be at least spec.batching.maxBatchSize, which is 32, or no batch fills; for "
+            "example maxConcurrency: 64, maxBatchSize: 32"
+        ),
+    ),
+    ({"traffic": {"maxConcurrency": 32}, "batching": {"maxBatchSize": 32}}, None),
+    (
+        {"traffic": {"maxConcurrency": 73}, "batching": {"maxBatchSize": 8, "queuePolicy": {"maxQueueSize": 64}}},
+        (
+            "spec.traffic.maxConcurrency is 73, but a pod accepts only spec.batching.queuePolicy.maxQueueSize, which is 64, and one "
+            "batch in each instance; Triton rejects the others; for example maxConcurrency: 64, maxQueueSize: 100"
+        ),
+    ),
+    ({"traffic": {"maxConcurrency": 72}, "batching": {"maxBatchSize": 8, "queuePolicy": {"maxQueueSize": 64}}}, None),
+    (
+        {
+            "traffic": {"maxConcurrency": 96},
+            "batching": {"maxBatchSize": 8, "queuePolicy": {"maxQueueSize": 64}},
+            "runtime": {"instancesPerGPU": 2, "gpu": {"count": 2}},
+        },
+        None,
+    ),
+]
+"""Specs with a number of requests in a pod, and the message of its rule; None if it is allowed."""
+
 FIELDS: list[tuple[str, Any, str]] = [
     ("replicas", -1, "spec.replicas is -1: Input should be greater than or equal to 0"),
     ("replicas", 1001, "spec.replicas is 1001: Input should be less than or equal to 1000"),
     ("batching.maxBatchSize", 0, "spec.batching.maxBatchSize is 0: Input should be greater than or equal to 1"),
+    (
+        "traffic.maxConcurrency",
+        0,
+        "spec.traffic.maxConcurrency is 0: Input should be greater than or equal to 1; write for example maxConcurrency: 64",
+    ),
+    (
+        "traffic.maxConcurrency",
+        1025,
+        "spec.traffic.maxConcurrency is 1025: Input should be less than or equal to 1024; write for example maxConcurrency: 64",
+    ),
     ("runtime.startupTimeout", "9s", 'spec.runtime.startupTimeout is "9s": must be between 10s and 24h'),
     ("batching.maxQueueDelay", "61s", 'spec.batching.maxQueueDelay is "61s": must be between 0us and 1m'),
     ("batching.priorityLevels", 1, "spec.batching.priorityLevels is 1: Input should be greater than or equal to 2"),

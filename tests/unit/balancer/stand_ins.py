@@ -74,6 +74,8 @@ class Pod:
     http_count: int = 0
     grpc_count: int = 0
     running: int = 0
+    peak: int = 0
+    """Maximum of `running`."""
     hold: asyncio.Event | None = None
     """If set, requests wait for this event."""
 
@@ -86,7 +88,8 @@ class Pod:
         if with_grpc:
             self._grpc = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
             self._grpc.add_generic_rpc_handlers((_Handlers(self),))
-            self._grpc.add_insecure_port(f"{self.address}:{self.grpc_port}")
+            host = f"[{self.address}]" if ":" in self.address else self.address
+            self._grpc.add_insecure_port(f"{host}:{self.grpc_port}")
             await self._grpc.start()
         return self
 
@@ -166,6 +169,7 @@ class Pod:
 
     async def _work(self) -> None:
         self.running += 1
+        self.peak = max(self.peak, self.running)
         try:
             if self.hold is not None:
                 await self.hold.wait()

@@ -107,7 +107,7 @@ def reached(policies: list[Object], source: Pod, target: Pod) -> set[int]:
 @pytest.mark.parametrize(
     ("source", "servers", "balancers"),
     [
-        (BALANCER, {8000, 8001, 8002}, set()),
+        (BALANCER, {8000, 8001, 8002}, {9100}),
         (OTHERS_BALANCER, set(), {8000, 8001}),
         (FORGED, set(), {8000, 8001}),
         (OPERATOR, {8000, 8002}, {8000, 8001}),

@@ -89,7 +89,7 @@ class BalancerSample:
     inflight: int
     """Number of requests from this HAProxy that servers process now."""
     requests: int
-    """Counter of inference requests received, including rejected ones."""
+    """Counter of inference requests received, including rejected ones but not those that a client repeats after a rejection."""
     rejected: int
     """Counter of rejected requests (queue full, no response expected in time, no server in time, waited too long)."""
     errors: int

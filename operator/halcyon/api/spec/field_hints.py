@@ -41,6 +41,12 @@ OBJECTS: Final[Mapping[str, str]] = {
 }
 """Objects that were plain values before, each with an example."""
 
+EXAMPLES: Final[Mapping[str, str]] = {
+    "spec.traffic.maxConcurrency": "for example maxConcurrency: 64",
+    "spec.scaling.targets.concurrency": "for example concurrency: 8",
+}
+"""Numbers whose limits say little about a good value, each with an example."""
+
 _INDEX = re.compile(r"\[\d+\]")
 
 

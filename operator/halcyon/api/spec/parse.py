@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from halcyon.api.spec import Spec
+from halcyon.api.spec import Spec, field_hints
 from halcyon.api.spec.field_hints import example_of_object, hint
 from halcyon.api.types import EXAMPLES, NAME_MESSAGE, NAME_PATTERN
 
@@ -79,6 +79,6 @@ def _sentences(error: ValidationError) -> list[str]:
         else:
             value = json.dumps(problem["input"], default=str)
             shown = value if len(value) <= 80 else value[:77] + "..."
-            example = EXAMPLES.get(context.get("pattern", ""))
+            example = EXAMPLES.get(context.get("pattern", "")) or field_hints.EXAMPLES.get(where)
             sentences.append(f"{where} is {shown}: {message}" + (f"; write {example}" if example else ""))
     return sentences

@@ -7,8 +7,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, StringConstraints
 
-from halcyon.api.spec.fields import Documented, exactly_one
-from halcyon.api.types import ListMap, Rule, cel_string, duration_field
+from halcyon.api.types import Documented, ListMap, Rule, cel_string, duration_field, exactly_one
 
 
 class CanaryPause(Documented):

@@ -18,6 +18,7 @@ import aiohttp
 
 from halcyon.api.documents.balancer_plan import PLAN_KEY, BalancerPlan, PlanError
 from halcyon.balancer.agent import probes
+from halcyon.balancer.agent.pod_shares import BALANCERS, PodShares
 from halcyon.balancer.agent.settings import files, listen
 from halcyon.balancer.config.haproxy_cfg import STOPPING
 from halcyon.balancer.config.writer import ConfigError
@@ -75,7 +76,14 @@ class Agent:
         self._access = access
         self._plan_copy = run_dir / "plan.json"
         self._runtime = RuntimeSocket(str(run_dir / "haproxy.sock"), str(run_dir / "master.sock"), settings.ports)
-        self._controller = HaproxyController(self._runtime, settings.config, listen(settings), files=files(settings))
+        self._shares = PodShares(settings)
+        self._controller = HaproxyController(
+            self._runtime,
+            settings.config,
+            listen(settings),
+            files=files(settings),
+            concurrency=self._shares.concurrency,
+        )
         self._plan: BalancerPlan | None = None
         self._slices: Mapping[str, Mapping[str, Any]] | None = None
         self._listed: tuple[Endpoint, ...] | None = None
@@ -162,6 +170,10 @@ class Agent:
     def _problems(self) -> str:
         """Problems of this balancer as text, for the report; empty if there are none."""
         return "; ".join(filter(None, [self._controller.problem, *self._denials.values()]))
+
+    def load(self) -> str:
+        """Return the load of this balancer, which the other agents read."""
+        return self._shares.concurrency.own.to_json()
 
     def metrics(self) -> str:
         """Return the agent's metrics page (`metrics_page`). HAProxy exports its own metrics."""
@@ -280,13 +292,15 @@ class Agent:
                 plan = self._plan
                 self._replan.clear()
                 if plan is not None:
-                    services = {slot.service: slot.name for slot in plan.slots}
+                    # The client Service, which has the model's name, lists the balancers.
+                    services = {slot.service: slot.name for slot in plan.slots} | {plan.name: BALANCERS}
                     inputs = (plan.namespace, plan.name, plan.model, plan.collector, tuple(services.items()))
                     if inputs != current:
                         await _end(tasks)
                         tasks = [
                             asyncio.ensure_future(self._watch_slices(session, plan.namespace, services)),
                             asyncio.ensure_future(self._sample_pods(session, plan)),
+                            asyncio.ensure_future(self._shares.run(self._controller, self._limit_queue)),
                         ]
                         self._stream = None
                         if plan.collector is not None:
@@ -302,7 +316,9 @@ class Agent:
 
     async def _watch_slices(self, session: aiohttp.ClientSession, namespace: str, services: Mapping[str, str]) -> None:
         def take(kept: Mapping[str, tuple[Endpoint, ...]]) -> None:
-            self._listed = endpoint_slices.merge(kept.values())
+            listed = endpoint_slices.merge(kept.values())
+            self._listed = tuple(endpoint for endpoint in listed if endpoint.slot != BALANCERS)
+            self._shares.balancers = tuple(endpoint for endpoint in listed if endpoint.slot == BALANCERS)
             self._wake.set()
 
         await Watch(
@@ -374,7 +390,8 @@ class Agent:
         next_s = clock()
         while True:
             known = self._endpoints or ()
-            self._samples = await pod_sampler.sample(known)
+            self._samples, _ = await asyncio.gather(pod_sampler.sample(known), self._shares.read_facts(client, known))
+            self._shares.concurrency.add_samples({pod: sample.metrics for pod, sample in self._samples.items()})
             ejection = self._dead.look(known, self._samples, clock())
             if ejection.dead is not None:
                 log(
@@ -384,7 +401,16 @@ class Agent:
                 )
             # Read HAProxy right after the pods, so that the report describes one moment.
             await self._controller.run_pass(self._endpoints, out=self._dead.pods)
-            await self._feedback.update(self._controller.reading, servers=self._controller.in_use, now=clock())
+            await self._feedback.update(
+                self._plan or plan,
+                self._controller.reading,
+                {pod: sampler.statistics(sample) for pod, sample in self._samples.items()},
+                servers=self._controller.in_use,
+                now=clock(),
+                share=self._shares.concurrency.share(plan.balancers),
+            )
+            self._shares.concurrency.rejected_load = self._feedback.limits.rejected_load
+            await self._limit_queue()
             self._publish(urgent=False)
             next_s = max(next_s + (SUSPECT_SAMPLE_INTERVAL_S if ejection.suspects else SAMPLE_INTERVAL_S), clock())
             if self._is_surge(clock()):
@@ -393,10 +419,27 @@ class Agent:
                 self._publish(urgent=True)
             await asyncio.sleep(next_s - clock())
 
+    async def _limit_queue(self) -> None:
+        """Write the limits on the queue that follow from the latency objective and from this balancer's share."""
+        plan, reading, concurrency = self._plan, self._controller.reading, self._shares.concurrency
+        if plan is None or reading is None:
+            return
+        capacity = self._feedback.limits.capacity
+        servers = self._controller.in_use
+        concurrency.objective_bound = capacity.bound(servers, plan.balancers) if capacity is not None and servers else 0
+        values = self._feedback.limits.values(
+            servers=servers,
+            share=concurrency.share(plan.balancers),
+            least_share=1 / plan.balancers,
+            sent=concurrency.sent,
+        )
+        self._controller.variables.set(values)
+        await self._controller.variables.write(reading.process)
+
     def _is_surge(self, now: float) -> bool:
         """Return True if arrivals grew by more than chance explains. The caller then samples again soon, to confirm the growth."""
         reading = self._controller.reading
-        return reading is not None and self._surge.add(reading.requests, process=reading.process, now=now)
+        return reading is not None and self._surge.add(reading.demand, process=reading.process, now=now)
 
     def _publish(self, *, urgent: bool) -> None:
         # Until the endpoints are known, a report would state that there are no pods.

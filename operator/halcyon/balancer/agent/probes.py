@@ -1,6 +1,6 @@
-"""HTTP server of the agent, for the kubelet's probes, the drain hook and the agent's metrics.
+"""HTTP server of the agent, for the kubelet's probes, the drain hook, the agent's metrics and the model's other agents.
 
-It accepts GET and HEAD, one request per connection. aiohttp's server would add 3 MiB to the process, for four short responses.
+It accepts GET and HEAD, one request per connection. aiohttp's server would add 3 MiB to the process, for five short responses.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import asyncio
 from typing import Protocol
 from urllib.parse import parse_qs, urlsplit
 
+from halcyon.balancer.discovery.peers import PATH
 from halcyon.balancer.telemetry.metrics_page import CONTENT_TYPE
 
 MAX_DRAIN_S = 60.0
@@ -27,6 +28,9 @@ class Health(Protocol):
 
     def metrics(self) -> str:
         """Return the agent's metrics in the Prometheus text format."""
+
+    def load(self) -> str:
+        """Return the balancer's load, for the other agents of the model, as JSON."""
 
     async def drain(self, delay_s: float) -> None:
         """Become unready, and return when HAProxy may stop: after `delay_s`, or later if requests are still held."""
@@ -69,8 +73,8 @@ async def _answer(health: Health, head: bytes) -> tuple[str, str]:
         return _probe_response(health.healthy())
     if target.path == "/readyz":
         return _probe_response(health.ready())
-    if target.path == "/metrics":
-        return "200 OK", health.metrics()
+    if target.path in {"/metrics", PATH}:
+        return "200 OK", health.metrics() if target.path == "/metrics" else health.load()
     if target.path == "/drain":
         try:
             delay_s = float(parse_qs(target.query).get("delay", ["10"])[0])

@@ -16,8 +16,10 @@ from halcyon.balancer.config import haproxy_cfg
 from halcyon.balancer.config.model import TlsFiles
 from halcyon.balancer.log import log
 from halcyon.balancer.runtime import server_assignment
+from halcyon.balancer.runtime.concurrency import Concurrency
 from halcyon.balancer.runtime.process_variables import Variables
 from halcyon.balancer.runtime.runtime_api import HaproxyError, RejectedError
+from halcyon.balancer.runtime.server_assignment import Command
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
 
     from halcyon.api.documents.balancer_plan import BalancerPlan
     from halcyon.balancer.config.model import Listen
-    from halcyon.balancer.runtime.runtime_api import HaproxyStats, RuntimeSocket
+    from halcyon.balancer.runtime.runtime_api import BackendLoads, HaproxyStats, RuntimeSocket
     from halcyon.balancer.runtime.server_assignment import AssignedServer, Endpoint
     from halcyon.balancer.secrets.mounted_secrets import MountedSecrets
 
@@ -51,6 +53,7 @@ class HaproxyController:
         listen: Listen,
         *,
         files: MountedSecrets | None = None,
+        concurrency: Concurrency | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Create the controller. It reads and writes nothing before the first pass.
@@ -60,12 +63,14 @@ class HaproxyController:
             config_path: path of haproxy.cfg.
             listen: listen addresses and files of HAProxy.
             files: mounted Secrets, which each pass checks for changes; None if there are none.
+            concurrency: limits of the servers. Default: those of a balancer without others.
             clock: returns the monotonic time, in seconds.
         """
         self._runtime = runtime
         self._config_path = config_path
         self._listen = listen
         self._files = files
+        self._concurrency = concurrency or Concurrency()
         self._clock = clock
         self._desired: _DesiredConfig | None = None
         self._serving: _DesiredConfig | None = None
@@ -93,6 +98,11 @@ class HaproxyController:
     def in_use(self) -> int:
         """Number of HAProxy servers that take requests."""
         return sum(server.state == "ready" for server in self._servers or ())
+
+    @property
+    def shares_pods(self) -> bool:
+        """Whether the plan bounds the requests at a pod over all balancers."""
+        return self._serving is not None and self._serving.plan.shares_pods
 
     def answered_within(self, limit_s: float) -> bool:
         """Return True if HAProxy responded within the last `limit_s` seconds."""
@@ -156,6 +166,28 @@ class HaproxyController:
             if reading is not None:
                 await self.variables.write(reading.process)
             self.reading = reading
+
+    async def share(self) -> None:
+        """Update the limits of the servers to the loads of all balancers. This is a small part of a pass, for frequent calls.
+
+        Raises:
+            HaproxyError: HAProxy does not respond; the next pass tries again.
+        """
+        async with self._pass_lock:
+            if self._serving is not None and self._servers:
+                loads = await self._runtime.loads()
+                if commands := self._limit_commands(self._serving.plan, self._servers, loads):
+                    await self._runtime.apply(commands)
+
+    def _limit_commands(
+        self, plan: BalancerPlan, servers: tuple[AssignedServer, ...], loads: BackendLoads
+    ) -> list[Command]:
+        limits = self._concurrency.limits(plan, servers, loads, self._clock())
+        return [
+            Command(key, "limit", limits=desired)
+            for key, desired in limits.items()
+            if key in loads.servers and loads.servers[key].limits != desired
+        ]
 
     def _refresh_files(self) -> None:
         if self._files is None:
@@ -235,8 +267,11 @@ class HaproxyController:
         # Write the file before the commands: if HAProxy restarts in between, it starts with the newer state.
         if owner:
             self._write(owner, placement.servers)
-        if placement.commands:
-            await self._runtime.apply(placement.commands)
+        self._concurrency.place(endpoints)
+        # A server has its limit before it takes requests.
+        limits = self._limit_commands((owner or desired).plan, placement.servers, reading.loads) if reading else []
+        if limits or placement.commands:
+            await self._runtime.apply([*limits, *placement.commands])
 
     def _write(self, owner: _DesiredConfig, servers: tuple[AssignedServer, ...]) -> None:
         placed = {server.key: server.address for server in servers if server.state == "ready"}

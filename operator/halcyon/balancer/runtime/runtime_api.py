@@ -17,6 +17,7 @@ from halcyon.balancer.config.error_responses import PROTOCOLS
 from halcyon.balancer.config.model import Ports, ServerKey
 from halcyon.balancer.config.queueing import COUNTERS
 from halcyon.balancer.runtime.server_assignment import AdminState, Command, ServerState
+from halcyon.balancer.runtime.shares import PodLoad
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -30,11 +31,14 @@ _SERVER = re.compile(r"s([0-9]{1,5})")
 _GPC = re.compile(r" gpc([0-9]{1,2})=([0-9]+)")
 _HELD = re.compile(r"held=([0-9]+) came=([0-9]+)")
 _BROKEN = re.compile(r"broken=([0-9]+)")
-_QCUR, _SCUR = 2, 4
+_QCUR, _SCUR, _SLIM, _STOT = 2, 4, 6, 7
 _WRAP = 2**32
 _MAX_UNWRAPPED_S = 3600
 """Seconds in which no counter of requests wraps: even a million requests per second need 71 minutes for 2^32."""
-_SHOW = f"show info;show servers state;show stat -1 6 -1;show table {COUNTERS};show held;show broken"
+_SHOW_STAT = "show stat -1 6 -1"
+_SHOW = f"show info;show servers state;{_SHOW_STAT};show table {COUNTERS};show held;show broken;show table {latency_buckets.STREAMS}"
+_OF_STREAMS = 100
+"""Offset of the numbers of the counters of streams, to tell them from those of `COUNTERS`."""
 _VERBS = {"ready": "state ready", "drain": "state drain", "maint": "state maint"}
 
 
@@ -62,7 +66,7 @@ class WideCounters:
         """Values that count as 0, by number."""
 
     def read(self, process: int, counters: Mapping[int, int], *, uptime_s: int) -> dict[int, int]:
-        """Return the counters without their wraps, by number. Counters of a new process start again."""
+        """Return the counters without their wraps, by number. TritonCounters of a new process start again."""
         if process != self._process:
             self._process, self._wide, self._base = process, {}, {}
             if uptime_s > _MAX_UNWRAPPED_S:
@@ -71,6 +75,15 @@ class WideCounters:
             known = self._wide.get(number, 0)
             self._wide[number] = known + (value - self._base.get(number, 0) - known) % _WRAP
         return dict(self._wide)
+
+
+@dataclass(frozen=True)
+class BackendLoads:
+    """Load of the slots' back ends in one HAProxy process; numbers for HTTP and for gRPC."""
+
+    waiting: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    """Number of queued requests, by slot."""
+    servers: Mapping[ServerKey, PodLoad] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -103,12 +116,23 @@ class HaproxyStats:
     """Latency histogram of the servers' responses, by slot."""
     clients: Latency | None = None
     """Latency histogram of the servers' responses as clients see it, from the arrival of the request."""
+    first_events: Latency | None = None
+    """Histogram of the time to the first event of streams as clients see it, from the arrival of the request."""
     held_total: int = 0
     """Number of requests that this process has held since it started."""
+    repeated: int = 0
+    """Number of requests that a client repeated after a rejection; for HTTP an estimate."""
     retried: int = 0
     """Number of requests that were retried, or that needed more than one connection attempt."""
+    loads: BackendLoads = field(default_factory=BackendLoads)
+    """Load and limits of each server."""
     broken: int = 0
     """Number of streams that were cut because their server disappeared, or because they did not end within its drain time."""
+
+    @property
+    def demand(self) -> int:
+        """Number of requests without their repetitions after a rejection."""
+        return self.requests - min(self.repeated, self.rejected)
 
 
 @dataclass(frozen=True)
@@ -122,7 +146,7 @@ class HeldRequests:
 
 
 def parse(answers: Sequence[str], *, at: float, wide: WideCounters) -> HaproxyStats:
-    """Parse the responses to `show info`, `show servers state`, `show stat`, `show table`, `show held` and `show broken`.
+    """Parse the responses to the commands of `_SHOW`.
 
     `wide` continues the counters of the earlier responses.
 
@@ -130,20 +154,23 @@ def parse(answers: Sequence[str], *, at: float, wide: WideCounters) -> HaproxySt
         HaproxyError: a response does not have the format of HAProxy 3.0.
     """
     try:
-        info, state, stat, table, held_text, streams = answers
+        info, state, stat, table, held_text, broken, streams = answers
         fields = dict(row.split(": ", 1) for row in info.splitlines() if ": " in row)
-        sessions, queued = _stat(stat)
+        loads = parse_loads(stat)
+        sessions = {key: sum(load.inflight) for key, load in loads.servers.items()}
         process = int(fields["Pid"])
         now = {int(index): int(count) for index, count in _GPC.findall(table)}
+        now |= {_OF_STREAMS + int(index): int(count) for index, count in _GPC.findall(streams)}
         counts = wide.read(process, now, uptime_s=int(fields["Uptime_sec"]))
-        requests, rejected, errors, retried, unavailable = (counts.get(index, 0) for index in range(5))
+        requests, rejected, errors, retried, unavailable, repeated = (counts.get(index, 0) for index in range(6))
         slots, held = latency_buckets.read(counts), parse_held(held_text)
         return HaproxyStats(
             at=at,
             process=process,
             config=fields.get("description", ""),
             servers=_lines(state, sessions),
-            queued=queued,
+            queued=sum(map(sum, loads.waiting.values())),
+            loads=loads,
             held=held.held,
             held_total=held.total,
             inflight=sum(sessions.values()),
@@ -156,7 +183,11 @@ def parse(answers: Sequence[str], *, at: float, wide: WideCounters) -> HaproxySt
             latency=slots,
             clients=latency_buckets.read_clients(counts),
             retried=retried,
-            broken=_broken(streams),
+            first_events=latency_buckets.read_streams(
+                {number - _OF_STREAMS: count for number, count in counts.items() if number >= _OF_STREAMS}
+            ),
+            repeated=repeated,
+            broken=_broken(broken),
         )
     except (ValueError, IndexError, KeyError) as error:
         raise HaproxyError(f"HAProxy's response can't be parsed: {error!r}") from error
@@ -181,21 +212,38 @@ def _broken(answer: str) -> int:
     return int(match[1])
 
 
-def _stat(text: str) -> tuple[dict[tuple[str, ServerKey], int], int]:
-    sessions: dict[tuple[str, ServerKey], int] = {}
-    queued = 0
-    for row in text.splitlines():
-        columns = row.split(",", _SCUR + 1)
-        backend = _BACKEND.fullmatch(columns[0])
-        if not backend:
-            continue
-        queued += int(columns[_QCUR])
-        if server := _SERVER.fullmatch(columns[1]):
-            sessions[backend[1], ServerKey(backend[2], int(server[1]))] = int(columns[_SCUR])
-    return sessions, queued
+def parse_loads(text: str) -> BackendLoads:
+    """Parse the response to `show stat` for back ends and servers.
+
+    Raises:
+        HaproxyError: the response does not have the format of HAProxy 3.0.
+    """
+    waiting: dict[str, list[int]] = {}
+    servers: dict[ServerKey, list[tuple[int, int, int]]] = {}
+    try:
+        for row in text.splitlines():
+            columns = row.split(",", _STOT + 1)
+            backend = _BACKEND.fullmatch(columns[0])
+            if not backend:
+                continue
+            slot, index = backend[2], PROTOCOLS.index(backend[1])
+            waiting.setdefault(slot, [0, 0])[index] += int(columns[_QCUR])
+            if server := _SERVER.fullmatch(columns[1]):
+                pair = servers.setdefault(ServerKey(slot, int(server[1])), [(0, 0, 0), (0, 0, 0)])
+                pair[index] = (int(columns[_SCUR]), int(columns[_SLIM] or 0), int(columns[_STOT]))
+    except (ValueError, IndexError) as error:
+        raise HaproxyError(f"HAProxy's response can't be parsed: {error!r}") from error
+    return BackendLoads({slot: (pair[0], pair[1]) for slot, pair in waiting.items()}, _pod_loads(servers))
 
 
-def _lines(text: str, sessions: Mapping[tuple[str, ServerKey], int]) -> dict[ServerKey, ServerState]:
+def _pod_loads(servers: Mapping[ServerKey, list[tuple[int, int, int]]]) -> dict[ServerKey, PodLoad]:
+    return {
+        key: PodLoad((http[0], grpc[0]), (http[1], grpc[1]), http[2] + grpc[2] - http[0] - grpc[0])
+        for key, (http, grpc) in servers.items()
+    }
+
+
+def _lines(text: str, sessions: Mapping[ServerKey, int]) -> dict[ServerKey, ServerState]:
     by_protocol: dict[ServerKey, list[tuple[str, AdminState]]] = {}
     for row in text.splitlines():
         columns = row.split(" ", 7)
@@ -208,7 +256,7 @@ def _lines(text: str, sessions: Mapping[tuple[str, ServerKey], int]) -> dict[Ser
         key: ServerState(
             address=states[0][0] if len({address for address, _ in states}) == 1 else "",
             admin=states[0][1] if len({admin for _, admin in states}) == 1 else "mixed",
-            sessions=sum(sessions.get((protocol, key), 0) for protocol in PROTOCOLS),
+            sessions=sessions.get(key, 0),
         )
         for key, states in by_protocol.items()
     }
@@ -254,6 +302,14 @@ class RuntimeSocket:
             HaproxyError: HAProxy does not respond.
         """
         return parse_held(await self._request(self.path, "show held", self.timeout_s))
+
+    async def loads(self) -> BackendLoads:
+        """Return the load and the limits of each server. This is a small part of `read`, for frequent polling.
+
+        Raises:
+            HaproxyError: HAProxy does not respond.
+        """
+        return parse_loads(await self._request(self.path, _SHOW_STAT, self.timeout_s))
 
     async def set(self, variables: Mapping[str, int]) -> None:
         """Set process variables to integers, by name.
@@ -302,6 +358,10 @@ class RuntimeSocket:
     def _command_lines(self, command: Command) -> list[str]:
         key = command.key
         servers = [(f"{protocol}_{key.slot}/s{key.number}", protocol) for protocol in PROTOCOLS]
+        if command.verb == "limit":
+            return [
+                f"set maxconn server {server} {most}" for (server, _), most in zip(servers, command.limits, strict=True)
+            ]
         if command.verb == "cut":
             return [f"shutdown sessions server {server}" for server, _ in servers]
         if command.verb == "address":

@@ -33,7 +33,7 @@ EJECTION_INTERVAL_S = 30.0
 
 @dataclass(frozen=True)
 class Outcomes:
-    """Counters of successful and failed requests of one Triton process."""
+    """TritonCounters of successful and failed requests of one Triton process."""
 
     succeeded: int | None
     backend_failed: int | None

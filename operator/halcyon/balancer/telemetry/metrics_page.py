@@ -89,6 +89,7 @@ def _samples(view: PageInput) -> dict[str, list[Sample]]:
         plain |= {
             "requests_total": reading.requests,
             "rejected_total": reading.rejected,
+            "repeated_total": reading.repeated,
             "errors_total": reading.errors,
             "server_rejected_total": reading.unavailable,
             "retries_total": reading.retried,
@@ -105,6 +106,8 @@ def _samples(view: PageInput) -> dict[str, list[Sample]]:
         ]
         if reading.clients is not None:
             families["halcyon_agent_request_duration_seconds"] = list(_histogram((), reading.clients))
+        if reading.first_events is not None:
+            families["halcyon_agent_first_event_duration_seconds"] = list(_histogram((), reading.first_events))
         families["halcyon_agent_pod_inflight"] = list(_inflight(reading, view.endpoints or ()))
         families["halcyon_agent_plan_info"] = [((("digest", reading.config),), "", 1)]
     families["halcyon_agent_pod_state"] = [

@@ -15,6 +15,7 @@ from halcyon.api.documents.observation_report import (
     ReportedHistogram,
     SlotLatency,
 )
+from halcyon.balancer.runtime.overload_limits import PodStatistics
 from halcyon.balancer.telemetry.triton_client import Index, Metrics, TritonError
 
 if TYPE_CHECKING:
@@ -48,6 +49,12 @@ class ScrapedPod:
     index: Index | None = None
     batches: BatchStats | None = None
     """Newest known batch statistics, which may be older than the metrics."""
+
+
+def statistics(sample: ScrapedPod) -> PodStatistics:
+    """Return the part of a sample from which the limits on the queue follow."""
+    metrics = sample.metrics or Metrics()
+    return PodStatistics(metrics.succeeded, metrics.rows, sample.batches.sizes if sample.batches else ())
 
 
 class PodSampler:
@@ -152,7 +159,7 @@ def report(
         balancer = BalancerSample(
             queued=reading.queued + reading.held,
             inflight=reading.inflight,
-            requests=reading.requests,
+            requests=reading.demand,
             rejected=reading.rejected,
             errors=reading.errors,
             held=reading.held,

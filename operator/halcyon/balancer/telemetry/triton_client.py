@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 import aiohttp
 
 from halcyon.api.documents.observation_report import MAX_SIZES
+from halcyon.balancer.runtime.concurrency_finder import ModelConcurrency
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from halcyon.api.documents.observation_report import Batches
 
@@ -44,7 +45,7 @@ class TritonError(OSError):
 
 @dataclass(frozen=True)
 class Metrics:
-    """Metrics of one pod. Counters are summed over all versions of the model."""
+    """Metrics of one pod. TritonCounters are summed over all versions of the model."""
 
     pending: int | None = None
     succeeded: int | None = None
@@ -193,6 +194,23 @@ def parse_batches(document: Any, model: str, *, pod: str) -> tuple[Batches, int]
     return tuple((rows, sums[rows][0], sums[rows][1] // 1000) for rows in sorted(most)), spent_us
 
 
+def parse_facts(document: Any) -> ModelConcurrency:
+    """Parse what a model's configuration says about its concurrency.
+
+    Raises:
+        TritonError: the document is not a model configuration.
+    """
+    try:
+        batch = int(document.get("max_batch_size") or 0)
+        groups: Iterable[Mapping[str, Any]] = document.get("instance_group") or ({},)
+        instances = sum(int(group.get("count") or 1) * max(len(group.get("gpus") or ()), 1) for group in groups)
+        decoupled = (document.get("model_transaction_policy") or {}).get("decoupled") is True
+        queued = "sequence_batching" in document or "ensemble_scheduling" in document
+        return ModelConcurrency(max(instances, 1), queued or (batch > 1 and "dynamic_batching" in document), decoupled)
+    except (AttributeError, TypeError, ValueError) as error:
+        raise TritonError(f"the model's configuration can't be parsed: {error!r}") from error
+
+
 @dataclass(frozen=True)
 class TritonClient:
     """Client of Triton pods. The caller owns the HTTP session, which limits connections and keeps them open."""
@@ -227,6 +245,19 @@ class TritonClient:
         try:
             return parse_index(json.loads(body), self.model, pod=pod)
         except ValueError as error:
+            raise TritonError(f"{url}: {error}") from error
+
+    async def facts(self, address: str) -> ModelConcurrency:
+        """Return what the model's configuration says about its concurrency, from the pod at this IP address.
+
+        Raises:
+            TritonError: the pod does not respond in time.
+        """
+        url = _url(address, self.http_port, f"/v2/models/{self.model}/config")
+        body = await self._request("GET", url, _CLOSE)
+        try:
+            return parse_facts(json.loads(body))
+        except (ValueError, RecursionError) as error:
             raise TritonError(f"{url}: {error}") from error
 
     async def batches(self, address: str, *, pod: str) -> tuple[Batches, int]:

@@ -299,6 +299,7 @@ def current_site(settings: OperatorSettings, identity: ServingCertificate) -> Ca
             model_pod_labels=settings.model_pod_labels,
             model_pod_annotations=settings.model_pod_annotations,
             fixed_user_ids=settings.fixed_user_ids,
+            downloads=settings.downloads,
             version=VERSION,
             policy=settings.site_policy,
             balancers=settings.balancers,

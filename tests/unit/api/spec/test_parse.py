@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from halcyon.api.spec import Spec
+from halcyon.api.spec import Spec, defaults
 from halcyon.api.spec.parse import SpecError, parse
 from tests.strategies import documents
-from tests.unit.api.spec_cases import FIELDS, GOOD, ITEM, RULES, document
+from tests.unit.api.spec_cases import CONCURRENCY, FIELDS, GOOD, ITEM, RULES, document
 
 
 def refusal(path: str, value: Any) -> str:
@@ -29,7 +29,7 @@ def test_the_least_spec_has_every_default() -> None:
         "30s",
         "1m",
     )
-    assert (spec.traffic.balancer_replicas, spec.traffic.queue_limit) == (2, 200)
+    assert (spec.traffic.balancer_replicas, defaults.queue_limit(spec)) == (2, 200)
     assert spec.batching is None
     assert spec.scaling is None
 
@@ -42,6 +42,17 @@ def test_values_that_the_reference_allows_are_accepted(path: str, value: Any) ->
 @pytest.mark.parametrize(("path", "value", "sentence"), RULES + FIELDS)
 def test_a_spec_that_breaks_a_rule_is_refused_in_one_sentence(path: str, value: Any, sentence: str) -> None:
     assert refusal(path, value) == sentence
+
+
+@pytest.mark.parametrize(("spec", "sentence"), CONCURRENCY)
+def test_requests_in_a_pod_fit_its_batches_and_its_queue(spec: dict[str, Any], sentence: str | None) -> None:
+    given = document() | spec
+    if sentence is None:
+        parse("digits", given)
+        return
+    with pytest.raises(SpecError) as error:
+        parse("digits", given)
+    assert str(error.value) == sentence
 
 
 def test_a_target_for_gpus_needs_a_gpu() -> None:

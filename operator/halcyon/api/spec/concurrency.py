@@ -1,0 +1,46 @@
+"""Rules between `spec.traffic.maxConcurrency` and the fields that say how many requests a pod computes or accepts."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from halcyon.api.types import Rule
+
+
+def _batch(spec: Any) -> int:  # a Spec; that module imports this one
+    return (spec.batching.max_batch_size if spec.batching else None) or 1
+
+
+def _most_accepted(spec: Any) -> int | None:
+    """Return the requests that a pod accepts with its own queue limit; None without one."""
+    policy = spec.batching.queue_policy if spec.batching else None
+    if policy is None or policy.max_queue_size is None:
+        return None
+    return int(policy.max_queue_size + _batch(spec) * (spec.runtime.instances_per_gpu or 1) * max(spec.runtime.gpus, 1))
+
+
+RULES: Final = (
+    Rule(
+        cel="!has(self.traffic.maxConcurrency) || !has(self.batching) || !has(self.batching.maxBatchSize) || "
+        "self.traffic.maxConcurrency >= self.batching.maxBatchSize",
+        check=lambda m: m.traffic.max_concurrency is None or m.traffic.max_concurrency >= _batch(m),
+        message="spec.traffic.maxConcurrency is {traffic.maxConcurrency} and must be at least spec.batching.maxBatchSize, which is "
+        "{batching.maxBatchSize}, or no batch fills; for example maxConcurrency: 64, maxBatchSize: 32",
+    ),
+    Rule(
+        cel="!has(self.traffic.maxConcurrency) || !has(self.batching) || !has(self.batching.queuePolicy) || "
+        "!has(self.batching.queuePolicy.maxQueueSize) || self.traffic.maxConcurrency <= self.batching.queuePolicy.maxQueueSize + "
+        "(has(self.batching.maxBatchSize) ? self.batching.maxBatchSize : 1) * "
+        "(has(self.runtime.instancesPerGPU) ? self.runtime.instancesPerGPU : 1) * "
+        "(has(self.runtime.gpu) && self.runtime.gpu.count > 1 ? self.runtime.gpu.count : 1)",
+        check=lambda m: (
+            m.traffic.max_concurrency is None
+            or (most := _most_accepted(m)) is None
+            or m.traffic.max_concurrency <= most
+        ),
+        message="spec.traffic.maxConcurrency is {traffic.maxConcurrency}, but a pod accepts only "
+        "spec.batching.queuePolicy.maxQueueSize, which is {batching.queuePolicy.maxQueueSize}, and one batch in each instance; "
+        "Triton rejects the others; for example maxConcurrency: 64, maxQueueSize: 100",
+    ),
+)
+"""Rules over the whole spec."""

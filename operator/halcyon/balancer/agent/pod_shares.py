@@ -1,0 +1,83 @@
+"""The agent's loop that keeps the limits of the pods up to date with the loads of all balancers.
+
+It also reads what a model's configuration says about its concurrency, and stores the found bounds, so that they outlive a restart of the
+container.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from typing import TYPE_CHECKING
+
+from halcyon.balancer.discovery.peers import Peers
+from halcyon.balancer.runtime.concurrency import Concurrency
+from halcyon.balancer.runtime.runtime_api import HaproxyError
+from halcyon.balancer.telemetry.triton_client import TritonError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable, Mapping
+    from pathlib import Path
+
+    from halcyon.balancer.agent.settings import AgentSettings
+    from halcyon.balancer.runtime.controller import HaproxyController
+    from halcyon.balancer.runtime.server_assignment import Endpoint
+    from halcyon.balancer.telemetry.triton_client import TritonClient
+
+INTERVAL_S = 0.25
+"""Time between two readings of the loads of all balancers, in seconds. A share moves from one balancer to another within three."""
+BALANCERS = "balancers"
+"""Stands for a slot's name in the endpoints of the client Service. Slots have names of one letter."""
+
+
+class PodShares:
+    """Limits of the pods behind one HAProxy."""
+
+    def __init__(self, settings: AgentSettings) -> None:
+        """Start with the bounds that an earlier agent in this pod has found."""
+        self._file = settings.run_dir / "bounds.json"
+        self._peers = Peers(settings.pod, settings.port)
+        self.concurrency = Concurrency(settings.pod, _read(self._file))
+        self.balancers: tuple[Endpoint, ...] = ()
+        """Pods of the model's client Service."""
+
+    async def run(self, controller: HaproxyController, limit_queue: Callable[[], Awaitable[None]]) -> None:
+        """Read the loads of the other balancers and update the limits of this one, until cancelled.
+
+        Args:
+            controller: controller of this balancer's HAProxy.
+            limit_queue: writes the limits on the queue, which depend on the share of the pods.
+        """
+        clock, kept = asyncio.get_running_loop().time, dict(self.concurrency.found)
+        while True:
+            if controller.shares_pods:
+                self.concurrency.others = await self._peers.read(self.balancers, now=clock())
+                # If HAProxy does not respond, the next pass of the controller logs it.
+                with contextlib.suppress(HaproxyError):
+                    await controller.share()
+                await limit_queue()
+            if kept != self.concurrency.found:
+                kept = dict(self.concurrency.found)
+                _write(self._file, kept)
+            await asyncio.sleep(INTERVAL_S)
+
+    async def read_facts(self, client: TritonClient, endpoints: Iterable[Endpoint]) -> None:
+        """Read the configuration of the model in each revision whose configuration is not known; skip pods that do not respond."""
+        for revision, endpoint in self.concurrency.unknown_revisions(endpoints).items():
+            with contextlib.suppress(TritonError):
+                self.concurrency.facts[revision] = await client.facts(endpoint.address)
+
+
+def _read(path: Path) -> dict[str, int]:
+    """Return the stored bounds; empty if there is no valid file, because they are found again."""
+    try:
+        return {str(revision): int(bound) for revision, bound in json.loads(path.read_text()).items() if bound > 0}
+    except (OSError, ValueError, TypeError, AttributeError):
+        return {}
+
+
+def _write(path: Path, bounds: Mapping[str, int]) -> None:
+    aside = path.with_suffix(".new")
+    aside.write_text(json.dumps(bounds))
+    aside.replace(path)

@@ -1,0 +1,273 @@
+"""Limits of HAProxy's servers, so that no pod gets more requests than it can work on.
+
+    the plan                            | bound of a pod, over all balancers and both protocols
+    `max_concurrency`                   | that
+    `finds_concurrency`                 | found (`concurrency_finder`) by the agent whose name is the first; the others adopt its values
+    `objective_ms`                      | at most what the latency objective allows (`overload_limits`)
+    none, or the model has a batcher    | none: each server has the plan's `max_connections`, for each protocol
+
+A bound is divided between the balancers (`shares`). A found bound is kept by revision: by the name of the pods' ReplicaSet.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Final, Protocol
+
+from halcyon.balancer.runtime import shares
+from halcyon.balancer.runtime.concurrency_finder import ConcurrencyFinder, Load, ModelConcurrency, initial_bound
+from halcyon.balancer.runtime.shares import MIN_DEMAND, BalancerLoad
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from halcyon.api.documents.balancer_plan import BalancerPlan
+    from halcyon.balancer.config.model import ServerKey
+    from halcyon.balancer.runtime.runtime_api import BackendLoads
+    from halcyon.balancer.runtime.server_assignment import AssignedServer, Endpoint
+
+WAIT_S: Final = 5.0
+"""Time after the start in which balancers of the plan that are not known yet are taken to be busy, in seconds."""
+MAX_KEPT: Final = 8
+"""Maximum number of revisions whose bound is kept."""
+_RECENT_S: Final = 1.2
+_FORGET_AFTER: Final = 100
+"""Number of executions after which earlier ones count half."""
+
+
+class TritonCounters(Protocol):
+    """Triton's metrics of one pod; None if unknown."""
+
+    @property
+    def pending(self) -> int | None:
+        """Requests in Triton's queue."""
+
+    @property
+    def succeeded(self) -> int | None:
+        """Counter of successful requests."""
+
+    @property
+    def compute_us(self) -> int | None:
+        """Counter of the computing time of requests, in microseconds."""
+
+
+def revision_of(pod: str) -> str:
+    """Return the name of the ReplicaSet of a pod, which is the revision of its template."""
+    return pod.rpartition("-")[0]
+
+
+def _most_unproved(plan: BalancerPlan) -> int:
+    return plan.max_connections * plan.balancers
+
+
+class Concurrency:
+    """Limits of one HAProxy's servers."""
+
+    def __init__(self, agent: str = "", found: Mapping[str, int] | None = None) -> None:
+        """Start without measurements.
+
+        Args:
+            agent: name of the agent's pod.
+            found: bounds that an earlier agent has found, by revision.
+        """
+        self.agent = agent
+        self.others: tuple[BalancerLoad, ...] = ()
+        """Newest loads of the model's other balancers."""
+        self.own = BalancerLoad(agent)
+        """Load of this balancer at the last call of `limits`, which its agent publishes."""
+        self.found = dict(found or {})
+        """Bounds by revision, the newest last."""
+        self.facts: dict[str, ModelConcurrency] = {}
+        """Facts about the model by revision, from Triton's configuration."""
+        self.objective_bound = 0
+        """Requests in progress at a pod that the latency objective allows; 0 while unknown, and without an objective."""
+        self.rejected_load = 0.0
+        """Requests that would wait in this balancer, too, if they had not been rejected. They are demand."""
+        self._finders: dict[str, ConcurrencyFinder] = {}
+        self._revisions: dict[str, str] = {}
+        self._answered: dict[tuple[str, str], int] = {}
+        self._inflight: dict[str, deque[tuple[float, int]]] = {}
+        self._pending: dict[str, int] | None = None
+        self._executions: dict[str, tuple[float, float]] = {}
+        self._counters: dict[str, tuple[int, int]] = {}
+        self._started_at: float | None = None
+        self._updated_at = 0.0
+
+    def place(self, endpoints: Iterable[Endpoint]) -> None:
+        """Take over the model's pods."""
+        self._revisions = {endpoint.address: revision_of(endpoint.pod) for endpoint in endpoints}
+
+    def unknown_revisions(self, endpoints: Iterable[Endpoint]) -> dict[str, Endpoint]:
+        """Return a pod that serves of each revision whose facts are not known, by revision."""
+        return {
+            revision: endpoint
+            for endpoint in endpoints
+            if endpoint.serving and (revision := revision_of(endpoint.pod)) not in self.facts
+        }
+
+    def add_samples(self, samples: Mapping[str, TritonCounters | None]) -> None:
+        """Add new samples of the pods, by pod name; None for a pod that does not respond."""
+        pending: dict[str, int | None] = {}
+        for pod, read in samples.items():
+            revision = revision_of(pod)
+            before = pending.get(revision, 0)
+            pending[revision] = (
+                None if read is None or read.pending is None or before is None else before + read.pending
+            )
+            if read is None or read.succeeded is None or read.compute_us is None:
+                continue
+            last, self._counters[pod] = self._counters.get(pod, (0, 0)), (read.succeeded, read.compute_us)
+            done, took_us = read.succeeded - last[0], read.compute_us - last[1]
+            if done > 0 and took_us >= 0:
+                count, total_s = self._executions.get(revision, (0.0, 0.0))
+                keep = 0.5 if count > _FORGET_AFTER else 1.0
+                self._executions[revision] = (keep * count + done, keep * total_s + took_us / 1e6)
+        self._counters = {pod: counters for pod, counters in self._counters.items() if pod in samples}
+        self._pending = {revision: count for revision, count in pending.items() if count is not None}
+
+    def limits(
+        self, plan: BalancerPlan, servers: Iterable[AssignedServer], loads: BackendLoads, now: float
+    ) -> dict[ServerKey, tuple[int, int]]:
+        """Return the limits of the servers that take requests, for HTTP and gRPC.
+
+        Args:
+            plan: the plan that HAProxy runs.
+            servers: the assignment of the pods.
+            loads: HAProxy's current loads.
+            now: monotonic time, in seconds.
+        """
+        ready = {server.address: server.key for server in servers if server.state == "ready"}
+        if not plan.shares_pods:
+            return dict.fromkeys(ready.values(), (plan.max_connections, plan.max_connections))
+        self._started_at = now if self._started_at is None else self._started_at
+        # With an objective, requests are rejected, so a share must follow the demand within a second.
+        half_life_s = (
+            min(shares.HALF_LIFE_S, max(plan.objective_ms / 1000, 0.5)) if plan.objective_ms else shares.HALF_LIFE_S
+        )
+        self._measure(ready, loads, now, half_life_s)
+        unknown = max(plan.balancers - 1 - len(self.others), 0) if now - self._started_at < WAIT_S else 0
+        if plan.finds_concurrency and not plan.max_concurrency:
+            self._adopt()
+            if not unknown:
+                self._find(plan, ready, now)
+        result: dict[ServerKey, tuple[int, int]] = {}
+        for slot in {key.slot for key in ready.values()}:
+            bounds = {address: self.bound(plan, address) for address, key in ready.items() if key.slot == slot}
+            shared = {address: bound for address, bound in bounds.items() if bound}
+            limits = shares.pod_limits(shared, slot, self.own, self.others, unknown=unknown)
+            result |= {
+                ready[address]: limits.get(address, (plan.max_connections, plan.max_connections)) for address in bounds
+            }
+        return result
+
+    def bound(self, plan: BalancerPlan, address: str) -> int:
+        """Return the bound of a pod; 0 if it has none of its own."""
+        bound, most = self._bound(plan, address), self.objective_bound
+        return min(bound, most) if bound and most else bound or most
+
+    def _bound(self, plan: BalancerPlan, address: str) -> int:
+        if not (plan.max_concurrency or plan.finds_concurrency):
+            return 0
+        revision = self._revisions.get(address, "")
+        facts = self.facts.get(revision)
+        if plan.max_concurrency or (facts is not None and facts.batches):
+            return plan.max_concurrency
+        if bound := self.found.get(revision):
+            return bound
+        # A pod whose configuration was not read yet may compute one request at a time.
+        return initial_bound(facts or ModelConcurrency(), _most_unproved(plan))
+
+    def share(self, balancers: int) -> float:
+        """Return this balancer's share of the demand of all, from 0 to 1; equal shares if there is none.
+
+        `balancers` is the number of balancers in the plan.
+        """
+        own, *others = (sum(map(sum, load.demand.values())) for load in (self.own, *self.others))
+        # A balancer whose load is not known is taken to have the demand of this one.
+        total = own + sum(others) + own * max(balancers - 1 - len(others), 0)
+        return own / total if total >= MIN_DEMAND else 1 / balancers
+
+    @property
+    def sent(self) -> int:
+        """Maximum number of requests that this balancer may have in progress at all pods."""
+        return sum(sum(pod.held) for pod in self.own.pods.values())
+
+    def _measure(self, ready: Mapping[str, ServerKey], loads: BackendLoads, now: float, half_life_s: float) -> None:
+        demand: dict[str, tuple[float, float]] = {}
+        for slot, waiting in loads.waiting.items():
+            served = [load.inflight for key, load in loads.servers.items() if key.slot == slot]
+            current = (float(waiting[0] + sum(a for a, _ in served)), float(waiting[1] + sum(b for _, b in served)))
+            if (there := sum(current)) > 0:
+                current = (current[0] * (1 + self.rejected_load / there), current[1] * (1 + self.rejected_load / there))
+            before = self.own.demand.get(slot, (0.0, 0.0))
+            demand[slot] = shares.decayed(before, current, lasted_s=now - self._updated_at, half_life_s=half_life_s)
+        self._updated_at = now
+        self.own = BalancerLoad(
+            self.agent,
+            demand,
+            {slot: sum(pair) for slot, pair in loads.waiting.items()},
+            {address: loads.servers[key] for address, key in ready.items() if key in loads.servers},
+            dict(self.found),
+        )
+
+    def _adopt(self) -> None:
+        """Take over the bounds of the first agent, and those of revisions that only others know."""
+        for load in sorted(self.others, key=lambda load: load.agent, reverse=True):
+            for revision, bound in load.found.items():
+                if revision not in self.found or load.agent < self.agent:
+                    self._keep(revision, bound)
+
+    def _find(self, plan: BalancerPlan, ready: Mapping[str, ServerKey], now: float) -> None:
+        if any(load.agent < self.agent for load in self.others):
+            self._finders.clear()
+            return
+        self._answered = {key: count for key, count in self._answered.items() if key[1] in ready}
+        revisions: dict[str, list[str]] = {}
+        for address in ready:
+            revisions.setdefault(self._revisions.get(address, ""), []).append(address)
+        for revision, addresses in revisions.items():
+            facts = self.facts.get(revision)
+            if facts is None or facts.batches:
+                continue
+            if revision not in self._finders:
+                self._finders[revision] = ConcurrencyFinder(
+                    facts,
+                    most_unproved=_most_unproved(plan),
+                    drain_s=plan.drain_ms / 1000,
+                    found=self.found.get(revision, 0),
+                )
+            slots = {ready[address].slot for address in addresses}
+            self._keep(revision, self._finders[revision].add(self._load(revision, addresses, slots, now), now))
+        self._finders = {revision: self._finders[revision] for revision in self._finders if revision in revisions}
+        self._pending = None
+
+    def _load(self, revision: str, addresses: list[str], slots: set[str], now: float) -> Load:
+        loads, inflight, answered = (self.own, *self.others), 0, 0
+        for load in loads:
+            for address in addresses:
+                if (pod := load.pods.get(address)) is not None:
+                    inflight += sum(pod.inflight)
+                    key = (load.agent, address)
+                    before, self._answered[key] = self._answered.get(key, pod.answered), pod.answered
+                    answered += max(pod.answered - before, 0)
+        recent = self._inflight.setdefault(revision, deque())
+        recent.append((now, inflight))
+        while now - recent[0][0] > _RECENT_S:
+            recent.popleft()
+        pending = None if self._pending is None else self._pending.get(revision)
+        count, total_s = self._executions.get(revision, (0.0, 0.0))
+        return Load(
+            pods=len(addresses),
+            inflight=inflight,
+            waiting=sum(load.waiting.get(slot, 0) for load in loads for slot in slots),
+            answered=answered,
+            computing=None if pending is None else min(value for _, value in recent) - pending,
+            execution_s=total_s / count if count else None,
+        )
+
+    def _keep(self, revision: str, bound: int) -> None:
+        if self.found.get(revision) != bound:
+            self.found.pop(revision, None)
+            self.found[revision] = bound
+            while len(self.found) > MAX_KEPT:
+                del self.found[next(iter(self.found))]

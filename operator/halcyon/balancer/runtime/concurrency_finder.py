@@ -1,0 +1,179 @@
+"""Finding of how many requests a pod may have in progress, if neither the spec nor the batcher says so. Pure.
+
+    the model                                       | bound
+    computes one request per instance at a time     | one in each instance, and as many ahead as are worth `AHEAD_S`, at least one
+    computes more than its instances at once        | doubled while requests wait and answers grow by `MIN_GAIN`; if they don't, halved
+    (decoupled, or Triton's queue stays empty)      | while they don't shrink by as much
+
+The second kind batches by itself (vLLM, TensorRT-LLM, asynchronous Python), and nothing but the answers shows how far. While requests
+wait and all pods are full, the time in which a pod answers as many requests as it holds is measured. It stays the same if a doubled bound
+doubles the answers, and doubles if the additional requests only wait in the pod. A bound is never more than what a stopping pod can answer
+within the drain time.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Final, Literal
+
+AHEAD_S: Final = 0.1
+"""Work that may wait in a pod for its instances, in seconds: more than the way of a request to the pod and back."""
+MIN_GAIN: Final = 1.25
+"""Growth of the answers that justifies a doubled bound; 2 is the most that is possible."""
+FULL: Final = 0.8
+"""Share of the bound from which a pod counts as full."""
+MAX_BOUND: Final = 1024
+RETRY_S: Final = 300.0
+"""Time until a bound that gained nothing is tried again, in seconds; it doubles with each failure, up to `MAX_RETRY_S`."""
+MAX_RETRY_S: Final = 3600.0
+MIN_OVERLAP_S: Final = 0.2
+"""Execution time from which requests in transit cannot be mistaken for requests that are computed at the same time, in seconds."""
+MIN_SAMPLES: Final = 2
+"""Number of successive samples that show executions at the same time, so that requests in transit don't count."""
+MIN_WINDOW_S: Final = 0.75
+"""Minimum time over which answers are counted, in seconds: three samples."""
+DRAIN_SHARE: Final = 0.9
+"""Share of the drain time that the requests in a pod may take."""
+
+
+@dataclass(frozen=True)
+class ModelConcurrency:
+    """What Triton's model configuration says about the concurrency of one pod."""
+
+    instances: int = 1
+    batches: bool = False
+    """Whether a batcher, a sequence or an ensemble takes requests from a queue, so that the plan's limit applies."""
+    decoupled: bool = False
+
+
+@dataclass(frozen=True)
+class Load:
+    """Load of all pods of a revision, over all balancers, at one moment."""
+
+    pods: int
+    inflight: int
+    """Requests in progress."""
+    waiting: int
+    """Requests that wait in the balancers."""
+    answered: int
+    """Requests that have ended since the previous moment."""
+    computing: int | None = None
+    """Requests that were computed, and not only waited in a pod, in the last second; None without a new sample of the pods."""
+    execution_s: float | None = None
+    """Mean time of an execution; None before the first one."""
+
+
+def initial_bound(facts: ModelConcurrency, most_unproved: int) -> int:
+    """Return the bound before anything was measured: one request in each instance and one ahead, except for decoupled models."""
+    return most_unproved if facts.decoupled else 2 * facts.instances
+
+
+class ConcurrencyFinder:
+    """Bound of one revision."""
+
+    def __init__(self, facts: ModelConcurrency, *, most_unproved: int, drain_s: float, found: int = 0) -> None:
+        """Start with the bound that follows from the configuration.
+
+        Args:
+            facts: the model's configuration.
+            most_unproved: bound for models whose executions are too short to matter, and at which doubling starts.
+            drain_s: time in which a stopping pod must answer what it holds.
+            found: bound that was found for this revision before; 0 if none.
+        """
+        self._facts = facts
+        self._most_unproved = most_unproved
+        self._drain_s = drain_s
+        self._overlaps = facts.decoupled or found > most_unproved
+        self._overlaps_for = 0
+        self.bound = found or initial_bound(facts, most_unproved)
+        self._turnovers: dict[int, float] = {}
+        """Time in which a full pod answered as many requests as it held, in seconds, by bound."""
+        self._since: float | None = None
+        self._answered = 0
+        self._direction: Literal["up", "down", "settled"] = "up"
+        self._retry_at = float("inf")
+        self._retry_s = RETRY_S
+
+    def add(self, load: Load, now: float) -> int:
+        """Add a sample, and return the bound. `now` is the monotonic time, in seconds."""
+        turnover_s = self._turnover_s(load, now)
+        if self._overlaps:
+            if turnover_s is not None:
+                self._turnovers[self.bound] = turnover_s
+                self._decide(turnover_s, now)
+        elif self._is_overlap(load) or self._is_longer(load, turnover_s):
+            self._overlaps, self._since = True, None
+            self.bound = max(self.bound, self._most_unproved)
+        elif load.execution_s is not None:
+            self.bound = self._serial_bound(load.execution_s)
+        return self.bound
+
+    def _is_overlap(self, load: Load) -> bool:
+        """Return True if pods computed more requests at once than they have instances, in `MIN_SAMPLES` successive samples."""
+        if load.computing is not None:
+            is_long = load.execution_s is None or load.execution_s >= MIN_OVERLAP_S
+            is_seen = is_long and load.computing > load.pods * self._facts.instances
+            self._overlaps_for = self._overlaps_for + 1 if is_seen else 0
+        return self._overlaps_for >= MIN_SAMPLES
+
+    def _is_longer(self, load: Load, turnover_s: float | None) -> bool:
+        """Return True if the answers take so much longer than the executions that these end before the answers are computed."""
+        if turnover_s is None or load.execution_s is None:
+            return False
+        return turnover_s > 4 * self.bound * load.execution_s / self._facts.instances + MIN_OVERLAP_S
+
+    def _serial_bound(self, execution_s: float) -> int:
+        instances = self._facts.instances
+        ahead = max(math.ceil(AHEAD_S / execution_s), 1) if execution_s > 0 else self._most_unproved
+        drained = max(int(DRAIN_SHARE * self._drain_s / execution_s), 1) if execution_s > 0 else ahead + 1
+        return max(min(instances * min(1 + ahead, drained), self._most_unproved), instances)
+
+    def _turnover_s(self, load: Load, now: float) -> float | None:
+        """Return the time in which full pods answer as many requests as they hold, once that many have been answered; else None."""
+        full = self.bound * load.pods
+        # After a bound was lowered, the answers of requests beyond it are no answers of the new one.
+        is_full = FULL * full <= load.inflight <= max(1.25 * full, full + load.pods)
+        if not load.waiting or not load.pods or not is_full:
+            self._since = None
+            return None
+        if self._since is None:
+            self._since, self._answered = now, 0
+            return None
+        self._answered += load.answered
+        if self._answered < FULL * full or now - self._since < MIN_WINDOW_S:
+            return None
+        since, self._since = self._since, None
+        return (now - since) * full / self._answered
+
+    def _decide(self, turnover_s: float, now: float) -> None:
+        bound, known = self.bound, self._turnovers
+        if self._direction == "settled" and now >= self._retry_at:
+            # Measure everything again: the requests may have changed.
+            self._turnovers, self._direction = {bound: turnover_s}, "up"
+            known = self._turnovers
+        fits = turnover_s <= DRAIN_SHARE * self._drain_s
+        least = self._facts.instances * (2 if fits else 1)
+        if self._direction == "up":
+            if fits and _gain(known, bound // 2) >= MIN_GAIN:
+                self.bound = min(2 * bound, MAX_BOUND)
+                return
+            self._direction = "down"
+            self.bound = max(bound // 2, least)
+        elif self._direction == "down":
+            if fits and _gain(known, bound) >= MIN_GAIN and known.get(2 * bound, 0.0) <= DRAIN_SHARE * self._drain_s:
+                self._settle(2 * bound, now)
+            elif fits and (bound // 2 in known or bound <= least):
+                self._settle(bound, now)
+            else:
+                self.bound = max(bound // 2, least)
+
+    def _settle(self, bound: int, now: float) -> None:
+        self.bound, self._direction = bound, "settled"
+        self._retry_at, self._retry_s = now + self._retry_s, min(2 * self._retry_s, MAX_RETRY_S)
+
+
+def _gain(turnovers: dict[int, float], bound: int) -> float:
+    """Return the growth of the answers from `bound` to its double; 2, the most that is possible, if one of them is unknown."""
+    low_s, high_s = turnovers.get(bound), turnovers.get(2 * bound)
+    return 2.0 if low_s is None or high_s is None else 2 * low_s / max(high_s, 1e-3)

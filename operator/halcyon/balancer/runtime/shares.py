@@ -1,0 +1,163 @@
+"""Shares of the requests that a pod may have in progress, between the model's balancers and their protocols. Pure.
+
+HAProxy limits the requests in progress per server of a back end (`maxconn`), so each balancer and each protocol has a limit of its own for
+every pod. Each agent computes its own limits from the same data, the loads that all agents publish:
+
+    demand                  | limit for a pod
+    no one has any          | an equal share of the bound
+    some have               | those: a share in proportion to their demand; the others: 1
+    a share grows           | only into what the others have released, so the limits in force never add up to more than the bound
+    a share is below 1      | 1, because HAProxy takes 0 as unlimited; each balancer and protocol may so exceed the bound by one request
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from itertools import chain, repeat
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+ByProtocol = tuple[float, float]
+"""Numbers for HTTP and for gRPC."""
+HALF_LIFE_S: Final = 4.0
+"""Time in which the demand of a balancer that has become idle is halved, in seconds, so that gaps between requests move no shares."""
+MIN_DEMAND: Final = 0.5
+"""Demand below which a balancer counts as idle for a protocol, in requests."""
+MAX_BYTES: Final = 512 * 1024
+"""Maximum size of a published load, in bytes. A pod takes about 60."""
+_GOLDEN: Final = 0.6180339887
+"""Fractional part of the golden ratio: its multiples, modulo 1, are spread evenly."""
+
+
+class LoadError(ValueError):
+    """The text is not a load that an agent publishes."""
+
+
+@dataclass(frozen=True)
+class PodLoad:
+    """Load of one pod by one balancer; numbers for HTTP and for gRPC."""
+
+    inflight: tuple[int, int]
+    """Requests in progress."""
+    limits: tuple[int, int]
+    """Limits in force."""
+    answered: int = 0
+    """Counter of the requests that have ended, of both protocols."""
+
+    @property
+    def held(self) -> tuple[int, int]:
+        """Part of the bound that is in use or may be used at any moment. A limit of 1 is allowed on top of the bound until it is used."""
+        http, grpc = (
+            max(limit if limit > 1 else 0, used) for limit, used in zip(self.limits, self.inflight, strict=True)
+        )
+        return http, grpc
+
+
+_IDLE = PodLoad((0, 0), (1, 1))
+
+
+@dataclass(frozen=True)
+class BalancerLoad:
+    """Load of one balancer, which its agent publishes to the other balancers of the model."""
+
+    agent: str
+    """Name of the balancer pod."""
+    demand: Mapping[str, ByProtocol] = field(default_factory=dict)
+    """Requests that wait or are in progress, by slot; a recent peak counts, too (`HALF_LIFE_S`)."""
+    waiting: Mapping[str, int] = field(default_factory=dict)
+    """Requests that wait now, by slot."""
+    pods: Mapping[str, PodLoad] = field(default_factory=dict)
+    """Load of each pod in use, by its IP address."""
+    found: Mapping[str, int] = field(default_factory=dict)
+    """Bounds that this agent has found or adopted, by revision of the pods."""
+
+    def to_json(self) -> str:
+        """Return the load as one line of JSON."""
+        return json.dumps(asdict(self), separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str) -> BalancerLoad:
+        """Parse a load.
+
+        Raises:
+            LoadError: the text is not a load.
+        """
+        try:
+            raw = json.loads(text)
+            return cls(
+                str(raw["agent"]),
+                {str(slot): (float(one[0]), float(one[1])) for slot, one in raw["demand"].items()},
+                {str(slot): int(count) for slot, count in raw["waiting"].items()},
+                {
+                    str(address): PodLoad(_pair(pod["inflight"]), _pair(pod["limits"]), int(pod["answered"]))
+                    for address, pod in raw["pods"].items()
+                },
+                {str(revision): int(bound) for revision, bound in raw["found"].items()},
+            )
+        except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError) as error:
+            raise LoadError(f"not the load of a balancer: {error!r}") from error
+
+
+def _pair(raw: Sequence[int]) -> tuple[int, int]:
+    return int(raw[0]), int(raw[1])
+
+
+def decayed(before: ByProtocol, now: ByProtocol, *, lasted_s: float, half_life_s: float = HALF_LIFE_S) -> ByProtocol:
+    """Return the demand that counts: the current one, or the earlier one halved every `half_life_s`, if that is larger."""
+    left = 0.5 ** (max(lasted_s, 0.0) / half_life_s)
+    return max(now[0], before[0] * left), max(now[1], before[1] * left)
+
+
+def pod_limits(
+    bounds: Mapping[str, int], slot: str, own: BalancerLoad, others: Iterable[BalancerLoad], *, unknown: int = 0
+) -> dict[str, tuple[int, int]]:
+    """Return this balancer's limits for the pods of a slot, by address.
+
+    Args:
+        bounds: maximum number of requests in progress of each pod, by address.
+        slot: name of the slot.
+        own: load of this balancer.
+        others: newest known loads of the other balancers.
+        unknown: number of balancers whose load is not known yet; each is taken to have the demand of this one.
+    """
+    loads = sorted([own, *others], key=lambda load: load.agent)
+    demands = [load.demand.get(slot, (0.0, 0.0)) for load in loads]
+    demands += repeat(own.demand.get(slot, (0.0, 0.0)), unknown)
+    mine = 2 * loads.index(own)
+    result = {}
+    for turn, (address, bound) in enumerate(sorted(bounds.items())):
+        targets = _targets(bound, list(chain.from_iterable(demands)), turn)
+        held = sum(sum(load.pods.get(address, _IDLE).held) for load in loads if load is not own)
+        held += sum(targets[2 * len(loads) :])
+        result[address] = _within(
+            (max(targets[mine], 1), max(targets[mine + 1], 1)), own.pods.get(address, _IDLE), bound - held
+        )
+    return result
+
+
+def _targets(bound: int, demands: Sequence[float], turn: int) -> list[int]:
+    """Return the shares of the bound in whole requests. They add up to the bound; `turn` varies who gets the larger part."""
+    weights = [demand if demand >= MIN_DEMAND else 0.0 for demand in demands]
+    if not any(weights):
+        weights = [1.0] * len(demands)
+    total, reached, given = sum(weights), turn * _GOLDEN % 1, []
+    edge = math.floor(reached)
+    for weight in weights:
+        reached += bound * weight / total
+        before, edge = edge, math.floor(reached + 1e-9)
+        given.append(edge - before)
+    return given
+
+
+def _within(targets: tuple[int, int], pod: PodLoad, room: int) -> tuple[int, int]:
+    """Return the limits of both protocols towards their targets; what grows has only what is left of `room`."""
+    limits = [min(limit, target) for limit, target in zip(pod.limits, targets, strict=True)]
+    for index, target in enumerate(targets):
+        other = PodLoad(pod.inflight, (limits[0], limits[1])).held[1 - index]
+        limits[index] = max(limits[index], min(target, room - other), 1)
+    return limits[0], limits[1]
