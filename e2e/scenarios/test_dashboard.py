@@ -213,6 +213,11 @@ def _compared(
         latency.append(spent_us / counted.grown("succeeded", begin, end) / 1000)
         batch.append(counted.grown("rows", begin, end) / counted.grown("executions", begin, end))
     yield Compared("latency", fmean(row["in_triton"] for _, row in dashboard), fmean(latency))
+    rates = [
+        counted.grown("succeeded", at - WINDOW_S - LATE_S / 2, at - LATE_S) / (WINDOW_S - LATE_S / 2)
+        for at, _ in dashboard
+    ]
+    yield Compared("rate", fmean(row["rate"] for _, row in dashboard), fmean(rates))
     yield Compared("batch", fmean(row["batch"] for _, row in dashboard), fmean(batch))
     for number, (name, window_s) in enumerate((("rules", metrics.WINDOW_S), ("planner", MIN_WINDOW_S)), 1):
         waits = [_waiting(counted, at - window_s - LOOK_S / 2, at - LOOK_S) for at, *_ in queue]
@@ -229,7 +234,7 @@ def test_many_requests_are_in_triton_at_a_time(story: Story) -> None:
     assert story.compared["rules"].tritons > 4, story
 
 
-@pytest.mark.parametrize("column", ["latency", "batch"])
+@pytest.mark.parametrize("column", ["latency", "rate", "batch"])
 def test_the_dashboard_shows_what_triton_counts(story: Story, column: str) -> None:
     assert story.compared[column].off < 0.05, story
 

@@ -191,7 +191,7 @@ GROUPS: Final = (
             Number(
                 "latency",
                 "Time from a request's arrival at the balancer until its response begins, with all waiting, in the last 10 s: p50, p95 and p99, "
-                "interpolated in the balancers' buckets. The highest bucket ends at 30 s; a higher quantile is shown as 30 s. Without balancers: "
+                'interpolated in the balancers\' buckets. The highest bucket ends at 30 s; a higher quantile is shown as "> 30 s". Without balancers: '
                 "unknown.",
                 "`halcyon_agent_request_duration_seconds`",
                 (

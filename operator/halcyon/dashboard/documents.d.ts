@@ -140,7 +140,7 @@ export interface Model {
   decisions: Decision[];
   events: { at: number; type: string; reason: string; message: string }[];
   revision: { current?: string; target?: string };
-  endpoints: { http?: string };
+  address: { url?: string };
   pods: Pod[];
   balancers: Pod[];
   now: {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
@@ -63,6 +64,8 @@ def label_pairs(labels: Iterable[tuple[str, str]]) -> str:
 
 def number(value: float) -> str:
     """Format a value; whole numbers have no decimal point."""
+    if not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "+Inf" if value > 0 else "-Inf"
     return str(int(value)) if value == int(value) else repr(value)
 
 

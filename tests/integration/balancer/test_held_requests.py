@@ -16,7 +16,18 @@ import pytest
 
 from halcyon.api.documents.balancer_plan import Slot
 from tests import figures
-from tests.integration.balanced import PLAN, TIMEOUT, Balanced, agent, endpoint, infer, is_, one, until
+from tests.integration.balanced import (
+    PLAN,
+    TIMEOUT,
+    Balanced,
+    agent,
+    endpoint,
+    http_response,
+    infer,
+    is_,
+    one,
+    until,
+)
 from tests.integration.waiting import PATIENCE
 from tests.unit.balancer.stand_in_api import SLICES, slice_of
 from tests.unit.balancer.stand_ins import SERVICE
@@ -132,6 +143,21 @@ async def test_a_request_past_its_deadline_gets_503_or_unavailable_as_a_rejectio
     why = "no server for model m became ready in time; retry later"
     assert told == [f"503 1 {why}", f"UNAVAILABLE {why}", f"UNAVAILABLE {why}"]
     assert await balanced.counters() == (3, 3, 0)
+
+
+async def test_rejected_requests_have_no_latency_and_no_server_refused_them(balanced: Balanced) -> None:
+    await balanced.begin(replace(LONG, queue_timeout_ms=300))
+    async with Clients(balanced) as clients:
+        assert "no server for model m" in await clients.by_http()
+        with pytest.raises(grpc.aio.AioRpcError):
+            await infer(clients._channel)
+    status, headers, _ = await http_response(balanced.haproxy.ports.http, "POST", "/v2/models/m/infer")
+    assert status == 503
+    assert not [name for name in headers if name.startswith("halcyon")]
+    reading = await balanced.haproxy.runtime.read()
+    assert (reading.requests, reading.rejected, reading.unavailable) == (3, 3, 0)
+    assert reading.clients is not None
+    assert reading.clients.answered == 0
 
 
 async def test_a_grpc_deadline_that_comes_sooner_counts(balanced: Balanced) -> None:

@@ -41,6 +41,10 @@ BOUNDS_MS = (
 )
 SLOTS = ("a", "b")
 _INFERS = "txn.infers"
+UNAVAILABLE = 4
+"""Number of the counter of requests that a server refused itself."""
+OWN_RESPONSE = "halcyon-own-response"
+"""Header of HAProxy's own response to a request that passed through a hop: it is no response of a server."""
 FIRST = 6
 """Number of the first counter, of the latency of clients; `queueing.COUNTERS` describes the counters before it."""
 _FIRST_OF_SLOTS = FIRST + 2 + len(SHOWN_MS)
@@ -51,6 +55,7 @@ STREAMS = "streams_first_event"
 """Name of the stick table with one row (key 1) of counters of streams: responses, their total time, and those slower than each bound."""
 _TRACKED = 1
 """Number of the stick counter that tracks a stream. HAProxy 3.0 rejects `sc-add-gpc` with a number above 2."""
+_UNAVAILABLE = {"http": "{ status 503 }", "grpc": "{ res.hdr(grpc-status) -m str 14 }"}
 _FAILURES = {"http": "{ status ge 500 }", "grpc": "{ res.hdr(grpc-status) -m str 2 12 13 14 }"}
 """Condition of a failed response by protocol. Of gRPC: UNKNOWN, UNIMPLEMENTED, INTERNAL, UNAVAILABLE. The other codes, such as
 INVALID_ARGUMENT and CANCELLED, are for requests that are wrong, or that clients gave up."""
@@ -93,12 +98,13 @@ class Latency:
 
 
 def response_rules(out: Writer, slot: str, protocol: Protocol) -> None:
-    """Add the rules that count a slot's latency and failures of inference.
+    """Add the rules that count a slot's latency, failures and refusals of inference.
 
     They must be the last `http-response` rules of its back end.
     """
     out.add(f"http-response allow if !{{ var({_INFERS}) -m found }}")
     out.add(f"http-response sc-inc-gpc({_first(slot) + _PER_SLOT - 1},0) if {_FAILURES[protocol]}")
+    out.add(f"http-response sc-inc-gpc({UNAVAILABLE},0) if {_UNAVAILABLE[protocol]}")
     # A streaming response is counted when its first message arrives, because the queue advances then.
     _count(out, "res.timer.hdr", _first(slot), BOUNDS_MS)
 
@@ -143,7 +149,7 @@ def stream_rules(out: Writer, condition: str) -> None:
 def client_response_rules(out: Writer) -> None:
     """Add the rules that count the latency as clients see it; they must be the last `http-response` rules of a client-facing front end.
 
-    They count responses from servers, including requests that passed through a hop.
+    They count responses from servers, including requests that passed through a hop (`hop_rules`).
     """
     out.add("http-response allow if !{ var(txn.came_at) -m found }")
     # HAProxy's own timers do not include the time for which a request was held.
@@ -151,6 +157,12 @@ def client_response_rules(out: Writer) -> None:
     # The time is negative if the clock was set back in between.
     out.add("http-response set-var(txn.took_ms) int(0) if { var(txn.took_ms) -m int lt 0 }")
     _count(out, "var(txn.took_ms)", FIRST, SHOWN_MS)
+
+
+def hop_rules(out: Writer) -> None:
+    """Add the rules of the back end towards a hop that leave out responses of HAProxy itself; they precede the front end's."""
+    out.add(f"http-response unset-var(txn.came_at) if {{ res.hdr({OWN_RESPONSE}) -m found }}")
+    out.add(f"http-response del-header {OWN_RESPONSE}")
 
 
 def _count(out: Writer, took_ms: str, first: int, bounds_ms: tuple[int, ...]) -> None:

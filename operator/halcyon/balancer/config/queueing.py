@@ -176,6 +176,7 @@ def held_request_sections(out: Writer, plan: BalancerPlan, protocol: Protocol, *
     retries.rules(out, plan, protocol)
     _hold(out, plan, protocol, "")
     _choose(out, plan, protocol)
+    out.add(f"http-after-response set-header {latency_buckets.OWN_RESPONSE} 1 if {_NOT_BY_SERVER}")
     _count_answers(out, protocol)
     # Do not use the connections of `wait`, because they lead to this same process.
     _hop(out, plan, protocol, name="next", path=path)
@@ -206,6 +207,8 @@ def _hop(out: Writer, plan: BalancerPlan, protocol: Protocol, *, name: Literal["
     error_responses.errors(out, protocol)
     out.add("timeout server $ms", ms=longest_ms(plan))
     out.add(f"http-request set-header {_TIME_LEFT_HEADER} %[var(txn.left_ms)]")
+    if name == "wait":
+        latency_buckets.hop_rules(out)
     # Keep no idle connections: one from the process to itself would delay its exit after a reload.
     out.add("server room unix@$file proto h2 pool-max-conn 0", file=path)
 
@@ -260,8 +263,6 @@ def _to_slots(out: Writer, plan: BalancerPlan, protocol: Protocol) -> None:
 def _count_answers(out: Writer, protocol: Protocol, *, faces_clients: bool = False) -> None:
     out.add(f"http-response set-var(txn.answered) int({_BY_SERVER})")
     out.add("http-after-response sc-inc-gpc(3,0) if { txn.conn_retries gt 0 } counted")
-    refused = "{ status 503 }" if protocol == "http" else "{ res.hdr(grpc-status) -m str 14 }"
-    out.add(f"http-after-response sc-inc-gpc(4,0) if {refused} {{ var(txn.answered) -m int eq {_BY_SERVER} }} counted")
     # The rules below are for HAProxy's own responses; a server's response evaluates only this one, if it is no stream.
     by_server = f"{{ var(txn.answered) -m int eq {_BY_SERVER} }}"
     if faces_clients:

@@ -19,6 +19,7 @@ import asyncio
 import logging
 import math
 from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 from halcyon.api.spec import Spec
@@ -84,6 +85,8 @@ class GpuCosts:
     _saved: Mapping[Key, Saved] = field(default_factory=dict)
     """State saved by an earlier process, of models that this process has not counted yet."""
     _models: dict[Key, _Counted] = field(default_factory=dict)
+    _served: dict[Key, AbstractSet[str]] = field(default_factory=dict)
+    """Uids of the pods of each model that are ready, or end after they were ready."""
 
     def __post_init__(self) -> None:
         """Subscribe to deletions of models."""
@@ -162,6 +165,7 @@ class GpuCosts:
     def _changed(self, key: Key, _before: Object | None, after: Object | None) -> None:
         if after is None:
             self._models.pop(key, None)
+            self._served.pop(key, None)
 
     def _restored(self, key: Key, uid: str) -> Ledger:
         saved = self._saved.get(key)
@@ -179,7 +183,11 @@ class GpuCosts:
     def _look(self, key: Key, spec: Spec) -> GpuUsage:
         each = spec.runtime.gpus
         there = [pod for pod in self.caches.pods.find(key.namespace, key.name) if pods.holds_node(pod)]
-        serving = sum(pods.is_ready(pod) or pod["metadata"]["deletionTimestamp"] is not None for pod in there)
+        ready = {pod["metadata"]["uid"] for pod in there if pods.is_ready(pod)}
+        # A pod that ends without ever having been ready has only started.
+        ended = {pod["metadata"]["uid"] for pod in there if pod["metadata"]["deletionTimestamp"] is not None}
+        served = self._served[key] = ready | (ended & self._served.get(key, frozenset()))
+        serving = len(served)
         return GpuUsage(
             at=self.signals.epoch.at(self.clock.monotonic()),
             starting=(len(there) - serving) * each,

@@ -1,6 +1,7 @@
 // Numbers and times as text for people. An unknown value is a dash, never 0.
 
 export const NONE = "–";
+const HIGHEST_BUCKET_MS = 29_900; // rounded codes of the history may be just below 30 s
 
 /** @param {number | null | undefined} value */
 export function number(value, digits = 3) {
@@ -18,6 +19,11 @@ export function percent(value) {
 export function millis(value) {
   if (value === null || value === undefined) return NONE;
   return value >= 1000 ? `${number(value / 1000)} s` : `${number(value)} ms`;
+}
+
+/** Formats a quantile of the client latency; those above the highest bucket have that bucket's bound. @param {number | null | undefined} value in ms */
+export function quantile(value) {
+  return value !== null && value !== undefined && value >= HIGHEST_BUCKET_MS ? "> 30 s" : millis(value);
 }
 
 /** @param {number | null} seconds */

@@ -4,7 +4,7 @@ import { follow, get, modelPath as pathOf } from "./api.js";
 import { Chart, Cursor } from "./chart.js";
 import { errorMessage, h, input, refill, setText, svg } from "./dom.js";
 import { badge } from "./fleet.js";
-import { age, clock, duration, millis, NONE, number, percent, seconds } from "./format.js";
+import { age, clock, duration, millis, NONE, number, percent, quantile, seconds } from "./format.js";
 
 /** @typedef {import("../documents.js").Model} Model */
 /** @typedef {import("../documents.js").Pod} Pod */
@@ -270,7 +270,7 @@ function outcome(name, total) {
 /** Formats the newest client latency; empty if there was no response. @param {import("../documents.js").Series} newest */
 function quantiles(newest) {
   const [p50, p95] = [newest.p50.at(-1), newest.p95.at(-1)];
-  return p50 === null || p50 === undefined ? "" : `p50 ${millis(p50)}, p95 ${millis(p95)}`;
+  return p50 === null || p50 === undefined ? "" : `p50 ${quantile(p50)}, p95 ${quantile(p95)}`;
 }
 
 /** @param {Model} page @param {import("../documents.js").Scaling} scaling */

@@ -180,6 +180,25 @@ def test_a_pod_that_comes_or_goes_is_shown_at_the_next_sample() -> None:
     live(scenario)
 
 
+@pytest.mark.parametrize("was_ready", [True, False])
+def test_a_pod_that_ends_has_served_only_if_it_was_ready(was_ready: bool) -> None:
+    async def scenario(world: OperatorReplica) -> None:
+        books = Books(world)
+        one = world.caches.pods.get(Key("team", "digits-a-0"))
+        assert one is not None
+        if not was_ready:
+            one["status"]["conditions"] = []
+        await books.run(20)
+        one["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+        one["status"]["conditions"] = []
+        await books.run(10)
+        spent = books.costs.spent(DIGITS)
+        assert spent is not None
+        assert spent.starting == (0 if was_ready else 2 * 20)
+
+    live(scenario)
+
+
 def test_an_unscheduled_pod_costs_nothing_and_a_loading_one_is_starting() -> None:
     async def scenario(world: OperatorReplica) -> None:
         books = Books(world)
