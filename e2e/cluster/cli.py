@@ -64,6 +64,7 @@ def _parser() -> argparse.ArgumentParser:
         "--control-plane-only", action="store_true", help="no containers: KWOK plays a node; without root, on loopback"
     )
     up.add_argument("--gpus", type=int, default=8, help="nvidia.com/gpu on the node (default: %(default)s)")
+    up.add_argument("--ipv6", action="store_true", help="IPv6 addresses only; with --control-plane-only")
     up.add_argument(
         "--registry", action="store_true", help="an image registry for the node; `env` tells its address and its CA"
     )
@@ -104,6 +105,7 @@ def _up(options: argparse.Namespace) -> int:
         control_plane_only=options.control_plane_only,
         gpus=options.gpus,
         registry=options.registry,
+        ipv6=options.ipv6,
     )
     cluster.up(options.name, wanted, image_directory=options.image_dir)
     name = "" if options.name == "halcyon" else f" --name {options.name}"

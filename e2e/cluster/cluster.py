@@ -32,6 +32,8 @@ class Options:
     control_plane_only: bool = False
     gpus: int = 8
     registry: bool = False
+    ipv6: bool = False
+    """Whether a control plane without a node has IPv6 addresses only."""
 
     def __post_init__(self) -> None:
         if not _DURATION.fullmatch(self.hpa_sync):
@@ -40,13 +42,16 @@ class Options:
             raise ClusterError(f"--gpus {self.gpus}: not from 0 to 64, e.g. 8")
         if self.registry and self.control_plane_only:
             raise ClusterError("--registry: there is no node to pull from it with --control-plane-only; leave one out")
+        if self.ipv6 and not self.control_plane_only:
+            raise ClusterError("--ipv6: the network of a cluster with a node is IPv4; add --control-plane-only")
 
     @property
     def text(self) -> str:
         """Return the options as on the command line."""
         only = ["--control-plane-only"] if self.control_plane_only else []
         images = ["--registry"] if self.registry else []
-        return " ".join([f"--hpa-sync {self.hpa_sync}", *only, f"--gpus {self.gpus}", *images])
+        family = ["--ipv6"] if self.ipv6 else []
+        return " ".join([f"--hpa-sync {self.hpa_sync}", *only, f"--gpus {self.gpus}", *images, *family])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -226,7 +231,8 @@ def load_image(name: str, archive: Path) -> list[str]:
 
 def _up(where: Place, options: Options, bin_: Path, images: Path) -> Cluster:
     if options.control_plane_only:
-        cluster = Cluster(place=where, options=options, network=network.loopback(), bin=bin_, complete=False)
+        loopback = network.loopback(ipv6=options.ipv6)
+        cluster = Cluster(place=where, options=options, network=loopback, bin=bin_, complete=False)
         _write(cluster)
         started = _start_stand_in(cluster)
     else:
@@ -254,7 +260,7 @@ def _start_stand_in(cluster: Cluster) -> list[Started]:
     started = _start_api_server(cluster)
     started += _start_controllers(cluster, started)
     started.append(kwok.start_kwok(cluster.place, cluster.bin, cluster.network))
-    kwok.create_node(cluster.api, gpus=cluster.options.gpus)
+    kwok.create_node(cluster.api, gpus=cluster.options.gpus, ipv6=cluster.options.ipv6)
     return started
 
 

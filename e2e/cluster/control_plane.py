@@ -79,7 +79,7 @@ def _api_server(place: Place, network: Network) -> list[str]:
         # Endpoints must not be loopback addresses. So the Service `kubernetes` has none here. An APIService reaches a
         # process on this machine through a Service of type ExternalName `localhost`, which endpoint routing doesn't
         # support.
-        return [*arguments, "--bind-address=127.0.0.1", "--endpoint-reconciler-type=none"]
+        return [*arguments, f"--bind-address={network.node_address}", "--endpoint-reconciler-type=none"]
     return [*arguments, "--enable-aggregator-routing=true"]
 
 

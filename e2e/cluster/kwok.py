@@ -18,7 +18,7 @@ from e2e.cluster.processes import Started, start
 
 NODE = "node"
 HOLD = "halcyon.dev/hold"
-_NODE_ADDRESS = "192.0.2.10"
+_NODE_ADDRESS, _NODE_ADDRESS_V6 = "192.0.2.10", "2001:db8::10"
 _LEASE_S = 40
 
 _CONDITIONS = """
@@ -107,7 +107,9 @@ conditions:
 def start_kwok(place: Place, bin_: Path, network: Network) -> Started:
     """Start KWOK for every node of the cluster. It waits for the API server itself."""
     config = place.state / "kwok.yaml"
-    config.write_text(yaml.safe_dump_all(_stages()))
+    stages = yaml.safe_dump_all(_stages())
+    address = _NODE_ADDRESS_V6 if network.is_ipv6 else _NODE_ADDRESS
+    config.write_text(stages.replace(_NODE_ADDRESS, address))
     return start(
         place,
         "kwok",
@@ -117,14 +119,14 @@ def start_kwok(place: Place, bin_: Path, network: Network) -> Started:
             f"--config={config}",
             "--manage-all-nodes",
             f"--cidr={network.pod_cidr}",
-            f"--node-ip={_NODE_ADDRESS}",
+            f"--node-ip={address}",
             f"--node-lease-duration-seconds={_LEASE_S}",
         ],
         environment={"KWOK_WORKDIR": str(place.state / "kwok")},
     )
 
 
-def create_node(api: Api, *, gpus: int) -> None:
+def create_node(api: Api, *, gpus: int, ipv6: bool) -> None:
     """Create the node, with capacity for many pods and GPUS units of nvidia.com/gpu."""
     resources = {
         "cpu": "64",
@@ -151,7 +153,7 @@ def create_node(api: Api, *, gpus: int) -> None:
                 "capacity": resources,
                 "allocatable": resources,
                 "addresses": [
-                    {"type": "InternalIP", "address": _NODE_ADDRESS},
+                    {"type": "InternalIP", "address": _NODE_ADDRESS_V6 if ipv6 else _NODE_ADDRESS},
                     {"type": "Hostname", "address": NODE},
                 ],
             },

@@ -43,7 +43,13 @@ class Network:
     @property
     def api_url(self) -> str:
         """URL of the API server, valid on the host and in the namespace."""
-        return f"https://{self.node_address}:{self.api_port}"
+        host = f"[{self.node_address}]" if self.is_ipv6 else self.node_address
+        return f"https://{host}:{self.api_port}"
+
+    @property
+    def is_ipv6(self) -> bool:
+        """Whether the API server, pods and Services have IPv6 addresses only."""
+        return ":" in self.node_address
 
     @property
     def enter(self) -> list[str]:
@@ -54,9 +60,20 @@ class Network:
         return [] if self.namespace is None else ["nsenter", f"--net=/run/netns/{self.namespace}"]
 
 
-def loopback() -> Network:
+def loopback(*, ipv6: bool) -> Network:
     """Return a network for a control plane on loopback. Pods and Services have unreachable addresses."""
     api_port, etcd_port = _free_ports(2)
+    if ipv6:
+        return Network(
+            namespace=None,
+            interface=None,
+            host_address="::1",
+            node_address="::1",
+            api_port=api_port,
+            etcd_port=etcd_port,
+            pod_cidr="fd00:201:128::/64",
+            service_cidr="fd00:201:64::/112",
+        )
     return Network(
         namespace=None,
         interface=None,

@@ -17,7 +17,7 @@ from tests.integration.operator_process import Operator, running
 from tests.integration.operator_space import Space
 from tests.integration.waiting import PATIENCE
 
-_NAME = re.compile(r"test-(\d+)")
+_NAME = re.compile(r"test6?-(\d+)")
 
 
 def _end_clusters_of_dead_runs() -> None:

@@ -78,7 +78,7 @@ def read(mount: Path, inside: str | None = None) -> ModelFolder:
         empty = []  # an ensemble needs no files
     left_out = {FILE, *map(str, empty)}
     names_left = tuple(name for name in names if name not in left_out)
-    _examine(folder, names_left, root)
+    _examine(folder, (str(version) for version in versions if version not in empty), root)
     config = without_byte_order_mark(content(folder / FILE, MAX_BYTES)) if FILE in names else None
     return ModelFolder(folder, names_left, tuple(v for v in versions if v not in empty), config, tuple(empty))
 
@@ -147,7 +147,10 @@ def _has_version(folder: Path) -> bool:
 
 
 def _examine(folder: Path, names: Iterable[str], root: Path) -> None:
-    """Raise an error if one of the first files of the model can't be read, is missing, or is a pointer of Git LFS."""
+    """Raise an error if one of the first files in these version folders can't be read, is missing, or is a pointer of Git LFS.
+
+    Other folders may have files that the model doesn't need, such as pictures of its documentation.
+    """
     left = [folder / name for name in reversed(tuple(names))]
     for _ in range(_MAX_EXAMINED):
         if not left:

@@ -37,7 +37,7 @@ def test_a_model_one_folder_too_deep_is_found(pod: Pod, files: list[str], argume
     assert (pod.repository / "m" / "1").readlink() == pod.source / folder / "1"
 
 
-@pytest.mark.parametrize("name", ["1/model.onnx", "1/weights/a.bin", "tokenizer.json"])
+@pytest.mark.parametrize("name", ["1/model.onnx", "1/weights/a.bin"])
 def test_a_pointer_of_git_lfs_is_named_with_its_size(pod: Pod, name: str) -> None:
     pod.put("1/model.py")
     pod.put(name, POINTER)
@@ -49,6 +49,13 @@ def test_a_pointer_of_git_lfs_is_named_with_its_size(pod: Pod, name: str) -> Non
         in message
     )
     assert "run git lfs pull" in message
+
+
+def test_a_pointer_beside_the_version_folders_stops_no_model(pod: Pod) -> None:
+    pod.put("1/model.py")
+    pod.put("docs/picture.png", POINTER)
+
+    assert pod.fetch(Overlay("m")) == 0
 
 
 @pytest.mark.parametrize("encoding", BOMS.values())
