@@ -78,10 +78,12 @@ def running(
     protocol: str = "grpc",
     channels: int = _CHANNELS,
     variation: float = 1.0,
+    begin_s: float = 0.0,
 ) -> Iterator[Running]:
     """Start a load, which has begun when the context is entered, and is ended when it is left.
 
     `channels` is the number of gRPC connections, and `variation` that of the arrivals (`Profile.arrivals`).
+    The load does not begin before `begin_s`, on the monotonic clock, so that several loads can begin together.
 
     Raises:
         BenchError: the load doesn't begin.
@@ -96,6 +98,7 @@ def running(
         "protocol": protocol,
         "channels": channels,
         "variation": variation,
+        "begin_s": begin_s,
     }
     with begun("benchmarks.open_loop", json.dumps(told), what=f"{model} at {address}") as (process, began_s):
         try:
@@ -121,6 +124,7 @@ async def _send(told: dict[str, Any]) -> Sent:
     )
     async with Connections(load) as connections:
         work = _Work(connections.caller())
+        await asyncio.sleep(told["begin_s"] - time.monotonic())
         began_s = time.monotonic()
         print(began_s, flush=True)  # the parent process waits for this line
         await work.send(profile.arrivals(told["seed"], variation=told["variation"]), began_s)

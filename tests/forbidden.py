@@ -30,7 +30,7 @@ _CONTAINER = {
     "args", "command", "env", "image", "lifecycle", "livenessProbe", "name", "ports", "readinessProbe", "resources", "restartPolicy",
     "securityContext", "startupProbe", "volumeMounts",
 }  # fmt: skip
-_VOLUMES = {"configMap", "emptyDir", "image", "persistentVolumeClaim", "projected", "secret"}
+_VOLUMES = {"configMap", "downwardAPI", "emptyDir", "image", "persistentVolumeClaim", "projected", "secret"}
 _SERVICE = {
     "clusterIP", "loadBalancerSourceRanges", "ports", "publishNotReadyAddresses", "selector", "sessionAffinity", "trafficDistribution",
     "type",

@@ -50,8 +50,9 @@ GROUPS: Final = (
             Number(
                 "requests per second",
                 "Inference requests of both protocols that reach the balancers, including rejected ones; growth over 15 s. Without balancers: "
-                "requests that Triton answered with success.",
-                "`halcyon_agent_requests_total`, or `nv_inference_request_success`",
+                "requests that ended in Triton, plus the growth of its queue.",
+                "`halcyon_agent_requests_total`, or `nv_inference_request_success`, `nv_inference_request_failure` and "
+                "`nv_inference_pending_request_count`",
                 (
                     "fleet: Requests/s, 10 min",
                     "model: Requests/s",
@@ -95,8 +96,8 @@ GROUPS: Final = (
             Number(
                 "waiting",
                 "Requests that wait in balancers for a server's free capacity or for the first server, plus those in Triton's queue of the ready "
-                "pods; mean over 15 s. Releases of Triton without a gauge: the time that requests waited, by Little's law, over at least "
-                "their mean wait.",
+                "pods; mean over 15 s. Releases of Triton without a gauge: the time that requests waited, by Little's law, over at "
+                "least three times at which some of them left the queue. Without balancers, that number is too low while a queue grows.",
                 "`halcyon_agent_queued`, `halcyon_agent_held`, `nv_inference_pending_request_count` (or `nv_inference_queue_duration_us`)",
                 (
                     "fleet: Queue",

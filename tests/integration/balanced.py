@@ -124,9 +124,9 @@ async def until(true: Callable[[], Awaitable[bool]], limit_s: float = 5.0) -> fl
     return time.monotonic() - began
 
 
-async def raw(port: int, request: bytes) -> tuple[int, dict[str, str], bytes]:
+async def raw(port: int, request: bytes, host: str = "127.0.0.1") -> tuple[int, dict[str, str], bytes]:
     """Send raw bytes, and return status, headers and body of the response."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    reader, writer = await asyncio.open_connection(host, port)
     try:
         writer.write(request)
         head = (await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 5 * PATIENCE)).decode()
@@ -139,9 +139,11 @@ async def raw(port: int, request: bytes) -> tuple[int, dict[str, str], bytes]:
         writer.close()
 
 
-async def http_response(port: int, method: str, target: str) -> tuple[int, dict[str, str], bytes]:
+async def http_response(
+    port: int, method: str, target: str, host: str = "127.0.0.1"
+) -> tuple[int, dict[str, str], bytes]:
     request = f"{method} {target} HTTP/1.1\r\nHost: x\r\nUser-Agent: t\r\nContent-Length: 0\r\n\r\n"
-    return await raw(port, request.encode("latin-1"))
+    return await raw(port, request.encode("latin-1"), host)
 
 
 async def infer(channel: grpc.aio.Channel, method: str = "ModelInfer", within_s: float = 10 * PATIENCE) -> bytes:
@@ -161,6 +163,7 @@ class Process:
     collectors: list[StandIn]
     process: asyncio.subprocess.Process
     port: int
+    host: str = "127.0.0.1"
 
     def memory_kib(self, field: str = "VmRSS") -> int:
         status = Path(f"/proc/{self.process.pid}/status").read_text()
@@ -168,7 +171,7 @@ class Process:
 
     async def probe(self, path: str) -> tuple[int, bytes]:
         try:
-            status, _, body = await http_response(self.port, "GET", path)
+            status, _, body = await http_response(self.port, "GET", path, host=self.host)
         except (OSError, asyncio.IncompleteReadError):
             return 0, b""
         return status, body
@@ -200,7 +203,10 @@ async def agent(
     stop_within_s: float = 30.0,
     secured_by: SecretNames | None = None,
     real: RealApi | None = None,
+    pod: str = "m-balancer-x",
+    at: tuple[str, int] | None = None,
 ) -> AsyncIterator[Process]:
+    """Start the agent's process. `at` is the address of its probes; default: a free port of 127.0.0.1."""
     secrets = tmp_path / "secrets"
     (secrets / "kubernetes.io/serviceaccount").mkdir(parents=True)
     (secrets / "halcyon").mkdir()
@@ -218,19 +224,19 @@ async def agent(
         api.put(CONFIG_MAPS, "m-balancer", {"data": {"plan.json": plan.to_json()}})
     else:
         real.put(plan.to_json())
-    [port] = free_ports(1)
+    own, port = at or ("127.0.0.1", free_ports(1)[0])
     ports = balanced.haproxy.ports
     code = (
         "from pathlib import Path; from halcyon.balancer.agent.settings import AgentSettings; "
         "from halcyon.balancer.config.model import Ports; from halcyon.balancer.agent.main import run_agent; "
         "from halcyon.balancer.secrets.mounted_secrets import SecretNames; "
-        f"raise SystemExit(run_agent(AgentSettings({(real.namespace if real else 'default')!r}, 'm-balancer', 'm-balancer-x', Path({str(balanced.haproxy.directory)!r}), "
-        f"{port}, {ports!r}, {metrics_port}, Path({str(secrets)!r}), '127.0.0.1', {stop_within_s}, {secured_by!r})))"
+        f"raise SystemExit(run_agent(AgentSettings({(real.namespace if real else 'default')!r}, 'm-balancer', {pod!r}, Path({str(balanced.haproxy.directory)!r}), "
+        f"{port}, {ports!r}, {metrics_port}, Path({str(secrets)!r}), {own!r}, {stop_within_s}, {secured_by!r})))"
     )
     host, api_port = (real.host, real.port) if real else ("127.0.0.1", api.port)
     env = {**os.environ, "KUBERNETES_SERVICE_HOST": host, "KUBERNETES_SERVICE_PORT": str(api_port)}
     process = await asyncio.create_subprocess_exec(sys.executable, "-c", code, env=env)
-    made = Process(api, [collector], process, port)
+    made = Process(api, [collector], process, port, own)
     try:
         yield made
     finally:

@@ -20,6 +20,12 @@ METRICS: Final = (
         "counter",
         "Inference requests that were rejected, or timed out before a server had free capacity.",
     ),
+    _own(
+        "repeated_total",
+        "counter",
+        "Inference requests that clients repeated after a rejection, which are not new demand. gRPC clients report them; for HTTP, an "
+        "estimate.",
+    ),
     _own("errors_total", "counter", "Inference requests that were lost between the balancer and a server."),
     _own(
         "server_rejected_total",

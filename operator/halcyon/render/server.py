@@ -33,6 +33,7 @@ _REPOSITORY, _SOURCE, _OVERLAY, _HOME = (
 )
 _EVICTABLE = "cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes"
 """Annotation with the emptyDirs that don't keep the cluster autoscaler from removing a node. Each new pod fills its own again."""
+_RESTART_FIELD = f"metadata.annotations['{names.RESTART_ANNOTATION}']"
 _HOME_LIMIT = "20Gi"
 """Size limit of the HOME volume. Libraries download weights to caches in it, so it equals the default of `source.sizeLimit`."""
 
@@ -72,6 +73,10 @@ def pod_template(
             {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": runtime.shared_memory}},
             {"name": "tmp", "emptyDir": {}},
             {"name": "home", "emptyDir": {"sizeLimit": _HOME_LIMIT}},
+            {
+                "name": "orders",
+                "downwardAPI": {"items": [{"path": "restart", "fieldRef": {"fieldPath": _RESTART_FIELD}}]},
+            },
             *download.volumes(spec.model.source, site.downloads).values(),
         ],
     }
@@ -147,7 +152,7 @@ def _triton(subject: Subject, spec: Spec, site: Site, model: str) -> Object:
     runtime = spec.runtime
     loaded = {"httpGet": {"path": f"/v2/models/{model}/ready", "port": "http"}}
     return {
-        "name": "triton",
+        "name": names.TRITON,
         "image": runtime.image or site.server_image,
         "command": server_start.command(_REPOSITORY, direct=routing_mode.is_direct(spec)),
         "args": [
@@ -171,11 +176,14 @@ def _triton(subject: Subject, spec: Spec, site: Site, model: str) -> Object:
         # Triton opens its port after loading the models, whether or not this succeeded.
         "startupProbe": {**loaded, "periodSeconds": 1, "timeoutSeconds": 2, "failureThreshold": startup_s(spec)},
         "readinessProbe": {**loaded, "periodSeconds": 2, "timeoutSeconds": 2, "failureThreshold": 2},
+        # A Triton that is asked to restart closes its port, so the probe fails at once, and the container is killed without time to finish
+        # requests. A Triton that is slow to respond has 30 s.
         "livenessProbe": {
             "httpGet": {"path": "/v2/health/live", "port": "http"},
-            "periodSeconds": 10,
-            "timeoutSeconds": 5,
-            "failureThreshold": 6,
+            "periodSeconds": 1,
+            "timeoutSeconds": 10,
+            "failureThreshold": 3,
+            "terminationGracePeriodSeconds": 1,
         },
         "lifecycle": {"preStop": {"exec": {"command": ["/bin/sh", "-c", _pre_stop(spec)]}}},
         "resources": _resources(spec),
@@ -187,6 +195,7 @@ def _triton(subject: Subject, spec: Spec, site: Site, model: str) -> Object:
             {"name": "shm", "mountPath": "/dev/shm"},  # noqa: S108  # the kernel's name for shared memory
             {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108  # a volume of the pod's own
             {"name": "home", "mountPath": _HOME},
+            {"name": "orders", "mountPath": server_start.ORDERS, "readOnly": True},
         ],
         "env": _environment(spec),
         **({"envFrom": [entry.to_dict() for entry in spec.runtime.env_from]} if spec.runtime.env_from else {}),

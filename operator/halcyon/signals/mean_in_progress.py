@@ -3,8 +3,10 @@
 A request adds all of its time when it ends. So the growth per second is no number of requests over a window that is shorter than one
 request: with ten requests that end together every 30 s, it would be 0 for 29 s and 300 for one. Therefore the window
 
-- is at least as long as the mean time of the requests that ended in it,
-- begins and ends with a sample in which requests have ended. If none has ended for longer than their mean time, it ends now.
+- begins and ends with a sample in which requests have ended, and has at least `_MIN_ENDS` of these,
+- ends now if no request has ended for longer than usual.
+
+The number follows the requests that end. While a queue grows, it is therefore too low: those that wait longer have not ended yet.
 
 Out of scope: what the counter counts. It is used for the time in Triton's queue, if Triton has no gauge of waiting requests, and
 for the time in computation, if there are no balancers that count requests in progress.
@@ -20,6 +22,8 @@ MIN_WINDOW_S = 4.5
 """Minimum window in seconds: about five samples of a pod."""
 MAX_WINDOW_S = 180.0
 """Maximum window in seconds. For requests that take longer, the number still varies with their ends."""
+_MIN_ENDS = 3
+"""Minimum number of samples in a window in which requests have ended, after its first one."""
 _MIN_SILENCE_S = 2.5
 """Seconds without an ended request that are no silence: a growth counts one sample late."""
 _STEP_S = 1.9
@@ -52,17 +56,17 @@ class MeanInProgress:
         last = 1
         while last < len(ring) and ring.value(last + 1, _SPENT_US) == spent_us:
             last += 1
-        ended_at, first, mean_s, spent_s = ring.value(last, _AT), last, 0.0, 0.0
-        while first < len(ring):
-            first += 1
-            spent_s = (spent_us - ring.value(first, _SPENT_US)) / 1e6
-            mean_s = spent_s / max(ended - ring.value(first, _ENDED), 1.0)
-            has_ended = first == len(ring) or ring.value(first, _SPENT_US) > ring.value(first + 1, _SPENT_US)
-            enough_s = max(MIN_WINDOW_S, mean_s)
-            lasted_s = ended_at - ring.value(first, _AT)
-            if lasted_s >= enough_s and (has_ended or lasted_s >= enough_s + mean_s):
-                break
-        if first == last:
+        ended_at, first, ends = ring.value(last, _AT), last, 0
+        for back in range(last + 1, len(ring)):
+            if ring.value(back, _SPENT_US) > ring.value(back + 1, _SPENT_US):
+                first, ends = back, ends + 1
+                if ends >= _MIN_ENDS and ended_at - ring.value(first, _AT) >= MIN_WINDOW_S:
+                    break
+        if last == len(ring):
             return 0.0 if last > 1 else None
-        end = ended_at if at - ended_at <= max(mean_s, _MIN_SILENCE_S) else at
-        return spent_s / (end - ring.value(first, _AT))
+        if not ends:
+            first, ends = len(ring), 1
+        begin = ring.value(first, _AT)
+        usual_s = 1.5 * (ended_at - begin) / max(ends, 1)
+        end = ended_at if at - ended_at <= max(usual_s, _MIN_SILENCE_S) else at
+        return (spent_us - ring.value(first, _SPENT_US)) / 1e6 / (end - begin)

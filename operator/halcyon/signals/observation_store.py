@@ -231,7 +231,9 @@ class ObservationStore:
         states = {name: pod.state for name, pod in derived.pods.items()}
         state = (
             _has_unserved_requests(active, states),
-            tuple((p, s == "maintenance", *_loading(p, active)) for p, s in states.items()),
+            tuple(
+                (p, s == "maintenance", _backend_failure(p, s, active), *_loading(p, active)) for p, s in states.items()
+            ),
         )
         if state != model.notified:
             model.notified = state
@@ -249,7 +251,8 @@ def _age(sample: PodSample, report: AgentReport) -> float:
 def _pod_state(sample: PodSample, report: AgentReport) -> AgentPodState:
     # Interned to save memory: every report repeats the same few strings.
     versions = tuple(sys.intern(version) for version in sample.versions)
-    return AgentPodState(sys.intern(sample.state), sample.at, _age(sample, report), sample.load_error, versions)  # type: ignore[arg-type]  # intern returns str, not the Literal
+    state: PodState = sys.intern(sample.state)  # type: ignore[assignment]  # intern returns str, not the Literal
+    return AgentPodState(state, sample.at, _age(sample, report), sample.load_error, versions, sample.backend_failure)
 
 
 def _make_room(model: ObservedModel, now: float) -> None:
@@ -354,9 +357,16 @@ def _observe_pod(name: str, model: ObservedModel, active: Iterable[AgentState], 
     error, versions = _loading(name, active)
     points = () if pod is None else tuple(_pod_point(row) for row in pod.ring.rows(since))
     state = state_of(name, active)
+    failure = _backend_failure(name, state, active)
     if pod is None:
-        return PodObservation(name, state, points, error, versions)
-    return PodObservation(name, state, points, error, versions, _sizes(pod), pod.spent_us)
+        return PodObservation(name, state, points, error, versions, backend_failure=failure)
+    return PodObservation(name, state, points, error, versions, _sizes(pod), pod.spent_us, failure)
+
+
+def _backend_failure(pod: str, state: PodState, active: Iterable[AgentState]) -> str | None:
+    """Return how the pod's backend fails, from an agent that reports the pod in this state; None if no such agent reports a failure."""
+    views = (seen.pods[pod] for seen in active if pod in seen.pods)
+    return min((v.backend_failure for v in views if v.state == state and v.backend_failure), default=None)
 
 
 def _sizes(pod: ObservedPod) -> Batches | None:

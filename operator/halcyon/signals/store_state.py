@@ -65,6 +65,7 @@ class AgentPodState(NamedTuple):
     """Age of the sample in seconds when the agent made its report."""
     load_error: str | None
     versions: tuple[str, ...]
+    backend_failure: str | None = None
 
 
 @dataclass(slots=True)

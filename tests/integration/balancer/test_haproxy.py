@@ -759,9 +759,10 @@ async def test_the_agent_process_serves_reports_evicts_a_dead_backend_and_stays_
             await load.more(1500)
             # One pod's stub dies: failures rise, successes don't; the others go on.
             sick = pods[0]
-            sick.page = PAGE.format(success=7, failure=2)
+            sick.page, sick.index = PAGE.format(success=7, failure=2), [{"name": "halcyon.stub.signal-9"}, *sick.index]
+            # Another one gets nothing but wrong requests.
             for pod in pods[1:]:
-                pod.page = PAGE.format(success=99, failure=0)
+                pod.page = PAGE.format(success=7, failure=500) if pod is pods[1] else PAGE.format(success=99, failure=0)
 
             def state() -> str:
                 record = collector.records[-1][1]

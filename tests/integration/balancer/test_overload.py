@@ -7,12 +7,15 @@ import contextlib
 import json
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import grpc  # type: ignore[import-untyped]  # grpcio has no types
 import grpc.aio  # type: ignore[import-untyped]  # same
 import pytest
+from urllib3.exceptions import MaxRetryError
 
 from halcyon.balancer.config import overload_rules, queueing
 from halcyon.balancer.runtime.controller import HaproxyController
@@ -26,7 +29,6 @@ from tests.unit.balancer.stand_ins import SERVICE
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
-    from pathlib import Path
 
     from halcyon.api.documents.balancer_plan import BalancerPlan
     from tests.integration.balanced import Process
@@ -425,3 +427,88 @@ async def test_a_client_below_its_share_is_admitted_while_another_is_rejected(tm
         assert [await crowd.send(bob) for _ in range(2)] == ["waits"] * 2
         assert await crowd.send(bob) == REFUSED
         assert await crowd.send(alice) == REFUSED
+
+
+async def test_a_repetition_after_a_rejection_is_no_new_demand() -> None:
+    async with waiting() as crowd:
+        await crowd.fill(HOPELESS)
+        runtime, port = crowd.balanced.haproxy.runtime, crowd.balanced.haproxy.ports.http
+        before = await runtime.read()
+        assert await crowd.send() == REFUSED
+        call = crowd.channel.unary_unary(SERVICE + "ModelInfer")
+        assert await _status(call(b"x", metadata=(("grpc-previous-rpc-attempts", "1"),))) == REFUSED
+        # Two HTTP requests on one connection: at once, which is another request, and after Retry-After.
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        for pause_s in (0.0, 0.3, 1.1):
+            await asyncio.sleep(pause_s)
+            writer.write(b"POST /v2/models/m/infer HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n")
+            head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
+            assert head.startswith("http/1.1 429")
+            await reader.readexactly(int(head.partition("content-length: ")[2].split("\r\n")[0]))
+        writer.close()
+        reading = await runtime.read()
+        assert (reading.requests - before.requests, reading.rejected - before.rejected) == (5, 5)
+        assert (reading.repeated, reading.demand - before.demand) == (2, 3)
+
+
+PAGE = (Path(__file__).parents[3] / "docs" / "guides" / "clients.md").read_text()
+WORKS_S = 0.05
+"""Time that the only server takes for a request, of which it computes one at a time: 20 requests per second."""
+
+
+def example(language: str, containing: str) -> str:
+    """Return the example of the page for clients in this language that contains a text."""
+    blocks = [part.partition("```")[0] for part in PAGE.split(f"```{language}\n")[1:]]
+    [found] = [block for block in blocks if containing in block]
+    return found
+
+
+@contextlib.asynccontextmanager
+async def limited() -> AsyncIterator[Balanced]:
+    """Yield a balancer with one server that answers, and with limits."""
+    async with one() as balanced:
+        await balanced.start(1, delay_s=WORKS_S, at_once=1)
+        await balanced.begin(LIMITED)
+        values = (IN_TIME, LATE, HOPELESS, IN_TIME + 1)
+        await balanced.haproxy.runtime.set(dict(zip(overload_rules.LIMITS, values, strict=True)))
+        yield balanced
+
+
+async def test_documented_grpc_retries_at_three_times_the_load() -> None:
+    config = example("json", "retryPolicy")
+    async with limited() as balanced:
+        options = [("grpc.service_config", config), ("grpc.use_local_subchannel_pool", 1)]
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{balanced.haproxy.ports.grpc}", options=options) as channel:
+            calls = []
+            for _ in range(120):
+                calls.append(channel.unary_unary(SERVICE + "ModelInfer")(b"x", timeout=30))
+                await asyncio.sleep(WORKS_S / 3)
+            codes = Counter([(await call.code()).name for call in calls])
+        reading = await balanced.haproxy.runtime.read()
+    assert codes.keys() <= {"OK", REFUSED}
+    # Each request counts once as demand, however often it was repeated.
+    assert reading.repeated > 0
+    assert reading.demand == 120 <= reading.requests - reading.repeated + 5
+    # The load lasts for 40 executions; some of its requests are answered after it.
+    assert codes["OK"] >= 40
+
+
+async def test_documented_http_retries_at_three_times_the_load() -> None:
+    made: dict[str, Any] = {}
+    exec(example("python", "PoolManager"), made)  # the page's own code
+    async with limited() as balanced:
+        url = f"{balanced.url}/v2/models/m/infer"
+
+        def send(_number: int) -> int:
+            try:
+                return int(made["pool"].request("POST", url, body=b"{}").status)
+            except MaxRetryError:
+                return 429
+
+        with ThreadPoolExecutor(16) as threads:
+            loop = asyncio.get_running_loop()
+            codes = Counter(await asyncio.gather(*(loop.run_in_executor(threads, send, n) for n in range(60))))
+        reading = await balanced.haproxy.runtime.read()
+    assert codes.keys() <= {200, 429}
+    assert codes[200] > 30
+    assert reading.errors == 0

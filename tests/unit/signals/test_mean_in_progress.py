@@ -24,7 +24,7 @@ def test_requests_that_end_together_are_as_many_between_their_ends(took_s: float
     every_s = max(took_s, 1.0)
     ends = [every_s * n for n in range(1, round(400 / every_s))]
     numbers = after(ends, took_s, 300, together=10)
-    steady = numbers[round(2.5 * every_s) + 10 :]
+    steady = numbers[round(3.5 * every_s) + 10 :]
 
     assert steady
     assert steady == pytest.approx([10 * took_s / every_s] * len(steady), rel=0.2)

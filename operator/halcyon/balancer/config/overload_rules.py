@@ -41,8 +41,26 @@ WOKEN: Final = "proc.woken"
 _OVER_SINCE: Final = "proc.over_since"
 _OVER_AT: Final = "proc.over_at"
 """HAProxy variables: time at which the queue exceeded its limit, first and last, in milliseconds since the epoch."""
+REJECTED_AT: Final = "sess.rejected_at"
+"""HAProxy variable: time of the last rejection on this HTTP connection, in milliseconds since the epoch."""
+_REPEATS_AFTER_MS: Final = "900:1600"
 _CLIENTS: Final = "clients"
 """Name of the stick table that counts, by API key, the requests in progress that had to wait."""
+
+
+def repetition_rules(out: Writer, protocol: Protocol) -> None:
+    """Add the rules of a client-facing front end that count, in gpc5, the requests that a client repeats after a rejection.
+
+    gRPC sends the number of earlier attempts. For HTTP it is an estimate: the request comes on the connection of a rejected one, after the
+    time in `Retry-After`. The rules use the ACL `infers`.
+    """
+    if protocol == "grpc":
+        out.add("http-request sc-inc-gpc(5,0) if infers { req.hdr(grpc-previous-rpc-attempts) -m found }")
+        return
+    out.add(f"acl rejected_before var({REJECTED_AT}) -m found")
+    out.add(f"http-request set-var(txn.since_ms) date(0,ms),sub({REJECTED_AT}) if infers rejected_before")
+    out.add(f"http-request sc-inc-gpc(5,0) if {{ var(txn.since_ms) -m int {_REPEATS_AFTER_MS} }}")
+    out.add(f"http-request unset-var({REJECTED_AT}) if {{ var(txn.since_ms) -m found }}")
 
 
 def prologue(out: Writer) -> None:

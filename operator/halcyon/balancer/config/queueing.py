@@ -43,7 +43,8 @@ COUNTERS = "counters"
 """Name of the stick table with one row (key 1) of 32-bit counters.
 
 gpc0: inference requests. gpc1: rejected requests. gpc2: requests that failed between HAProxy and the server. gpc3: requests with a
-second attempt. gpc4: requests that a server refused itself, with 503 or gRPC UNAVAILABLE. gpc6 and above: the counters of `latency_buckets`. conn_cur: requests of any kind in progress; a request that passes
+second attempt. gpc4: requests that a server refused itself, with 503 or gRPC UNAVAILABLE. gpc5: requests that a client repeats after a
+rejection. gpc6 and above: the counters of `latency_buckets`. conn_cur: requests of any kind in progress; a request that passes
 through HAProxy twice counts as two.
 """
 RATE = "proc.rate"
@@ -103,6 +104,7 @@ def arrival_rules(out: Writer, plan: BalancerPlan, protocol: Protocol) -> None:
     """
     body_limits.length_rules(out, plan, protocol)
     out.add("http-request sc-inc-gpc(0,0) if infers")
+    overload_rules.repetition_rules(out, protocol)
     latency_buckets.arrival_rules(out)
     out.add("acl counted var(txn.came_at) -m found")
     client_limits.request_rules(out, plan, protocol)
@@ -269,6 +271,8 @@ def _count_answers(out: Writer, protocol: Protocol, *, faces_clients: bool = Fal
     # Requests that were not counted on arrival are not counted here. A 503 with a server's id is a failed connection; a 503 without one
     # is a request that never left the queue.
     out.add(f"http-after-response sc-inc-gpc(1,0) if {{ status 429 }} {_NOT_BY_SERVER} counted")
+    if protocol == "http":
+        out.add(f"http-after-response set-var({overload_rules.REJECTED_AT}) date(0,ms) if {{ status 429 503 }} counted")
     if protocol == "grpc":
         refusal = "{ status 200 } { res.hdr(grpc-status) -m str 8 14 }"
         out.add(f"http-after-response sc-inc-gpc(1,0) if {refusal} {_NOT_BY_SERVER} counted")

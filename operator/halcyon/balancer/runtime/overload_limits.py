@@ -4,12 +4,12 @@
     computed at once                     | one batch in each instance
     answered within the objective        | objective / time of a batch, in whole batches
     answered within twice the objective  | the same of twice the objective
-    sent to the pod                      | one batch less than can be answered in time, at least two batches
+    sent to the pod                      | what can be answered in time, at most three batches: with two, Triton computes smaller ones
 
 A balancer has its share of these numbers. What is sent to pods is not queued, so it is subtracted from the limits on the queue.
 
-The time of a batch is taken from Triton's statistics, and replaced by the rate at which the pods answer while requests are queued. The
-rate is right where the statistics are not: for models that return before the answer, and for pods that share a GPU or a database.
+The time of a batch is taken from Triton's statistics. If the rate at which the pods answer while requests are queued contradicts them,
+it replaces them: they are wrong for models that return before the answer, and for pods that share a GPU or a database.
 """
 
 from __future__ import annotations
@@ -31,7 +31,10 @@ if TYPE_CHECKING:
 
 MARGIN: Final = 0.95
 """Share of the objective that batches may take; the rest is for the network, and for batches that take longer than the mean."""
-MAX_SHARE_AGE_S: Final = 3.0
+AGREES: Final = 0.7
+"""Share of the rate that the statistics promise from which a measured rate confirms them: the limits themselves can keep batches small."""
+MAX_AGE_S: Final = 3.0
+"""Time over which rows per request and the share of the answers are measured, in seconds."""
 _MIN_ANSWERS: Final = 10
 NO_LIMITS: Final = dict.fromkeys(overload_rules.LIMITS, 0)
 
@@ -91,7 +94,11 @@ class PodCapacity:
     in_objective: float
     """Requests that a pod answers in the time of the objective."""
     sent: int
-    """Requests that the balancers send to the pod; the others are queued."""
+    """Requests that the balancers may send to the pod; the others are queued."""
+
+    def bound(self, servers: int, balancers: int) -> int:
+        """Return the requests that the balancers send to each of `servers` pods: fewer by the one that waits in each balancer."""
+        return max(min(self.sent, (self.in_time * servers - balancers) // servers), 1)
 
 
 def pod_capacity(objective_s: float, at_once: float, rate_rps: float, time: BatchTime | None) -> PodCapacity:
@@ -115,8 +122,7 @@ def pod_capacity(objective_s: float, at_once: float, rate_rps: float, time: Batc
             if time.row_s > 0:
                 smaller = scale * left_s / time.row_s
         in_time = max(in_time if time is None else 0, math.floor(min(smaller, 2 * at_once)), 1)
-    sent = max(int(in_time - at_once), min(int(2 * at_once), in_time), 1)
-    return PodCapacity(in_time, max(objective_s * rate_rps, in_time), sent)
+    return PodCapacity(in_time, max(objective_s * rate_rps, in_time), max(min(int(3 * at_once), in_time), 1))
 
 
 class OverloadLimits:
@@ -124,9 +130,13 @@ class OverloadLimits:
 
     def __init__(self) -> None:
         """Start without measurements."""
-        self._answers: deque[tuple[float, int, dict[str, int], int]] = deque()
+        self._answers: deque[tuple[float, HaproxyStats, dict[str, PodStatistics]]] = deque()
+        self._rows_per_request = 1.0
+        self._rejected: tuple[float, int, int] | None = None
         self.capacity: PodCapacity | None = None
         """Numbers of requests that one pod can hold, from the last call of `update`; None if unknown."""
+        self.rejected_load = 0.0
+        """Requests that would be in progress, too, if they had not been rejected: those rejected per second x the objective."""
 
     def update(
         self,
@@ -137,10 +147,9 @@ class OverloadLimits:
         *,
         servers: int,
         now: float,
-        share: float | None = None,
-        sent: int | None = None,
-    ) -> dict[str, int]:
-        """Return the values of the variables `overload_rules.LIMITS`. Call it once per second.
+        share: float,
+    ) -> None:
+        """Update the measurements. Call it once per second.
 
         Args:
             plan: the balancer's plan.
@@ -149,49 +158,65 @@ class OverloadLimits:
             rate: rate at which this balancer's requests are answered while some are queued; None if unknown.
             servers: number of servers that take requests now.
             now: monotonic time, in seconds.
-            share: this balancer's share of the requests, from 0 to 1; None if unknown.
-            sent: maximum number of requests that this balancer sends to all servers. Default: from the plan.
+            share: this balancer's share of the demand, from 0 to 1.
         """
         self.capacity = None
         if not plan.objective_ms or not servers:
-            return NO_LIMITS
-        answered = self._answered_share(reading, pods, now)
-        if share is None:
-            share = answered if answered is not None else 1 / plan.balancers
+            self.rejected_load = 0.0
+            return
+        objective_s = plan.objective_ms / 1000
+        self._count_rejected(reading, objective_s, now)
+        answered = self._add_answers(reading, pods, now)
         time = batch_time(pods.values(), plan.max_batch)
         at_once = max(plan.max_batch, 1 if time is None else time.rows) * plan.instances
-        per_request = _rows_per_request(pods.values())
-        requests = max(at_once / per_request, 1.0)
-        if rate is not None:
-            rate_rps = rate.rate_rps / servers / max(share if answered is None else answered, 0.01)
-        elif time is not None and time.largest_s > 0:
-            rate_rps = requests / time.largest_s
-        else:
+        requests = max(at_once / self._rows_per_request, 1.0)
+        by_batches = requests / time.largest_s if time is not None and time.largest_s > 0 else None
+        measured = (
+            None if rate is None else rate.rate_rps / servers / max(share if answered is None else answered, 0.01)
+        )
+        if by_batches is None or (measured is not None and not AGREES * by_batches <= measured <= by_batches):
+            by_batches = measured
+        if by_batches is None:
+            return
+        self.capacity = pod_capacity(objective_s, requests, by_batches, time)
+
+    def values(self, *, servers: int, share: float, least_share: float, sent: int) -> dict[str, int]:
+        """Return the values of the variables `overload_rules.LIMITS`.
+
+        Args:
+            servers: number of servers that take requests now.
+            share: this balancer's share of the demand, from 0 to 1.
+            least_share: share of a burst that may wait here although this balancer had less demand so far.
+            sent: maximum number of requests that this balancer sends to all servers.
+        """
+        pod = self.capacity
+        if pod is None:
             return NO_LIMITS
-        pod = self.capacity = pod_capacity(plan.objective_ms / 1000, requests, rate_rps, time)
-        if sent is None:
-            sent = servers * plan.max_connections
         in_time = max(round(share * servers * pod.in_time) - sent, 1)
         late = max(round(share * servers * pod.in_objective) - sent, in_time)
-        # A burst may reach a balancer whose share was small so far.
-        hopeless = max(round(max(share, 1 / plan.balancers) * 2 * servers * pod.in_objective) - sent, late + 1)
+        hopeless = max(round(max(share, least_share) * 2 * servers * pod.in_objective) - sent, late + 1)
         values = (in_time, late, hopeless, max(round(share * servers * pod.in_time), 1))
         return dict(zip(overload_rules.LIMITS, values, strict=True))
 
-    def _answered_share(self, reading: HaproxyStats, pods: Mapping[str, PodStatistics], now: float) -> float | None:
-        """Return this balancer's share of the answers in the last seconds; None if there were few."""
-        counts = {name: pod.succeeded for name, pod in pods.items() if pod.succeeded is not None}
-        self._answers.append((now, reading.process, counts, reading.answered))
-        while now - self._answers[0][0] > MAX_SHARE_AGE_S or self._answers[0][1] != reading.process:
+    def _count_rejected(self, reading: HaproxyStats, objective_s: float, now: float) -> None:
+        before, self._rejected = self._rejected, (now, reading.process, reading.rejected)
+        self.rejected_load = 0.0
+        if before is not None and before[1] == reading.process and now > before[0]:
+            self.rejected_load = max(reading.rejected - before[2], 0) / (now - before[0]) * objective_s
+
+    def _add_answers(self, reading: HaproxyStats, pods: Mapping[str, PodStatistics], now: float) -> float | None:
+        """Update the rows per request, and return this balancer's share of the answers in the last seconds; None if there were few."""
+        self._answers.append((now, reading, dict(pods)))
+        while now - self._answers[0][0] > MAX_AGE_S or self._answers[0][1].process != reading.process:
             self._answers.popleft()
-        _, _, before, answered = self._answers[0]
-        of_all = sum(max(count - before[name], 0) for name, count in counts.items() if name in before)
-        if of_all < _MIN_ANSWERS:
+        _, first, before = self._answers[0]
+        requests = rows = 0
+        for name, pod in pods.items():
+            old = before.get(name, PodStatistics())
+            if pod.succeeded is not None and old.succeeded is not None and pod.succeeded >= old.succeeded:
+                requests += pod.succeeded - old.succeeded
+                rows += max((pod.rows or 0) - (old.rows or 0), 0)
+        if requests < _MIN_ANSWERS:
             return None
-        return min(max((reading.answered - answered) / of_all, 0.0), 1.0)
-
-
-def _rows_per_request(pods: Iterable[PodStatistics]) -> float:
-    known = [(pod.rows, pod.succeeded) for pod in pods if pod.rows is not None and pod.succeeded is not None]
-    rows, requests = sum(pair[0] for pair in known), sum(pair[1] for pair in known)
-    return max(rows / requests, 1.0) if requests else 1.0
+        self._rows_per_request = max(rows / requests, 1.0)
+        return min(max((reading.answered - first.answered) / requests, 0.0), 1.0)

@@ -43,6 +43,7 @@ class RateFeedback:
         *,
         servers: int,
         now: float,
+        share: float = 1.0,
     ) -> None:
         """Update the measurements, and write changed values to HAProxy. Call it once per second.
 
@@ -52,6 +53,7 @@ class RateFeedback:
             pods: statistics of the pods, by name.
             servers: number of servers that take requests now.
             now: monotonic time, in seconds.
+            share: this balancer's share of the demand, from 0 to 1.
         """
         if reading is None:
             return
@@ -61,12 +63,12 @@ class RateFeedback:
         )
         forbids_retries = not self._budget.allows(reading, now=now)
         if forbids_retries != self._forbids_retries:
-            share = f"{MAX_SHARE:.0%} of the requests lost their connection to a server"
+            many = f"{MAX_SHARE:.0%} of the requests lost their connection to a server"
             if forbids_retries:
-                log("warning", f"more than {share}; they are no longer retried on another server")
+                log("warning", f"more than {many}; they are no longer retried on another server")
             else:
-                log("info", f"no more than {share}; they are retried on another server again")
+                log("info", f"no more than {many}; they are retried on another server again")
         self._forbids_retries = forbids_retries
-        limits = self.limits.update(plan, reading, pods, service_rate, servers=servers, now=now)
-        self._variables.set({RATE: rate_mrps, SERVICE: service_ms, ONCE: int(forbids_retries), **limits})
+        self.limits.update(plan, reading, pods, service_rate, servers=servers, now=now, share=share)
+        self._variables.set({RATE: rate_mrps, SERVICE: service_ms, ONCE: int(forbids_retries)})
         await self._variables.write(reading.process)

@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
+from halcyon.api.documents.observation_report import PodState
 from halcyon.api.spec import Spec, defaults
 from halcyon.api.spec.defaults import ResolvedTargets
 from halcyon.api.spec.scaling import Targets
@@ -184,14 +185,16 @@ class ModelSignals:
         return PlannerInput(gathered, _shown(model.means, spec, gathered, source, seen_at, ready=count))
 
     def reported(self, key: Key) -> Signals | None:
-        """Return data for the status from the agents' reports: load errors, versions, pods out of service, the mean batch."""
+        """Return data for the status from the agents' reports: load errors, versions, dead backends, the mean batch."""
         observation = self.hub.observe(key.namespace, key.name, self.clock.monotonic(), window_s=_RULES_WINDOW_S)
         if observation is None:
             return None
         return Signals(
             load_errors={p.name: p.load_error for p in observation.pods if p.load_error},
             versions=tuple(sorted({v for p in observation.pods for v in p.versions})),
-            maintenance=frozenset(p.name for p in observation.pods if p.state == "maintenance"),
+            dead=_failures(observation, "maintenance"),
+            restarting=_failures(observation, "starting"),
+            failing=_failures(observation, "ready"),
             mean_batch=mean_batch(observation, BATCH_WINDOW_S),
         )
 
@@ -350,3 +353,12 @@ def _pods(model: _Model, found: Sequence[Object], longest_start_s: float) -> tup
             made = replace(made, ready_at=None)
         readings.append(made)
     return tuple(readings)
+
+
+def _failures(observation: Observation, state: PodState) -> dict[str, str]:
+    """Return how the backend fails, for each pod in this state that has a failure; a pod in maintenance always has one."""
+    return {
+        pod.name: pod.backend_failure or "its agent gave no reason"
+        for pod in observation.pods
+        if pod.state == state and (pod.backend_failure or state == "maintenance")
+    }

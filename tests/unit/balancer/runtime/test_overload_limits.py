@@ -43,9 +43,19 @@ DEMO = PodStatistics(batches=((1, 2, 2 * 86_000), (8, 4, 4 * 128_000)))
 """80 + 6 b ms: 62.5 requests a second."""
 
 
-def limits(plan: BalancerPlan = PLAN, pods: int = 1, rate: ServiceRate | None = None, **options: float) -> list[int]:
-    samples = {f"pod-{number}": DEMO for number in range(pods)}
-    found = OverloadLimits().update(plan, READING, samples, rate, servers=pods, now=0.0, **options)  # type: ignore[arg-type]
+def limits(
+    plan: BalancerPlan = PLAN,
+    pods: int = 1,
+    rate: ServiceRate | None = None,
+    *,
+    share: float = 1.0,
+    statistics: PodStatistics = DEMO,
+    sent: int = 16,
+) -> list[int]:
+    made = OverloadLimits()
+    known = {f"pod-{number}": statistics for number in range(pods)}
+    made.update(plan, READING, known, rate, servers=pods, now=0.0, share=share)
+    found = made.values(servers=pods, share=share, least_share=1 / plan.balancers, sent=sent * pods)
     return [found[name] for name in overload_rules.LIMITS]
 
 
@@ -61,8 +71,8 @@ def test_the_time_of_a_batch_comes_from_the_smallest_and_the_largest() -> None:
 @pytest.mark.parametrize(
     ("objective_s", "in_time", "sent"),
     [
-        (0.5, 24, 16),  # 3.7 batches of 128 ms
-        (1.0, 56, 48),
+        (0.5, 24, 24),  # 3.7 batches of 128 ms
+        (1.0, 56, 24),
         (0.3, 16, 16),  # 2.2 batches
         (0.2, 5, 5),  # two batches of 2.5 rows: 2 x 95 ms
         (0.1, 1, 1),  # nothing but a single request
@@ -94,38 +104,69 @@ def test_requests_sent_to_pods_are_not_queued() -> None:
 
 
 def test_a_balancer_has_its_share() -> None:
-    two = replace(PLAN, balancers=2, max_connections=8)
+    two = replace(PLAN, balancers=2)
 
-    assert limits(two) == [4, 8, 23, 12], "an equal one while nothing is known"
-    assert limits(two, share=1.0) == [16, 23, 54, 24]
+    assert limits(two, share=0.5, sent=8) == [4, 8, 23, 12]
+    assert limits(two, share=1.0, sent=15) == [9, 16, 47, 24]
     # Of a burst it may take more, since it reaches the balancer before its share can grow.
-    assert limits(two, share=0.1) == [1, 1, 23, 2]
+    assert limits(two, share=0.1, sent=2) == [1, 1, 29, 2]
 
 
 def test_the_measured_rate_replaces_the_statistics() -> None:
-    half = ServiceRate(rate_rps=31.25, service_s=0.5)
-
-    assert limits(rate=half) == [1, 1, 16, 16]
+    assert limits(rate=ServiceRate(rate_rps=31.25, service_s=0.5)) == [1, 1, 16, 16]
     # A model that returns before the answer: the statistics say microseconds.
-    early = {"p": PodStatistics(batches=((1, 100, 1000),))}
-    slow = OverloadLimits()
-    plan = replace(PLAN, objective_ms=40_000, max_batch=0, max_connections=32)
-    assert slow.update(plan, READING, early, None, servers=1, now=0.0)["proc.in_time"] > 100_000
-    found = slow.update(plan, READING, early, ServiceRate(2.0, 16.0), servers=1, now=1.0)
-    assert found == {"proc.in_time": 44, "proc.late": 48, "proc.hopeless": 128, "proc.present": 76}
+    slow = replace(PLAN, objective_ms=40_000, max_batch=0)
+    early = PodStatistics(batches=((1, 100, 1000),))
+    assert limits(slow, statistics=early)[0] > 100_000
+    assert limits(slow, statistics=early, rate=ServiceRate(2.0, 16.0), sent=32) == [44, 48, 128, 76]
+
+
+def test_one_request_that_waits_in_each_balancer_counts() -> None:
+    pod = PodCapacity(in_time=24, in_objective=31.0, sent=24)
+
+    assert [pod.bound(servers, 2) for servers in (1, 2, 4)] == [22, 23, 23]
+    assert PodCapacity(in_time=56, in_objective=62.0, sent=24).bound(1, 2) == 24
+    assert PodCapacity(in_time=1, in_objective=1.0, sent=1).bound(1, 2) == 1
 
 
 def test_requests_with_several_rows_fill_a_batch_sooner() -> None:
     made = OverloadLimits()
-    made.update(PLAN, READING, {"p": replace(DEMO, succeeded=100, rows=400)}, None, servers=1, now=0.0)
+    # The warm-up's request had eight rows, which says nothing about clients.
+    for now, requests, rows in ((0.0, 1, 8), (1.0, 101, 408)):
+        made.update(
+            PLAN, READING, {"p": replace(DEMO, succeeded=requests, rows=rows)}, None, servers=1, now=now, share=1.0
+        )
 
-    assert made.capacity == PodCapacity(in_time=6, in_objective=0.5 * 2 / 0.128, sent=4)
+    assert made.capacity == PodCapacity(in_time=6, in_objective=0.5 * 2 / 0.128, sent=6)
 
 
-def test_limits_need_an_objective_a_server_and_a_time() -> None:
+def test_the_measured_rate_counts_the_answers_of_other_balancers() -> None:
     made = OverloadLimits()
+    rate = ServiceRate(rate_rps=15.625, service_s=0.5)
+    for now, succeeded, own in ((0.0, 0, 0), (1.0, 60, 15)):
+        pods = {"p": replace(DEMO, succeeded=succeeded, rows=succeeded)}
+        made.update(PLAN, replace(READING, answered=own), pods, rate, servers=1, now=now, share=0.9)
 
-    assert made.update(replace(PLAN, objective_ms=0), READING, {"p": DEMO}, None, servers=1, now=0.0) == NO_LIMITS
-    assert made.update(PLAN, READING, {"p": DEMO}, None, servers=0, now=0.0) == NO_LIMITS
-    assert made.update(PLAN, READING, {"p": PodStatistics()}, None, servers=1, now=0.0) == NO_LIMITS
-    assert made.capacity is None
+    assert made.capacity is not None
+    assert made.capacity.in_objective == 0.5 * 4 * 15.625
+
+
+def test_rejected_requests_are_demand() -> None:
+    made = OverloadLimits()
+    for now, rejected in ((0.0, 100), (2.0, 400)):
+        made.update(PLAN, replace(READING, rejected=rejected), {"p": DEMO}, None, servers=1, now=now, share=1.0)
+
+    assert made.rejected_load == 75.0, "150 per second, each for half a second"
+
+
+@pytest.mark.parametrize(
+    ("plan", "servers", "statistics"),
+    [(replace(PLAN, objective_ms=0), 1, DEMO), (PLAN, 0, DEMO), (PLAN, 1, PodStatistics())],
+)
+def test_limits_need_an_objective_a_server_and_a_time(
+    plan: BalancerPlan, servers: int, statistics: PodStatistics
+) -> None:
+    made = OverloadLimits()
+    made.update(plan, READING, {"p": statistics}, None, servers=servers, now=0.0, share=1.0)
+
+    assert made.values(servers=servers, share=1.0, least_share=1.0, sent=0) == NO_LIMITS
