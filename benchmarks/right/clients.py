@@ -223,6 +223,8 @@ async def streams_over_changes() -> Row:
         raw["direct"] = await _streams(direct, 200, 20, _wait)
         for name, change in _CHANGES.items():
             raw[name] = await _through(servers, 200, 20, change)
+        # Before and after, because the load of the machine changes.
+        raw["direct"] += await _streams(direct, 200, 20, _wait)
         raw["cut"] = await _through(servers, 40, 200, _delete)
     changes = list(itertools.chain.from_iterable(raw[name] for name in _CHANGES))
     late_ms = {

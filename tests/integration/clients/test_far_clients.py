@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import statistics
+import struct
 import time
 from contextlib import ExitStack
 from queue import SimpleQueue
@@ -11,11 +13,13 @@ from queue import SimpleQueue
 import numpy as np
 import pytest
 import tritonclient.grpc as grpcclient
+from tritonclient.grpc import service_pb2
 
 from benchmarks.dataplane import tritons
 from benchmarks.relay import far
 from benchmarks.right.client_models import Events, Wide, balancer
 from halcyon.render import server_start
+from tests.integration.crowd import call, preface
 from tests.integration.waiting import PATIENCE
 
 pytestmark = pytest.mark.more
@@ -80,3 +84,35 @@ async def test_pings_break_no_request_and_no_idle_channel(mode: str) -> None:
     with tritons.running([Events()], arguments=arguments) as servers:
         async with balancer(servers) as balanced:
             await asyncio.to_thread(pinged, servers[0].grpc if mode == "Direct" else balanced.grpc)
+
+
+def slow_reader(address: str) -> socket.socket:
+    """Request a response of 4 MB on a connection of its own, and read none of it."""
+    host, _, port = address.rpartition(":")
+    body = service_pb2.ModelInferRequest(model_name="wide", raw_input_contents=[bytes(4)])
+    body.inputs.add(name="x", datatype="FP32").shape.extend([1, 1])
+    text = body.SerializeToString()
+    made = socket.create_connection((host, int(port)))
+    made.sendall(preface() + call(1, "ModelInfer", b"\0" + struct.pack(">I", len(text)) + text, whole=True))
+    return made
+
+
+def live_s(address: str) -> float:
+    """Return the longest time of five read requests."""
+    took = []
+    with grpcclient.InferenceServerClient(address) as client:
+        for _ in range(5):
+            began = time.monotonic()
+            assert client.is_server_live(client_timeout=10)
+            took.append(time.monotonic() - began)
+    return max(took)
+
+
+async def test_a_client_that_reads_slowly_stops_no_other_client() -> None:
+    with tritons.running([Wide(outputs=1_000_000)]) as servers:
+        async with balancer(servers) as balanced:
+            await asyncio.to_thread(live_s, balanced.grpc)
+            with slow_reader(balanced.grpc), slow_reader(balanced.grpc):
+                # Their responses have filled HAProxy's buffers by then.
+                await asyncio.sleep(1)
+                assert await asyncio.to_thread(live_s, balanced.grpc) < 0.5 * PATIENCE

@@ -126,6 +126,9 @@ def _global(out: Writer, plan: BalancerPlan, listen: Listen) -> None:
     out.add("tune.h2.fe.max-concurrent-streams $streams", streams=memory_budget.STREAMS_PER_CHANNEL)
     out.add("tune.h2.fe.initial-window-size $bytes", bytes=_CLIENT_WINDOW_BYTES)
     out.add("tune.h2.be.initial-window-size $bytes", bytes=_SERVER_WINDOW_BYTES)
+    # A client that reads its response slowly stops the connection from the server, and all requests of other clients on it. So no two
+    # requests share one at the same time; idle connections are used again.
+    out.add("tune.h2.be.max-concurrent-streams 1")
     frontends.prologue(out, listen)
     queueing.prologue(out, plan, lua=listen.beside("hold.lua"))
     grpc_streams.prologue(out, lua=listen.beside("streams.lua"))

@@ -8,6 +8,7 @@ In this formula:
 - `servers` is the number of servers in haproxy.cfg.
 - Each buffer includes one more request, because HTTP/2 decodes request headers into a buffer before any rule can reject the request.
 - A stream or a held HTTP/1.1 request counts as two requests, because it passes through HAProxy twice.
+- `connections` includes one HTTP/2 connection for each request, to its server or, while it is held, to the process itself.
 
 The rules of `client_limits` limit connections and requests. As a last resort, HAProxy itself limits the buffers (`tune.buffers.limit`):
 while none is free, it reads no new data and completes the requests that it already has. A connection on which a request head is
@@ -62,8 +63,8 @@ class HaproxyLimits:
     @property
     def connections(self) -> int:
         """Maximum number of connections of the process: more than all front ends can use together, so that each can reach its limit."""
-        # A stream uses two connections from the process to itself. Held requests share connections of this kind.
-        return self.http + self.grpc + MAX_METRICS_CONNECTIONS + 2 * MAX_STREAMS + MAX_REQUESTS // 16
+        # A stream uses two connections from the process to itself, a held HTTP/1.1 request one; it counts as two requests.
+        return self.http + self.grpc + MAX_METRICS_CONNECTIONS + 2 * MAX_STREAMS + MAX_REQUESTS // 2
 
     @property
     def lone_source(self) -> int:
@@ -89,7 +90,9 @@ def haproxy_limits(plan: BalancerPlan, *, tls: bool, limit_mib: int = HAPROXY_ME
         + http * (_HTTP + tls_kib)
         + grpc * (_GRPC + tls_kib)
         + MAX_METRICS_CONNECTIONS * _HTTP
-        + 2 * MAX_STREAMS * _HTTP
+        # Each request has a connection of its own to its server. A stream counts as two requests, and its two connections from the process
+        # to itself take as much as one to a server.
+        + MAX_REQUESTS * _GRPC
         + (MAX_REQUESTS + STREAMS_PER_CHANNEL) * _REQUEST
         + _MARGIN
     )
