@@ -45,10 +45,10 @@ MAX_REPORT_DELAY_S = 1.5
 GPU_WINDOW_S = 5.0
 """Averaging window of GPU utilisation in seconds. A single sample covers only a moment."""
 QUEUE_WINDOW_S = 5.0
-"""Averaging window, in seconds, for the queue length of a pod. It is used if the queue length is computed from queue
+"""Averaging window, in seconds, for requests in progress, and for the queue length of a pod if it is computed from queue
 times because Triton exports no queue gauge."""
 _MAX_NAMED = 3
-_AT, _REQUESTS, _COUNTED_AT = 0, 3, 6
+_AT, _QUEUED, _INFLIGHT, _REQUESTS, _COUNTED_AT = 0, 1, 2, 3, 6
 """Columns in the rows of a balancer (`BalancerPoint`). The next line has the columns in the rows of a pod (`PodPoint`)."""
 _PENDING, _GPU, _SUCCEEDED, _ROWS, _QUEUE_US = 1, 2, 3, 5, 7
 
@@ -157,8 +157,15 @@ def reading(
         memory.rows_per_request,
         pods_read,
         None if silence else rejected.total,
+        None if silence else sum(_mean_held(ring, now) for ring in sums.rings.values()),
     )
     return ReadingResult(result, memory, tuple(unknown))
+
+
+def _mean_held(ring: Ring, now: float) -> float:
+    """Return the mean number of requests that a balancer held in the last `QUEUE_WINDOW_S`, queued or in progress."""
+    held = [row[_QUEUED] + row[_INFLIGHT] for row in ring.rows(now - QUEUE_WINDOW_S)]
+    return sum(held) / len(held) if held else 0.0
 
 
 class _BalancerSums(NamedTuple):

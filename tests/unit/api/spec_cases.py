@@ -333,6 +333,14 @@ RULES: list[tuple[str, Any, str]] = [
 
 CONCURRENCY: list[tuple[dict[str, Any], str | None]] = [
     (
+        {"traffic": {"mode": "Direct"}, "scaling": {"maxReplicas": 2, "targets": {"concurrency": 8}}},
+        (
+            "spec.scaling.targets.concurrency is 8 but spec.traffic.mode is Direct: only balancers count the requests in "
+            "progress; set mode: Balancer, or another target, for example gpuUtilization: 80"
+        ),
+    ),
+    ({"scaling": {"maxReplicas": 2, "targets": {"concurrency": 8, "latency": "1s"}}}, None),
+    (
         {"traffic": {"maxConcurrency": 16}, "batching": {"maxBatchSize": 32}},
         (
             "spec.traffic.maxConcurrency is 16 and must be at least spec.batching.maxBatchSize, which is 32, or no batch fills; for "
@@ -363,6 +371,11 @@ FIELDS: list[tuple[str, Any, str]] = [
     ("replicas", -1, "spec.replicas is -1: Input should be greater than or equal to 0"),
     ("replicas", 1001, "spec.replicas is 1001: Input should be less than or equal to 1000"),
     ("batching.maxBatchSize", 0, "spec.batching.maxBatchSize is 0: Input should be greater than or equal to 1"),
+    (
+        "scaling.targets.concurrency",
+        0,
+        "spec.scaling.targets.concurrency is 0: Input should be greater than or equal to 1; write for example concurrency: 8",
+    ),
     (
         "traffic.maxConcurrency",
         0,

@@ -52,11 +52,11 @@ class PlannerInput:
 
 @immutable(frozen=True, slots=True)
 class RulesInput:
-    """Input of the policy Rules: queue depth and GPU utilisation, and the same two values as signals to publish."""
+    """Input of the policy Rules: queue depth, GPU utilisation and concurrency, and the same values as signals to publish."""
 
     read: metrics.RulesReading | Missing
     signals: tuple[Signal, ...]
-    """queueDepth, and gpuUtilization if there is a target for it."""
+    """queueDepth; gpuUtilization and concurrency if there is a target for them."""
     has_reports: bool
     """Whether any agent has reported on the model."""
 
@@ -220,6 +220,8 @@ class ModelSignals:
         if read.gpu_utilization is not None:
             made = self._signal("gpuUtilization", targets.gpu_utilization, read.gpu_utilization)
             found.append(replace(made, source=source))
+        if read.concurrency is not None:
+            found.append(self._signal("concurrency", targets.concurrency, read.concurrency))
         return tuple(found)
 
     def forget(self, key: Key) -> None:
@@ -307,14 +309,20 @@ def _shown(means: _Means, spec: Spec, gathered: ReadingResult, source: str, gpu_
         queue = Signal("queueDepth", target=targets.queue_depth, missing=why)
     else:
         queue = Signal("queueDepth", means.waiting, targets.queue_depth, at=read.at)
+    shown: tuple[Signal, ...] = (queue,)
+    if targets.concurrency is not None:
+        held = Signal("concurrency", target=targets.concurrency, value=read.concurrency, at=read.at)
+        if read.concurrency is None:
+            held = replace(held, at=None, missing="; ".join(gathered.unknown) or "it is not known")
+        shown = (queue, held)
     if spec.runtime.gpus == 0 or (read.gpu is None and targets.gpu_utilization is None):
-        return (queue,)
+        return shown
     gpu = Signal("gpuUtilization", means.gpu, targets.gpu_utilization, at=gpu_at, source=source)
     if read.gpu is None:
         gpu = replace(
             gpu, value=None, at=None, missing="too few of the ready pods report it, and no other source has it"
         )
-    return queue, gpu
+    return *shown, gpu
 
 
 def _pods(model: _Model, found: Sequence[Object], longest_start_s: float) -> tuple[PodReading, ...]:
