@@ -1,4 +1,4 @@
-"""An open-loop gRPC load with a changing rate on one model, in its own process, with the latency of every request.
+"""An open-loop load with a changing rate on one model, in its own process, with the latency of every request.
 
 `e2e.load` supports only one mean rate and reports percentiles. The benchmark of a step needs one run over all rates,
 and the share of late requests.
@@ -40,6 +40,8 @@ class Sent:
     failures: dict[str, int]
     late_sending_s: float
     """Largest delay of a request behind its due time in seconds, which is the generator's fault."""
+    failed_s: tuple[float, ...] = ()
+    """Time from the due time of each failed request to its failure in seconds, in the order of the failures."""
 
 
 class Running:
@@ -66,8 +68,22 @@ class Running:
 
 
 @contextmanager
-def running(address: str, model: str, profile: Profile, *, deadline_s: float, seed: int) -> Iterator[Running]:
+def running(
+    address: str,
+    model: str,
+    profile: Profile,
+    *,
+    deadline_s: float,
+    seed: int,
+    protocol: str = "grpc",
+    channels: int = _CHANNELS,
+    variation: float = 1.0,
+    begin_s: float = 0.0,
+) -> Iterator[Running]:
     """Start a load, which has begun when the context is entered, and is ended when it is left.
+
+    `channels` is the number of gRPC connections, and `variation` that of the arrivals (`Profile.arrivals`).
+    The load does not begin before `begin_s`, on the monotonic clock, so that several loads can begin together.
 
     Raises:
         BenchError: the load doesn't begin.
@@ -79,6 +95,10 @@ def running(address: str, model: str, profile: Profile, *, deadline_s: float, se
         "until_s": profile.until_s,
         "deadline_s": deadline_s,
         "seed": seed,
+        "protocol": protocol,
+        "channels": channels,
+        "variation": variation,
+        "begin_s": begin_s,
     }
     with begun("benchmarks.open_loop", json.dumps(told), what=f"{model} at {address}") as (process, began_s):
         try:
@@ -94,7 +114,9 @@ async def _send(told: dict[str, Any]) -> Sent:
         address=told["address"],
         model=told["model"],
         timeout_s=told["deadline_s"],
-        channels=_CHANNELS,
+        protocol=told["protocol"],
+        channels=told["channels"],
+        clients=MAX_IN_FLIGHT,
         input="x",
         shape=(1, 1),
         batch_output=None,
@@ -102,10 +124,11 @@ async def _send(told: dict[str, Any]) -> Sent:
     )
     async with Connections(load) as connections:
         work = _Work(connections.caller())
+        await asyncio.sleep(told["begin_s"] - time.monotonic())
         began_s = time.monotonic()
         print(began_s, flush=True)  # the parent process waits for this line
-        await work.send(profile.arrivals(told["seed"]), began_s)
-    return Sent(began_s, tuple(work.at_s), tuple(work.latency_s), work.failures, work.late_s)
+        await work.send(profile.arrivals(told["seed"], variation=told["variation"]), began_s)
+    return Sent(began_s, tuple(work.at_s), tuple(work.latency_s), work.failures, work.late_s, tuple(work.failed_s))
 
 
 class _Work:
@@ -113,6 +136,7 @@ class _Work:
         self.at_s: list[float] = []
         self.latency_s: list[float | None] = []
         self.failures: dict[str, int] = {}
+        self.failed_s: list[float] = []
         self.late_s = 0.0
         self._call = call
         self._under_way = 0
@@ -136,6 +160,7 @@ class _Work:
             # Measure from the due time, so that a slow generator doesn't make latencies look shorter.
             self.latency_s[number] = round(time.monotonic() - due_s, 4)
         except Exception as error:  # noqa: BLE001  # every kind of failure is what is counted here
+            self.failed_s.append(round(time.monotonic() - due_s, 4))
             self._failed(kind_of(error))
         finally:
             self._under_way -= 1

@@ -31,12 +31,19 @@ class Profile:
         ends = [*(phase.from_s for phase in self.phases[1:]), self.until_s]
         return [(phase.from_s, end, phase.rate_rps) for phase, end in zip(self.phases, ends, strict=True)]
 
-    def arrivals(self, seed: int) -> Iterator[float]:
-        """Return Poisson arrival times. The same seed gives the same times."""
+    def arrivals(self, seed: int, *, variation: float = 1.0) -> Iterator[float]:
+        """Return arrival times, Poisson by default. The same seed gives the same times.
+
+        `variation` is the coefficient of variation of the times between two arrivals, which are gamma distributed.
+        """
         draw = random.Random(seed)
+        shape = variation**-2
         for begin, end, rate in self.spans():
             at = begin
-            while rate > 0 and (at := at + draw.expovariate(rate)) < end:
+            while rate > 0:
+                at += draw.expovariate(rate) if variation == 1 else draw.gammavariate(shape, 1 / (shape * rate))
+                if at >= end:
+                    break
                 yield at
 
     @property

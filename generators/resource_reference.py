@@ -221,6 +221,7 @@ spec:
     balancerReplicas: 3
     maxConcurrency: 64
     queueLimit: 500
+    overload: {mode: Reject}
     sourceShare: 50
     queueTimeout: 10s
     responseTimeout: 10s

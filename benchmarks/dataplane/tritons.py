@@ -3,7 +3,9 @@
 Each server has its own mount and process namespace, so that its mounts and its child processes end with it.
 """
 
+import itertools
 import os
+import shlex
 import struct
 import subprocess
 import tempfile
@@ -11,7 +13,7 @@ import time
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
@@ -25,10 +27,13 @@ from e2e.cluster.progress import say
 HTTP_PORT, GRPC_PORT, METRICS_PORT = 18000, 18001, 18002
 METHOD = "/inference.GRPCInferenceService/ModelInfer"
 _UP_WITHIN_S = 60.0
-_addresses = (f"127.{90 + os.getpid() % 100}.{os.getpid() // 100 % 250}.{number + 1}" for number in range(250))
+# Each process has addresses of its own, because the ports are the same.
+_addresses = (
+    f"127.{90 + os.getpid() // 250 % 100}.{os.getpid() % 250}.{number % 250 + 1}" for number in itertools.count()
+)
 
 _CONFIG = """backend: "python"
-max_batch_size: 16
+max_batch_size: {max_batch}
 input [ {{ name: "x" data_type: TYPE_FP32 dims: [ 1 ] }} ]
 output [ {{ name: "y" data_type: TYPE_FP32 dims: [ 1 ] }} ]
 dynamic_batching {{ }}
@@ -45,25 +50,26 @@ class TritonPythonModel:
 """
 
 
-class Model(Protocol):
-    """A model to serve."""
+class Served(Protocol):
+    """A model for a Triton server."""
 
     @property
     def name(self) -> str:
-        """Return the name of the model."""
+        """Name of the model."""
 
     @property
     def files(self) -> Mapping[str, str]:
-        """Return the files of the model as path -> content, with paths relative to the model's folder."""
+        """Files of the model as path -> content, with paths relative to the model's folder."""
 
 
 @dataclass(frozen=True)
 class Work:
-    """A model that responds at once, or sleeps t0_ms + a_ms x rows per batch of up to 16 rows."""
+    """A model that responds at once, or sleeps t0_ms + a_ms x rows per batch of up to `max_batch` rows."""
 
     name: str
     t0_ms: float = 0.0
     a_ms: float = 0.0
+    max_batch: int = 16
 
     @property
     def files(self) -> dict[str, str]:
@@ -73,7 +79,7 @@ class Work:
             f'parameters {{ key: "{key}" value {{ string_value: "{value:g}" }} }}' for key, value in sleeps.items()
         )
         return {
-            "config.pbtxt": _CONFIG.format(parameters=parameters),
+            "config.pbtxt": _CONFIG.format(parameters=parameters, max_batch=self.max_batch),
             "1/model.py": _MODEL.read_text() if sleeps else _NO_WORK,
         }
 
@@ -85,6 +91,13 @@ class Triton:
     address: str
     model: str
     metrics_port: int = METRICS_PORT
+    process: subprocess.Popen[bytes] | None = field(default=None, repr=False, compare=False)
+
+    def kill(self) -> None:
+        """End the server and its process namespace at once, as the loss of a node does."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
 
     @property
     def grpc(self) -> str:
@@ -98,8 +111,10 @@ class Triton:
 
 
 @contextmanager
-def running(works: Sequence[Model]) -> Iterator[list[Triton]]:
+def running(works: Sequence[Served], *, arguments: Sequence[str] = ()) -> Iterator[list[Triton]]:
     """Start one Triton server per model, and yield them when all are ready. They are ended when the context is left.
+
+    `arguments` are added to each server's command line.
 
     Raises:
         BenchError: a server doesn't start; the message has the end of its log.
@@ -115,16 +130,17 @@ def running(works: Sequence[Model]) -> Iterator[list[Triton]]:
                     file = home / work.name / path
                     file.parent.mkdir(parents=True, exist_ok=True)
                     file.write_text(content)
-                made.append(Triton(next(_addresses), work.name))
+                address = next(_addresses)
                 with (Path(folder) / f"{number}.log").open("wb") as log:
                     process = subprocess.Popen(
-                        _command(tree, home, made[-1].address),
+                        _command(tree, home, address, arguments),
                         stdin=subprocess.DEVNULL,
                         stdout=log,
                         stderr=log,
                         start_new_session=True,
                     )
                 processes.append(process)
+                made.append(Triton(address, work.name, process=process))
             for number, (triton, process) in enumerate(zip(made, processes, strict=True)):
                 _await(triton, process, Path(folder) / f"{number}.log")
             try:
@@ -141,7 +157,7 @@ def running(works: Sequence[Model]) -> Iterator[list[Triton]]:
                 process.wait()
 
 
-def _command(tree: Path, repository: Path, address: str) -> list[str]:
+def _command(tree: Path, repository: Path, address: str, arguments: Sequence[str]) -> list[str]:
     ports = {"http": HTTP_PORT, "grpc": GRPC_PORT, "metrics": METRICS_PORT}
     options = " ".join(f"--{kind}-address={address} --{kind}-port={port}" for kind, port in ports.items())
     steps = [
@@ -150,7 +166,7 @@ def _command(tree: Path, repository: Path, address: str) -> list[str]:
         f"mount -t proc proc {tree}/proc",
         f"mount --bind {repository} {tree}/mnt",
         f"mount -t tmpfs tmp {tree}/tmp",
-        f"exec chroot {tree} tritonserver --model-repository=/mnt {options}",
+        f"exec chroot {tree} tritonserver --model-repository=/mnt {options} {shlex.join(arguments)}",
     ]
     # Killing `unshare` kills the whole process namespace.
     enter = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--propagation", "private"]

@@ -124,7 +124,7 @@ async def until(true: Callable[[], Awaitable[bool]], limit_s: float = 5.0) -> fl
     return time.monotonic() - began
 
 
-async def raw(port: int, request: bytes, *, host: str = "127.0.0.1") -> tuple[int, dict[str, str], bytes]:
+async def raw(port: int, request: bytes, host: str = "127.0.0.1") -> tuple[int, dict[str, str], bytes]:
     """Send raw bytes, and return status, headers and body of the response."""
     reader, writer = await asyncio.open_connection(host, port)
     try:
@@ -140,10 +140,10 @@ async def raw(port: int, request: bytes, *, host: str = "127.0.0.1") -> tuple[in
 
 
 async def http_response(
-    port: int, method: str, target: str, *, host: str = "127.0.0.1"
+    port: int, method: str, target: str, host: str = "127.0.0.1"
 ) -> tuple[int, dict[str, str], bytes]:
     request = f"{method} {target} HTTP/1.1\r\nHost: x\r\nUser-Agent: t\r\nContent-Length: 0\r\n\r\n"
-    return await raw(port, request.encode("latin-1"), host=host)
+    return await raw(port, request.encode("latin-1"), host)
 
 
 async def infer(channel: grpc.aio.Channel, method: str = "ModelInfer", within_s: float = 10 * PATIENCE) -> bytes:

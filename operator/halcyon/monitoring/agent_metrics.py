@@ -20,6 +20,12 @@ METRICS: Final = (
         "counter",
         "Inference requests that were rejected, or timed out before a server had free capacity.",
     ),
+    _own(
+        "repeated_total",
+        "counter",
+        "Inference requests that clients repeated after a rejection, which are not new demand. gRPC clients report them; for HTTP, an "
+        "estimate.",
+    ),
     _own("errors_total", "counter", "Inference requests that were lost between the balancer and a server."),
     _own(
         "server_rejected_total",
@@ -48,12 +54,17 @@ METRICS: Final = (
         "histogram",
         "Time from a request's arrival until a server's response headers, with all waiting in the balancer.",
     ),
-    _own("pod_inflight", "gauge", "Requests that a pod is processing.", "pod", "slot"),
+    _own(
+        "first_event_duration_seconds",
+        "histogram",
+        "Time from a stream's arrival until its first event, with all waiting in the balancer.",
+    ),
+    _own("pod_inflight", "gauge", "Requests that a server pod is processing.", "server_pod", "slot"),
     _own(
         "pod_state",
         "gauge",
-        "1 for the current state of a pod: starting, ready, draining, maintenance or unreachable.",
-        "pod",
+        "1 for the current state of a server pod: starting, ready, draining, maintenance or unreachable.",
+        "server_pod",
         "slot",
         "state",
     ),

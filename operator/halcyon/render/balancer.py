@@ -37,12 +37,24 @@ response to their next request.
 STOP_MARGIN_S = 10
 """Time from the end of `traffic.drainTimeout` until the kubelet's SIGKILL, in seconds. The drain begins with HAProxy's stop signal."""
 
+_NO_QUEUE_LIMIT = 100_000
+"""Largest `queue_limit` of a plan; the limits on a balancer's memory are below it."""
 _RUN = "/run/halcyon"
+_UNMESHED = {
+    "config.linkerd.io/skip-inbound-ports": str(names.AGENT_PORT),
+    "traffic.sidecar.istio.io/excludeInboundPorts": str(names.AGENT_PORT),
+}
+"""Annotations that keep service meshes from the agent's port.
+
+The kubelet connects to it without mTLS, which a mesh in strict mode rejects: for probes and for HAProxy's preStop hook.
+"""
 
 
 def plan(subject: Subject, spec: Spec, site: Site, slots: tuple[Slot, ...]) -> BalancerPlan:
     """Build the plan for the model's balancers from the accepted spec."""
     most = defaults.most_replicas(spec)
+    objective_s = defaults.objective_s(spec) if defaults.overload_mode(spec) == "Reject" else None
+    objective_ms = max(round(objective_s * 1000), 1) if objective_s else 0
     return BalancerPlan(
         namespace=subject.namespace,
         name=subject.name,
@@ -54,8 +66,11 @@ def plan(subject: Subject, spec: Spec, site: Site, slots: tuple[Slot, ...]) -> B
         max_connections=server_connections(spec),
         max_concurrency=spec.traffic.max_concurrency or 0,
         finds_concurrency=finds_concurrency(spec),
+        queue_limit=defaults.queue_limit(spec) or _NO_QUEUE_LIMIT,
+        objective_ms=objective_ms,
+        max_batch=((spec.batching.max_batch_size if spec.batching else None) or 0) if objective_ms else 0,
+        instances=(spec.runtime.instances_per_gpu or 1) * max(spec.runtime.gpus, 1) if objective_ms else 1,
         balancers=spec.traffic.balancer_replicas,
-        queue_limit=spec.traffic.queue_limit,
         source_share=spec.traffic.source_share,
         queue_timeout_ms=max(duration_us(spec.traffic.queue_timeout) // 1000, 1),
         response_timeout_ms=max(duration_us(spec.traffic.response_timeout) // 1000, 1),
@@ -124,7 +139,13 @@ def service(subject: Subject, spec: Spec) -> Object:
         "type": asked.type,
         "selector": names.selector(subject.name, names.BALANCER),
         "ports": [
-            {"name": "http", "port": names.HTTP_PORT, "protocol": "TCP", "targetPort": "http"},
+            {
+                "name": "http",
+                "port": names.HTTP_PORT,
+                "protocol": "TCP",
+                "targetPort": "http",
+                "appProtocol": "https" if spec.traffic.tls else "http",
+            },
             {
                 "name": "grpc",
                 "port": names.GRPC_PORT,
@@ -165,7 +186,7 @@ def deployment(subject: Subject, spec: Spec, site: Site) -> Object:
         "selector": {"matchLabels": selector},
         "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}},
         "template": {
-            "metadata": {"labels": names.labels(subject.name, names.BALANCER)},
+            "metadata": {"labels": names.labels(subject.name, names.BALANCER), "annotations": _UNMESHED},
             "spec": {
                 "serviceAccountName": names.balancer(subject.name),
                 "automountServiceAccountToken": False,

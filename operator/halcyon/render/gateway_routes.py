@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from halcyon.api import open_endpoints
 from halcyon.api.spec import Spec, routing_mode
 from halcyon.api.spec.gateway import Entry, Gateway
 from halcyon.api.types import duration_us
@@ -20,25 +21,6 @@ from halcyon.render.site import Subject
 GROUP = "gateway.networking.k8s.io"
 API_VERSION = f"{GROUP}/v1"
 HTTP_ROUTE, GRPC_ROUTE = "HTTPRoute", "GRPCRoute"
-
-_INFERENCE = "inference.GRPCInferenceService"
-_CALLS = [{"service": _INFERENCE, "method": method} for method in ("ModelInfer", "ModelStreamInfer")]
-_READS = [
-    *(
-        {"service": _INFERENCE, "method": method}
-        for method in (
-            "ModelReady",
-            "ModelMetadata",
-            "ModelConfig",
-            "ModelStatistics",
-            "ServerLive",
-            "ServerReady",
-            "ServerMetadata",
-        )
-    ),
-    {"service": "grpc.health.v1.Health", "method": "Check"},
-]
-_BELOW_MODEL = ("ready", "config", "stats", "infer", "generate", "generate_stream")
 
 Shares = Sequence[tuple[Slot, int]]
 """Slots with the weights of their requests."""
@@ -59,11 +41,13 @@ def slot_service(subject: Subject, spec: Spec, slot: Slot) -> Object:
 
 def http_route(subject: Subject, spec: Spec, gateway: Gateway, shares: Shares, *, model: str) -> Object:
     """Build the HTTPRoute of a model."""
-    exact = ["/v2", "/v2/health/live", "/v2/health/ready", f"/v2/models/{model}"]
-    exact += [f"/v2/models/{model}/{verb}" for verb in _BELOW_MODEL]
+    below = open_endpoints.model_path(model)
+    exact = [*open_endpoints.HTTP_SERVER_READS]
+    exact += [below + end for end in (*open_endpoints.HTTP_MODEL_READS, *open_endpoints.HTTP_MODEL_CALLS)]
     paths = [{"type": "Exact", "value": path} for path in exact]
-    # Paths below a version can only be matched by a regular expression, which few Gateways support.
-    paths.append({"type": "PathPrefix", "value": f"/v2/models/{model}/versions"})
+    # Paths below a version can only be matched by a regular expression, which few Gateways support. All that the prefix adds in Triton are
+    # the trace settings of a version, and each server closes its trace API (`server`).
+    paths.append({"type": "PathPrefix", "value": f"{below}/versions"})
     rule: dict[str, Any] = {
         "matches": [{"path": path} for path in paths],
         "timeouts": {"request": _duration(_longest_ms(spec))},
@@ -77,10 +61,10 @@ def grpc_route(subject: Subject, spec: Spec, gateway: Gateway, entry: Entry, sha
     # Two rules, because up to version 1.2 of the Gateway API a GRPCRoute rule has at most 8 matches.
     rules = (
         {
-            "matches": [{"method": {"type": "Exact", **method}} for method in methods],
+            "matches": [{"method": {"type": "Exact", "service": service, "method": name}} for service, name in methods],
             "backendRefs": _backends(subject, spec, shares, names.GRPC_PORT),
         }
-        for methods in (_CALLS, _READS)
+        for methods in (open_endpoints.GRPC_CALLS, open_endpoints.GRPC_READS)
     )
     return _route(subject, GRPC_ROUTE, gateway, entry, *rules)
 

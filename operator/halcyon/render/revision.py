@@ -10,9 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from halcyon.api.policy.downloads import NO_DOWNLOADS
 from halcyon.api.spec import Spec, routing_mode
-from halcyon.api.types import GROUP, ApiModel
-from halcyon.render import model_overlay, names, server
+from halcyon.api.types import GROUP, ApiModel, quantity
+from halcyon.render import model_overlay, names, server, server_start
 from halcyon.render.metadata import Object, child
 from halcyon.render.site import Site, Subject
 
@@ -80,6 +81,8 @@ def key(subject: Subject, spec: Spec, content: Content | None) -> str:
     }
     if routing_mode.is_direct(spec):
         asked["direct"] = True
+    if bodies := server_start.larger_bodies(int(quantity(spec.traffic.max_request_size))):
+        asked["bodies"] = bodies
     if spec.traffic.stickiness is not None:
         asked["stickiness"] = spec.traffic.stickiness.header
     return names.digest(asked)
@@ -134,6 +137,8 @@ def site_digest(site: Site) -> str:
         parts += ["sources", models.urls is not None, models.endpoints is not None, exempt]
     if not site.fixed_user_ids:
         parts.append("assigned user ids")
+    if site.downloads != NO_DOWNLOADS:
+        parts += ["downloads", site.downloads.model_dump_json()]
     return names.digest(parts)
 
 

@@ -105,7 +105,6 @@ def test_defaults_appear(api: Connection) -> None:
     assert spec["traffic"] == {
         "mode": "Balancer",
         "balancerReplicas": 2,
-        "queueLimit": 200,
         "sourceShare": 100,
         "queueTimeout": "1m",
         "responseTimeout": "1m",

@@ -7,23 +7,28 @@ import contextlib
 import json
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import grpc  # type: ignore[import-untyped]  # grpcio has no types
 import grpc.aio  # type: ignore[import-untyped]  # same
 import pytest
+from urllib3.exceptions import MaxRetryError
 
-from halcyon.balancer.config import queueing
+from halcyon.balancer.config import overload_rules, queueing
+from halcyon.balancer.runtime.controller import HaproxyController
+from halcyon.balancer.secrets.mounted_secrets import MountedSecrets, SecretNames
 from tests import figures
 from tests.integration.balanced import PLAN, Balanced, agent, endpoint, http_response, infer, one, raw, until
+from tests.integration.balancer.test_api_keys import put
 from tests.ports import free_ports
 from tests.unit.balancer.stand_in_api import SLICES, slice_of
 from tests.unit.balancer.stand_ins import SERVICE
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
-    from pathlib import Path
 
     from halcyon.api.documents.balancer_plan import BalancerPlan
     from tests.integration.balanced import Process
@@ -263,3 +268,247 @@ async def test_one_source_may_queue_its_share_only_if_the_plan_says_so(balanced:
         await made.grow(7)
         pod.hold.set()
         await asyncio.gather(*made.tasks)
+
+
+OBJECTIVE_S = 1.0
+"""Latency objective of the tests below, in which the limits that the agent computes are set by the test."""
+LIMITED = replace(
+    PLAN,
+    queue_limit=100_000,
+    queue_timeout_ms=30_000,
+    response_timeout_ms=30_000,
+    max_connections=1,
+    objective_ms=int(1000 * OBJECTIVE_S),
+)
+IN_TIME, LATE, HOPELESS = 4, 6, 12
+REFUSED = "RESOURCE_EXHAUSTED"
+
+
+@dataclass
+class Waiting:
+    """Requests that wait in a balancer whose servers answer none, and the refusals."""
+
+    balanced: Balanced
+    channel: grpc.aio.Channel
+    tasks: set[asyncio.Task[str]] = field(default_factory=set)
+
+    async def send(self, key: str = "") -> str:
+        """Send one more request; return `waits`, or its status if it is rejected at once."""
+        before = await self.balanced.haproxy.runtime.read()
+        metadata = (("x-api-key", key),) if key else ()
+        call = self.channel.unary_unary(SERVICE + "ModelInfer")(b"x", timeout=60, metadata=metadata)
+        task = asyncio.create_task(_status(call))
+
+        async def is_decided() -> bool:
+            reading = await self.balanced.haproxy.runtime.read()
+            there = reading.queued + reading.inflight + reading.held
+            return task.done() or there > before.queued + before.inflight + before.held
+
+        await until(is_decided)
+        if task.done():
+            return task.result()
+        self.tasks.add(task)
+        return "waits"
+
+    async def fill(self, count: int, key: str = "") -> None:
+        """Send requests until `count` are queued."""
+        while (await self.balanced.haproxy.runtime.read()).queued < count:
+            assert await self.send(key) == "waits"
+
+    async def end(self) -> None:
+        """Let the server answer what it has, and cancel the others."""
+        for task in self.tasks:
+            task.cancel()
+        for pod in self.balanced.pods:
+            assert pod.hold is not None
+            pod.hold.set()
+        await asyncio.gather(*self.tasks, return_exceptions=True)
+        self.tasks.clear()
+
+        async def is_empty() -> bool:
+            reading = await self.balanced.haproxy.runtime.read()
+            return reading.queued + reading.inflight == 0
+
+        await until(is_empty)
+        for pod in self.balanced.pods:
+            assert pod.hold is not None
+            pod.hold.clear()
+
+
+async def _status(call: grpc.aio.UnaryUnaryCall) -> str:
+    return str((await call.code()).name)
+
+
+@contextlib.asynccontextmanager
+async def waiting(plan: BalancerPlan = LIMITED, keys: Path | None = None, pods: int = 1) -> AsyncIterator[Waiting]:
+    """Yield a balancer with one server that answers none, and with limits."""
+    async with one() as balanced:
+        if keys is not None:
+            haproxy = balanced.haproxy
+            files = MountedSecrets(SecretNames(keys="digits-keys"), mounted=keys, config=haproxy.config)
+            balanced.pilot = HaproxyController(haproxy.runtime, haproxy.config, haproxy.listen, files=files)
+        await balanced.start(pods, hold=asyncio.Event())
+        await balanced.begin(plan)
+        values = (IN_TIME, LATE, HOPELESS, IN_TIME + 1)
+        await balanced.haproxy.runtime.set(dict(zip(overload_rules.LIMITS, values, strict=True)))
+        async with balanced.channel as channel:
+            made = Waiting(balanced, channel)
+            yield made
+            await made.end()
+
+
+async def test_a_burst_waits_and_a_lasting_overload_is_rejected() -> None:
+    async with waiting() as crowd:
+        began = time.monotonic()
+        await crowd.fill(HOPELESS)
+        assert time.monotonic() - began < OBJECTIVE_S, "the machine is too busy for this test"
+        assert await crowd.send() == REFUSED, "it would take longer than twice the objective"
+        await asyncio.sleep(OBJECTIVE_S / 2)
+        assert await crowd.send() == REFUSED
+        await asyncio.sleep(OBJECTIVE_S * 0.6)
+        # Now the queue was too long for as long as the objective, and only what is answered in time may wait.
+        await crowd.end()
+        await crowd.fill(IN_TIME)
+        assert await crowd.send() == REFUSED
+        # A queue below the limit for as long as the objective ends the overload.
+        await crowd.end()
+        await asyncio.sleep(OBJECTIVE_S * 1.1)
+        await crowd.fill(HOPELESS)
+        _, rejected, errors = await crowd.balanced.counters()
+        assert (rejected, errors) == (3, 0)
+
+
+async def test_a_queue_that_is_never_too_long_is_no_overload() -> None:
+    async with waiting() as crowd:
+        await crowd.fill(LATE)
+        await asyncio.sleep(OBJECTIVE_S * 1.5)
+        assert await crowd.send() == "waits", "the queue reaches its limit only now"
+
+
+async def test_a_stopping_overload_is_not_confused_with_two_bursts() -> None:
+    async with waiting() as crowd:
+        await crowd.fill(LATE + 1)
+        await asyncio.sleep(OBJECTIVE_S * 1.2)
+        # No request has arrived since: for these the queue is too long only from now on.
+        assert await crowd.send() == "waits"
+
+
+async def test_requests_held_at_zero_and_those_after_them_are_not_limited() -> None:
+    async with waiting(pods=0) as crowd:
+        for _ in range(3 * HOPELESS):
+            assert await crowd.send() == "waits"
+        # The server's limit is 1, so nearly all of them wait in the queue now.
+        await crowd.balanced.start(hold=asyncio.Event())
+        await crowd.balanced.turn()
+
+        async def are_released() -> bool:
+            return (await crowd.balanced.haproxy.runtime.read()).queued == 3 * HOPELESS - 1
+
+        await until(are_released)
+        assert await crowd.send() == "waits"
+        await asyncio.sleep(OBJECTIVE_S * 1.2)
+        assert await crowd.send() == "waits"
+        # Once they are answered, the objective counts again.
+        await crowd.end()
+        await crowd.fill(HOPELESS)
+        assert await crowd.send() == REFUSED
+
+
+async def test_a_client_below_its_share_is_admitted_while_another_is_rejected(tmp_path: Path) -> None:
+    alice, bob = "alice-0123456789abcdef", "bob-0123456789abcdef"
+    put(tmp_path / "keys", alice=alice, bob=bob)
+    async with waiting(keys=tmp_path) as crowd:
+        await crowd.fill(LATE, alice)
+        for _ in range(3):
+            await crowd.send(alice)
+            await asyncio.sleep(OBJECTIVE_S * 0.45)
+        assert await crowd.send(alice) == REFUSED
+        # Five can be answered in time, so with two clients two are each one's share.
+        assert [await crowd.send(bob) for _ in range(2)] == ["waits"] * 2
+        assert await crowd.send(bob) == REFUSED
+        assert await crowd.send(alice) == REFUSED
+
+
+async def test_a_repetition_after_a_rejection_is_no_new_demand() -> None:
+    async with waiting() as crowd:
+        await crowd.fill(HOPELESS)
+        runtime, port = crowd.balanced.haproxy.runtime, crowd.balanced.haproxy.ports.http
+        before = await runtime.read()
+        assert await crowd.send() == REFUSED
+        call = crowd.channel.unary_unary(SERVICE + "ModelInfer")
+        assert await _status(call(b"x", metadata=(("grpc-previous-rpc-attempts", "1"),))) == REFUSED
+        # Two HTTP requests on one connection: at once, which is another request, and after Retry-After.
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        for pause_s in (0.0, 0.3, 1.1):
+            await asyncio.sleep(pause_s)
+            writer.write(b"POST /v2/models/m/infer HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n")
+            head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
+            assert head.startswith("http/1.1 429")
+            await reader.readexactly(int(head.partition("content-length: ")[2].split("\r\n")[0]))
+        writer.close()
+        reading = await runtime.read()
+        assert (reading.requests - before.requests, reading.rejected - before.rejected) == (5, 5)
+        assert (reading.repeated, reading.demand - before.demand) == (2, 3)
+
+
+PAGE = (Path(__file__).parents[3] / "docs" / "guides" / "clients.md").read_text()
+WORKS_S = 0.05
+"""Time that the only server takes for a request, of which it computes one at a time: 20 requests per second."""
+
+
+def example(language: str, containing: str) -> str:
+    """Return the example of the page for clients in this language that contains a text."""
+    blocks = [part.partition("```")[0] for part in PAGE.split(f"```{language}\n")[1:]]
+    [found] = [block for block in blocks if containing in block]
+    return found
+
+
+@contextlib.asynccontextmanager
+async def limited() -> AsyncIterator[Balanced]:
+    """Yield a balancer with one server that answers, and with limits."""
+    async with one() as balanced:
+        await balanced.start(1, delay_s=WORKS_S, at_once=1)
+        await balanced.begin(LIMITED)
+        values = (IN_TIME, LATE, HOPELESS, IN_TIME + 1)
+        await balanced.haproxy.runtime.set(dict(zip(overload_rules.LIMITS, values, strict=True)))
+        yield balanced
+
+
+async def test_documented_grpc_retries_at_three_times_the_load() -> None:
+    config = example("json", "retryPolicy")
+    async with limited() as balanced:
+        options = [("grpc.service_config", config), ("grpc.use_local_subchannel_pool", 1)]
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{balanced.haproxy.ports.grpc}", options=options) as channel:
+            calls = []
+            for _ in range(120):
+                calls.append(channel.unary_unary(SERVICE + "ModelInfer")(b"x", timeout=30))
+                await asyncio.sleep(WORKS_S / 3)
+            codes = Counter([(await call.code()).name for call in calls])
+        reading = await balanced.haproxy.runtime.read()
+    assert codes.keys() <= {"OK", REFUSED}
+    # Each request counts once as demand, however often it was repeated.
+    assert reading.repeated > 0
+    assert reading.demand == 120 <= reading.requests - reading.repeated + 5
+    # The load lasts for 40 executions; some of its requests are answered after it.
+    assert codes["OK"] >= 40
+
+
+async def test_documented_http_retries_at_three_times_the_load() -> None:
+    made: dict[str, Any] = {}
+    exec(example("python", "PoolManager"), made)  # the page's own code
+    async with limited() as balanced:
+        url = f"{balanced.url}/v2/models/m/infer"
+
+        def send(_number: int) -> int:
+            try:
+                return int(made["pool"].request("POST", url, body=b"{}").status)
+            except MaxRetryError:
+                return 429
+
+        with ThreadPoolExecutor(16) as threads:
+            loop = asyncio.get_running_loop()
+            codes = Counter(await asyncio.gather(*(loop.run_in_executor(threads, send, n) for n in range(60))))
+        reading = await balanced.haproxy.runtime.read()
+    assert codes.keys() <= {200, 429}
+    assert codes[200] > 30
+    assert reading.errors == 0

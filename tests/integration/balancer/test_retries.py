@@ -157,7 +157,7 @@ async def test_the_agent_forbids_retries_while_more_than_a_tenth_of_requests_fai
     pacing = RateFeedback(balanced.pilot.variables)
 
     async def look(now: float) -> None:
-        await pacing.update(await balanced.haproxy.runtime.read(), servers=2, now=now)
+        await pacing.update(PLAN, await balanced.haproxy.runtime.read(), {}, servers=2, now=now)
 
     await look(0.0)
     told = [await post(balanced, b"x") for _ in range(3 * MIN_RETRIES)]

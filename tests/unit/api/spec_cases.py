@@ -103,6 +103,7 @@ GOOD: list[tuple[str, Any]] = [
         {
             "balancerReplicas": 1,
             "queueLimit": 100000,
+            "overload": {"mode": "Wait"},
             "sourceShare": 1,
             "queueTimeout": "10ms",
             "responseTimeout": "10ms",

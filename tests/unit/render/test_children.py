@@ -306,6 +306,13 @@ def test_a_change_of_anything_else_is_none(path: str, value: Any) -> None:
     assert key(changed(path, value)) == key(BASE)
 
 
+def test_bodies_above_64_mib_are_allowed_in_a_new_revision() -> None:
+    assert not any("input-size" in argument for argument in server_pod(traffic={"maxRequestSize": "64Mi"})[1]["args"])
+    assert "--http-max-input-size=134217728" in server_pod(traffic={"maxRequestSize": "128Mi"})[1]["args"]
+    assert key(changed("traffic.maxRequestSize", "64Mi")) == key(BASE) != key(changed("traffic.maxRequestSize", "65Mi"))
+    assert key(changed("traffic.maxRequestSize", "1Gi")) == key(changed("traffic.maxRequestSize", "1024Mi"))
+
+
 def test_a_later_version_finds_the_records_of_this_one() -> None:
     assert key(BASE) == "72abd995ed"
     assert key(changed("batching.maxBatchSize", 4)) == "944e497dc0"
@@ -373,10 +380,39 @@ def test_claimed_gpus_are_counted_by_an_annotation() -> None:
     assert pod["resourceClaims"] == [{"name": "gpu", "resourceClaimTemplateName": "two"}]
     assert pod["containers"][0]["resources"] == {"claims": [{"name": "gpu"}]}
     assert pod["tolerations"] == [{"key": "nvidia.com/gpu", "operator": "Exists"}]
-    assert template["metadata"]["annotations"] == {"serving.halcyon.dev/gpus": "2"}
+    assert template["metadata"]["annotations"]["serving.halcyon.dev/gpus"] == "2"
     assert gpu.count(template) == 2
     # Without the claim, the annotation is a word only.
     assert gpu.count({**template, "spec": {**pod, "resourceClaims": []}}) == 0
+
+
+def test_no_local_volume_keeps_the_cluster_autoscaler_from_removing_a_node() -> None:
+    key = "cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes"
+    for spec in (MINIMAL, spec_of(model={"source": {"uri": "https://models.example.com/m.tgz"}})):
+        template = find(children(spec), "Deployment", "digits-a")["spec"]["template"]
+        local = {v["name"] for v in template["spec"]["volumes"] if "emptyDir" in v and "medium" not in v["emptyDir"]}
+
+        assert set(template["metadata"]["annotations"][key].split(",")) == local
+    chosen = spec_of(
+        runtime={"podAnnotations": {key: "none", "cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}}
+    )
+    assert find(children(chosen), "Deployment", "digits-a")["spec"]["template"]["metadata"]["annotations"] == {
+        key: "none",
+        "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
+    }
+
+
+def test_service_meshes_leave_the_agent_s_port_to_the_kubelet() -> None:
+    template = find(children(MINIMAL), "Deployment", "digits-balancer")["spec"]["template"]
+    agent, haproxy = template["spec"]["initContainers"][0], template["spec"]["containers"][0]
+    port = str(agent["ports"][0]["containerPort"])
+
+    assert template["metadata"]["annotations"] == {
+        "config.linkerd.io/skip-inbound-ports": port,
+        "traffic.sidecar.istio.io/excludeInboundPorts": port,
+    }
+    assert str(haproxy["lifecycle"]["preStop"]["httpGet"]["port"]) == port
+    assert str(haproxy["readinessProbe"]["httpGet"]["port"]) == port
 
 
 def test_a_pod_without_gpu_requests_none() -> None:
@@ -577,9 +613,16 @@ def test_exploitable_features_are_closed_at_each_server(mode: str) -> None:
         assert len(key.partition("=")[2]) >= 10
 
 
-def test_channels_have_an_age_only_where_clients_hold_them() -> None:
-    assert "--grpc-max-connection-age=20000" in server_pod(traffic={"mode": "Direct"})[1]["args"]
-    assert not any("age" in a.partition("=")[0] for a in server_pod()[1]["args"])
+def test_channels_have_an_age_and_may_ping_only_where_clients_hold_them() -> None:
+    held = {
+        "--grpc-max-connection-age=20000",
+        "--grpc-http2-min-recv-ping-interval-without-data=5000",
+        "--grpc-keepalive-permit-without-calls=1",
+    }
+    gateway = {"mode": "Gateway", "gateway": {"name": "edge", "http": {}}}
+    for traffic in ({"mode": "Direct"}, gateway):
+        assert held <= set(server_pod(traffic=traffic)[1]["args"])
+    assert not any("age" in a.partition("=")[0] or "ping" in a for a in server_pod()[1]["args"])
 
 
 def test_a_stopping_sticky_server_waits_for_all_of_the_drain() -> None:
@@ -671,6 +714,9 @@ def test_a_balancer_starts_without_its_secrets_and_names_them() -> None:
     # HAProxy sees what the agent has looked at, and nothing else.
     assert not {m["name"] for m in pod["containers"][0]["volumeMounts"]} & set(secrets)
     ports = {p["name"]: p.get("appProtocol") for p in balancer.service(SUBJECT, spec)["spec"]["ports"]}
-    assert ports["grpc"] == "https"
+    assert ports == {"http": "https", "grpc": "https"}
+    plain = balancer.service(SUBJECT, spec_of())
+    ports = {p["name"]: p.get("appProtocol") for p in plain["spec"]["ports"]}
+    assert ports == {"http": "http", "grpc": "kubernetes.io/h2c"}
     # A pod is what it was made as, whatever a plan says.
     assert not re.search("tls|keys|secret", balancer.plan(SUBJECT, spec, SITE, (names.SLOT_A,)).to_json())

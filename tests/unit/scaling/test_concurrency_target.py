@@ -45,7 +45,7 @@ def test_requests_of_all_balancers_count() -> None:
 
 def test_the_target_that_needs_most_replicas_decides() -> None:
     targets = defaults.targets(spec(concurrency=16, queueDepth=8))
-    read = metrics.RulesReading(0.0, 2, Value(8.0, 0.0), None, Value(48.0, 0.0))
+    read = metrics.RulesReading(0.0, 2, Value(8.0, 0.0), None, concurrency=Value(48.0, 0.0))
     proposals = {proposal.name: proposal.proposal for proposal in asked(read, targets)}
     assert proposals == {"queueDepth": 1, "concurrency": 3}
 

@@ -17,15 +17,14 @@ from halcyon.scaling.observations import (
     PodObservation,
     fresh,
     mean,
-    rate,
 )
 from halcyon.scaling.planner.reading import PodReading, Reading
 from halcyon.signals.clock import WallClock
 from halcyon.signals.merged_counters import MergedBatches
 from halcyon.signals.planner_reading import (
     GPU_WINDOW_S,
+    HELD_WINDOW_S,
     MAX_REPORT_DELAY_S,
-    QUEUE_WINDOW_S,
     ReadingResult,
     SignalMemory,
 )
@@ -96,8 +95,16 @@ def plain_reading(
         rows_per_request=memory.rows_per_request,
         pods=judged,
         rejected=None if silence else memory.rejected.total,
+        concurrency=None if silence else sum(_held(points, now) for points in heard.values()),
     )
     return ReadingResult(made, memory, tuple(unknown))
+
+
+def _held(points: Sequence[BalancerPoint], now: float) -> float:
+    """Return the mean number of requests that a balancer held, from the last sample before the window on."""
+    later = [point for point in points if point.at > now - HELD_WINDOW_S]
+    counted = [*[point for point in points if point.at <= now - HELD_WINDOW_S][-1:], *later]
+    return sum(point.queued + point.inflight for point in counted) / len(counted)
 
 
 def _is_heard(points: Sequence[BalancerPoint], now: float) -> bool:
@@ -170,19 +177,9 @@ def _silence(
 
 
 def _pending(pod: PodObservation | None, now: float) -> float | None:
-    """Return the number of requests that wait in a pod.
-
-    If Triton has no gauge, it is computed from their waiting time (Little's law).
-    """
-    if pod is None:
-        return None
-    point = fresh(pod.points, now, lambda p: p.pending)
-    if point is not None:
-        return point.pending
-    if fresh(pod.points, now, lambda p: p.queue_us) is None:
-        return None
-    waited_us = rate(pod.points, now, QUEUE_WINDOW_S, lambda p: p.queue_us)
-    return None if waited_us is None else waited_us / 1e6
+    """Return the number of requests that wait in a pod."""
+    point = None if pod is None else fresh(pod.points, now, lambda p: p.pending)
+    return None if point is None else point.pending
 
 
 def _gpu(pod: PodObservation | None, now: float) -> float | None:

@@ -94,12 +94,23 @@ class BalancerPlan:
     """Maximum size of a request, in bytes; 0 means that the balancer sets no limit."""
     access_log: str = "None"
     """Requests to log: `None`, `Errors` or `All`."""
+    objective_ms: int = 0
+    """Latency objective by which requests are rejected under overload, in milliseconds; 0 if they only wait."""
+    max_batch: int = 0
+    """Number of rows in the largest batch; 0 if only the model's own configuration gives it."""
+    instances: int = 1
+    """Number of instances of the model in one server."""
     max_concurrency: int = 0
     """Maximum number of requests in progress at one server, over all balancers and both protocols; 0 if the spec sets none."""
     finds_concurrency: bool = False
     """Whether agents find this number themselves, unless Triton batches the model's requests."""
     balancers: int = 1
-    """Number of balancers between which the number is divided."""
+    """Number of balancers between which the numbers are divided."""
+
+    @property
+    def shares_pods(self) -> bool:
+        """Whether the requests at a server are bounded over all balancers."""
+        return self.max_concurrency > 0 or self.finds_concurrency or self.objective_ms > 0
 
     def to_json(self) -> str:
         """Return the plan as one line of JSON with sorted keys, so that equal plans result in equal text.
@@ -131,6 +142,6 @@ class BalancerPlan:
 
 _LATER = (
     *("source_share", "sequences", "sticky_header", "max_request_bytes", "access_log"),
-    *("max_concurrency", "finds_concurrency", "balancers"),
+    *("max_concurrency", "finds_concurrency", "objective_ms", "max_batch", "instances", "balancers"),
 )
 """Names of the fields that were added after the first version."""

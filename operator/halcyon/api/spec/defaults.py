@@ -15,6 +15,8 @@ FALLBACK_BATCH = 8
 """Assumed batch size, in requests per instance, if neither the spec nor another source gives one."""
 
 
+QUEUE_LIMIT = 200
+"""Requests that may wait in one balancer pod if the spec sets no limit and requests are not rejected by their latency."""
 IDLE_AFTER_S = 300.0
 """Seconds without a request before a model with minReplicas 0 scales to zero, if the spec gives no time."""
 
@@ -56,6 +58,26 @@ def policy(spec: Spec) -> Literal["Planner", "Rules"]:
     return (spec.scaling.policy if spec.scaling else None) or "Planner"
 
 
+def objective_s(spec: Spec) -> float | None:
+    """Return the latency objective in force, in seconds; None without one, and with the policy Rules, which ignores it."""
+    latency = spec.scaling.targets.latency if spec.scaling and policy(spec) == "Planner" else None
+    return None if latency is None else duration_s(latency)
+
+
+def overload_mode(spec: Spec) -> Literal["Reject", "Wait"]:
+    """Return what happens to a request that would wait too long; without a latency objective it can only wait."""
+    if objective_s(spec) is None:
+        return "Wait"
+    if spec.traffic.overload is not None:
+        return spec.traffic.overload.mode
+    return "Reject" if spec.traffic.queue_limit is None else "Wait"
+
+
+def queue_limit(spec: Spec) -> int | None:
+    """Return the number of requests that may wait in one balancer pod; None if only the latency objective limits it."""
+    return spec.traffic.queue_limit or (None if overload_mode(spec) == "Reject" else QUEUE_LIMIT)
+
+
 def idle_after_s(spec: Spec) -> float | None:
     """Return the seconds without a request until no replica is left; None if one always stays."""
     if spec.scaling is None or spec.scaling.min_replicas > 0:
@@ -66,7 +88,7 @@ def idle_after_s(spec: Spec) -> float | None:
 def ignored(spec: Spec) -> tuple[str, ...]:
     """Return a sentence for each field that is set and has no effect."""
     scaling = spec.scaling
-    found = routing_mode.ignored(spec.traffic)
+    found = [*routing_mode.ignored(spec.traffic), *_ignored_overload(spec)]
     server, canary = spec.runtime.server, spec.rollout.canary
     if server is not None and server.pinned_memory_pool is not None and not spec.runtime.gpus:
         found.append("spec.runtime.server.pinnedMemoryPool: ignored without a GPU; set spec.runtime.gpu to use it")
@@ -94,6 +116,18 @@ def ignored(spec: Spec) -> tuple[str, ...]:
     if scaling.schedules:
         found.append("spec.scaling.schedules: ignored with policy Rules; set policy: Planner to use it")
     return tuple(found)
+
+
+def _ignored_overload(spec: Spec) -> tuple[str, ...]:
+    overload = spec.traffic.overload
+    if overload is None or overload.mode == "Wait" or objective_s(spec) is not None or routing_mode.is_direct(spec):
+        return ()
+    return (
+        (
+            "spec.traffic.overload.mode: Reject needs a latency objective and the policy Planner; set "
+            "spec.scaling.targets.latency, for example 500ms, or mode: Wait"
+        ),
+    )
 
 
 def mismatched(spec: Spec) -> tuple[str, ...]:

@@ -7,10 +7,9 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field, StringConstraints
 
 from halcyon.api.spec.exposure import ApiKeys, Service, Tls
-from halcyon.api.spec.fields import Documented
 from halcyon.api.spec.gateway import Gateway
 from halcyon.api.spec.routing_mode import Mode
-from halcyon.api.types import Rule, duration_field, quantity_field
+from halcyon.api.types import Documented, Rule, duration_field, quantity_field
 
 
 class Stickiness(Documented):
@@ -20,6 +19,16 @@ class Stickiness(Documented):
     """Header (in gRPC: metadata) that clients send with each request, for example `x-sequence-id`. Requests with the
     same value go to the same pod, even while it drains. The balancer cannot read a sequence id in the body. A change
     starts a rollout."""
+
+
+class Overload(Documented):
+    """Handling of requests while more arrive than the ready pods can answer."""
+
+    mode: Literal["Reject", "Wait"]
+    """What happens to a request that would wait too long. `Reject`: it is rejected at once, with 429 or
+    RESOURCE_EXHAUSTED. The limit follows from scaling.targets.latency and the measured throughput of a pod: a burst of
+    at most twice the objective is answered late, and rejection begins when requests have waited longer than the
+    objective for as long as the objective. `Wait`: it waits, up to queueLimit and queueTimeout."""
 
 
 class Traffic(Documented):
@@ -39,11 +48,14 @@ class Traffic(Documented):
     batching.maxBatchSize at least one full batch. Default: with dynamic batching, enough for the next batches. Else
     found: one request in each instance and about one ahead of it, or, if the model computes more at once by itself, as
     many as it answers faster."""
-    queue_limit: Annotated[int, Field(ge=1, le=100000)] = 200
+    queue_limit: Annotated[int, Field(ge=1, le=100000)] | None = None
     """Maximum number of requests that wait in one balancer pod, HTTP and gRPC together. Further requests are rejected
-    with 429 or RESOURCE_EXHAUSTED. 1 to 100000. Default: 200."""
+    with 429 or RESOURCE_EXHAUSTED. 1 to 100000. Default: with overload.mode Reject no fixed number, else 200."""
+    overload: Overload | None = None
+    """Handling of requests while more arrive than the ready pods can answer. Default: mode Reject if
+    scaling.targets.latency is set and queueLimit is not; else mode Wait."""
     source_share: Annotated[int, Field(ge=1, le=100)] = 100
-    """Maximum share of queueLimit, in percent, for requests from one source address. 100 means no limit per address.
+    """Maximum share of the queue, in percent, for requests from one source address. 100 means no limit per address.
     Behind a gateway all requests have the same source address, so leave it at 100 there. Default: 100."""
     queue_timeout: duration_field("10ms", "1h") = "1m"  # type: ignore[valid-type]
     """Maximum time that a request waits in the balancer for a server, 10ms to 1h. A request that waits longer is
@@ -56,7 +68,8 @@ class Traffic(Documented):
     pod. Default: 30s."""
     max_request_size: quantity_field("1Ki", "1Gi") = "64Mi"  # type: ignore[valid-type]
     """Maximum size of a request body, 1Ki to 1Gi. Larger requests are rejected with 413 or RESOURCE_EXHAUSTED. For gRPC
-    the limit applies to each message and not to a whole stream. Default: 64Mi."""
+    the limit applies to each message and not to a whole stream. Above 64Mi, a change starts a rollout, because Triton
+    has a limit of 64Mi for HTTP bodies of its own. Default: 64Mi."""
     access_log: Literal["None", "Errors", "All"] = "None"
     """Requests that the balancer's `haproxy` container logs, each as a line of JSON. `None`: no requests. `Errors`:
     requests that failed, were rejected, were cut off or were retried. `All`: every request. With a log, each request

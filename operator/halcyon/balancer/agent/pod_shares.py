@@ -17,7 +17,7 @@ from halcyon.balancer.runtime.runtime_api import HaproxyError
 from halcyon.balancer.telemetry.triton_client import TritonError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Awaitable, Callable, Iterable, Mapping
     from pathlib import Path
 
     from halcyon.balancer.agent.settings import AgentSettings
@@ -42,8 +42,13 @@ class PodShares:
         self.balancers: tuple[Endpoint, ...] = ()
         """Pods of the model's client Service."""
 
-    async def run(self, controller: HaproxyController) -> None:
-        """Read the loads of the other balancers and update the limits of this one, until cancelled."""
+    async def run(self, controller: HaproxyController, limit_queue: Callable[[], Awaitable[None]]) -> None:
+        """Read the loads of the other balancers and update the limits of this one, until cancelled.
+
+        Args:
+            controller: controller of this balancer's HAProxy.
+            limit_queue: writes the limits on the queue, which depend on the share of the pods.
+        """
         clock, kept = asyncio.get_running_loop().time, dict(self.concurrency.found)
         while True:
             if controller.shares_pods:
@@ -51,6 +56,7 @@ class PodShares:
                 # If HAProxy does not respond, the next pass of the controller logs it.
                 with contextlib.suppress(HaproxyError):
                     await controller.share()
+                await limit_queue()
             if kept != self.concurrency.found:
                 kept = dict(self.concurrency.found)
                 _write(self._file, kept)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 Protocol = Literal["http", "grpc"]
 PROTOCOLS: Final[tuple[Protocol, ...]] = ("http", "grpc")
-OverloadReason = Literal["too many", "too many wait", "too many of one", "too late", "no server"]
+OverloadReason = Literal["too many", "too many wait", "too many of one", "over objective", "too late", "no server"]
 
 _OVERLOAD_RESPONSES: dict[OverloadReason, tuple[int, int, str]] = {
     "too many": (
@@ -31,6 +31,11 @@ _OVERLOAD_RESPONSES: dict[OverloadReason, tuple[int, int, str]] = {
         429,
         8,
         "$own requests of this source for model $model are queued already, its share of the limit; retry later",
+    ),
+    "over objective": (
+        429,
+        8,
+        "more requests for model $model arrive than its pods can answer within $objective ms; retry later",
     ),
     "too late": (
         429,
@@ -52,7 +57,8 @@ def reject_retryable(
 ) -> None:
     """Add a rule that rejects a request if `condition` is true, with the time after which the client may retry.
 
-    The condition must be a constant. In it, `$waiting` stands for the limit on all queued requests, `$own` for the limit of one source.
+    The condition must be a constant. In it, `$waiting` stands for the limit on all queued requests, `$own` for the limit of one source,
+    and `$objective` for the latency objective in milliseconds.
     """
     status, code, message = _OVERLOAD_RESPONSES[reason]
     if protocol == "http":
@@ -61,7 +67,13 @@ def reject_retryable(
         )
     else:
         response = f'status 200 hdr grpc-status {code} hdr grpc-retry-pushback-ms 1000 hdr grpc-message "{message}"'
-    out.add(f"http-request return {response} if {condition}", waiting=plan.queue_limit, model=plan.model, own=own)
+    out.add(
+        f"http-request return {response} if {condition}",
+        waiting=plan.queue_limit,
+        model=plan.model,
+        own=own,
+        objective=plan.objective_ms,
+    )
 
 
 def reject(out: Writer, protocol: Protocol, reason: tuple[int, int, str], condition: str, **values: int | str) -> None:

@@ -14,6 +14,7 @@ import hashlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from halcyon.api import open_endpoints
 from halcyon.balancer.config import (
     access_log,
     api_keys,
@@ -45,9 +46,12 @@ STOPPING: Final = "proc.stopping"
 UNUSED_ADDRESS = "127.0.0.1"
 UNUSED_PORT = 1
 
-# HAProxy does not read the body of a queued stream. If the HTTP/2 window were larger than the buffer, data that the client sends for
-# this stream would block all other requests of the same gRPC channel.
-_WINDOW_BYTES = 30000
+# A client sends at most one window in each round trip: with 30 KB and 50 ms, a request of 4 MB took 7 s. A smaller window does not keep
+# a waiting request from blocking its gRPC channel, because HAProxy opens the window again for what it has received, not for what it has
+# passed on. docs/decisions/0050-far-clients.md has the measurements.
+_CLIENT_WINDOW_BYTES = 4 * 1024 * 1024
+# Servers are near, so responses need no large window.
+_SERVER_WINDOW_BYTES = 30000
 
 
 def render(plan: BalancerPlan, *, listen: Listen, placed: Mapping[ServerKey, str] | None = None) -> str:
@@ -120,8 +124,8 @@ def _global(out: Writer, plan: BalancerPlan, listen: Listen) -> None:
     out.add(f"set-var {STOPPING} int(0)")
     out.add("tune.bufsize $bytes", bytes=memory_budget.BUFFER_BYTES)
     out.add("tune.h2.fe.max-concurrent-streams $streams", streams=memory_budget.STREAMS_PER_CHANNEL)
-    out.add("tune.h2.fe.initial-window-size $bytes", bytes=_WINDOW_BYTES)
-    out.add("tune.h2.be.initial-window-size $bytes", bytes=_WINDOW_BYTES)
+    out.add("tune.h2.fe.initial-window-size $bytes", bytes=_CLIENT_WINDOW_BYTES)
+    out.add("tune.h2.be.initial-window-size $bytes", bytes=_SERVER_WINDOW_BYTES)
     frontends.prologue(out, listen)
     queueing.prologue(out, plan, lua=listen.beside("hold.lua"))
     grpc_streams.prologue(out, lua=listen.beside("streams.lua"))
@@ -154,24 +158,18 @@ def _defaults(out: Writer, plan: BalancerPlan) -> None:
 def _frontend_http(out: Writer, plan: BalancerPlan, listen: Listen, room: HaproxyLimits) -> None:
     out.section("frontend http")
     frontends.bind_clients(out, listen, "http")
+    # Otherwise the kernel holds each event of a stream (`generate_stream`) until the next one, up to 200 ms.
+    out.add("option http-no-delay")
     client_limits.connection_rules(out, room, "http")
     access_log.arrival_rules(out, plan, "http")
     client_limits.counting_rules(out, queueing.COUNTERS)
     api_keys.authentication_rules(out, plan, listen, "http")
     # The undecoded path must match exactly; any other spelling gets a 404.
-    out.add("acl reads path -m str /v2 /v2/health/live /v2/health/ready")
-    of_the_model = "/v2/models/$model /v2/models/$model/ready /v2/models/$model/config /v2/models/$model/stats"
-    out.add(f"acl reads path -m str {of_the_model}", model=plan.model)
-    out.add(
-        "acl reads path -m reg ^/v2/models/$model_re/versions/[0-9]{1,18}(/ready|/config|/stats)?$",
-        model_re=plan.model,
-    )
-    for verb in ("infer", "generate", "generate_stream"):
-        out.add(f"acl calls path -m str /v2/models/$model/{verb}", model=plan.model)
-    out.add(
-        "acl calls path -m reg ^/v2/models/$model_re/versions/[0-9]{1,18}/(infer|generate|generate_stream)$",
-        model_re=plan.model,
-    )
+    out.add("acl reads path -m str " + " ".join(open_endpoints.HTTP_SERVER_READS))
+    below, below_re = open_endpoints.model_path("$model"), open_endpoints.model_path("$model_re")
+    for kind, ends in (("reads", open_endpoints.HTTP_MODEL_READS), ("calls", open_endpoints.HTTP_MODEL_CALLS)):
+        out.add(f"acl {kind} path -m str " + " ".join(below + end for end in ends), model=plan.model)
+        out.add(f"acl {kind} path -m reg ^{below_re}/versions/[0-9]{{1,18}}({'|'.join(ends)})$", model_re=plan.model)
     latency_buckets.inference_rules(out, "if calls")
     out.add("http-request return status 404 content-type application/json " + _NOT_OPEN + " unless infers or reads")
     out.add("http-request return status 405 content-type application/json " + _USE_GET + " if !infers !METH_GET")
@@ -194,12 +192,6 @@ _SERVES = "this address serves inference, readiness, metadata, configuration and
 _NOT_OPEN = f"""string '{{"error":"not found: {_SERVES}"}}'"""
 _USE_GET = """hdr Allow "GET, HEAD" string '{"error":"method not allowed; use GET"}'"""
 _USE_POST = """hdr Allow POST string '{"error":"method not allowed; use POST"}'"""
-_GRPC = "/inference.GRPCInferenceService/"
-# ModelStatistics without a model name returns all models of the pod, which serves only one.
-_GRPC_READS = (
-    *("ServerLive", "ServerReady", "ServerMetadata"),
-    *("ModelReady", "ModelMetadata", "ModelConfig", "ModelStatistics"),
-)
 
 
 def _frontend_grpc(out: Writer, plan: BalancerPlan, listen: Listen, room: HaproxyLimits) -> None:
@@ -211,9 +203,12 @@ def _frontend_grpc(out: Writer, plan: BalancerPlan, listen: Listen, room: Haprox
     api_keys.authentication_rules(out, plan, listen, "grpc")
     out.add("http-request return status 405 hdr Allow POST unless { method POST }")
     # Compare path and query: gRPC methods have no query, so requests with a query do not match.
-    out.add("acl reads pathq -m str " + " ".join(_GRPC + method for method in _GRPC_READS))
-    out.add("acl reads pathq -m str /grpc.health.v1.Health/Check")
-    latency_buckets.inference_rules(out, f"if {{ pathq -m str {_GRPC}ModelInfer {_GRPC}ModelStreamInfer }}")
+    reads, calls = (
+        " ".join(f"/{service}/{method}" for service, method in methods)
+        for methods in (open_endpoints.GRPC_READS, open_endpoints.GRPC_CALLS)
+    )
+    out.add(f"acl reads pathq -m str {reads}")
+    latency_buckets.inference_rules(out, f"if {{ pathq -m str {calls} }}")
     unimplemented = f'hdr grpc-status 12 hdr grpc-message "{_SERVES}"'
     out.add(f"http-request return status 200 {unimplemented} unless infers or reads")
     # Remove the host in front of the path of a stream, for its HTTP/1.1 hop.

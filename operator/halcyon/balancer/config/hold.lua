@@ -98,6 +98,10 @@ core.register_action("hold", { "http-req" }, function(txn, ...)
     end
     local result = wait(txn, id, deadline, { ... })
     release(id)
+    if result == "up" then
+        -- What was held, and what arrives until it is answered, is bound by its deadlines and not by the latency objective.
+        txn:set_var("proc.woken", 1)
+    end
     txn:set_var("txn.left_ms", math.max(0, deadline - now_ms()))
     txn:set_var("txn.held", result)
 end, slots)

@@ -4,6 +4,7 @@
     too many requests in progress         | 429, gRPC 8 (`client_limits`)
     no server is up                       | the request is held (`hold.lua`)
     queueLimit requests are queued        | 429, gRPC 8
+    latency objective exceeded            | 429, gRPC 8 (`overload_rules`)
     it would be late at the current rate  | 429, gRPC 8
     otherwise                             | it goes to a slot's back end, where it is queued for at most queueTimeout
 
@@ -28,6 +29,7 @@ from halcyon.balancer.config import (
     error_responses,
     grpc_streams,
     latency_buckets,
+    overload_rules,
     retries,
     stickiness,
 )
@@ -41,7 +43,8 @@ COUNTERS = "counters"
 """Name of the stick table with one row (key 1) of 32-bit counters.
 
 gpc0: inference requests. gpc1: rejected requests. gpc2: requests that failed between HAProxy and the server. gpc3: requests with a
-second attempt. gpc4: requests that a server refused itself, with 503 or gRPC UNAVAILABLE. gpc6 and above: the counters of `latency_buckets`. conn_cur: requests of any kind in progress; a request that passes
+second attempt. gpc4: requests that a server refused itself, with 503 or gRPC UNAVAILABLE. gpc5: requests that a client repeats after a
+rejection. gpc6 and above: the counters of `latency_buckets`. conn_cur: requests of any kind in progress; a request that passes
 through HAProxy twice counts as two.
 """
 RATE = "proc.rate"
@@ -78,6 +81,7 @@ def prologue(out: Writer, plan: BalancerPlan, *, lua: str) -> None:
     """Add the initial values of the variables, and the loading of `hold.lua`, to the section `global`."""
     out.add("set-var $rate int(0)".replace("$rate", RATE))
     out.add("set-var $service int(0)".replace("$service", SERVICE))
+    overload_rules.prologue(out)
     out.add("lua-load $file $limit $slots", file=lua, limit=plan.queue_limit, slots=len(_weighted_slots(plan)))
 
 
@@ -88,6 +92,8 @@ def tables(out: Writer, plan: BalancerPlan) -> None:
     if _is_shared(plan):
         out.section("backend $table", table=SOURCES)
         out.add("stick-table type ipv6 size 10000 expire 1m store conn_cur")
+    latency_buckets.tables(out)
+    overload_rules.tables(out, plan)
     stickiness.tables(out, plan)
 
 
@@ -98,6 +104,7 @@ def arrival_rules(out: Writer, plan: BalancerPlan, protocol: Protocol) -> None:
     """
     body_limits.length_rules(out, plan, protocol)
     out.add("http-request sc-inc-gpc(0,0) if infers")
+    overload_rules.repetition_rules(out, protocol)
     latency_buckets.arrival_rules(out)
     out.add("acl counted var(txn.came_at) -m found")
     client_limits.request_rules(out, plan, protocol)
@@ -122,14 +129,15 @@ def arrival_rules(out: Writer, plan: BalancerPlan, protocol: Protocol) -> None:
     out.add(f"http-request set-var(txn.left_ms) int($ms) if waits !{sooner}", ms=plan.queue_timeout_ms)
     if _is_shared(plan):
         # The owner of an IPv6 network has 2^64 addresses.
-        out.add("http-request track-sc1 src,ipmask(32,64) table $table if waits", table=SOURCES)
+        out.add("http-request track-sc5 src,ipmask(32,64) table $table if waits", table=SOURCES)
         own = max(1, plan.queue_limit * plan.source_share // 100)
         error_responses.reject_retryable(
-            out, plan, protocol, "too many of one", "waits { sc1_conn_cur gt $own }", own=own
+            out, plan, protocol, "too many of one", "waits { sc_conn_cur(5) gt $own }", own=own
         )
     error_responses.reject_retryable(
         out, plan, protocol, "too many wait", "waits up { var(txn.waiting) -m int ge $waiting }"
     )
+    overload_rules.rejection_rules(out, plan, protocol)
     # The queued requests ahead of this one and its own time in a server must fit into 80 % of the time left. The margin of 20 % is
     # needed because rate and time are means, and a response that is just too late costs as much as one in time. If no requests are
     # queued, a server has free capacity, and this request is not rejected.
@@ -144,7 +152,7 @@ def arrival_rules(out: Writer, plan: BalancerPlan, protocol: Protocol) -> None:
     else:
         _hold(out, plan, protocol, " if waits !up")
     _choose(out, plan, protocol)
-    _count_answers(out, protocol)
+    _count_answers(out, protocol, faces_clients=True)
 
 
 def held_request_sections(out: Writer, plan: BalancerPlan, protocol: Protocol, *, path: str) -> None:
@@ -249,16 +257,22 @@ def _to_slots(out: Writer, plan: BalancerPlan, protocol: Protocol) -> None:
     out.add(f"default_backend {protocol}_$slot", slot=last.name)
 
 
-def _count_answers(out: Writer, protocol: Protocol) -> None:
+def _count_answers(out: Writer, protocol: Protocol, *, faces_clients: bool = False) -> None:
     out.add(f"http-response set-var(txn.answered) int({_BY_SERVER})")
     out.add("http-after-response sc-inc-gpc(3,0) if { txn.conn_retries gt 0 } counted")
     refused = "{ status 503 }" if protocol == "http" else "{ res.hdr(grpc-status) -m str 14 }"
     out.add(f"http-after-response sc-inc-gpc(4,0) if {refused} {{ var(txn.answered) -m int eq {_BY_SERVER} }} counted")
-    # The rules below are for HAProxy's own responses; a server's response evaluates only this one.
-    out.add(f"http-after-response allow if {{ var(txn.answered) -m int eq {_BY_SERVER} }}")
+    # The rules below are for HAProxy's own responses; a server's response evaluates only this one, if it is no stream.
+    by_server = f"{{ var(txn.answered) -m int eq {_BY_SERVER} }}"
+    if faces_clients:
+        latency_buckets.stream_rules(out, by_server)
+    else:
+        out.add(f"http-after-response allow if {by_server}")
     # Requests that were not counted on arrival are not counted here. A 503 with a server's id is a failed connection; a 503 without one
     # is a request that never left the queue.
     out.add(f"http-after-response sc-inc-gpc(1,0) if {{ status 429 }} {_NOT_BY_SERVER} counted")
+    if protocol == "http":
+        out.add(f"http-after-response set-var({overload_rules.REJECTED_AT}) date(0,ms) if {{ status 429 503 }} counted")
     if protocol == "grpc":
         refusal = "{ status 200 } { res.hdr(grpc-status) -m str 8 14 }"
         out.add(f"http-after-response sc-inc-gpc(1,0) if {refusal} {_NOT_BY_SERVER} counted")

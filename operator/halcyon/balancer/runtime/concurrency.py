@@ -3,7 +3,8 @@
     the plan                            | bound of a pod, over all balancers and both protocols
     `max_concurrency`                   | that
     `finds_concurrency`                 | found (`concurrency_finder`) by the agent whose name is the first; the others adopt its values
-    neither, or the model has a batcher | none: each server has the plan's `max_connections`, for each protocol
+    `objective_ms`                      | at most what the latency objective allows (`overload_limits`)
+    none, or the model has a batcher    | none: each server has the plan's `max_connections`, for each protocol
 
 A bound is divided between the balancers (`shares`). A found bound is kept by revision: by the name of the pods' ReplicaSet.
 """
@@ -14,8 +15,8 @@ from collections import deque
 from typing import TYPE_CHECKING, Final, Protocol
 
 from halcyon.balancer.runtime import shares
-from halcyon.balancer.runtime.concurrency_finder import ConcurrencyFinder, Load, ModelFacts, initial_bound
-from halcyon.balancer.runtime.shares import BalancerLoad
+from halcyon.balancer.runtime.concurrency_finder import ConcurrencyFinder, Load, ModelConcurrency, initial_bound
+from halcyon.balancer.runtime.shares import MIN_DEMAND, BalancerLoad
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -34,7 +35,7 @@ _FORGET_AFTER: Final = 100
 """Number of executions after which earlier ones count half."""
 
 
-class Counters(Protocol):
+class TritonCounters(Protocol):
     """Triton's metrics of one pod; None if unknown."""
 
     @property
@@ -76,8 +77,12 @@ class Concurrency:
         """Load of this balancer at the last call of `limits`, which its agent publishes."""
         self.found = dict(found or {})
         """Bounds by revision, the newest last."""
-        self.facts: dict[str, ModelFacts] = {}
+        self.facts: dict[str, ModelConcurrency] = {}
         """Facts about the model by revision, from Triton's configuration."""
+        self.objective_bound = 0
+        """Requests in progress at a pod that the latency objective allows; 0 while unknown, and without an objective."""
+        self.rejected_load = 0.0
+        """Requests that would wait in this balancer, too, if they had not been rejected. They are demand."""
         self._finders: dict[str, ConcurrencyFinder] = {}
         self._revisions: dict[str, str] = {}
         self._answered: dict[tuple[str, str], int] = {}
@@ -100,7 +105,7 @@ class Concurrency:
             if endpoint.serving and (revision := revision_of(endpoint.pod)) not in self.facts
         }
 
-    def add_samples(self, samples: Mapping[str, Counters | None]) -> None:
+    def add_samples(self, samples: Mapping[str, TritonCounters | None]) -> None:
         """Add new samples of the pods, by pod name; None for a pod that does not respond."""
         pending: dict[str, int | None] = {}
         for pod, read in samples.items():
@@ -132,12 +137,16 @@ class Concurrency:
             now: monotonic time, in seconds.
         """
         ready = {server.address: server.key for server in servers if server.state == "ready"}
-        if not (plan.max_concurrency or plan.finds_concurrency):
+        if not plan.shares_pods:
             return dict.fromkeys(ready.values(), (plan.max_connections, plan.max_connections))
         self._started_at = now if self._started_at is None else self._started_at
-        self._measure(ready, loads, now)
+        # With an objective, requests are rejected, so a share must follow the demand within a second.
+        half_life_s = (
+            min(shares.HALF_LIFE_S, max(plan.objective_ms / 1000, 0.5)) if plan.objective_ms else shares.HALF_LIFE_S
+        )
+        self._measure(ready, loads, now, half_life_s)
         unknown = max(plan.balancers - 1 - len(self.others), 0) if now - self._started_at < WAIT_S else 0
-        if not plan.max_concurrency:
+        if plan.finds_concurrency and not plan.max_concurrency:
             self._adopt()
             if not unknown:
                 self._find(plan, ready, now)
@@ -153,6 +162,12 @@ class Concurrency:
 
     def bound(self, plan: BalancerPlan, address: str) -> int:
         """Return the bound of a pod; 0 if it has none of its own."""
+        bound, most = self._bound(plan, address), self.objective_bound
+        return min(bound, most) if bound and most else bound or most
+
+    def _bound(self, plan: BalancerPlan, address: str) -> int:
+        if not (plan.max_concurrency or plan.finds_concurrency):
+            return 0
         revision = self._revisions.get(address, "")
         facts = self.facts.get(revision)
         if plan.max_concurrency or (facts is not None and facts.batches):
@@ -160,15 +175,32 @@ class Concurrency:
         if bound := self.found.get(revision):
             return bound
         # A pod whose configuration was not read yet may compute one request at a time.
-        return initial_bound(facts or ModelFacts(), _most_unproved(plan))
+        return initial_bound(facts or ModelConcurrency(), _most_unproved(plan))
 
-    def _measure(self, ready: Mapping[str, ServerKey], loads: BackendLoads, now: float) -> None:
+    def share(self, balancers: int) -> float:
+        """Return this balancer's share of the demand of all, from 0 to 1; equal shares if there is none.
+
+        `balancers` is the number of balancers in the plan.
+        """
+        own, *others = (sum(map(sum, load.demand.values())) for load in (self.own, *self.others))
+        # A balancer whose load is not known is taken to have the demand of this one.
+        total = own + sum(others) + own * max(balancers - 1 - len(others), 0)
+        return own / total if total >= MIN_DEMAND else 1 / balancers
+
+    @property
+    def sent(self) -> int:
+        """Maximum number of requests that this balancer may have in progress at all pods."""
+        return sum(sum(pod.held) for pod in self.own.pods.values())
+
+    def _measure(self, ready: Mapping[str, ServerKey], loads: BackendLoads, now: float, half_life_s: float) -> None:
         demand: dict[str, tuple[float, float]] = {}
         for slot, waiting in loads.waiting.items():
             served = [load.inflight for key, load in loads.servers.items() if key.slot == slot]
             current = (float(waiting[0] + sum(a for a, _ in served)), float(waiting[1] + sum(b for _, b in served)))
+            if (there := sum(current)) > 0:
+                current = (current[0] * (1 + self.rejected_load / there), current[1] * (1 + self.rejected_load / there))
             before = self.own.demand.get(slot, (0.0, 0.0))
-            demand[slot] = shares.decayed(before, current, lasted_s=now - self._updated_at)
+            demand[slot] = shares.decayed(before, current, lasted_s=now - self._updated_at, half_life_s=half_life_s)
         self._updated_at = now
         self.own = BalancerLoad(
             self.agent,

@@ -38,7 +38,7 @@ DRAIN_SHARE: Final = 0.9
 
 
 @dataclass(frozen=True)
-class ModelFacts:
+class ModelConcurrency:
     """What Triton's model configuration says about the concurrency of one pod."""
 
     instances: int = 1
@@ -64,7 +64,7 @@ class Load:
     """Mean time of an execution; None before the first one."""
 
 
-def initial_bound(facts: ModelFacts, most_unproved: int) -> int:
+def initial_bound(facts: ModelConcurrency, most_unproved: int) -> int:
     """Return the bound before anything was measured: one request in each instance and one ahead, except for decoupled models."""
     return most_unproved if facts.decoupled else 2 * facts.instances
 
@@ -72,7 +72,7 @@ def initial_bound(facts: ModelFacts, most_unproved: int) -> int:
 class ConcurrencyFinder:
     """Bound of one revision."""
 
-    def __init__(self, facts: ModelFacts, *, most_unproved: int, drain_s: float, found: int = 0) -> None:
+    def __init__(self, facts: ModelConcurrency, *, most_unproved: int, drain_s: float, found: int = 0) -> None:
         """Start with the bound that follows from the configuration.
 
         Args:

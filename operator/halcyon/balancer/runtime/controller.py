@@ -102,8 +102,7 @@ class HaproxyController:
     @property
     def shares_pods(self) -> bool:
         """Whether the plan bounds the requests at a pod over all balancers."""
-        plan = self._serving.plan if self._serving is not None else None
-        return plan is not None and (plan.max_concurrency > 0 or plan.finds_concurrency)
+        return self._serving is not None and self._serving.plan.shares_pods
 
     def answered_within(self, limit_s: float) -> bool:
         """Return True if HAProxy responded within the last `limit_s` seconds."""

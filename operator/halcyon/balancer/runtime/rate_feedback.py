@@ -1,7 +1,7 @@
 """Feedback from HAProxy's counters to variables that its rules use, once per second.
 
-It sets the servers' rate (`service_rate`), with which HAProxy rejects requests that would be late. It also sets whether requests may
-be retried (`retry_budget`).
+It sets the servers' rate (`service_rate`), with which HAProxy rejects requests that would be late, and the limits on the queue
+(`overload_limits`). It also sets whether requests may be retried (`retry_budget`).
 """
 
 from __future__ import annotations
@@ -11,10 +11,15 @@ from typing import TYPE_CHECKING
 from halcyon.balancer.config.queueing import RATE, SERVICE
 from halcyon.balancer.config.retries import ONCE
 from halcyon.balancer.log import log
+from halcyon.balancer.runtime.overload_limits import OverloadLimits
 from halcyon.balancer.runtime.retry_budget import MAX_SHARE, RetryBudget
 from halcyon.balancer.runtime.service_rate import ServiceRateMeter
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from halcyon.api.documents.balancer_plan import BalancerPlan
+    from halcyon.balancer.runtime.overload_limits import PodStatistics
     from halcyon.balancer.runtime.process_variables import Variables
     from halcyon.balancer.runtime.runtime_api import HaproxyStats
 
@@ -28,14 +33,27 @@ class RateFeedback:
         self._meter = ServiceRateMeter()
         self._budget = RetryBudget()
         self._forbids_retries = False
+        self.limits = OverloadLimits()
 
-    async def update(self, reading: HaproxyStats | None, *, servers: int, now: float) -> None:
+    async def update(
+        self,
+        plan: BalancerPlan,
+        reading: HaproxyStats | None,
+        pods: Mapping[str, PodStatistics],
+        *,
+        servers: int,
+        now: float,
+        share: float = 1.0,
+    ) -> None:
         """Update the measurements, and write changed values to HAProxy. Call it once per second.
 
         Args:
+            plan: the balancer's plan.
             reading: HAProxy's current statistics; None if HAProxy does not respond.
+            pods: statistics of the pods, by name.
             servers: number of servers that take requests now.
             now: monotonic time, in seconds.
+            share: this balancer's share of the demand, from 0 to 1.
         """
         if reading is None:
             return
@@ -45,11 +63,12 @@ class RateFeedback:
         )
         forbids_retries = not self._budget.allows(reading, now=now)
         if forbids_retries != self._forbids_retries:
-            share = f"{MAX_SHARE:.0%} of the requests lost their connection to a server"
+            many = f"{MAX_SHARE:.0%} of the requests lost their connection to a server"
             if forbids_retries:
-                log("warning", f"more than {share}; they are no longer retried on another server")
+                log("warning", f"more than {many}; they are no longer retried on another server")
             else:
-                log("info", f"no more than {share}; they are retried on another server again")
+                log("info", f"no more than {many}; they are retried on another server again")
         self._forbids_retries = forbids_retries
+        self.limits.update(plan, reading, pods, service_rate, servers=servers, now=now, share=share)
         self._variables.set({RATE: rate_mrps, SERVICE: service_ms, ONCE: int(forbids_retries)})
         await self._variables.write(reading.process)

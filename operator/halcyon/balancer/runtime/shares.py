@@ -107,9 +107,9 @@ def _pair(raw: Sequence[int]) -> tuple[int, int]:
     return int(raw[0]), int(raw[1])
 
 
-def decayed(before: ByProtocol, now: ByProtocol, *, lasted_s: float) -> ByProtocol:
-    """Return the demand that counts: the current one, or the earlier one halved every `HALF_LIFE_S`, if that is larger."""
-    left = 0.5 ** (max(lasted_s, 0.0) / HALF_LIFE_S)
+def decayed(before: ByProtocol, now: ByProtocol, *, lasted_s: float, half_life_s: float = HALF_LIFE_S) -> ByProtocol:
+    """Return the demand that counts: the current one, or the earlier one halved every `half_life_s`, if that is larger."""
+    left = 0.5 ** (max(lasted_s, 0.0) / half_life_s)
     return max(now[0], before[0] * left), max(now[1], before[1] * left)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from halcyon.api.documents.observation_report import (
@@ -15,6 +16,7 @@ from halcyon.api.documents.observation_report import (
     ReportedHistogram,
     SlotLatency,
 )
+from halcyon.balancer.runtime.overload_limits import PodStatistics
 from halcyon.balancer.telemetry.triton_client import Index, Metrics, TritonError
 
 if TYPE_CHECKING:
@@ -48,6 +50,12 @@ class ScrapedPod:
     index: Index | None = None
     batches: BatchStats | None = None
     """Newest known batch statistics, which may be older than the metrics."""
+
+
+def statistics(sample: ScrapedPod) -> PodStatistics:
+    """Return the part of a sample from which the limits on the queue follow."""
+    metrics = sample.metrics or Metrics()
+    return PodStatistics(metrics.succeeded, metrics.rows, sample.batches.sizes if sample.batches else ())
 
 
 class PodSampler:
@@ -144,15 +152,19 @@ def report(
     endpoints: Iterable[Endpoint],
     samples: Mapping[str, ScrapedPod],
     maintenance: AbstractSet[str],
+    backend_failures: Mapping[str, str] = MappingProxyType({}),
     problem: str = "",
 ) -> AgentReport:
-    """Build a report from HAProxy's statistics and the samples. Pods without a sample are included with unknown values."""
+    """Build a report from HAProxy's statistics and the samples. Pods without a sample are included with unknown values.
+
+    `backend_failures` has the text of `PodSample.backend_failure` by pod.
+    """
     balancer = None
     if reading is not None:
         balancer = BalancerSample(
             queued=reading.queued + reading.held,
             inflight=reading.inflight,
-            requests=reading.requests,
+            requests=reading.demand,
             rejected=reading.rejected,
             errors=reading.errors,
             held=reading.held,
@@ -163,7 +175,13 @@ def report(
             if reading.clients is None
             else ReportedHistogram(reading.clients.bounds_ms, reading.clients.counts),
         )
-    pods = tuple(_pod(endpoint, samples.get(endpoint.pod), at, maintenance) for endpoint in endpoints)
+    pods = tuple(
+        replace(
+            _pod(endpoint, samples.get(endpoint.pod), at, maintenance),
+            backend_failure=backend_failures.get(endpoint.pod),
+        )
+        for endpoint in endpoints
+    )
     return AgentReport(namespace=namespace, name=name, agent=agent, at=at, balancer=balancer, pods=pods)
 
 

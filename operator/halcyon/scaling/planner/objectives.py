@@ -69,6 +69,7 @@ def objectives(
         )
     given = spec.batching.max_batch_size if spec.batching else None
     latency = scaling.targets.latency
+    limit = defaults.queue_limit(spec)
     return Objectives(
         low=scaling.min_replicas if low is None else low,
         high=scaling.max_replicas,
@@ -80,7 +81,7 @@ def objectives(
         queue_depth=scaling.targets.queue_depth,
         gpu_utilization=scaling.targets.gpu_utilization,
         drain_s=drain_s,
-        queue_limit=spec.traffic.queue_limit * spec.traffic.balancer_replicas,
+        queue_limit=limit and limit * spec.traffic.balancer_replicas,
         idle_after_s=defaults.idle_after_s(spec) if idle_after_s is None else idle_after_s,
         start_s=start_s,
         windows=windows,

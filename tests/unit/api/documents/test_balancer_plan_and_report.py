@@ -24,6 +24,10 @@ PLANS = st.builds(
     queue_timeout_ms=COUNTS,
     response_timeout_ms=COUNTS,
     drain_ms=COUNTS,
+    objective_ms=COUNTS,
+    max_batch=COUNTS,
+    instances=COUNTS,
+    balancers=COUNTS,
     collector=st.none() | st.builds(CollectorAddress, st.text(), st.integers(1, 65535), st.text(), st.text()),
 )
 TIMES = st.floats(0, 4e9, allow_nan=False)

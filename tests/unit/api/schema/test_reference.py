@@ -46,11 +46,11 @@ def test_a_field_missing_from_the_example_is_an_error() -> None:
 
 
 def test_a_field_s_section_gives_type_default_bounds_consequence_and_example() -> None:
-    section = PAGE.partition("### `spec.traffic.queueLimit`\n")[2].partition("###")[0]
+    section = PAGE.partition("### `spec.traffic.balancerReplicas`\n")[2].partition("###")[0]
 
-    assert section.split("\n\n")[0].strip() == "integer; default `200`; 1 to 100000."
+    assert section.split("\n\n")[0].strip() == "integer; default `2`; 1 to 10."
     assert "A change does not restart server pods." in section
-    assert "queueLimit: 500" in section
+    assert "balancerReplicas: 3" in section
 
 
 def _without(spec: dict[str, Any], path: str) -> dict[str, Any] | None:

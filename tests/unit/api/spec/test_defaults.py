@@ -85,3 +85,37 @@ def test_a_pinned_memory_pool_needs_a_gpu() -> None:
     (sentence,) = defaults.ignored(spec(runtime=pool))
     assert sentence.startswith("spec.runtime.server.pinnedMemoryPool: ignored without a GPU")
     assert defaults.ignored(spec(runtime={**pool, "gpu": {"count": 1}})) == ()
+
+
+_LATENCY = {"maxReplicas": 2, "targets": {"latency": "500ms"}}
+
+
+@pytest.mark.parametrize(
+    ("scaling", "traffic", "mode", "limit"),
+    [
+        (None, {}, "Wait", 200),
+        ({"maxReplicas": 2}, {}, "Wait", 200),
+        (_LATENCY, {}, "Reject", None),
+        (_LATENCY, {"queueLimit": 9}, "Wait", 9),
+        (_LATENCY, {"queueLimit": 9, "overload": {"mode": "Reject"}}, "Reject", 9),
+        (_LATENCY, {"overload": {"mode": "Wait"}}, "Wait", 200),
+        ({**_LATENCY, "policy": "Rules"}, {}, "Wait", 200),
+    ],
+)
+def test_a_latency_objective_alone_limits_the_queue(
+    scaling: dict[str, Any] | None, traffic: dict[str, Any], mode: str, limit: int | None
+) -> None:
+    given = spec(traffic=traffic, **({} if scaling is None else {"scaling": scaling}))
+
+    assert (defaults.overload_mode(given), defaults.queue_limit(given)) == (mode, limit)
+    assert defaults.ignored(given) == (
+        ("spec.scaling.targets.latency: ignored with policy Rules; set policy: Planner to use it",)
+        if scaling and "policy" in scaling
+        else ()
+    )
+
+
+def test_rejection_without_an_objective_is_reported_as_ineffective() -> None:
+    [text] = defaults.ignored(spec(traffic={"overload": {"mode": "Reject"}}))
+
+    assert text.startswith("spec.traffic.overload.mode: Reject needs a latency objective")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from halcyon.api.spec import Spec
+from halcyon.api.spec import Spec, defaults
 from halcyon.api.spec.parse import SpecError, parse
 from tests.strategies import documents
 from tests.unit.api.spec_cases import CONCURRENCY, FIELDS, GOOD, ITEM, RULES, document
@@ -29,7 +29,7 @@ def test_the_least_spec_has_every_default() -> None:
         "30s",
         "1m",
     )
-    assert (spec.traffic.balancer_replicas, spec.traffic.queue_limit) == (2, 200)
+    assert (spec.traffic.balancer_replicas, defaults.queue_limit(spec)) == (2, 200)
     assert spec.batching is None
     assert spec.scaling is None
 

@@ -6,7 +6,7 @@ import heapq
 
 import pytest
 
-from halcyon.balancer.runtime.concurrency_finder import MAX_BOUND, ConcurrencyFinder, Load, ModelFacts
+from halcyon.balancer.runtime.concurrency_finder import MAX_BOUND, ConcurrencyFinder, Load, ModelConcurrency
 
 START, DRAIN_S, TICK_S = 32, 30.0, 0.25
 
@@ -33,7 +33,7 @@ def flooded(finder: ConcurrencyFinder, *, at_once: int, seconds: float, for_s: f
 
 def test_an_engine_gets_what_it_answers_faster_and_no_more() -> None:
     bounds = flooded(
-        ConcurrencyFinder(ModelFacts(decoupled=True), most_unproved=START, drain_s=DRAIN_S),
+        ConcurrencyFinder(ModelConcurrency(decoupled=True), most_unproved=START, drain_s=DRAIN_S),
         at_once=256,
         seconds=1.0,
         for_s=60,
@@ -47,13 +47,13 @@ def test_an_engine_gets_what_it_answers_faster_and_no_more() -> None:
 @pytest.mark.parametrize("seconds", [0.3, 1.0, 3.1])
 @pytest.mark.parametrize("at_once", [1, 4, 8, 32, 64])
 def test_an_engine_with_few_places_keeps_few_waiting_inside(at_once: int, seconds: float) -> None:
-    finder = ConcurrencyFinder(ModelFacts(decoupled=True), most_unproved=START, drain_s=DRAIN_S)
+    finder = ConcurrencyFinder(ModelConcurrency(decoupled=True), most_unproved=START, drain_s=DRAIN_S)
     bounds = flooded(finder, at_once=at_once, seconds=seconds, for_s=250)
     assert at_once <= bounds[-1] <= 2 * at_once
 
 
 def test_a_bound_fits_into_the_drain() -> None:
-    finder = ConcurrencyFinder(ModelFacts(decoupled=True), most_unproved=START, drain_s=DRAIN_S)
+    finder = ConcurrencyFinder(ModelConcurrency(decoupled=True), most_unproved=START, drain_s=DRAIN_S)
     bounds = flooded(finder, at_once=16, seconds=16.0, for_s=400)
     assert bounds[-1] == 16
 
@@ -63,25 +63,25 @@ def test_a_bound_fits_into_the_drain() -> None:
     [(5.0, 1, 2), (5.0, 4, 8), (0.05, 1, 3), (0.001, 1, 32), (20.0, 1, 1), (90.0, 2, 2)],
 )
 def test_one_request_at_a_time_has_about_one_ahead(execution_s: float, instances: int, bound: int) -> None:
-    finder = ConcurrencyFinder(ModelFacts(instances), most_unproved=START, drain_s=DRAIN_S)
+    finder = ConcurrencyFinder(ModelConcurrency(instances), most_unproved=START, drain_s=DRAIN_S)
     assert finder.bound == 2 * instances
     assert finder.add(Load(1, 1, 0, 0, execution_s=execution_s), 0.0) == bound
 
 
 def test_more_at_once_than_instances_is_an_engine() -> None:
-    finder = ConcurrencyFinder(ModelFacts(), most_unproved=START, drain_s=DRAIN_S)
+    finder = ConcurrencyFinder(ModelConcurrency(), most_unproved=START, drain_s=DRAIN_S)
     assert finder.add(Load(1, 2, 5, 0, computing=2), 1.0) == 2
     assert finder.add(Load(1, 2, 5, 0, computing=2), 2.0) == START
 
 
 def test_requests_in_the_pod_s_own_queue_are_not_computed() -> None:
-    finder = ConcurrencyFinder(ModelFacts(), most_unproved=START, drain_s=DRAIN_S)
+    finder = ConcurrencyFinder(ModelConcurrency(), most_unproved=START, drain_s=DRAIN_S)
     for second in range(10):
         assert finder.add(Load(1, 2, 5, 0, computing=1), float(second)) == 2
 
 
 def test_executions_that_end_before_their_answers_prove_nothing() -> None:
-    finder = ConcurrencyFinder(ModelFacts(), most_unproved=START, drain_s=DRAIN_S)
+    finder = ConcurrencyFinder(ModelConcurrency(), most_unproved=START, drain_s=DRAIN_S)
     now = 0.0
     while now < 60:
         now += 1.0
@@ -90,5 +90,5 @@ def test_executions_that_end_before_their_answers_prove_nothing() -> None:
 
 
 def test_a_found_bound_is_kept() -> None:
-    finder = ConcurrencyFinder(ModelFacts(decoupled=True), most_unproved=START, drain_s=DRAIN_S, found=256)
+    finder = ConcurrencyFinder(ModelConcurrency(decoupled=True), most_unproved=START, drain_s=DRAIN_S, found=256)
     assert finder.add(Load(1, 3, 0, 0), 0.0) == 256

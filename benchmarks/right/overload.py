@@ -1,0 +1,319 @@
+"""Overload by default: rows 4.2 and 4.3 on real Triton and HAProxy processes with their agents, without a cluster.
+
+    python -m benchmarks.right.overload [4.2|4.3] [--seconds N]
+
+The balancers have the plan that the controller writes for a model with `targets.latency` and no field of `traffic`.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import math
+import struct
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import grpc  # type: ignore[import-untyped]  # grpcio has no types
+from tritonclient.grpc import service_pb2, service_pb2_grpc
+
+from benchmarks import open_loop
+from benchmarks.dataplane import tritons, ways
+from benchmarks.dataplane.tritons import Triton, Work
+from benchmarks.open_loop import Sent
+from benchmarks.profile import Phase, Profile
+from benchmarks.quality import rows
+from benchmarks.rows import quantile
+from e2e.cluster.progress import say
+from halcyon.api.documents.balancer_plan import BalancerPlan, Slot
+from halcyon.api.spec import Spec
+from halcyon.render.server_connections import server_connections
+
+_MODEL = "sleeps"
+_TIMES = 3.0
+_DEADLINE_S = 10.0
+_STARTS_S = 6.0
+"""Time in seconds after which two loads begin together: longer than the start of a process on a busy machine."""
+_STAND_INS = (
+    "Triton's Python backend on CPU, whose execution is a sleep; the agents' API server and collector are those of the "
+    "integration tests; no cluster"
+)
+
+
+@dataclass(frozen=True)
+class Law:
+    """An execution time of t0_ms + a_ms x rows, and the latency objective of its model."""
+
+    t0_ms: float
+    a_ms: float
+    max_batch: int
+    objective_ms: int
+
+    @property
+    def text(self) -> str:
+        """Return the law in words."""
+        return f"{self.t0_ms:g} + {self.a_ms:g} b ms, batch {self.max_batch}, objective {self.objective_ms} ms"
+
+    @property
+    def peak_rps(self) -> float:
+        """Return the requests per second of one pod with full batches."""
+        return 1000 * self.max_batch / (self.t0_ms + self.a_ms * self.max_batch)
+
+
+LAWS = (Law(80, 6, 8, 500), Law(20, 2, 32, 300), Law(50, 0, 1, 500))
+
+
+def plan(law: Law, balancers: int, mode: str = "Reject") -> BalancerPlan:
+    """Return the controller's plan for the fifteen lines of README's manifest with this law."""
+    traffic = {"balancerReplicas": balancers, "overload": {"mode": mode}}
+    spec = Spec.model_validate(
+        {
+            "model": {"source": {"persistentVolumeClaim": {"claimName": "models"}}},
+            "batching": {"maxBatchSize": law.max_batch},
+            "scaling": {"maxReplicas": 8, "targets": {"latency": f"{law.objective_ms}ms"}},
+            "traffic": traffic,
+        }
+    )
+    return BalancerPlan(
+        namespace="default",
+        name="m",
+        model=_MODEL,
+        slots=(Slot("a", "m-server-a", 100, 8),),
+        max_connections=server_connections(spec),
+        queue_limit=100_000 if mode == "Reject" else 200,
+        queue_timeout_ms=60000,
+        response_timeout_ms=60000,
+        drain_ms=30000,
+        objective_ms=law.objective_ms if mode == "Reject" else 0,
+        max_batch=law.max_batch,
+        balancers=balancers,
+    )
+
+
+def _warm_up(triton: Triton, law: Law) -> None:
+    """Execute batches of 1 and of max_batch twice, as the warm-up of a pod does."""
+    with grpc.insecure_channel(triton.grpc) as channel:
+        stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
+        for count in (1, law.max_batch) * 2:
+            request = service_pb2.ModelInferRequest(model_name=_MODEL)
+            request.inputs.add(name="x", datatype="FP32").shape.extend([count, 1])
+            request.raw_input_contents.append(struct.pack(f"<{count}f", *[1.0] * count))
+            stub.ModelInfer(request, timeout=60)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of the requests of one load."""
+
+    what: str
+    offered: int
+    in_time: int
+    late: int
+    refused: int
+    failed: int
+    goodput: float
+    """Responses within the objective per second, divided by what the pods can do."""
+    answered_p99_s: float
+    refused_p50_s: float
+    refused_p99_s: float
+    late_sending_s: float
+
+
+def _outcome(what: str, sent: Sequence[Sent], law: Law, *, capacity_rps: float, for_s: float) -> Outcome:
+    """Return what became of the requests. The goodput counts the time in which all loads are sent."""
+    objective_s = law.objective_ms / 1000
+    begin_s, end_s = max(one.began_s for one in sent), min(one.began_s for one in sent) + for_s
+    answered, good, refused, failed = [], 0, 0, 0
+    for one in sent:
+        for at_s, latency_s in zip(one.at_s, one.latency_s, strict=True):
+            if latency_s is not None:
+                answered.append(latency_s)
+                good += latency_s <= objective_s and begin_s <= one.began_s + at_s + latency_s <= end_s
+        for kind, count in one.failures.items():
+            is_refusal = "RESOURCE_EXHAUSTED" in kind or "429" in kind
+            refused, failed = refused + count * is_refusal, failed + count * (not is_refusal)
+    in_time = sum(latency_s <= objective_s for latency_s in answered)
+    took_s = [after_s for one in sent for after_s in one.failed_s]
+    return Outcome(
+        what,
+        sum(len(one.at_s) for one in sent),
+        in_time,
+        len(answered) - in_time,
+        refused,
+        failed,
+        round(good / (end_s - begin_s) / capacity_rps, 3),
+        quantile(answered, 0.99) or math.nan,
+        quantile(took_s, 0.5) or math.nan,
+        quantile(took_s, 0.99) or math.nan,
+        max(one.late_sending_s for one in sent),
+    )
+
+
+async def _offer(
+    addresses: Sequence[str],
+    rate_rps: float,
+    for_s: float,
+    *,
+    seed: int = 1,
+    split: Sequence[float] | None = None,
+    **options: Any,
+) -> list[Sent]:
+    """Send an open loop to balancers, each with its share of the rate (`split`), and return the results."""
+    begin_s = time.monotonic() + _STARTS_S if len(addresses) > 1 else 0.0
+    shares = split or [1 / len(addresses)] * len(addresses)
+    with contextlib.ExitStack() as stack:
+        starting = [
+            asyncio.to_thread(
+                stack.enter_context,
+                open_loop.running(
+                    address,
+                    _MODEL,
+                    Profile((Phase(0.0, rate_rps * share),), for_s),
+                    deadline_s=_DEADLINE_S,
+                    seed=seed + 100 * number,
+                    begin_s=begin_s,
+                    **options,
+                ),
+            )
+            for number, (address, share) in enumerate(zip(addresses, shares, strict=True))
+            if share > 0
+        ]
+        loads = await asyncio.gather(*starting)
+        return [await asyncio.to_thread(load.result) for load in loads]
+
+
+async def overload(law: Law, *, pods: int, for_s: float) -> list[Outcome]:
+    """Measure three times the load of these pods: both protocols, one and two balancers, many channels and one."""
+    found = []
+    with tritons.running([Work(_MODEL, law.t0_ms, law.a_ms, law.max_batch)] * pods) as servers:
+        for server in servers:
+            _warm_up(server, law)
+        capacity = pods * law.peak_rps
+        for count in (1, 2):
+            async with ways.balancers(count, plan(law, count), [server.address for server in servers]) as made:
+                cases: list[tuple[str, dict[str, Any]]] = [
+                    ("grpc", {}),
+                    ("http", {"protocol": "http"}),
+                    ("one channel", {"channels": 1, "split": [1.0, *[0.0] * (count - 1)]}),
+                ]
+                for name, options in cases:
+                    is_http = options.get("protocol") == "http"
+                    addresses = [one.http if is_http else one.grpc for one in made]
+                    sent = await _offer(addresses, _TIMES * capacity, for_s, **options)
+                    what = f"{law.text}, {pods} pods, {count} balancers, {name}"
+                    found.append(_outcome(what, sent, law, capacity_rps=capacity, for_s=for_s))
+                    say(f"overload: {found[-1]}")
+                    await asyncio.sleep(3)
+    return found
+
+
+async def normal(law: Law, *, pods: int, for_s: float, mode: str) -> list[Outcome]:
+    """Measure 80 % of the load of these pods with Poisson arrivals, and 70 % with a variation of 3."""
+    found = []
+    with tritons.running([Work(_MODEL, law.t0_ms, law.a_ms, law.max_batch)] * pods) as servers:
+        for server in servers:
+            _warm_up(server, law)
+        capacity = pods * law.peak_rps
+        async with ways.balancers(2, plan(law, 2, mode), [server.address for server in servers]) as made:
+            for share, variation in ((0.8, 1.0), (0.7, 3.0)):
+                sent = await _offer([one.grpc for one in made], share * capacity, for_s, variation=variation)
+                what = f"{law.text}, {pods} pods, {share:.0%}, CV {variation:g}, {mode}"
+                found.append(_outcome(what, sent, law, capacity_rps=capacity, for_s=for_s))
+                say(f"overload: {found[-1]}")
+    return found
+
+
+def row_2(*, for_s: float, laws: Sequence[Law] = LAWS) -> rows.Row:
+    """Measure row 4.2."""
+    found = [outcome for law in laws for outcome in asyncio.run(overload(law, pods=1, for_s=for_s))]
+    many = {one.what.rpartition(", ")[0]: one.goodput for one in found if one.what.endswith(", grpc")}
+    single = {one.what.rpartition(", ")[0]: one.goodput for one in found if one.what.endswith("one channel")}
+    return rows.Row(
+        id="4.2",
+        what="3x overload, HTTP and gRPC, 1 and 2 balancers, and all requests on one channel",
+        value={
+            "goodput_min": min(one.goodput for one in found if not one.what.endswith("one channel")),
+            "one_channel_behind_many": round(max(many[case] - single[case] for case in many), 3),
+            "refused_p99_s": max(one.refused_p99_s for one in found),
+            "answered_p99_per_objective": round(
+                max(
+                    one.answered_p99_s / law.objective_ms * 1000
+                    for law in laws
+                    for one in found
+                    if law.text in one.what
+                ),
+                3,
+            ),
+            "cases": len(found),
+        },
+        target="goodput within the objective >= 90 % of what the pods can do (one channel: within 5 points of many); "
+        "refused at once (p99 <= 20 ms)",
+        limits=[
+            ("goodput_min", 0.9, ">="),
+            ("one_channel_behind_many", 0.05, "<="),
+            ("refused_p99_s", 0.02, "<="),
+        ],
+        command="python -m benchmarks.right.overload 4.2",
+        stand_ins=_STAND_INS,
+        n=sum(one.offered for one in found),
+        law="; ".join(law.text for law in laws),
+        load=f"Poisson, 3 x the peak rate, {for_s:g} s each",
+        raw=[asdict(one) for one in found],
+    )
+
+
+def row_3(*, for_s: float, laws: Sequence[Law] = LAWS[:1]) -> rows.Row:
+    """Measure row 4.3."""
+    found: dict[str, list[Outcome]] = {}
+    for law in laws:
+        for pods in (1, 4):
+            for mode in ("Reject", "Wait"):
+                found.setdefault(mode, []).extend(asyncio.run(normal(law, pods=pods, for_s=for_s, mode=mode)))
+    value: dict[str, Any] = {}
+    for variation in ("1", "3"):
+        rejected = [one for one in found["Reject"] if f"CV {variation}," in one.what]
+        value[f"refused_share_cv_{variation}"] = round(max(one.refused / one.offered for one in rejected), 6)
+    value["more_lost_than_with_wait"] = max(
+        (a.late + a.refused + a.failed) - (b.late + b.refused + b.failed)
+        for a, b in zip(found["Reject"], found["Wait"], strict=True)
+    )
+    return rows.Row(
+        id="4.3",
+        what="80 % of capacity (Poisson) and 70 % (CV 3), 1 and 4 pods, two balancers",
+        value=value,
+        target="refused <= 0.01 % and <= 0.1 %; never more late + refused than with mode Wait",
+        limits=[
+            ("refused_share_cv_1", 0.0001, "<="),
+            ("refused_share_cv_3", 0.001, "<="),
+            ("more_lost_than_with_wait", 0, "<="),
+        ],
+        command="python -m benchmarks.right.overload 4.3",
+        stand_ins=_STAND_INS,
+        n=sum(one.offered for some in found.values() for one in some),
+        law="; ".join(law.text for law in laws),
+        load=f"80 % Poisson and 70 % gamma with CV 3 between arrivals, {for_s:g} s each",
+        raw={mode: [asdict(one) for one in some] for mode, some in found.items()},
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure the rows, and record them."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.right.overload", description=__doc__)
+    parser.add_argument("rows", nargs="*", default=["4.2", "4.3"])
+    parser.add_argument("--seconds", type=float, help="duration of each load (default: 30 for 4.2, 600 for 4.3)")
+    parser.add_argument("--laws", type=int, default=len(LAWS), help="number of laws of row 4.2")
+    given = parser.parse_args(arguments)
+    for name in given.rows:
+        if name == "4.2":
+            row = row_2(for_s=given.seconds or 30.0, laws=LAWS[: given.laws])
+        else:
+            row = row_3(for_s=given.seconds or 600.0)
+        rows.record("right", [row])
+        say(f"overload: {row.id}: {row.value}; holds: {rows.holds(row)}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,109 @@
+"""Rules of haproxy.cfg that reject requests while more arrive than can be answered within the latency objective. Pure.
+
+    requests that wait in this balancer   | and for as long as the objective  | a new request
+    up to what can be answered in time    | -                                 | waits
+    up to twice as long                   | fewer waited at some time         | waits: it is late, but the burst is answered
+    more than can be answered in time     | as many waited all the time       | is rejected
+    more than twice as long               | -                                 | is rejected
+
+Rejection ends when the queue was below its limit for as long as the objective. The agent sets the limits once per second, from the time
+of a batch, the measured rate and this balancer's share of the requests (`overload_limits`). While they are 0, none is rejected.
+
+Requests that were held at zero replicas, and those that arrive until they are answered, are not limited.
+
+With API keys, a client is rejected only if it has at least its share of all requests that wait: then other clients do not suffer from
+one client that sends too many.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from halcyon.balancer.config import error_responses
+
+if TYPE_CHECKING:
+    from halcyon.api.documents.balancer_plan import BalancerPlan
+    from halcyon.balancer.config.error_responses import Protocol
+    from halcyon.balancer.config.writer import Writer
+
+IN_TIME: Final = "proc.in_time"
+"""HAProxy variable: number of queued requests above which a new one is late, under a lasting overload, in whole batches."""
+LATE: Final = "proc.late"
+"""HAProxy variable: number of queued requests from which a new one takes longer than the objective."""
+HOPELESS: Final = "proc.hopeless"
+"""HAProxy variable: number of queued requests from which a new one takes longer than twice the objective; 0 for no limits."""
+PRESENT: Final = "proc.present"
+"""HAProxy variable: number of requests, queued and in servers, that can be answered within the objective."""
+LIMITS: Final = (IN_TIME, LATE, HOPELESS, PRESENT)
+WOKEN: Final = "proc.woken"
+"""HAProxy variable that `hold.lua` sets to 1 when it releases a held request; 0 once these requests are answered."""
+
+_OVER_SINCE: Final = "proc.over_since"
+_OVER_AT: Final = "proc.over_at"
+"""HAProxy variables: time at which the queue exceeded its limit, first and last, in milliseconds since the epoch."""
+REJECTED_AT: Final = "sess.rejected_at"
+"""HAProxy variable: time of the last rejection on this HTTP connection, in milliseconds since the epoch."""
+_REPEATS_AFTER_MS: Final = "900:1600"
+_CLIENTS: Final = "clients"
+"""Name of the stick table that counts, by API key, the requests in progress that had to wait."""
+
+
+def repetition_rules(out: Writer, protocol: Protocol) -> None:
+    """Add the rules of a client-facing front end that count, in gpc5, the requests that a client repeats after a rejection.
+
+    gRPC sends the number of earlier attempts. For HTTP it is an estimate: the request comes on the connection of a rejected one, after the
+    time in `Retry-After`. The rules use the ACL `infers`.
+    """
+    if protocol == "grpc":
+        out.add("http-request sc-inc-gpc(5,0) if infers { req.hdr(grpc-previous-rpc-attempts) -m found }")
+        return
+    out.add(f"acl rejected_before var({REJECTED_AT}) -m found")
+    out.add(f"http-request set-var(txn.since_ms) date(0,ms),sub({REJECTED_AT}) if infers rejected_before")
+    out.add(f"http-request sc-inc-gpc(5,0) if {{ var(txn.since_ms) -m int {_REPEATS_AFTER_MS} }}")
+    out.add(f"http-request unset-var({REJECTED_AT}) if {{ var(txn.since_ms) -m found }}")
+
+
+def prologue(out: Writer) -> None:
+    """Add the initial values of the variables to the section `global`."""
+    for name in (*LIMITS, WOKEN, _OVER_SINCE, _OVER_AT):
+        out.add(f"set-var {name} int(0)")
+
+
+def tables(out: Writer, plan: BalancerPlan) -> None:
+    """Add the stick table of clients with API keys."""
+    if plan.objective_ms:
+        out.section("backend $table", table=_CLIENTS)
+        # Entries without a request expire soon, because the number of entries is the number of clients that share the queue.
+        out.add("stick-table type string len 64 size 1000 expire 3s store conn_cur")
+
+
+def rejection_rules(out: Writer, plan: BalancerPlan, protocol: Protocol) -> None:
+    """Add the rules of a client-facing front end that reject requests; they use its ACLs `waits` and `up`."""
+    if not plan.objective_ms:
+        return
+    out.add("http-request track-sc4 var(txn.client) table $table if waits { var(txn.client) -m found }", table=_CLIENTS)
+    out.add(f"http-request set-var(txn.now) date(0,ms) if waits up {{ var({HOPELESS}) -m int gt 0 }}")
+    out.add("acl limited var(txn.now) -m found")
+    drained = f"{{ var(txn.waiting),sub({LATE}) -m int le 0 }}"
+    out.add(f"http-request set-var({WOKEN}) int(0) if limited {{ var({WOKEN}) -m int gt 0 }} {drained}")
+    out.add(f"acl woken var({WOKEN}) -m int gt 0")
+    # For how long the queue has exceeded its limit, without a pause as long as the objective.
+    out.add(
+        f"http-request set-var(txn.over_ms) var(txn.now),sub({_OVER_SINCE}) "
+        f"if limited {{ var(txn.now),sub({_OVER_AT}) -m int lt $objective }}",
+        objective=plan.objective_ms,
+    )
+    out.add("acl lasts var(txn.over_ms) -m int ge $objective", objective=plan.objective_ms)
+    out.add(f"http-request set-var(txn.over) var(txn.waiting),sub({LATE}) if limited !lasts")
+    out.add(f"http-request set-var(txn.over) var(txn.waiting),sub({IN_TIME}) if limited lasts")
+    out.add("acl over var(txn.over) -m int ge 0")
+    out.add(f"http-request set-var({_OVER_SINCE}) var(txn.now) if over !woken !{{ var(txn.over_ms) -m found }}")
+    out.add(f"http-request set-var({_OVER_AT}) var(txn.now) if over !woken")
+    # Number of requests of this client above its share of all.
+    out.add(f"http-request set-var(txn.n_clients) table_cnt({_CLIENTS}) if over {{ sc_conn_cur(4) gt 0 }}")
+    out.add(f"http-request set-var(txn.share) var({PRESENT}),div(txn.n_clients) if over {{ sc_conn_cur(4) gt 0 }}")
+    out.add("http-request set-var(txn.own) sc_conn_cur(4),sub(txn.share) if over { sc_conn_cur(4) gt 0 }")
+    out.add("acl within_share var(txn.own) -m int le 0")
+    error_responses.reject_retryable(out, plan, protocol, "over objective", "over lasts !woken !within_share")
+    hopeless = f"limited !woken {{ var(txn.waiting),sub({HOPELESS}) -m int ge 0 }}"
+    error_responses.reject_retryable(out, plan, protocol, "over objective", hopeless)

@@ -1,0 +1,222 @@
+"""Limits on the queue of one balancer that follow from the latency objective. Pure.
+
+    per pod                              | requests
+    computed at once                     | one batch in each instance
+    answered within the objective        | objective / time of a batch, in whole batches
+    answered within twice the objective  | the same of twice the objective
+    sent to the pod                      | what can be answered in time, at most three batches: with two, Triton computes smaller ones
+
+A balancer has its share of these numbers. What is sent to pods is not queued, so it is subtracted from the limits on the queue.
+
+The time of a batch is taken from Triton's statistics. If the rate at which the pods answer while requests are queued contradicts them,
+it replaces them: they are wrong for models that return before the answer, and for pods that share a GPU or a database.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from halcyon.balancer.config import overload_rules
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from halcyon.api.documents.balancer_plan import BalancerPlan
+    from halcyon.api.documents.observation_report import Batches
+    from halcyon.balancer.runtime.runtime_api import HaproxyStats
+    from halcyon.balancer.runtime.service_rate import ServiceRate
+
+MARGIN: Final = 0.95
+"""Share of the objective that batches may take; the rest is for the network, and for batches that take longer than the mean."""
+AGREES: Final = 0.7
+"""Share of the rate that the statistics promise from which a measured rate confirms them: the limits themselves can keep batches small."""
+MAX_AGE_S: Final = 3.0
+"""Time over which rows per request and the share of the answers are measured, in seconds."""
+_MIN_ANSWERS: Final = 10
+NO_LIMITS: Final = dict.fromkeys(overload_rules.LIMITS, 0)
+
+
+@dataclass(frozen=True)
+class PodStatistics:
+    """Triton's statistics of one pod."""
+
+    succeeded: int | None = None
+    """Counter of the requests with a successful response; None if unknown."""
+    rows: int | None = None
+    """Counter of the rows of these requests; None if unknown."""
+    batches: Batches = ()
+
+
+@dataclass(frozen=True)
+class BatchTime:
+    """Time of a batch: `fixed_s` + `row_s` x rows."""
+
+    rows: int
+    """Rows of the largest batch."""
+    fixed_s: float
+    row_s: float
+
+    @property
+    def largest_s(self) -> float:
+        """Time of the largest batch, in seconds."""
+        return self.fixed_s + self.row_s * self.rows
+
+
+def batch_time(pods: Iterable[PodStatistics], max_batch: int) -> BatchTime | None:
+    """Return the time of a batch from the pods' statistics; None without any.
+
+    Args:
+        pods: statistics of the pods.
+        max_batch: rows of the largest batch; 0 for the largest batch seen.
+    """
+    counts: dict[int, tuple[int, int]] = {}
+    for pod in pods:
+        for rows, executions, total_us in pod.batches:
+            count, spent_us = counts.get(rows, (0, 0))
+            counts[rows] = (count + executions, spent_us + total_us)
+    if not counts:
+        return None
+    least, most = min(counts), max(counts)
+    least_s, most_s = (counts[rows][1] / counts[rows][0] / 1e6 for rows in (least, most))
+    row_s = max(most_s - least_s, 0.0) / (most - least) if most > least else 0.0
+    return BatchTime(max(max_batch, most), max(most_s - row_s * most, 0.0), row_s)
+
+
+@dataclass(frozen=True)
+class PodCapacity:
+    """Numbers of requests that one pod can hold."""
+
+    in_time: int
+    """Requests that are answered within the objective under a lasting overload, in whole batches."""
+    in_objective: float
+    """Requests that a pod answers in the time of the objective."""
+    sent: int
+    """Requests that the balancers may send to the pod; the others are queued."""
+
+    def bound(self, servers: int, balancers: int) -> int:
+        """Return the requests that the balancers send to each of `servers` pods: fewer by the one that waits in each balancer."""
+        return max(min(self.sent, (self.in_time * servers - balancers) // servers), 1)
+
+
+def pod_capacity(objective_s: float, at_once: float, rate_rps: float, time: BatchTime | None) -> PodCapacity:
+    """Return the numbers of requests that one pod can hold.
+
+    Args:
+        objective_s: the latency objective, in seconds.
+        at_once: requests that a pod computes at once.
+        rate_rps: requests that a pod answers per second with full batches.
+        time: time of a batch, if known. With it, an objective of less than two batches allows smaller batches.
+    """
+    batches = math.floor(MARGIN * objective_s * rate_rps / at_once)
+    in_time = int(batches * at_once)
+    if batches < 2:
+        # Two equal batches, one computed and one waiting, that together take no longer than the objective.
+        smaller = 1.0
+        if time is not None and time.largest_s > 0:
+            scale = at_once / time.rows
+            left_s = MARGIN * objective_s - 2 * time.fixed_s
+            smaller = 2 * at_once if time.row_s <= 0 and left_s >= 0 else 0.0
+            if time.row_s > 0:
+                smaller = scale * left_s / time.row_s
+        in_time = max(in_time if time is None else 0, math.floor(min(smaller, 2 * at_once)), 1)
+    return PodCapacity(in_time, max(objective_s * rate_rps, in_time), max(min(int(3 * at_once), in_time), 1))
+
+
+class OverloadLimits:
+    """Limits on the queue of one balancer."""
+
+    def __init__(self) -> None:
+        """Start without measurements."""
+        self._answers: deque[tuple[float, HaproxyStats, dict[str, PodStatistics]]] = deque()
+        self._rows_per_request = 1.0
+        self._rejected: tuple[float, int, int] | None = None
+        self.capacity: PodCapacity | None = None
+        """Numbers of requests that one pod can hold, from the last call of `update`; None if unknown."""
+        self.rejected_load = 0.0
+        """Requests that would be in progress, too, if they had not been rejected: those rejected per second x the objective."""
+
+    def update(
+        self,
+        plan: BalancerPlan,
+        reading: HaproxyStats,
+        pods: Mapping[str, PodStatistics],
+        rate: ServiceRate | None,
+        *,
+        servers: int,
+        now: float,
+        share: float,
+    ) -> None:
+        """Update the measurements. Call it once per second.
+
+        Args:
+            plan: the balancer's plan.
+            reading: HAProxy's current statistics.
+            pods: statistics of the pods, by name.
+            rate: rate at which this balancer's requests are answered while some are queued; None if unknown.
+            servers: number of servers that take requests now.
+            now: monotonic time, in seconds.
+            share: this balancer's share of the demand, from 0 to 1.
+        """
+        self.capacity = None
+        if not plan.objective_ms or not servers:
+            self.rejected_load = 0.0
+            return
+        objective_s = plan.objective_ms / 1000
+        self._count_rejected(reading, objective_s, now)
+        answered = self._add_answers(reading, pods, now)
+        time = batch_time(pods.values(), plan.max_batch)
+        at_once = max(plan.max_batch, 1 if time is None else time.rows) * plan.instances
+        requests = max(at_once / self._rows_per_request, 1.0)
+        by_batches = requests / time.largest_s if time is not None and time.largest_s > 0 else None
+        measured = (
+            None if rate is None else rate.rate_rps / servers / max(share if answered is None else answered, 0.01)
+        )
+        if by_batches is None or (measured is not None and not AGREES * by_batches <= measured <= by_batches):
+            by_batches = measured
+        if by_batches is None:
+            return
+        self.capacity = pod_capacity(objective_s, requests, by_batches, time)
+
+    def values(self, *, servers: int, share: float, least_share: float, sent: int) -> dict[str, int]:
+        """Return the values of the variables `overload_rules.LIMITS`.
+
+        Args:
+            servers: number of servers that take requests now.
+            share: this balancer's share of the demand, from 0 to 1.
+            least_share: share of a burst that may wait here although this balancer had less demand so far.
+            sent: maximum number of requests that this balancer sends to all servers.
+        """
+        pod = self.capacity
+        if pod is None:
+            return NO_LIMITS
+        in_time = max(round(share * servers * pod.in_time) - sent, 1)
+        late = max(round(share * servers * pod.in_objective) - sent, in_time)
+        hopeless = max(round(max(share, least_share) * 2 * servers * pod.in_objective) - sent, late + 1)
+        values = (in_time, late, hopeless, max(round(share * servers * pod.in_time), 1))
+        return dict(zip(overload_rules.LIMITS, values, strict=True))
+
+    def _count_rejected(self, reading: HaproxyStats, objective_s: float, now: float) -> None:
+        before, self._rejected = self._rejected, (now, reading.process, reading.rejected)
+        self.rejected_load = 0.0
+        if before is not None and before[1] == reading.process and now > before[0]:
+            self.rejected_load = max(reading.rejected - before[2], 0) / (now - before[0]) * objective_s
+
+    def _add_answers(self, reading: HaproxyStats, pods: Mapping[str, PodStatistics], now: float) -> float | None:
+        """Update the rows per request, and return this balancer's share of the answers in the last seconds; None if there were few."""
+        self._answers.append((now, reading, dict(pods)))
+        while now - self._answers[0][0] > MAX_AGE_S or self._answers[0][1].process != reading.process:
+            self._answers.popleft()
+        _, first, before = self._answers[0]
+        requests = rows = 0
+        for name, pod in pods.items():
+            old = before.get(name, PodStatistics())
+            if pod.succeeded is not None and old.succeeded is not None and pod.succeeded >= old.succeeded:
+                requests += pod.succeeded - old.succeeded
+                rows += max((pod.rows or 0) - (old.rows or 0), 0)
+        if requests < _MIN_ANSWERS:
+            return None
+        self._rows_per_request = max(rows / requests, 1.0)
+        return min(max((reading.answered - first.answered) / requests, 0.0), 1.0)

@@ -1,0 +1,140 @@
+"""Streams of a decoupled model, `generate_stream` and ModelStreamInfer, from real Triton servers through the real HAProxy 3.0."""
+
+from __future__ import annotations
+
+import asyncio
+import statistics
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import grpc.aio  # type: ignore[import-untyped]  # grpcio has no types
+import pytest
+
+from benchmarks.dataplane import tritons, ways
+from benchmarks.right.client_models import Balancer, Events, balancer, endpoint
+from benchmarks.right.streams import Stream, over_grpc, over_http
+from tests.integration.waiting import PATIENCE
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+
+    from benchmarks.dataplane.tritons import Triton
+
+pytestmark = pytest.mark.more
+
+PLAN = replace(ways.plan("events"), drain_ms=2000)
+PROTOCOLS = ["http", "grpc"]
+
+
+@pytest.fixture(scope="module")
+def servers() -> Iterator[list[Triton]]:
+    with tritons.running([Events(), Events()]) as made:
+        yield made
+
+
+@asynccontextmanager
+async def streams(
+    address: str, protocol: str, count: int, *, events: int, pause_s: float
+) -> AsyncIterator[list[asyncio.Task[Stream]]]:
+    """Yield `count` running streams; gRPC streams share a channel."""
+    options = [("grpc.use_local_subchannel_pool", 1), ("grpc.enable_retries", 0)]
+    async with grpc.aio.insecure_channel(address, options=options) as channel:
+        made = [
+            over_http(address, events, pause_s) if protocol == "http" else over_grpc(channel, events, pause_s)
+            for _ in range(count)
+        ]
+        yield [asyncio.create_task(stream) for stream in made]
+
+
+async def ended(address: str, protocol: str, count: int, *, events: int, pause_s: float) -> list[Stream]:
+    async with streams(address, protocol, count, events=events, pause_s=pause_s) as running:
+        return await asyncio.gather(*running)
+
+
+def address_of(balanced: Balancer, protocol: str) -> str:
+    return balanced.http if protocol == "http" else balanced.grpc
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+async def test_events_pass_at_once_and_headers_with_the_first(servers: list[Triton], protocol: str) -> None:
+    direct = f"{servers[0].address}:{tritons.HTTP_PORT}" if protocol == "http" else servers[0].grpc
+    async with balancer(servers[:1], PLAN) as balanced:
+        directly, through = [
+            await ended(address, protocol, 8, events=20, pause_s=0.1)
+            for address in (direct, address_of(balanced, protocol))
+        ]
+        reading = await balanced.haproxy.runtime.read()
+    assert reading.first_events is not None
+    # All of them waited for the first event, 0.1 s, and none as long as for the second.
+    assert (reading.first_events.answered, reading.first_events.slower[6]) == (8, 8)
+    assert reading.first_events.total_ms < 8 * 200 * PATIENCE
+    assert reading.clients is not None
+    assert reading.clients.answered == 8
+    medians_ms = []
+    for found in (directly, through):
+        assert [(stream.end, len(stream.delays_ms)) for stream in found] == [("whole", 20)] * 8
+        assert all(0.1 <= stream.first_s < 1 for stream in found)
+        # The latency of clients that balancers count ends with the headers, so it is the time to the first event.
+        assert all(stream.first_s - stream.headers_s < 0.05 for stream in found if protocol == "http")
+        medians_ms.append(statistics.median(delay for stream in found for delay in stream.delays_ms))
+    assert medians_ms[1] <= medians_ms[0] + 5 * PATIENCE
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+async def test_a_drain_ends_after_streams_and_clients_detect_a_cut(servers: list[Triton], protocol: str) -> None:
+    async with balancer(servers[:1], PLAN) as balanced:
+        address = address_of(balanced, protocol)
+        async with (
+            streams(address, protocol, 4, events=10, pause_s=0.1) as short,
+            streams(address, protocol, 4, events=100, pause_s=0.1) as long,
+        ):
+            await asyncio.sleep(0.5)
+            leaving = (endpoint(servers[0], terminating=True), endpoint(servers[1]))
+            while not all(task.done() for task in (*short, *long)):
+                await balanced.controller.run_pass(leaving)
+                await asyncio.sleep(0.05)
+            assert [(stream.end, len(stream.delays_ms)) for stream in await asyncio.gather(*short)] == [
+                ("whole", 10)
+            ] * 4
+            cut = await asyncio.gather(*long)
+        assert [stream.end for stream in cut] == ["cut"] * 4, cut
+        assert all(15 < len(stream.delays_ms) < 60 for stream in cut)
+        # New streams go to the other server.
+        [fresh] = await ended(address, protocol, 1, events=1, pause_s=0.01)
+        assert fresh.end == "whole"
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+async def test_a_rollout_and_a_canary_cut_no_stream(servers: list[Triton], protocol: str) -> None:
+    old, new = servers
+    async with balancer([old], PLAN) as balanced:
+        async with streams(address_of(balanced, protocol), protocol, 8, events=15, pause_s=0.1) as running:
+            await asyncio.sleep(0.4)
+            # A canary adds the other slot, which reloads HAProxy; then its weight changes, and the old pod leaves.
+            for weights in ((90, 10), (0, 100)):
+                slots = tuple(
+                    replace(PLAN.slots[0], name=n, service=f"m-server-{n}", weight=w)
+                    for n, w in zip("ab", weights, strict=True)
+                )
+                balanced.controller.accept(replace(PLAN, slots=slots))
+                await balanced.controller.run_pass((endpoint(old), endpoint(new, "b")))
+            for _ in range(3):
+                await balanced.controller.run_pass((endpoint(old, terminating=True), endpoint(new, "b")))
+            found = await asyncio.gather(*running)
+        assert balanced.controller.reloads >= 1
+    assert [(stream.end, len(stream.delays_ms)) for stream in found] == [("whole", 15)] * 8, found
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+async def test_a_killed_server_ends_its_streams_as_cut(protocol: str) -> None:
+    with tritons.running([Events()]) as made:
+        async with (
+            balancer(made, PLAN) as balanced,
+            streams(address_of(balanced, protocol), protocol, 4, events=100, pause_s=0.05) as running,
+        ):
+            await asyncio.sleep(0.6)
+            await asyncio.to_thread(made[0].kill)
+            found = await asyncio.wait_for(asyncio.gather(*running), 20 * PATIENCE)
+    assert [stream.end for stream in found] == ["cut"] * 4, found
+    assert all(stream.delays_ms for stream in found)
