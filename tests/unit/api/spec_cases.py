@@ -373,11 +373,6 @@ FIELDS: list[tuple[str, Any, str]] = [
     ("replicas", 1001, "spec.replicas is 1001: Input should be less than or equal to 1000"),
     ("batching.maxBatchSize", 0, "spec.batching.maxBatchSize is 0: Input should be greater than or equal to 1"),
     (
-        "scaling.targets.concurrency",
-        0,
-        "spec.scaling.targets.concurrency is 0: Input should be greater than or equal to 1; write for example concurrency: 8",
-    ),
-    (
         "traffic.maxConcurrency",
         0,
         "spec.traffic.maxConcurrency is 0: Input should be greater than or equal to 1; write for example maxConcurrency: 64",
