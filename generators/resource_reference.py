@@ -206,6 +206,7 @@ spec:
     mode: Active
     targets:
       latency: 300ms
+      concurrency: 48
       queueDepth: 32
       gpuUtilization: 70
     schedules:

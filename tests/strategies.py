@@ -334,6 +334,7 @@ def _spec(document: Document, _: Any) -> Document:
         if document["traffic"]["mode"] == "Direct" and document.get("rollout", {}).get("strategy") == "Canary":
             document["rollout"]["strategy"] = "Surge"
         document["traffic"].pop("stickiness", None)
+        document.get("scaling", {}).get("targets", {}).pop("concurrency", None)
     if {"maxBatchSize", "queuePolicy"} & document.get("batching", {}).keys() and "maxConcurrency" in document.get(
         "traffic", {}
     ):

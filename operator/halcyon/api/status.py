@@ -110,7 +110,8 @@ class SignalStatus(_Documented):
     """One signal that scaling uses."""
 
     name: Short
-    """Name of the signal: requestRate (requests per second), queueDepth (queued requests) or gpuUtilization (percent)."""
+    """Name of the signal: requestRate (requests per second), queueDepth (queued requests), concurrency (requests in progress
+    or waiting) or gpuUtilization (percent)."""
     value: Short | None = None
     """Total over all replicas, rounded; absent if the signal has no value now (see `missing`). A change of 20 % or less
     does not by itself cause an update."""
@@ -130,7 +131,7 @@ class PartStatus(_Documented):
     """One part of a decision."""
 
     name: Short
-    """Name of the part: rate, trend, season, spike, backlog, queueDepth or gpuUtilization."""
+    """Name of the part: rate, trend, season, spike, backlog, queueDepth, concurrency or gpuUtilization."""
     replicas: Count
     """Replicas that the part requires."""
     why: Long

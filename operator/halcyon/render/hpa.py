@@ -9,6 +9,7 @@ from halcyon.render.metadata import Object, child
 from halcyon.render.site import Subject
 
 QUEUE_DEPTH, GPU_UTILIZATION, DESIRED_REPLICAS = "queueDepth", "gpuUtilization", "desiredReplicas"
+CONCURRENCY = "concurrency"
 _OPEN: Object = {
     "stabilizationWindowSeconds": 0,
     "selectPolicy": "Max",
@@ -48,6 +49,8 @@ def hpa(subject: Subject, spec: Spec, *, tolerance: bool) -> Object:
     result["spec"]["metrics"] = [_external(subject, QUEUE_DEPTH, targets.queue_depth)]
     if targets.gpu_utilization is not None:
         result["spec"]["metrics"].append(_external(subject, GPU_UTILIZATION, targets.gpu_utilization))
+    if targets.concurrency is not None:
+        result["spec"]["metrics"].append(_external(subject, CONCURRENCY, targets.concurrency))
     if spec.scaling.mode != "Active":
         result["spec"]["behavior"] = {"scaleUp": _SHUT, "scaleDown": _SHUT}
     elif spec.scaling.behavior is not None:

@@ -44,8 +44,10 @@ MAX_REPORT_DELAY_S = 1.5
 """Maximum seconds from a change to a balancer's counters to the agent's report of it."""
 GPU_WINDOW_S = 5.0
 """Averaging window of GPU utilisation in seconds. A single sample covers only a moment."""
+HELD_WINDOW_S = 5.0
+"""Averaging window, in seconds, for the requests in progress or waiting."""
 _MAX_NAMED = 3
-_AT, _REQUESTS, _COUNTED_AT = 0, 3, 6
+_AT, _QUEUED, _INFLIGHT, _REQUESTS, _COUNTED_AT = 0, 1, 2, 3, 6
 """Columns in the rows of a balancer (`BalancerPoint`). The next line has the columns in the rows of a pod (`PodPoint`)."""
 _PENDING, _GPU, _SUCCEEDED, _ROWS = 1, 2, 3, 5
 
@@ -154,8 +156,15 @@ def reading(
         memory.rows_per_request,
         pods_read,
         None if silence else rejected.total,
+        None if silence else sum(_mean_held(ring, now) for ring in sums.rings.values()),
     )
     return ReadingResult(result, memory, tuple(unknown))
+
+
+def _mean_held(ring: Ring, now: float) -> float:
+    """Return the mean number of requests that a balancer held in the last `HELD_WINDOW_S`, queued or in progress."""
+    held = [row[_QUEUED] + row[_INFLIGHT] for row in ring.rows(now - HELD_WINDOW_S)]
+    return sum(held) / len(held) if held else 0.0
 
 
 class _BalancerSums(NamedTuple):

@@ -334,6 +334,14 @@ RULES: list[tuple[str, Any, str]] = [
 
 CONCURRENCY: list[tuple[dict[str, Any], str | None]] = [
     (
+        {"traffic": {"mode": "Direct"}, "scaling": {"maxReplicas": 2, "targets": {"concurrency": 8}}},
+        (
+            "spec.scaling.targets.concurrency is 8 but spec.traffic.mode is Direct: only balancers count the requests in "
+            "progress; set mode: Balancer, or another target, for example gpuUtilization: 80"
+        ),
+    ),
+    ({"scaling": {"maxReplicas": 2, "targets": {"concurrency": 8, "latency": "1s"}}}, None),
+    (
         {"traffic": {"maxConcurrency": 16}, "batching": {"maxBatchSize": 32}},
         (
             "spec.traffic.maxConcurrency is 16 and must be at least spec.batching.maxBatchSize, which is 32, or no batch fills; for "

@@ -23,6 +23,7 @@ from halcyon.signals.clock import WallClock
 from halcyon.signals.merged_counters import MergedBatches
 from halcyon.signals.planner_reading import (
     GPU_WINDOW_S,
+    HELD_WINDOW_S,
     MAX_REPORT_DELAY_S,
     ReadingResult,
     SignalMemory,
@@ -94,8 +95,16 @@ def plain_reading(
         rows_per_request=memory.rows_per_request,
         pods=judged,
         rejected=None if silence else memory.rejected.total,
+        concurrency=None if silence else sum(_held(points, now) for points in heard.values()),
     )
     return ReadingResult(made, memory, tuple(unknown))
+
+
+def _held(points: Sequence[BalancerPoint], now: float) -> float:
+    """Return the mean number of requests that a balancer held, from the last sample before the window on."""
+    later = [point for point in points if point.at > now - HELD_WINDOW_S]
+    counted = [*[point for point in points if point.at <= now - HELD_WINDOW_S][-1:], *later]
+    return sum(point.queued + point.inflight for point in counted) / len(counted)
 
 
 def _is_heard(points: Sequence[BalancerPoint], now: float) -> bool:

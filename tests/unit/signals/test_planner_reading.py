@@ -91,6 +91,7 @@ def test_all_agents_and_pods_become_one_reading() -> None:
         batches=None,
         pods=kubernetes("p-0", "p-1"),
         rejected=0.0,
+        concurrency=29.0,
     )
 
 

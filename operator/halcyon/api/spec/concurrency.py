@@ -1,4 +1,4 @@
-"""Rules between `spec.traffic.maxConcurrency` and the fields that say how many requests a pod computes or accepts."""
+"""Rules on `spec.traffic.maxConcurrency` and `spec.scaling.targets.concurrency`, with the fields that they depend on."""
 
 from __future__ import annotations
 
@@ -20,6 +20,12 @@ def _most_accepted(spec: Any) -> int | None:
 
 
 RULES: Final = (
+    Rule(
+        cel="self.traffic.mode == 'Balancer' || !has(self.scaling) || !has(self.scaling.targets.concurrency)",
+        check=lambda m: m.traffic.mode == "Balancer" or m.scaling is None or m.scaling.targets.concurrency is None,
+        message="spec.scaling.targets.concurrency is {scaling.targets.concurrency} but spec.traffic.mode is {traffic.mode}: only "
+        "balancers count the requests in progress; set mode: Balancer, or another target, for example gpuUtilization: 80",
+    ),
     Rule(
         cel="!has(self.traffic.maxConcurrency) || !has(self.batching) || !has(self.batching.maxBatchSize) || "
         "self.traffic.maxConcurrency >= self.batching.maxBatchSize",

@@ -29,6 +29,8 @@ class ResolvedTargets:
     """Queued requests per replica."""
     gpu_utilization: int | None
     """Percent; None if pods have no GPU."""
+    concurrency: int | None = None
+    """Requests in progress or waiting, per replica; None if the user set no such target."""
 
 
 def batch_capacity(spec: Spec) -> int:
@@ -47,6 +49,7 @@ def targets(spec: Spec) -> ResolvedTargets:
     return ResolvedTargets(
         queue_depth=(given.queue_depth if given else None) or batch_capacity(spec),
         gpu_utilization=((given.gpu_utilization if given else None) or 80) if has_gpu else None,
+        concurrency=given.concurrency if given else None,
     )
 
 

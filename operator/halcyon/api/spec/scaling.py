@@ -51,6 +51,9 @@ class Targets(Documented):
     queue_depth: Annotated[int, Field(ge=1, le=1000000)] | None = None
     """Queued requests per replica, in the balancers and Triton together. Default with the policy Rules: one full batch
     for every instance, which is maxBatchSize (8 if unset) x instances per GPU x GPUs. Default with Planner: no target."""
+    concurrency: Annotated[int, Field(ge=1, le=100000)] | None = None
+    """Requests per replica that are in progress or wait for it, in the balancers and in Triton, 1 to 100000. With
+    `latency`, both targets apply; the status names the one that decides. Default: no target."""
     gpu_utilization: Annotated[int, Field(ge=1, le=100)] | None = None
     """GPU utilisation of a replica, in percent. Default with the policy Rules: 80 if pods have a GPU. Default with
     Planner: no target, but busy GPUs still prevent scaling down."""

@@ -54,11 +54,11 @@ class PlannerInput:
 
 @immutable(frozen=True, slots=True)
 class RulesInput:
-    """Input of the policy Rules: queue depth and GPU utilisation, and the same two values as signals to publish."""
+    """Input of the policy Rules: queue depth, GPU utilisation and concurrency, and the same values as signals to publish."""
 
     read: metrics.RulesReading | Missing
     signals: tuple[Signal, ...]
-    """queueDepth, and gpuUtilization if there is a target for it."""
+    """queueDepth; gpuUtilization and concurrency if there is a target for them."""
     has_reports: bool
     """Whether any agent has reported on the model."""
 
@@ -230,6 +230,9 @@ class ModelSignals:
             if read.gpu_mean is None:
                 made = replace(made, value=None, at=None)  # no pod is ready, so nothing is measured
             found.append(replace(made, source=source, shown=read.gpu_mean))
+        if read.concurrency is not None:
+            held = self._signal("concurrency", targets.concurrency, read.concurrency)
+            found.append(replace(held, shown=held.value))
         return tuple(found)
 
     def forget(self, key: Key) -> None:
@@ -324,13 +327,19 @@ def _shown(
         queue = Signal("queueDepth", target=targets.queue_depth, missing=why)
     else:
         queue = Signal("queueDepth", means.waiting, targets.queue_depth, at=read.at, shown=means.waiting)
+    found: tuple[Signal, ...] = (queue,)
+    if targets.concurrency is not None:
+        held = Signal("concurrency", read.concurrency, targets.concurrency, at=read.at, shown=read.concurrency)
+        if read.concurrency is None:
+            held = replace(held, at=None, missing="; ".join(gathered.unknown) or "it is not known")
+        found = (queue, held)
     if spec.runtime.gpus == 0 or (read.gpu is None and targets.gpu_utilization is None):
-        return (queue,)
+        return found
     if means.gpu is None:
         why = "too few of the ready pods report it, and no other source has it" if ready else ""
-        return queue, Signal("gpuUtilization", target=targets.gpu_utilization, source=source, missing=why)
+        return *found, Signal("gpuUtilization", target=targets.gpu_utilization, source=source, missing=why)
     total = means.gpu * ready
-    return queue, Signal("gpuUtilization", total, targets.gpu_utilization, at=gpu_at, source=source, shown=means.gpu)
+    return *found, Signal("gpuUtilization", total, targets.gpu_utilization, at=gpu_at, source=source, shown=means.gpu)
 
 
 def _pods(model: _Model, found: Sequence[Object], longest_start_s: float) -> tuple[PodReading, ...]:

@@ -76,6 +76,7 @@ class ServedMetrics:
             elif isinstance(read := self.signals.by_rules(key, spec).read, Missing) or Missing in {
                 type(read.queue_depth),
                 type(read.gpu_utilization),
+                type(read.concurrency),
             }:
                 found.append(key)
         return found

@@ -11,7 +11,7 @@ import math
 from halcyon.api.spec.defaults import ResolvedTargets
 from halcyon.api.spec.scaling import Behavior
 from halcyon.scaling.hpa.behavior import HpaMemory, first_seen, paced, written
-from halcyon.scaling.hpa.metrics import GPU_UTILIZATION, QUEUE_DEPTH, RulesReading
+from halcyon.scaling.hpa.metrics import CONCURRENCY, GPU_UTILIZATION, QUEUE_DEPTH, RulesReading
 from halcyon.scaling.hpa.recommendation import Reasons, Recommendation, RecommendationLimit, SignalName, SignalProposal
 from halcyon.scaling.observations import Missing, Value
 
@@ -87,6 +87,9 @@ def asked(reading: RulesReading, targets: ResolvedTargets) -> tuple[SignalPropos
     if targets.gpu_utilization is not None:
         value = reading.gpu_utilization or Missing("it was not sampled")
         terms.append(_term(GPU_UTILIZATION, value, targets.gpu_utilization, reading.replicas))
+    if targets.concurrency is not None:
+        value = reading.concurrency or Missing("it was not sampled")
+        terms.append(_term(CONCURRENCY, value, targets.concurrency, reading.replicas))
     return tuple(terms)
 
 

@@ -1,6 +1,6 @@
-"""Metrics of the policy Rules: queue depth and GPU utilisation of a model, computed from its observation.
+"""Metrics of the policy Rules: queue depth, GPU utilisation and concurrency of a model, computed from its observation.
 
-The HPA, or `algorithm`, compares both with the user's targets. Both are totals for the whole model, for targets of type
+The HPA, or `algorithm`, compares them with the user's targets. All are totals for the whole model, for targets of type
 AverageValue: replicas = value / target. Out of scope: computing the replicas.
 """
 
@@ -28,6 +28,7 @@ WINDOW_S = 15.0
 """Averaging window of both metrics, in seconds: the HPA's default sync period, so that each second is counted about once."""
 QUEUE_DEPTH: Final = "queueDepth"
 GPU_UTILIZATION: Final = "gpuUtilization"
+CONCURRENCY: Final = "concurrency"
 
 
 @dataclass(frozen=True)
@@ -46,10 +47,12 @@ class RulesReading:
     """Requests that wait, as measured: `queue_depth` without rejected requests and without estimates. None if unknown."""
     gpu_mean: float | None = None
     """Mean GPU utilisation in percent of the ready pods that report it; None if unknown, or if no pod is ready."""
+    concurrency: Value | Missing | None = None
+    """Requests of the model in progress or waiting, plus rejected requests per second; None if the user set no target for it."""
 
 
 def read(observation: Observation, *, targets: ResolvedTargets, replicas: int) -> RulesReading:
-    """Compute both metrics from the observation of a model that has `replicas` existing pods."""
+    """Compute the metrics from the observation of a model that has `replicas` existing pods."""
     target = targets.gpu_utilization
     depth, gpu = queue_depth(observation, target=targets.queue_depth, replicas=replicas), None
     if target is not None:
@@ -62,7 +65,27 @@ def read(observation: Observation, *, targets: ResolvedTargets, replicas: int) -
         gpu_utilization=gpu,
         waiting=None if isinstance(depth, Missing) else _waiting(observation),
         gpu_mean=sum(known) / len(known) if known and not isinstance(gpu, Missing) else None,
+        concurrency=None if targets.concurrency is None else concurrency(observation),
     )
+
+
+def concurrency(observation: Observation) -> Value | Missing:
+    """Return the requests that wait in the balancers or are in progress in pods, plus the requests rejected per second.
+
+    Both are means of the last 15 s, from the balancers alone: a request that waits in Triton is in progress for them.
+    """
+    silence = _silence_reason(observation)
+    if silence:
+        return Missing(silence)
+    now = observation.at
+    active = [b.points for b in observation.balancers if fresh(b.points, now, lambda p: p.queued)]
+    if not active:
+        return Missing(f"no balancer reports its requests: HAProxy of {_names(observation.balancers)} does not respond")
+    rejected = total_rate(active, now, WINDOW_S, lambda p: p.rejected)
+    if rejected is None:
+        return Missing("only one report of each balancer so far: the rate of rejected requests needs two")
+    held = mean_of_sum(active, now, WINDOW_S, lambda p: p.queued + p.inflight) or 0.0
+    return Value(held + rejected, _at(observation))
 
 
 def queue_depth(observation: Observation, *, target: int, replicas: int) -> Value | Missing:

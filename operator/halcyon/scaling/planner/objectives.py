@@ -77,6 +77,7 @@ def objectives(
         instances=(spec.runtime.instances_per_gpu or 1) * max(spec.runtime.gpus, 1),
         latency_s=latency_s if latency_s is not None or latency is None else duration_s(latency),
         utilization=utilization,
+        concurrency=scaling.targets.concurrency,
         queue_depth=scaling.targets.queue_depth,
         gpu_utilization=scaling.targets.gpu_utilization,
         drain_s=drain_s,

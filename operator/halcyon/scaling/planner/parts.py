@@ -139,6 +139,11 @@ def load_parts(at: Situation) -> tuple[PlanPart, ...]:
     if target and gpu is not None and 0 <= gpu < math.inf:
         more = min(math.ceil(gpu / target - 1e-9), at.max_replicas)
         parts.append(PlanPart("gpuUtilization", more, f"GPU {gpu:.0f} % at {target:g} % per replica needs {more}"))
+    held = at.reading.inflight if at.reading.concurrency is None else at.reading.concurrency
+    most = objectives.concurrency
+    if most and held is not None and 0 <= held < math.inf:
+        more = min(math.ceil(held / most - 1e-9), at.max_replicas)
+        parts.append(PlanPart("concurrency", more, f"{held:.4g} in progress at {most:g} per replica needs {more}"))
     if objectives.queue_depth and at.rate > 0:
         more = replicas_for_depth(
             at.rate, objectives.queue_depth, at.replica, dispersion=spread, least=max(need, 1), most=at.max_replicas

@@ -57,6 +57,8 @@ class Reading:
     rejected: float | None = None
     """Counter of the requests that the balancers rejected; `arrived` includes them. It is used only to bound the queue
     length. If it is unknown, the queue is assumed to be unlimited."""
+    concurrency: float | None = None
+    """Mean of `inflight` over the last seconds; None if unknown."""
 
 
 @dataclass(frozen=True)
@@ -83,6 +85,8 @@ class Objectives:
     determines the replicas."""
     utilization: float = 0.8
     """Share (0 to 1) of a replica's peak rate to plan with if there is no latency objective."""
+    concurrency: float | None = None
+    """Target of the requests in progress or waiting, per replica; None if the user set no such target."""
     queue_depth: float | None = None
     """Maximum queued requests per replica in steady state; None if the user set no such target."""
     gpu_utilization: float | None = None

@@ -55,6 +55,12 @@ def test_requests_in_a_pod_fit_its_batches_and_its_queue(spec: dict[str, Any], s
     assert str(error.value) == sentence
 
 
+def test_a_target_of_no_requests_is_refused_with_an_example() -> None:
+    assert refusal("scaling", {"maxReplicas": 2, "targets": {"concurrency": 0}}) == (
+        "spec.scaling.targets.concurrency is 0: Input should be greater than or equal to 1; write for example concurrency: 8"
+    )
+
+
 def test_a_target_for_gpus_needs_a_gpu() -> None:
     spec = document("scaling", {"maxReplicas": 2, "targets": {"gpuUtilization": 80}}) | {
         "runtime": {"gpu": {"count": 0}}
