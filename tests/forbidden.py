@@ -30,7 +30,7 @@ _CONTAINER = {
     "args", "command", "env", "image", "lifecycle", "livenessProbe", "name", "ports", "readinessProbe", "resources", "restartPolicy",
     "securityContext", "startupProbe", "volumeMounts",
 }  # fmt: skip
-_VOLUMES = {"configMap", "emptyDir", "image", "persistentVolumeClaim", "projected", "secret"}
+_VOLUMES = {"configMap", "downwardAPI", "emptyDir", "image", "persistentVolumeClaim", "projected", "secret"}
 _SERVICE = {
     "clusterIP", "loadBalancerSourceRanges", "ports", "publishNotReadyAddresses", "selector", "sessionAffinity", "trafficDistribution",
     "type",
@@ -39,7 +39,10 @@ _OUR_LABELS = {
     "app.kubernetes.io/component", "app.kubernetes.io/managed-by", "serving.halcyon.dev/model-deployment", "serving.halcyon.dev/revision",
     "serving.halcyon.dev/slot",
 }  # fmt: skip
-_ANNOTATIONS = {"serving.halcyon.dev/gpus"}
+_ANNOTATIONS = {
+    "serving.halcyon.dev/gpus", "cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes", "config.linkerd.io/skip-inbound-ports",
+    "traffic.sidecar.istio.io/excludeInboundPorts",
+}  # fmt: skip
 _SITES = "example.com/"
 """Prefix of the keys that the site of the tests allows on server pods."""
 _RESERVED = ("LD_", "NVIDIA_", "CUDA_", "KUBERNETES_", "AIP_", "PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP")

@@ -11,7 +11,7 @@ import subprocess
 import tempfile
 import time
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -58,7 +58,7 @@ class Served(Protocol):
         """Name of the model."""
 
     @property
-    def files(self) -> dict[str, str]:
+    def files(self) -> Mapping[str, str]:
         """Files of the model as path -> content, with paths relative to the model's folder."""
 
 

@@ -198,10 +198,9 @@ async def balancers(
     """
     async with AsyncExitStack() as stack:
         made: list[Balancer] = []
-        # The agents of one model have one port and read each other's loads.
-        agent_port = _port()
-        agents = {f"m-balancer-{number}": f"127.91.0.{number + 1}" for number in range(count)}
-        for name, address in agents.items():
+        [probes] = free_ports(1)
+        hosts = {f"{asked.name}-balancer-{number}": f"127.0.66.{number + 1}" for number in range(count)}
+        for pod, host in hosts.items():
             haproxy = stack.enter_context(real_haproxy.haproxy())
             haproxy.ports = replace(haproxy.ports, server_http=ports[0], server_grpc=ports[1])
             haproxy.listen = Listen(haproxy.ports, dual_stack=False, socket_path=haproxy.listen.socket_path)
@@ -210,12 +209,12 @@ async def balancers(
             balanced = Balanced(haproxy, HaproxyController(haproxy.runtime, haproxy.config, haproxy.listen), [])
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="halcyon-agent-")))
             running = await stack.enter_async_context(
-                agent(balanced, folder, metrics_port=ports[2], plan=asked, name=name, listen=(address, agent_port))
+                agent(balanced, folder, metrics_port=ports[2], plan=asked, pod=pod, at=(host, probes))
             )
             one = Balancer(balanced, running)
             made.append(one)
             one.endpoints(addresses)
-            running.api.put(SLICES, "m-x", slice_of("m", agents))
+            one.agent.api.put(SLICES, asked.name, slice_of(asked.name, hosts))
             await until(lambda one=one: one.agent.is_("/healthz", 200), 20)  # type: ignore[misc]  # a default is how a lambda in a loop keeps its own
             haproxy.start()
             await until(lambda one=one: _in_use(one, len(addresses)), 20)  # type: ignore[misc]  # same

@@ -37,11 +37,13 @@ class TritonPythonModel(_Answers):
         self._failing = float(json.loads(args["model_config"])["parameters"]["failing"]["string_value"])
 
     def execute(self, requests):
-        if random.random() < self._failing:
-            raise ValueError("this revision knows no answer")
-        return super().execute(requests)
+        error = pb_utils.TritonError("this revision knows no answer")
+        return [
+            pb_utils.InferenceResponse(error=error) if random.random() < self._failing else answer
+            for answer in super().execute(requests)
+        ]
 """
-"""Addition to the model's file: a share of the executions fails."""
+"""Addition to the model's file: a share of the requests is answered with an error, which Triton counts as a success."""
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ def states(kube: Kube, name: str) -> list[dict[str, str]]:
     """Return the state of each pod by balancer; empty for a balancer that doesn't respond."""
     return [
         {
-            sample.labels["pod"]: sample.labels["state"]
+            sample.labels["server_pod"]: sample.labels["state"]
             for sample in kube.metrics(balancer, AGENT_PORT) or ()
             if sample.name == "halcyon_agent_pod_state"
         }

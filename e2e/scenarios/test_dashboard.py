@@ -26,8 +26,9 @@ from halcyon.scaling.hpa import metrics
 from halcyon.scaling.observations import Value
 from halcyon.scaling.planner.reading import PodReading
 from halcyon.signals.clock import WallClock
+from halcyon.signals.mean_in_progress import MIN_WINDOW_S
 from halcyon.signals.observation_store import ObservationStore
-from halcyon.signals.planner_reading import QUEUE_WINDOW_S, SignalMemory, reading
+from halcyon.signals.planner_reading import SignalMemory, reading
 
 pytestmark = pytest.mark.more
 
@@ -211,9 +212,9 @@ def _compared(
         spent_us = counted.grown("queue_us", begin, end) + counted.grown("compute_us", begin, end)
         latency.append(spent_us / counted.grown("succeeded", begin, end) / 1000)
         batch.append(counted.grown("rows", begin, end) / counted.grown("executions", begin, end))
-    yield Compared("latency", fmean(row["latency"] for _, row in dashboard), fmean(latency))
+    yield Compared("latency", fmean(row["in_triton"] for _, row in dashboard), fmean(latency))
     yield Compared("batch", fmean(row["batch"] for _, row in dashboard), fmean(batch))
-    for number, (name, window_s) in enumerate((("rules", metrics.WINDOW_S), ("planner", QUEUE_WINDOW_S)), 1):
+    for number, (name, window_s) in enumerate((("rules", metrics.WINDOW_S), ("planner", MIN_WINDOW_S)), 1):
         waits = [_waiting(counted, at - window_s - LOOK_S / 2, at - LOOK_S) for at, *_ in queue]
         yield Compared(name, fmean(one[number] for one in queue), fmean(waits))
 

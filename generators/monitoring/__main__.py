@@ -1,4 +1,4 @@
-"""Generator of metrics.md, alerts.yaml and dashboards/NAME.json: `python -m generators.monitoring DIRECTORY`."""
+"""Generator of metrics.md, numbers.md, alerts.yaml and dashboards/NAME.json: `python -m generators.monitoring DIRECTORY`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import yaml
 
-from generators.monitoring import alerts, reference
+from generators.monitoring import alerts, numbers, reference
 from generators.monitoring.dashboards import DASHBOARDS
 from generators.monitoring.grafana import dashboard
 
@@ -19,6 +19,7 @@ def main(directory: Path) -> None:
     """Write all files to the directory."""
     (directory / "dashboards").mkdir(parents=True)
     (directory / "metrics.md").write_text(reference.page())
+    (directory / "numbers.md").write_text(numbers.page())
     (directory / "alerts.yaml").write_text(
         _HEAD + yaml.safe_dump({"groups": alerts.groups()}, sort_keys=False, width=150)
     )

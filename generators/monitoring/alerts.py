@@ -61,6 +61,11 @@ def _condition(matchers: str) -> str:
 _AT_MAX: Final = _models(per_model_metrics.LIMITED, 'limit="max"')
 _ON_MODEL: Final = f"on ({per_model_metrics.BY})"
 _REQUESTS: Final = named("requests_total")
+_UNSERVED: Final = (
+    f"({_rate(named('rejected_total'))} + {_rate(named('errors_total'))}\n"
+    f"  + ({_rate(named('server_rejected_total'))} or 0 * {_rate(_REQUESTS)}))"
+)
+"""Requests per second without an answer of the model. Agents of earlier versions don't count those that servers refuse."""
 _FAILURES: Final = _rate(triton_metrics.FAILURE, 'reason!="CANCELED"')
 _MODEL: Final = "{{ $labels.namespace }}/{{ $labels.model_deployment }}"
 _EXPLAIN: Final = "kubectl halcyon explain {{ $labels.model_deployment }} -n {{ $labels.namespace }}"
@@ -91,6 +96,7 @@ MODEL_ALERTS: Final = (
     Alert(
         "HalcyonModelAtMax",
         f"({_AT_MAX} == 1)\n"
+        f"and {_ON_MODEL} ({_models(per_model_metrics.SPEC_REPLICAS)} >= {_ON_MODEL} {_models(per_model_metrics.MAX)})\n"
         f"and {_ON_MODEL} ({_models(per_model_metrics.QUEUE)}\n"
         f"  > {_ON_MODEL} {_models(per_model_metrics.QUEUE_TARGET)} * {_ON_MODEL} clamp_min({_models(per_model_metrics.READY)}, 1))",
         "15m",
@@ -121,13 +127,13 @@ MODEL_ALERTS: Final = (
     ),
     Alert(
         "HalcyonRequestsRejected",
-        f"({_rate(named('rejected_total'))} + {_rate(named('errors_total'))})\n  / {_rate(_REQUESTS)} > {MAX_ERROR_RATIO}",
+        f"{_UNSERVED}\n  / {_rate(_REQUESTS)} > {MAX_ERROR_RATIO}",
         "5m",
         "critical",
-        f"{{{{ $value | humanizePercentage }}}} of the requests of {_MODEL} are rejected by its balancers, or lost.",
+        f"{{{{ $value | humanizePercentage }}}} of the requests of {_MODEL} are rejected by its balancers or servers, or lost.",
         "Critical: its clients get errors (429, 503). "
         f"Show whether it needs more replicas, and what prevents them: {_EXPLAIN}",
-        f"({_rate(named('rejected_total'))} + {_rate(named('errors_total'))})\n  / {_rate(_REQUESTS)}",
+        f"{_UNSERVED}\n  / {_rate(_REQUESTS)}",
     ),
     Alert(
         "HalcyonBalancerDegraded",

@@ -61,7 +61,7 @@ FLEET: Final = GrafanaDashboard(
                     limits={1: "orange"},
                 ),
                 _number("Ready servers", "Server pods that are ready.", f"sum({per_model(per_model_metrics.READY)})"),
-                _number("GPUs", "GPUs that server pods request.", f"sum({per_model(per_model_metrics.GPUS)})"),
+                _number("GPUs", "GPUs of server pods that have a node.", f"sum({per_model(per_model_metrics.GPUS)})"),
             ),
         ),
         PanelRow(
@@ -110,9 +110,15 @@ FLEET: Final = GrafanaDashboard(
                     "reqps",
                 ),
                 Panel(
-                    "Queued",
-                    "Requests that are queued in balancers for free capacity, or held for the first server.",
-                    _top(f"{total(named('queued'))} + {total(named('held'))}"),
+                    "Waiting",
+                    "Requests that wait in balancers and in Triton, of models with spec.scaling.",
+                    _top(per_model(per_model_metrics.QUEUE)),
+                ),
+                Panel(
+                    "Client latency, p95",
+                    "Time from a request's arrival until the response headers, with the wait in the balancer.",
+                    _top(quantile(0.95, named("request_duration_seconds"))),
+                    "s",
                 ),
                 Panel(
                     "Server latency, p95",
@@ -201,10 +207,28 @@ ONE: Final = GrafanaDashboard(
                     ),
                 ),
                 Panel(
+                    "Client latency",
+                    "Time from a request's arrival until the response headers, with the wait in the balancer.",
+                    tuple(
+                        Query(quantile(share, named("request_duration_seconds")), f"p{share * 100:g}")
+                        for share in (0.5, 0.95, 0.99)
+                    ),
+                    "s",
+                ),
+                Panel(
                     "Server latency",
                     "Time until the response headers, including Triton's queue, without the wait in the balancer.",
                     tuple(
                         Query(quantile(share, named("response_duration_seconds")), f"p{share * 100:g}")
+                        for share in (0.5, 0.95, 0.99)
+                    ),
+                    "s",
+                ),
+                Panel(
+                    "Time to first event of streams",
+                    "Time from the arrival of a generate_stream or ModelStreamInfer request until its first event.",
+                    tuple(
+                        Query(quantile(share, named("first_event_duration_seconds")), f"p{share * 100:g}")
                         for share in (0.5, 0.95, 0.99)
                     ),
                     "s",
@@ -281,13 +305,13 @@ ONE: Final = GrafanaDashboard(
                 Panel(
                     "Requests in progress, by pod",
                     "Requests that servers are processing. One line far above the others: connections that are pinned to a pod.",
-                    (Query(total(named("pod_inflight"), "pod"), "{{pod}}"),),
+                    (Query(total(named("pod_inflight"), "server_pod"), "{{server_pod}}"),),
                     width=12,
                 ),
                 Panel(
                     "Pod states",
                     "States from the balancers: starting, ready, draining, maintenance (taken out of rotation) or unreachable.",
-                    (Query(f"max by (pod, state) ({of(named('pod_state'))})", "{{pod}} {{state}}"),),
+                    (Query(f"max by (server_pod, state) ({of(named('pod_state'))})", "{{server_pod}} {{state}}"),),
                     width=12,
                 ),
             ),

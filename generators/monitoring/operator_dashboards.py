@@ -72,8 +72,8 @@ SCALING: Final = GrafanaDashboard(
             "Signals",
             (
                 Panel(
-                    "Requests",
-                    "Arrival rate that the planner uses, including rejected requests.",
+                    "Planned request rate",
+                    "Arrival rate for which the planner orders replicas, including rejected requests. It follows a step down late.",
                     (Query(per_model(per_model_metrics.REQUEST_RATE), NAME),),
                     "reqps",
                 ),

@@ -58,6 +58,11 @@ def of(name: str, more: str = "") -> str:
     return f"{name}{{{M}{more}}}"
 
 
+def other(series: Series) -> Series:
+    """Return the same series of another model."""
+    return {name.replace('model_deployment="m"', 'model_deployment="n"'): values for name, values in series.items()}
+
+
 def failures(reason: str) -> str:
     """Return the series of failures of a model pod."""
     return f'nv_inference_request_failure{{{OF},pod="p",model="x",version="1",reason="{reason}"}}'
@@ -69,6 +74,7 @@ START, STARTED = of("halcyon_model_start_seconds"), of("halcyon_model_start_time
 AT_MAX, HOLDS = of("halcyon_model_limited", ',limit="max"'), of("halcyon_model_limited", ',limit="hold"')
 QUEUE, TARGET = of("halcyon_model_queue_requests"), of("halcyon_model_queue_target_requests")
 READY = of("halcyon_model_replicas_ready")
+IN_FORCE, MOST = of("halcyon_model_spec_replicas"), of("halcyon_model_replicas_max")
 GPU, GPUS = of("halcyon_model_gpu_utilization_ratio"), of("halcyon_model_gpus")
 MISSING = of("halcyon_model_signal_missing", ',signal="queueDepth"')
 UP, LEADS = f"up{{{OPERATOR}}}", f"halcyon_leader{{{OPERATOR}}}"
@@ -101,8 +107,10 @@ CASES = (
     Case(
         "HalcyonModelAtMax",
         "16m",
-        {AT_MAX: "1x20", QUEUE: "41x20", TARGET: "10x20", READY: "4x20"},
-        {AT_MAX: "1x20", QUEUE: "39x20", TARGET: "10x20", READY: "4x20", HOLDS: "1x20"},
+        {AT_MAX: "1x20", QUEUE: "41x20", TARGET: "10x20", READY: "4x20", IN_FORCE: "4x20", MOST: "4x20"},
+        {AT_MAX: "1x20", QUEUE: "39x20", TARGET: "10x20", READY: "4x20", IN_FORCE: "4x20", MOST: "4x20", HOLDS: "1x20"}
+        # Another model is paused at 2 of 8: more replicas are allowed, and the mode prevents them.
+        | other({AT_MAX: "1x20", QUEUE: "41x20", TARGET: "10x20", READY: "2x20", IN_FORCE: "2x20", MOST: "8x20"}),
     ),
     Case(
         "HalcyonMetricMissing",

@@ -203,9 +203,10 @@ async def agent(
     stop_within_s: float = 30.0,
     secured_by: SecretNames | None = None,
     real: RealApi | None = None,
-    name: str = "m-balancer-x",
-    listen: tuple[str, int] | None = None,
+    pod: str = "m-balancer-x",
+    at: tuple[str, int] | None = None,
 ) -> AsyncIterator[Process]:
+    """Start the agent's process. `at` is the address of its probes; default: a free port of 127.0.0.1."""
     secrets = tmp_path / "secrets"
     (secrets / "kubernetes.io/serviceaccount").mkdir(parents=True)
     (secrets / "halcyon").mkdir()
@@ -223,19 +224,19 @@ async def agent(
         api.put(CONFIG_MAPS, "m-balancer", {"data": {"plan.json": plan.to_json()}})
     else:
         real.put(plan.to_json())
-    address, port = listen or ("127.0.0.1", free_ports(1)[0])
+    own, port = at or ("127.0.0.1", free_ports(1)[0])
     ports = balanced.haproxy.ports
     code = (
         "from pathlib import Path; from halcyon.balancer.agent.settings import AgentSettings; "
         "from halcyon.balancer.config.model import Ports; from halcyon.balancer.agent.main import run_agent; "
         "from halcyon.balancer.secrets.mounted_secrets import SecretNames; "
-        f"raise SystemExit(run_agent(AgentSettings({(real.namespace if real else 'default')!r}, 'm-balancer', {name!r}, Path({str(balanced.haproxy.directory)!r}), "
-        f"{port}, {ports!r}, {metrics_port}, Path({str(secrets)!r}), {address!r}, {stop_within_s}, {secured_by!r})))"
+        f"raise SystemExit(run_agent(AgentSettings({(real.namespace if real else 'default')!r}, 'm-balancer', {pod!r}, Path({str(balanced.haproxy.directory)!r}), "
+        f"{port}, {ports!r}, {metrics_port}, Path({str(secrets)!r}), {own!r}, {stop_within_s}, {secured_by!r})))"
     )
     host, api_port = (real.host, real.port) if real else ("127.0.0.1", api.port)
     env = {**os.environ, "KUBERNETES_SERVICE_HOST": host, "KUBERNETES_SERVICE_PORT": str(api_port)}
     process = await asyncio.create_subprocess_exec(sys.executable, "-c", code, env=env)
-    made = Process(api, [collector], process, port, address)
+    made = Process(api, [collector], process, port, own)
     try:
         yield made
     finally:

@@ -17,7 +17,7 @@ examples:
   halcyon top -A --sort cost --gpu-price 2.50
 
 QUEUE is the number of queued requests and, if there is a target, the number that the ready model pods should have. GPUS counts the GPUs of all
-existing pods, busy or idle. COST/H is shown if the chart sets prices (cost) or you pass --gpu-price. - means unknown; ? means that a signal is missing.
+pods that have a node, busy or idle. COST/H is shown if the chart sets prices (cost) or you pass --gpu-price. - means unknown; ? means that a signal is missing.
 
 exit status: 0, or 2 if nothing can be listed: no access, no cluster.
 """

@@ -16,6 +16,7 @@ SLOW_START_S = 300.0
 _SCHEDULER_MESSAGES = (
     (re.compile(r"nvidia\.com/(gpu|mig)\S*|Insufficient [\w.-]+/\S+", re.IGNORECASE), "no node has a free GPU", "free GPUs, add a GPU node, or lower the request (spec.runtime.gpu.count, spec.scaling.maxReplicas)"),
     (re.compile(r"allocate all claims", re.IGNORECASE), "no node has free devices for the pod's ResourceClaim", "free devices, add a node, or lower the request: kubectl get resourceslices shows the devices, kubectl get resourceclaims -A who holds them"),
+    (re.compile(r"^scheduling gate "), "another controller keeps the pods from being scheduled", "check the queue of the controller that set the gate, for Kueue: kubectl get workloads -n NAMESPACE. Pods of the old revision may use its quota: set spec.rollout.strategy: Replace"),
     (re.compile(r"is not created yet"), "the pod's ResourceClaim is missing", "check the ResourceClaimTemplate of spec.runtime.gpu.resourceClaimTemplateName and the quotas; kubectl describe pod shows why. After the template is created, delete the pod: Kubernetes retries ever less often"),
     (re.compile(r"unbound|persistentvolumeclaim|volume node affinity", re.IGNORECASE), "the model's volume is not available on the pod's nodes", "check kubectl get pvc: the claim must be Bound, and readable from the nodes where the pods may run"),
     (re.compile(r"Insufficient memory", re.IGNORECASE), "no node has enough free memory", "lower spec.runtime.resources.requests.memory, or limits.memory if there is no request, or add a node"),
@@ -81,6 +82,14 @@ def containers_crashing(_: Facts, index: ConditionIndex) -> Iterator[Cause]:
                 pod_evidence(pods),
                 "read its log and that of the previous run: kubectl logs POD -c triton --previous",
             )
+
+
+def start_blocked(_: Facts, index: ConditionIndex) -> Iterator[Cause]:
+    """Detect pods that wait for a container that an admission webhook has added."""
+    pods = [(pod, pod_stage) for pod, pod_stage in index.stages if pod_stage.reason == Reason.START_BLOCKED]
+    if pods:
+        next_step = "read the log of that container, and ask the owner of the webhook; spec.runtime.podLabels and podAnnotations may disable it"
+        yield Cause(85, "a container that is not Halcyon's keeps pods from starting", pod_evidence(pods), next_step)
 
 
 def unschedulable(facts: Facts, index: ConditionIndex) -> Iterator[Cause]:

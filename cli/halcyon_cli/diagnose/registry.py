@@ -28,6 +28,7 @@ RULES: tuple[Rule, ...] = (
     pod_rules.image_not_pulled,
     pod_rules.model_not_available,
     pod_rules.containers_crashing,
+    pod_rules.start_blocked,
     pod_rules.unschedulable,
     pod_rules.pods_not_ready,
     pod_rules.slow_start,

@@ -35,9 +35,12 @@ def _complete(pod: Json) -> dict[str, Any]:
             "labels": fields.mapping(meta.get("labels")),
             "deletionTimestamp": fields.text(meta.get("deletionTimestamp")),
         },
-        "spec": {**spec, "resourceClaims": fields.mappings(spec.get("resourceClaims"))},
+        "spec": {
+            **{key: fields.mappings(spec.get(key)) for key in ("resourceClaims", "schedulingGates", "volumes")},
+            "nodeName": fields.text(spec.get("nodeName")),
+        },
         "status": {
-            **{key: fields.text(status.get(key)) for key in ("phase", "reason", "message")},
+            **{key: fields.text(status.get(key)) for key in ("phase", "reason", "message", "startTime")},
             "conditions": [_scalars(entry) for entry in fields.mappings(status.get("conditions"))],
             "resourceClaimStatuses": fields.mappings(status.get("resourceClaimStatuses")),
             "initContainerStatuses": _containers(status.get("initContainerStatuses")),
@@ -52,6 +55,7 @@ def _containers(value: object) -> list[Json]:
             "name": fields.text(entry.get("name")) or "",
             "image": fields.text(entry.get("image")),
             "started": entry.get("started") is True,
+            "ready": entry.get("ready") is True,
             "restartCount": fields.count(entry.get("restartCount")) or 0,
             "state": _state(entry.get("state")),
             "lastState": _state(entry.get("lastState")),

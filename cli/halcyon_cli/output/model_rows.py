@@ -51,7 +51,7 @@ class ModelRow:
     waiting: float | None
     utilization: float | None
     gpus: int
-    """Number of GPUs that the existing pods have."""
+    """Number of GPUs of the pods that have a node, as in the status; of all existing pods if the status does not have it."""
     cost_per_hour: float | None
     """Cost of the model's GPUs per hour, from the status; None if no price is configured."""
     currency: str
@@ -94,7 +94,9 @@ def build_row(model: Json) -> ModelRow:
         scaled=fields.time(decisions[0].get("time")) if decisions else None,
         waiting=_number(fields.mapping(signals.get("queueDepth")).get("value"), queue.partition("/")[0]),
         utilization=_number(use.removesuffix("%")),
-        gpus=per_pod * (fields.count(status.get("replicas")) or 0),
+        gpus=per_pod * (fields.count(status.get("replicas")) or 0)
+        if (held := fields.count(cost.get("gpus"))) is None
+        else held,
         cost_per_hour=_number(cost.get("perHour")),
         currency=fields.text(cost.get("currency")) or "",
         note=user_annotations.reason({"annotations": fields.mapping(meta.get("annotations"))}),
@@ -154,15 +156,14 @@ def top_table(
     known = [cost for cost in costs if cost is not None]
     currencies = {row.currency for row in rows if row.cost_per_hour is not None} if price is None else set()
     unit = f" {currencies.pop()}" if len(currencies) == 1 and "" not in currencies else ""
-    head = ["NAME", "REPLICAS", "MAX", "QUEUE", "GPU%", "GPUS"] + (
+    head = ["NAME", "READY", "RANGE", "QUEUE", "GPU%", "GPUS"] + (
         [f"COST/H{unit}"] if known or price is not None else []
     )
     shown = len(head) > 6
     head += (["BATCH", "POLICY", "SCALED BY"] if wide else []) + ["REASON"]
     cells = []
     for row, cost in zip(rows, costs, strict=True):
-        max_replicas = UNKNOWN if row.max_replicas is None else str(row.max_replicas)
-        line = [row.name, row.replicas, max_replicas, row.queue, row.gpu, str(row.gpus)]
+        line = [row.name, row.replicas, row.range, row.queue, row.gpu, str(row.gpus)]
         line += [UNKNOWN if cost is None else f"{cost:.2f}"] if shown else []
         line += [row.batch, row.policy, row.actuator] if wide else []
         cells.append([*line, row.reason + (f": {row.note}" if row.note else "")])

@@ -42,6 +42,9 @@ class Type(StrEnum):
     RUNTIME_OUTDATED = "RuntimeOutdated"
     """The server pods still use the pod template of an earlier operator version or of other operator settings. They
     keep serving. `halcyon refresh` replaces them. Present only while true."""
+    REQUESTS_FAILING = "RequestsFailing"
+    """Every request to a pod fails in its backend, and nothing proves that the backend is dead, so the pod keeps its
+    requests. The cause is often a client whose requests the model rejects. Present only while true."""
     RECONCILING = "Reconciling"
     """The target revision is not fully rolled out yet. A change of the replicas is not a new revision. Present only
     while true."""
@@ -109,6 +112,11 @@ class Reason(StrEnum):
     """The scheduler finds no node for a pod. The message is the scheduler's."""
     IMAGE_PULL_FAILED = "ImagePullFailed"
     """An image cannot be pulled."""
+    BACKEND_DEAD = "BackendDead"
+    """No server is ready, and the backend of a pod is proved to be dead. The pod gets no requests, and its container
+    restarts. The message has the proof, for example how a Python process ended."""
+    BACKEND_ERRORS = "BackendErrors"
+    """The message has the number of pods in which every request fails, and the name of one."""
     CONTAINER_FAILED = "ContainerFailed"
     """A container of a pod fails repeatedly."""
     START_BLOCKED = "StartBlocked"
@@ -199,7 +207,7 @@ REASONS: Final[Mapping[Type, tuple[Reason, ...]]] = {
     Type.SERVERS_READY: (
         *(Reason.SERVERS_READY, Reason.PARTIALLY_READY, Reason.NO_SERVERS_READY, Reason.SCALED_TO_ZERO),
         *(Reason.UNSCHEDULABLE, Reason.IMAGE_PULL_FAILED, Reason.CONTAINER_FAILED, Reason.POD_CREATION_FAILED),
-        Reason.START_BLOCKED,
+        *(Reason.START_BLOCKED, Reason.BACKEND_DEAD),
         *_MODEL_FAILURES,
         Reason.UNKNOWN,
     ),
@@ -221,6 +229,7 @@ REASONS: Final[Mapping[Type, tuple[Reason, ...]]] = {
     Type.IMAGE_MISMATCH: (Reason.IMAGE_UNSUITABLE,),
     Type.POLICY_WARNING: (Reason.POLICY_ADVICE,),
     Type.RUNTIME_OUTDATED: (Reason.POD_TEMPLATE_OUTDATED,),
+    Type.REQUESTS_FAILING: (Reason.BACKEND_ERRORS,),
     Type.RECONCILING: (Reason.PROGRESSING, Reason.ROLLOUT_BLOCKED, Reason.CANARY_PAUSED, Reason.DEPLOYMENT_PAUSED),
     Type.STALLED: (Reason.ROLLED_BACK, Reason.ROLLOUT_BLOCKED, Reason.PROGRESS_DEADLINE_EXCEEDED),
 }

@@ -224,7 +224,7 @@ class CostStatus(_Documented):
     """Share of the GPU time, in percent, during which pods were assigned to a node but not ready."""
     busy_percent: Percent | None = None
     """Share of the GPU time, in percent, during which the GPUs of ready pods were in use, as measured by GPU
-    utilisation. Time without a known utilisation is excluded from all three shares (starting, busy and idle)."""
+    utilisation. Time without a known utilisation counts as the known time did. Absent if less than half of it is known."""
     idle_percent: Percent | None = None
     """Share of the GPU time, in percent, during which the GPUs of ready pods were not in use."""
 

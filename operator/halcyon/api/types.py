@@ -323,3 +323,23 @@ LabelKey = Annotated[
 Cidr = Annotated[str, StringConstraints(pattern=_CIDR, min_length=1, max_length=43)]
 """Range of IP addresses in CIDR notation. IPv6 addresses must be in lower case."""
 Text = Annotated[str, Field(max_length=4096)]
+
+
+class Documented(ApiModel):
+    """A part of a spec whose fields are described by the docstrings under them."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
+
+def exactly_one(*names: str, where: str, good: str) -> Rule:
+    """Return the rule that exactly one of these fields, named in camelCase, is set.
+
+    `where` and `good` are used in its message.
+    """
+    attributes = {name: "".join("_" + c.lower() if c.isupper() else c for c in name) for name in names}
+    return Rule(
+        cel=f"[{', '.join(f'has(self.{n})' for n in names)}].filter(x, x).size() == 1",
+        check=lambda m: sum(getattr(m, a) is not None for a in attributes.values()) == 1,
+        message=f"{where} needs exactly one of {', '.join(names)}; for example "
+        + good.replace("{", "{{").replace("}", "}}"),
+    )

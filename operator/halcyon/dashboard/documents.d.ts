@@ -32,8 +32,10 @@ export interface ShownRow extends Row {
   sparks: (number | null)[];
   sparkStep: number;
   rate: number | null;
-  /** Milliseconds. */
+  /** 95th percentile of the clients' latency, in milliseconds. */
   latency: number | null;
+  /** Mean time in Triton, in milliseconds. */
+  in_triton: number | null;
   /** Percent. */
   errors: number | null;
 }
@@ -62,7 +64,7 @@ export interface Series {
   gpu: Values;
   rate: Values;
   waiting: Values;
-  latency: Values;
+  in_triton: Values;
   p50: Values;
   p95: Values;
   p99: Values;

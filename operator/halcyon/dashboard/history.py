@@ -17,11 +17,11 @@ from halcyon.dashboard.ports import ModelNumbers, Name
 
 STEP_S = 10
 MAX_POINTS = 360
-_NUMBERS = ("rate", "waiting", "latency", "p50", "p95", "p99", "batch")
+_NUMBERS = ("rate", "waiting", "in_triton", "p50", "p95", "p99", "batch")
 FIELDS = ("replicas", "ready", "desired", "gpu", *_NUMBERS, "rejected", "lost", "failed", "errors")
 """Fields of a point, in order.
 
-replicas: spec.replicas. gpu: GPU utilisation in percent. rate: requests per second. latency: mean time inside Triton in milliseconds.
+replicas: spec.replicas. gpu: GPU utilisation in percent. rate: requests per second. in_triton: mean time inside Triton in milliseconds.
 p50, p95, p99: quantiles of the client latency in milliseconds. batch: items per batch. rejected, lost, failed: percent of the requests.
 errors: the sum of these three.
 """

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import copy
 import json
+import logging
 from collections.abc import Sequence
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 import yaml
@@ -16,6 +18,8 @@ from halcyon.api.types import duration_s
 from halcyon.dashboard import model_table, pod_start_phases
 from halcyon.dashboard.history import FIELDS, STEP_S, Series
 from halcyon.dashboard.ports import DashboardPod, Event, ModelNumbers, Object, Past
+
+log = logging.getLogger(__name__)
 
 HIDDEN = "(not shown here)"
 _LOUD = {**LOUD, "Ready": "False"}
@@ -33,8 +37,28 @@ def page(
 ) -> dict[str, Any]:
     """Return the document with the current state of the model.
 
-    `newest` is the newest point of the history, which the page appends to the points that it has.
+    `newest` is the newest point of the history, which the page appends to the points that it has. If the stored object is malformed,
+    the document has the same shape, with what is known apart from the object.
     """
+    made = partial(_page, servers=servers, balancers=balancers, numbers=numbers, newest=newest, events=events)
+    try:
+        return made(model)
+    except Exception:  # a malformed object
+        meta = {name: str(model["metadata"].get(name) or "") for name in ("namespace", "name", "uid")}
+        log.exception("a ModelDeployment can't be shown", extra={"key": f"{meta['namespace']}/{meta['name']}"})
+        found = made({"metadata": meta})
+        return found | {"model": found["model"] | {"reason": model_table.UNREADABLE}}
+
+
+def _page(
+    model: Object,
+    *,
+    servers: Sequence[DashboardPod],
+    balancers: Sequence[DashboardPod],
+    numbers: ModelNumbers,
+    newest: Series,
+    events: Sequence[Event],
+) -> dict[str, Any]:
     meta, status = model["metadata"], model.get("status") or {}
     batching = (model.get("spec") or {}).get("batching") or {}
     scaling = dict(status.get("scaling") or {})
@@ -70,11 +94,15 @@ def spec(model: Object, overlay: str) -> dict[str, str]:
     """Return the spec and Halcyon's changes to the model's configuration, both as text for the page.
 
     Values of environment variables are replaced by `HIDDEN`, because they may contain credentials that not all users of the page may see.
+    A malformed spec is not shown, for the same reason.
     """
-    shown = copy.deepcopy(dict(model.get("spec") or {}))
-    for variable in (shown.get("runtime") or {}).get("env") or ():
-        if "value" in variable:
-            variable["value"] = HIDDEN
+    try:
+        shown = copy.deepcopy(dict(model.get("spec") or {}))
+        for variable in (shown.get("runtime") or {}).get("env") or ():
+            if variable.get("value") is not None:
+                variable["value"] = HIDDEN
+    except (TypeError, ValueError, AttributeError):
+        shown = {"malformed": HIDDEN}
     return {
         "spec": yaml.safe_dump(shown, sort_keys=False, allow_unicode=True, width=100),
         "overlay": json.dumps(json.loads(overlay), indent=2) if overlay else "",

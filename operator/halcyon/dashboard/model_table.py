@@ -52,9 +52,11 @@ MAX_TEXT_LENGTH = 200
 """Maximum length of the filter text, in characters."""
 SPARK_POINTS = 60
 """Number of points in a row's small chart, which shows ten minutes."""
+UNREADABLE = "Unreadable"
+"""Reason of a model whose stored object is malformed."""
 MAX_CACHED = 64
 """Maximum number of cached results. Requests with the same parameters share a result."""
-_FIELDS = {"queue": "waiting"}
+_FIELDS = {"queue": "waiting", "latency": "p95"}
 _COLUMNS = {key: FIELDS.index(_FIELDS.get(key, key)) for key in ("gpu", "rate", "queue", "latency", "batch", "errors")}
 _CAPS = frozenset({"max", "quota", "budget"})
 """Values of status.scaling.limitedBy for limits that keep the replicas below the number that the load requires."""
@@ -182,7 +184,7 @@ def _row_or_unreadable(name: Name, model: Object) -> TableRow:
     except Exception:  # a malformed object
         log.exception("a ModelDeployment can't be shown", extra={"key": f"{name.namespace}/{name.name}"})
         bare = {"namespace": name.namespace, "name": name.name}
-        return replace(row({"metadata": bare}), reason="Unreadable")
+        return replace(row({"metadata": bare}), reason=UNREADABLE)
 
 
 def _state(spec: Object, status: Object) -> State:
@@ -314,12 +316,14 @@ class Fleet:
             series = self._history.series(one.key, SPARK_POINTS)
             rates = [values[_COLUMNS["rate"]] for values in series.rows]
             static = self._static_parts[one.key] = asdict(one) | {"sparks": rates, "sparkStep": STEP_S}
+        newest = self._history.newest(one.key)
         return static | {
             "queue": _rounded(one.queue if numbers.waiting is None else numbers.waiting),
             "gpu": _rounded(one.gpu if numbers.gpu is None else numbers.gpu),
             "batch": _rounded(one.batch if numbers.batch is None else numbers.batch),
             "rate": _rounded(numbers.rate),
-            "latency": _rounded(numbers.latency_ms),
+            "latency": _rounded(None if newest is None else newest[_COLUMNS["latency"]]),
+            "in_triton": _rounded(numbers.latency_ms),
             "errors": None if numbers.errors is None else _rounded(numbers.errors * 100),
         }
 

@@ -26,19 +26,19 @@ class ModelNumbers:
     rate: float | None = None
     """Requests per second that reach the balancers, including rejected ones."""
     waiting: float | None = None
-    """Number of requests that wait in balancers or in Triton."""
+    """Number of requests that wait in balancers or in ready Triton pods, as a mean of 15 s."""
     latency_ms: float | None = None
     """Mean time of a request inside Triton, in its queue and in computation, in milliseconds."""
     batch: float | None = None
     """Mean number of items per batch."""
     gpu: float | None = None
-    """GPU utilisation in percent, mean over the ready pods."""
+    """GPU utilisation in percent, mean over the ready pods and 15 s."""
     rejected: float | None = None
     """Requests per second that balancers reject."""
     lost: float | None = None
     """Requests per second that fail between balancer and server."""
     failed: float | None = None
-    """Requests per second that fail in Triton."""
+    """Requests per second that Triton answers with an error, without those that their clients cancel."""
 
     @property
     def errors(self) -> float | None:

@@ -60,16 +60,22 @@ CHANGES: Final = _of(
     "direction",
 )
 REQUEST_RATE: Final = _of(
-    "requests_per_second", "gauge", "Arrival rate that the planner uses, including rejected requests."
+    "requests_per_second",
+    "gauge",
+    "Arrival rate for which the planner orders replicas, including rejected requests. It follows a step down late.",
 )
-QUEUE: Final = _of("queue_requests", "gauge", "Queued requests of all replicas together; a mean over about 15 s.")
+QUEUE: Final = _of(
+    "queue_requests", "gauge", "Requests that wait in balancers and ready servers; a mean over about 15 s."
+)
 QUEUE_TARGET: Final = _of(
     "queue_target_requests",
     "gauge",
     "Target of queued requests per replica: spec.scaling.targets.queueDepth or its default.",
 )
-GPUS: Final = _of("gpus", "gauge", "GPUs that the existing server pods request.")
-GPU_UTILIZATION: Final = _of("gpu_utilization_ratio", "gauge", "Mean GPU utilisation of the ready server pods, 0 to 1.")
+GPUS: Final = _of("gpus", "gauge", "GPUs of the server pods that have a node.")
+GPU_UTILIZATION: Final = _of(
+    "gpu_utilization_ratio", "gauge", "Mean GPU utilisation of the ready server pods over about 15 s, 0 to 1."
+)
 GPU_TARGET: Final = _of(
     "gpu_target_ratio",
     "gauge",
@@ -97,7 +103,10 @@ SIGNAL_TIME: Final = _of(
     *("signal", "source"),
 )
 SIGNAL_MISSING: Final = _of(
-    "signal_missing", "gauge", "1 while the last decision had no usable value of the signal, else 0.", "signal"
+    "signal_missing",
+    "gauge",
+    "1 while the last decision had no usable value of the signal, else 0. Without a ready pod there is no GPU to measure: 0.",
+    "signal",
 )
 START: Final = _of(
     "start_seconds", "gauge", "Time from the scheduling of the server pod that became ready last until it was ready."

@@ -40,6 +40,14 @@ STOP_MARGIN_S = 10
 _NO_QUEUE_LIMIT = 100_000
 """Largest `queue_limit` of a plan; the limits on a balancer's memory are below it."""
 _RUN = "/run/halcyon"
+_UNMESHED = {
+    "config.linkerd.io/skip-inbound-ports": str(names.AGENT_PORT),
+    "traffic.sidecar.istio.io/excludeInboundPorts": str(names.AGENT_PORT),
+}
+"""Annotations that keep service meshes from the agent's port.
+
+The kubelet connects to it without mTLS, which a mesh in strict mode rejects: for probes and for HAProxy's preStop hook.
+"""
 
 
 def plan(subject: Subject, spec: Spec, site: Site, slots: tuple[Slot, ...]) -> BalancerPlan:
@@ -178,7 +186,7 @@ def deployment(subject: Subject, spec: Spec, site: Site) -> Object:
         "selector": {"matchLabels": selector},
         "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}},
         "template": {
-            "metadata": {"labels": names.labels(subject.name, names.BALANCER)},
+            "metadata": {"labels": names.labels(subject.name, names.BALANCER), "annotations": _UNMESHED},
             "spec": {
                 "serviceAccountName": names.balancer(subject.name),
                 "automountServiceAccountToken": False,

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from halcyon.api.documents.store_identity import StoreIdentity
+from halcyon.api.policy.downloads import NO_DOWNLOADS, SiteDownloads
 from halcyon.api.spec.model import DEFAULT_SIZE_LIMIT, Source
 from halcyon.api.types import quantity
 from halcyon.render.metadata import Object
 
-_CREDENTIALS, _IDENTITY = "/halcyon/credentials", "/halcyon/identity"
+_CREDENTIALS, _IDENTITY, _CA = "/halcyon/credentials", "/halcyon/identity", "/halcyon/ca"
 _TOKEN_LIFETIME_S = 3600
 """Lifetime of the service account's token. The kubelet renews it, so that it also serves a download that takes longer."""
 
 
-def arguments(source: Source) -> list[str]:
+def arguments(source: Source, site: SiteDownloads = NO_DOWNLOADS) -> list[str]:
     """Return the fetcher's arguments for a model that is downloaded."""
     identity = _identity(source)
     given = {
@@ -25,13 +26,20 @@ def arguments(source: Source) -> list[str]:
         "identity": identity and identity.to_json(),
         "token": identity and f"{_IDENTITY}/token",
         "limit-bytes": int(quantity(source.size_limit or DEFAULT_SIZE_LIMIT)),
+        "proxy": site.proxy,
+        "no-proxy": ",".join(site.no_proxy) if site.proxy and site.no_proxy else None,
+        "ca": f"{_CA}/ca.crt" if site.ca_config_map else None,
     }
     return [f"--{name}={value}" for name, value in given.items() if value is not None]
 
 
-def volumes(source: Source) -> dict[str, Object]:
-    """Return the volumes with the credentials for the download, by mount path. Only the fetcher's container mounts them."""
+def volumes(source: Source, site: SiteDownloads = NO_DOWNLOADS) -> dict[str, Object]:
+    """Return the volumes with credentials and certificates for the download, by mount path. Only the fetcher's container mounts them."""
     found: dict[str, Object] = {}
+    if source.uri is not None and site.ca_config_map is not None:
+        # If the ConfigMap is missing, the fetcher reports this. Otherwise the kubelet would wait for it.
+        items = [{"key": "ca.crt", "path": "ca.crt"}]
+        found[_CA] = {"name": "ca", "configMap": {"name": site.ca_config_map, "items": items, "optional": True}}
     if source.credentials is not None and source.credentials.secret_name is not None:
         found[_CREDENTIALS] = {"name": "credentials", "secret": {"secretName": source.credentials.secret_name}}
     if (identity := _identity(source)) is not None:
@@ -45,6 +53,9 @@ def servers(args: list[str]) -> list[tuple[str, str | None]]:
     given = dict(argument.removeprefix("--").partition("=")[::2] for argument in args)
     if "url" not in given:
         return []
+    if proxy := given.get("proxy"):
+        # Servers that are reached without it are not known here: the list may have networks.
+        return [(proxy, None), *servers([arg for arg in args if not arg.startswith("--proxy=")])]
     tokens = StoreIdentity.from_json(given["identity"]).servers("") if "identity" in given else ()
     return [(given["url"], given.get("endpoint")), *((server, None) for server in tokens)]
 

@@ -15,12 +15,16 @@ SLOTS = SLOT_A, SLOT_B = Slot("a"), Slot("b")
 OWNER_LABEL = f"{GROUP}/model-deployment"
 SLOT_LABEL = f"{GROUP}/slot"
 REVISION_LABEL = f"{GROUP}/revision"
+RESTART_ANNOTATION = f"{GROUP}/restart"
+"""Annotation of a server pod. If its value changes, the container of Triton restarts."""
 COMPONENT_LABEL = "app.kubernetes.io/component"
 MANAGER_LABEL = "app.kubernetes.io/managed-by"
 MANAGER = "halcyon"
 
 SERVER, BALANCER, SCALING, ROUTE = "server", "balancer", "scaling", "route"
 
+TRITON = "triton"
+"""Name of the container in server pods that runs Triton."""
 FETCHER = "fetch"
 CONTAINERS = frozenset({FETCHER, "triton", "agent", "haproxy"})
 """Names of the containers that Halcyon renders. Admission webhooks may add others to a pod, in any position."""

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from halcyon.api.policy.downloads import NO_DOWNLOADS
 from halcyon.api.spec import Spec, routing_mode
 from halcyon.api.types import GROUP, ApiModel, quantity
 from halcyon.render import model_overlay, names, server, server_start
@@ -136,6 +137,8 @@ def site_digest(site: Site) -> str:
         parts += ["sources", models.urls is not None, models.endpoints is not None, exempt]
     if not site.fixed_user_ids:
         parts.append("assigned user ids")
+    if site.downloads != NO_DOWNLOADS:
+        parts += ["downloads", site.downloads.model_dump_json()]
     return names.digest(parts)
 
 

@@ -31,6 +31,9 @@ _REPOSITORY, _SOURCE, _OVERLAY, _HOME = (
     "/halcyon/overlay",
     "/halcyon/home",
 )
+_EVICTABLE = "cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes"
+"""Annotation with the emptyDirs that don't keep the cluster autoscaler from removing a node. Each new pod fills its own again."""
+_RESTART_FIELD = f"metadata.annotations['{names.RESTART_ANNOTATION}']"
 _HOME_LIMIT = "20Gi"
 """Size limit of the HOME volume. Libraries download weights to caches in it, so it equals the default of `source.sizeLimit`."""
 
@@ -70,7 +73,11 @@ def pod_template(
             {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": runtime.shared_memory}},
             {"name": "tmp", "emptyDir": {}},
             {"name": "home", "emptyDir": {"sizeLimit": _HOME_LIMIT}},
-            *download.volumes(spec.model.source).values(),
+            {
+                "name": "orders",
+                "downwardAPI": {"items": [{"path": "restart", "fieldRef": {"fieldPath": _RESTART_FIELD}}]},
+            },
+            *download.volumes(spec.model.source, site.downloads).values(),
         ],
     }
     spreads = placement.topology_spread_constraints
@@ -84,13 +91,14 @@ def pod_template(
         pod["serviceAccountName"] = runtime.service_account_name
     labels = names.labels(subject.name, names.SERVER) | {names.REVISION_LABEL: revision}
     labels = dict(runtime.pod_labels or {}) | labels
-    annotations = dict(runtime.pod_annotations or {})
+    local = [v["name"] for v in pod["volumes"] if v.get("emptyDir", {"medium": ""}).get("medium") is None]
+    annotations = {_EVICTABLE: ",".join(local)} | dict(runtime.pod_annotations or {})
     if runtime.gpu is not None and runtime.gpus:
         pod["tolerations"] = [*pod.get("tolerations", ()), *gpu.tolerations(runtime.gpu)]
         if claims := gpu.claims(runtime.gpu):
             pod["resourceClaims"] = claims
             annotations[gpu.COUNT] = str(runtime.gpus)
-    return {"metadata": {"labels": labels, **({"annotations": annotations} if annotations else {})}, "spec": pod}
+    return {"metadata": {"labels": labels, "annotations": annotations}, "spec": pod}
 
 
 def _source_volume(source: Source, snapshot: str | None) -> Object:
@@ -115,7 +123,7 @@ def _fetch(subject: Subject, source: Source, site: Site) -> Object:
         args.append(f"--path={mounted.path}")
     models, exempt = site.policy.models, subject.namespace in site.policy.exempt_namespaces
     if source.uri is not None:
-        args += download.arguments(source)
+        args += download.arguments(source, site.downloads)
         # Servers that the site policy lists may have private addresses.
         listed = models.urls if source.endpoint is None else models.endpoints
         args += ["--private"] if exempt or listed is not None else []
@@ -132,7 +140,10 @@ def _fetch(subject: Subject, source: Source, site: Site) -> Object:
             {"name": "models", "mountPath": _REPOSITORY},
             {"name": "source", "mountPath": _SOURCE, **({} if source.uri else {"readOnly": True})},
             {"name": "overlay", "mountPath": _OVERLAY, "readOnly": True},
-            *({"name": v["name"], "mountPath": path, "readOnly": True} for path, v in download.volumes(source).items()),
+            *(
+                {"name": v["name"], "mountPath": path, "readOnly": True}
+                for path, v in download.volumes(source, site.downloads).items()
+            ),
         ],
     }
 
@@ -141,7 +152,7 @@ def _triton(subject: Subject, spec: Spec, site: Site, model: str) -> Object:
     runtime = spec.runtime
     loaded = {"httpGet": {"path": f"/v2/models/{model}/ready", "port": "http"}}
     return {
-        "name": "triton",
+        "name": names.TRITON,
         "image": runtime.image or site.server_image,
         "command": server_start.command(_REPOSITORY, direct=routing_mode.is_direct(spec)),
         "args": [
@@ -165,11 +176,14 @@ def _triton(subject: Subject, spec: Spec, site: Site, model: str) -> Object:
         # Triton opens its port after loading the models, whether or not this succeeded.
         "startupProbe": {**loaded, "periodSeconds": 1, "timeoutSeconds": 2, "failureThreshold": startup_s(spec)},
         "readinessProbe": {**loaded, "periodSeconds": 2, "timeoutSeconds": 2, "failureThreshold": 2},
+        # A Triton that is asked to restart closes its port, so the probe fails at once, and the container is killed without time to finish
+        # requests. A Triton that is slow to respond has 30 s.
         "livenessProbe": {
             "httpGet": {"path": "/v2/health/live", "port": "http"},
-            "periodSeconds": 10,
-            "timeoutSeconds": 5,
-            "failureThreshold": 6,
+            "periodSeconds": 1,
+            "timeoutSeconds": 10,
+            "failureThreshold": 3,
+            "terminationGracePeriodSeconds": 1,
         },
         "lifecycle": {"preStop": {"exec": {"command": ["/bin/sh", "-c", _pre_stop(spec)]}}},
         "resources": _resources(spec),
@@ -181,6 +195,7 @@ def _triton(subject: Subject, spec: Spec, site: Site, model: str) -> Object:
             {"name": "shm", "mountPath": "/dev/shm"},  # noqa: S108  # the kernel's name for shared memory
             {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108  # a volume of the pod's own
             {"name": "home", "mountPath": _HOME},
+            {"name": "orders", "mountPath": server_start.ORDERS, "readOnly": True},
         ],
         "env": _environment(spec),
         **({"envFrom": [entry.to_dict() for entry in spec.runtime.env_from]} if spec.runtime.env_from else {}),

@@ -7,13 +7,17 @@ The command is a POSIX shell script that starts Triton with what its image and i
 | an option that this release of Triton doesn't list in `--help` | leaves it out if serving doesn't need it, and logs that |
 | a pod with an IPv6 address | lets HTTP and metrics listen on IPv6: by default they listen on IPv4 only, gRPC on both |
 | the fetcher has marked the configuration as complete | disables auto-complete: it starts a Python model twice (`fetch.auto_complete`) |
+| a Python stub process ended | creates a folder that agents find in the repository index; Triton itself doesn't restart the process |
+| the operator orders a restart | sends SIGTERM: Triton closes its port, so that the liveness probe fails |
 | an NVIDIA image | starts Triton through the image's entrypoint, which selects the CUDA libraries for the node's driver |
 """
 
 from __future__ import annotations
 
-from halcyon.api.documents.repository_marker import COMPLETE
+from halcyon.api.documents.repository_marker import COMPLETE, STUB_EXIT
 
+ORDERS = "/halcyon/orders"
+"""Mount path of the volume with the operator's orders: the file `restart` has the value of the annotation `RESTART_ANNOTATION`."""
 POD_IP = "HALCYON_POD_IP"
 """Environment variable with the address of the pod that the kubelet's probes connect to."""
 MAX_AGE_MS = 60_000
@@ -29,6 +33,40 @@ _OPTIONAL = (
 )
 _RESTRICTED = ("http-restricted-api", "grpc-restricted-protocol")
 _NVIDIA_ENTRYPOINT = "/opt/nvidia/nvidia_entrypoint.sh"
+
+
+def _watch(repository: str) -> str:
+    """Return shell commands that watch the Python stub processes and the operator's orders in the background.
+
+    Triton doesn't wait for a stub process that ended, so it stays a zombie, and field 52 of its stat is the exit status. It counts if it is
+    found twice, a moment apart, because Triton itself ends stub processes while it completes a configuration.
+    """
+    return f"""\
+watch() {{
+  ordered=$(cat {ORDERS}/restart) seen= pause=1
+  while sleep $pause && kill -0 $$; do
+    pause=1
+    test "$(cat {ORDERS}/restart)" = "$ordered" || {{ kill -TERM $$; return; }}
+    dead=
+    for file in /proc/[0-9]*/stat; do
+      {{ read -r line < "$file"; }} || continue
+      case $line in *"(triton_python_b) Z "*) dead="$dead ${{line%% *}}:${{line##* }}" ;; esac
+    done
+    for one in $dead; do
+      case "$seen " in *" $one "*) ;; *) pause=0.3; continue ;; esac
+      code=${{one#*:}} oom=
+      how=exit-$((code >> 8))
+      test $((code & 127)) -eq 0 || how=signal-$((code & 127))
+      ! grep -q 'oom_kill [1-9]' /sys/fs/cgroup/memory.events /sys/fs/cgroup/memory/memory.oom_control || oom=.oom
+      mkdir -p "{repository}/{STUB_EXIT}$how$oom"
+      echo "a Python stub process ended: $how$oom" > /dev/termination-log
+    done
+    seen=$dead
+  done
+}}
+rm -rf {repository}/{STUB_EXIT}*
+watch 2> /dev/null &
+"""
 
 
 def command(repository: str, *, direct: bool) -> list[str]:
@@ -55,7 +93,7 @@ case ${POD_IP} in *:*) set -- "$@" --http-address=ipv6::: ;; esac
 if test -e {repository}/{COMPLETE}; then
   case $known in *--disable-auto-complete-config*) set -- "$@" --disable-auto-complete-config ;; esac
 fi
-set -- tritonserver "$@"
+{_watch(repository)}set -- tritonserver "$@"
 test ! -x {_NVIDIA_ENTRYPOINT} || set -- {_NVIDIA_ENTRYPOINT} "$@"
 exec "$@"
 """

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from halcyon.api.documents.balancer_plan import CollectorAddress
+from halcyon.api.policy.downloads import NO_DOWNLOADS, SiteDownloads
 from halcyon.api.policy.network import SiteNetwork
 from halcyon.api.policy.site_policy import ANYTHING, SitePolicy
 from halcyon.api.spec.placement import Placement
@@ -50,6 +51,8 @@ class Site:
     """Keys that `runtime.podAnnotations` may have, in the same form."""
     fixed_user_ids: bool = True
     """Whether pods have fixed users and groups; if not, the platform assigns them, as OpenShift does."""
+    downloads: SiteDownloads = NO_DOWNLOADS
+    """Proxy and certificates for the downloads of models."""
     version: str = ""
     """Version of the operator, which is stored with each template that it renders."""
 

@@ -42,6 +42,8 @@ class Spent:
     """GPU-seconds that the maximum replicas would have used; 0 without scaling."""
     seconds: float = 0.0
     """Elapsed time that is counted, in seconds."""
+    scaled: float = 0.0
+    """GPU-seconds of all four states while the maximum replicas were known."""
 
     def __add__(self, other: Spent) -> Spent:
         """Return the sum of both values, field by field."""
@@ -50,7 +52,10 @@ class Spent:
     @property
     def parts(self) -> tuple[float, ...]:
         """Return the values of all fields. `dataclasses.astuple` takes thirty times as long."""
-        return self.starting, self.busy, self.idle, self.unknown, self.inferences, self.at_max_replicas, self.seconds
+        return (
+            *(self.starting, self.busy, self.idle, self.unknown),
+            *(self.inferences, self.at_max_replicas, self.seconds, self.scaled),
+        )
 
     @property
     def gpus(self) -> float:
@@ -123,10 +128,13 @@ class Ledger:
         """Restore a ledger from the result of `to_json`. Data in another format is from another version and is ignored."""
         hours: list[tuple[int, Spent]] = []
         for row in stored if isinstance(stored, list) else ():
-            good = isinstance(row, list) and len(row) == 1 + len(fields(Spent))
+            good = isinstance(row, list) and len(row) in {len(fields(Spent)), 1 + len(fields(Spent))}
             if not good or not all(isinstance(value, int | float) and 0 <= value < 1e15 for value in row):
                 return cls()
-            hours.append((int(row[0]), Spent(*map(float, row[1:]))))
+            spent = Spent(*map(float, row[1:]))
+            if len(row) == len(fields(Spent)) and spent.at_max_replicas:  # an earlier version does not store `scaled`
+                spent = replace(spent, scaled=spent.gpus)
+            hours.append((int(row[0]), spent))
         return cls(hours=tuple(hours))
 
 
@@ -149,6 +157,7 @@ def _between(before: GpuUsage, now: GpuUsage) -> Spent:
         inferences=rows,
         at_max_replicas=(now.max_gpus or 0) * seconds,
         seconds=seconds,
+        scaled=0.0 if now.max_gpus is None else now.held * seconds,
     )
 
 
@@ -181,19 +190,22 @@ class Cost:
     per_thousand: float | None
     """Cost of a thousand inferences, averaged over the last day; None if unknown."""
     saving: float | None
-    """Share of GPU time saved over the last day, compared with always running the maximum replicas."""
+    """Share of GPU time saved over the last day, compared with always running the maximum replicas. Time without scaling is left out."""
     starting: float | None
-    """Share of the last day's GPU time that belonged to starting pods. GPU time in an unknown state is left out."""
+    """Share of the last day's GPU time that belonged to starting pods."""
     busy: float | None
     idle: float | None
-    """Share of the last day's GPU time in which the GPUs were idle. GPU time in an unknown state is left out."""
+    """Share of the last day's GPU time in which the GPUs were idle. Time in an unknown state counts as the known time did. None if
+    less than half of it is known. The same holds for `busy`."""
 
 
 def cost(ledger: Ledger, price: float | None) -> Cost:
     """Return the costs to publish. `price` is the price of one GPU per hour; None if unknown."""
     day, held = ledger.day, 0 if ledger.last is None else ledger.last.held
-    known = day.starting + day.busy + day.idle
-    is_known = known > 0 and day.seconds >= MIN_COUNTED_S
+    is_long_enough = day.gpus > 0 and day.seconds >= MIN_COUNTED_S
+    known = day.busy + day.idle
+    is_known = is_long_enough and known > 0 and known >= day.unknown
+    starting = day.starting / day.gpus if is_long_enough else 0.0
     thousand = (
         None if price is None or day.inferences < MIN_INFERENCES else price * day.gpus / 3600 / day.inferences * 1000
     )
@@ -201,10 +213,12 @@ def cost(ledger: Ledger, price: float | None) -> Cost:
         gpus=held,
         per_hour=None if price is None else price * held,
         per_thousand=thousand,
-        saving=1 - day.gpus / day.at_max_replicas if day.at_max_replicas > 0 and day.seconds >= MIN_COUNTED_S else None,
-        starting=day.starting / known if is_known else None,
-        busy=day.busy / known if is_known else None,
-        idle=day.idle / known if is_known else None,
+        saving=1 - day.scaled / day.at_max_replicas
+        if day.at_max_replicas > 0 and day.seconds >= MIN_COUNTED_S
+        else None,
+        starting=starting if is_long_enough else None,
+        busy=(1 - starting) * day.busy / known if is_known else None,
+        idle=(1 - starting) * day.idle / known if is_known else None,
     )
 
 

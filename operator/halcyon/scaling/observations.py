@@ -82,6 +82,8 @@ class PodObservation:
     """Triton's counters by batch size, from the last read. They restart at zero with the container. None if never read."""
     spent_us: int | None = None
     """Counter of the time of the batches of all sizes, in microseconds. None if unknown, or if an agent reports only `batches`."""
+    backend_failure: str | None = None
+    """How the backend fails, as in an agent's report; None if it doesn't."""
 
     @property
     def ready(self) -> bool:

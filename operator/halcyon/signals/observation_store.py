@@ -47,6 +47,7 @@ from halcyon.scaling.observations import (
     PodPoint,
 )
 from halcyon.signals.clock_offset import ClockOffset
+from halcyon.signals.mean_in_progress import MeanInProgress
 from halcyon.signals.store_state import (
     BALANCER_COUNTERS,
     MAX_BALANCER_AGE_S,
@@ -77,6 +78,7 @@ for their rollout."""
 
 _ROWS, _EXECUTIONS = (3 + POD_COUNTERS.index(name) for name in ("rows", "executions"))
 """Indices of the columns `rows` and `executions` in a pod's ring buffer."""
+_SUCCEEDED, _QUEUE_US = (POD_COUNTERS.index(name) for name in ("succeeded", "queue_us"))
 
 OnChange = Callable[[str, str], None]
 """Callback with the namespace and name of a model that the controller should reconcile."""
@@ -229,7 +231,9 @@ class ObservationStore:
         states = {name: pod.state for name, pod in derived.pods.items()}
         state = (
             _has_unserved_requests(active, states),
-            tuple((p, s == "maintenance", *_loading(p, active)) for p, s in states.items()),
+            tuple(
+                (p, s == "maintenance", _backend_failure(p, s, active), *_loading(p, active)) for p, s in states.items()
+            ),
         )
         if state != model.notified:
             model.notified = state
@@ -247,7 +251,8 @@ def _age(sample: PodSample, report: AgentReport) -> float:
 def _pod_state(sample: PodSample, report: AgentReport) -> AgentPodState:
     # Interned to save memory: every report repeats the same few strings.
     versions = tuple(sys.intern(version) for version in sample.versions)
-    return AgentPodState(sys.intern(sample.state), sample.at, _age(sample, report), sample.load_error, versions)  # type: ignore[arg-type]  # intern returns str, not the Literal
+    state: PodState = sys.intern(sample.state)  # type: ignore[assignment]  # intern returns str, not the Literal
+    return AgentPodState(state, sample.at, _age(sample, report), sample.load_error, versions, sample.backend_failure)
 
 
 def _make_room(model: ObservedModel, now: float) -> None:
@@ -292,9 +297,24 @@ def _add_pod(model: ObservedModel, agent: str, sample: PodSample, at: float) -> 
     merged = [t if math.isnan(m) or t > m else m for t, m in zip(totals, pod.totals, strict=True)]
     pod.totals = merged
     known = [math.nan if math.isnan(t) else m for t, m in zip(totals, merged, strict=True)]
-    pending = math.nan if sample.pending is None else sample.pending
+    pending = sample.pending if sample.pending is not None else _estimated_queue(model, pod, at, known)
     gpu = math.nan if sample.gpu is None else min(100.0 * sample.gpu, 100.0)
     pod.ring.add((at, pending, gpu, *known))
+
+
+def _estimated_queue(model: ObservedModel, pod: ObservedPod, at: float, known: Sequence[float]) -> float:
+    """Return the number of requests in a pod's queue by the time that they waited; NaN if unknown.
+
+    It is needed for releases of Triton without a gauge of waiting requests. No more can wait than the balancers have in progress.
+    """
+    ended, waited_us = known[_SUCCEEDED], known[_QUEUE_US]
+    if isnan(ended) or isnan(waited_us):
+        return math.nan
+    if pod.in_queue is None:
+        pod.in_queue = MeanInProgress()
+    waiting = pod.in_queue.update(at, ended, waited_us)
+    balancers = [seen.last_sample.inflight for seen in model.agents.values() if seen.last_sample is not None]
+    return math.nan if waiting is None else min(waiting, sum(balancers)) if balancers else waiting
 
 
 def _add_batches(pod: ObservedPod, batches: BatchStats, report: AgentReport, made_at: float) -> None:
@@ -337,9 +357,16 @@ def _observe_pod(name: str, model: ObservedModel, active: Iterable[AgentState], 
     error, versions = _loading(name, active)
     points = () if pod is None else tuple(_pod_point(row) for row in pod.ring.rows(since))
     state = state_of(name, active)
+    failure = _backend_failure(name, state, active)
     if pod is None:
-        return PodObservation(name, state, points, error, versions)
-    return PodObservation(name, state, points, error, versions, _sizes(pod), pod.spent_us)
+        return PodObservation(name, state, points, error, versions, backend_failure=failure)
+    return PodObservation(name, state, points, error, versions, _sizes(pod), pod.spent_us, failure)
+
+
+def _backend_failure(pod: str, state: PodState, active: Iterable[AgentState]) -> str | None:
+    """Return how the pod's backend fails, from an agent that reports the pod in this state; None if no such agent reports a failure."""
+    views = (seen.pods[pod] for seen in active if pod in seen.pods)
+    return min((v.backend_failure for v in views if v.state == state and v.backend_failure), default=None)
 
 
 def _sizes(pod: ObservedPod) -> Batches | None:

@@ -30,7 +30,7 @@ from typing import NamedTuple
 
 from halcyon.api.documents.observation_report import Batches
 from halcyon.scaling.frozen import immutable
-from halcyon.scaling.observations import MAX_AGE_S, PodPoint, rate
+from halcyon.scaling.observations import MAX_AGE_S
 from halcyon.scaling.planner.reading import PodReading, Reading
 from halcyon.signals.clock import WallClock
 from halcyon.signals.merged_counters import MergedBatches, MergedCounter
@@ -44,13 +44,10 @@ MAX_REPORT_DELAY_S = 1.5
 """Maximum seconds from a change to a balancer's counters to the agent's report of it."""
 GPU_WINDOW_S = 5.0
 """Averaging window of GPU utilisation in seconds. A single sample covers only a moment."""
-QUEUE_WINDOW_S = 5.0
-"""Averaging window, in seconds, for the queue length of a pod. It is used if the queue length is computed from queue
-times because Triton exports no queue gauge."""
 _MAX_NAMED = 3
 _AT, _REQUESTS, _COUNTED_AT = 0, 3, 6
 """Columns in the rows of a balancer (`BalancerPoint`). The next line has the columns in the rows of a pod (`PodPoint`)."""
-_PENDING, _GPU, _SUCCEEDED, _ROWS, _QUEUE_US = 1, 2, 3, 5, 7
+_PENDING, _GPU, _SUCCEEDED, _ROWS = 1, 2, 3, 5
 
 
 @immutable(frozen=True, slots=True)
@@ -255,23 +252,10 @@ def _silence_reason(
 
 
 def _pending(pod: PodSnapshot | None, now: float) -> float | None:
-    """Return the number of requests queued in a pod; None if unknown.
-
-    If Triton exports no queue gauge, the number is computed from the queue times by Little's law.
-    """
-    if pod is None or (ring := pod.ring) is None:
+    """Return the number of requests queued in a pod; None if unknown."""
+    if pod is None or pod.ring is None:
         return None
-    if (pending := ring.known(_PENDING, now, MAX_AGE_S, now - OBSERVATION_WINDOW_S)) is not None:
-        return pending
-    if ring.known(_QUEUE_US, now, MAX_AGE_S, now - OBSERVATION_WINDOW_S) is None:
-        return None
-    rows = [PodPoint(row[_AT], queue_us=_known(row[_QUEUE_US])) for row in ring.rows(now - OBSERVATION_WINDOW_S)]
-    waited_us = rate(rows, now, QUEUE_WINDOW_S, lambda p: p.queue_us)
-    return None if waited_us is None else waited_us / 1e6
-
-
-def _known(value: float) -> float | None:
-    return None if math.isnan(value) else value
+    return pod.ring.known(_PENDING, now, MAX_AGE_S, now - OBSERVATION_WINDOW_S)
 
 
 def _gpu(pod: PodSnapshot | None, now: float) -> float | None:

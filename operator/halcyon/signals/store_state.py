@@ -15,6 +15,7 @@ from halcyon.api.documents.observation_report import BalancerSample, Batches, Po
 from halcyon.scaling.frozen import immutable
 from halcyon.scaling.observations import MAX_AGE_S
 from halcyon.signals.clock_offset import ClockOffset
+from halcyon.signals.mean_in_progress import MeanInProgress
 from halcyon.signals.time_series import Counters, Ring
 from halcyon.signals.validation import MAX_ROWS, MAX_WAITING
 
@@ -64,6 +65,7 @@ class AgentPodState(NamedTuple):
     """Age of the sample in seconds when the agent made its report."""
     load_error: str | None
     versions: tuple[str, ...]
+    backend_failure: str | None = None
 
 
 @dataclass(slots=True)
@@ -103,6 +105,8 @@ class ObservedPod:
     ring: Ring = field(default_factory=lambda: Ring(3 + len(POD_COUNTERS), max_age_s=MAX_POD_AGE_S))
     totals: list[float] = field(default_factory=lambda: [math.nan] * len(POD_COUNTERS))
     counters: dict[str, Counters] = field(default_factory=dict)
+    in_queue: MeanInProgress | None = None
+    """Samples of the queue's times, if Triton has no gauge of waiting requests; else None."""
     batches_at: float = -math.inf
     """Time at which `batches` was read."""
     batches: array[int] | None = None

@@ -33,6 +33,8 @@ MAX_PODS = 2048
 MAX_NAME_LENGTH = 253
 MAX_ERROR_LENGTH = 2048
 """Maximum characters of a model's load error; the rest is cut off."""
+MAX_FAILURE_LENGTH = 512
+"""Maximum characters of the reason why a backend fails; the rest is cut off."""
 MAX_VERSIONS = 64
 MAX_ROWS = 65536
 """Maximum rows in one batch, as in a ModelDeployment's spec."""
@@ -140,6 +142,10 @@ def _validate_pod(pod: PodSample, report: AgentReport) -> tuple[PodSample, int]:
         if not isinstance(pod.load_error, str):
             raise ReportError(f"report of {report.name}: load_error of pod {pod.name} must be a string")
         changes["load_error"] = pod.load_error[:MAX_ERROR_LENGTH]
+    if pod.backend_failure is not None:
+        if not isinstance(pod.backend_failure, str):
+            raise ReportError(f"report of {report.name}: backend_failure of pod {pod.name} must be a string")
+        changes["backend_failure"] = pod.backend_failure[:MAX_FAILURE_LENGTH]
     if len(pod.versions) > MAX_VERSIONS or not all(_is_short_text(version) for version in pod.versions):
         raise ReportError(f"report of {report.name}: versions of pod {pod.name} must be strings, for example ['1']")
     return (replace(pod, **changes) if changes else pod), implausible

@@ -11,7 +11,7 @@ import pytest
 
 from halcyon.balancer.agent import probes
 from halcyon.balancer.config.model import ServerKey
-from halcyon.balancer.runtime.runtime_api import HaproxyError, RuntimeSocket, parse
+from halcyon.balancer.runtime.runtime_api import HaproxyError, RuntimeSocket, WideCounters, parse
 from halcyon.balancer.runtime.server_assignment import Command, ServerState
 from tests.integration.waiting import PATIENCE
 
@@ -62,15 +62,18 @@ grpc_a,BACKEND,20,0,24,0,400,0,
 TABLE = "# table: counters, type: integer, size:16, used:1\n0x7e: key=1 use=2 exp=0 shard=0 gpc0=100 gpc1=7 gpc2=2 gpc3=4 gpc22=50 gpc23=8000 gpc24=50 gpc61=30 gpc62=1000\n"
 HELD = "held=5 came=12\n"
 BROKEN = "broken=3\n"
+STREAMS = "# table: streams_first_event, type: integer, size:16, used:1\n0x7e: key=1 use=0 exp=0 shard=0 gpc0=9 gpc1=900 gpc2=9 gpc3=8\n"
 
 
 def test_a_reading_adds_up_both_protocols() -> None:
-    reading = parse([INFO, STATE, STAT, TABLE, HELD, BROKEN], at=5.0)
+    reading = parse([INFO, STATE, STAT, TABLE, HELD, BROKEN, STREAMS], at=5.0, wide=WideCounters())
     assert (reading.at, reading.process, reading.config) == (5.0, 4711, "halcyon-0123")
     assert (reading.queued, reading.held, reading.inflight) == (31, 5, 7)
     assert (reading.answered, reading.service_ms) == (80, 9000)
     assert (reading.requests, reading.rejected, reading.errors) == (100, 7, 2)
     assert (reading.retried, reading.broken) == (4, 3)
+    assert reading.first_events is not None
+    assert (reading.first_events.answered, reading.first_events.counts[:3]) == (9, (0, 1, 8))
     assert reading.servers == {
         ServerKey("a", 1): ServerState("10.0.0.1", "ready", 7),
         ServerKey("a", 2): ServerState("127.0.0.1", "maint", 0),
@@ -79,13 +82,17 @@ def test_a_reading_adds_up_both_protocols() -> None:
 
 def test_protocols_that_disagree_are_seen() -> None:
     half = STATE.replace("6 grpc_a 1 s1 10.0.0.1 2 0", "6 grpc_a 1 s1 10.0.0.2 2 9")
-    assert parse([INFO, half, STAT, TABLE, HELD, BROKEN], at=5.0).servers[ServerKey("a", 1)] == ServerState(
-        "", "mixed", 7
-    )
+    assert parse([INFO, half, STAT, TABLE, HELD, BROKEN, STREAMS], at=5.0, wide=WideCounters()).servers[
+        ServerKey("a", 1)
+    ] == ServerState("", "mixed", 7)
 
 
 def test_a_table_without_a_row_has_counted_nothing() -> None:
-    reading = parse([INFO, STATE, STAT, "# table: counters, type: integer, size:16, used:0\n", HELD, BROKEN], at=5.0)
+    reading = parse(
+        [INFO, STATE, STAT, "# table: counters, type: integer, size:16, used:0\n", HELD, BROKEN, STREAMS],
+        at=5.0,
+        wide=WideCounters(),
+    )
     assert (reading.requests, reading.rejected, reading.errors) == (0, 0, 0)
 
 
@@ -93,17 +100,17 @@ def test_a_table_without_a_row_has_counted_nothing() -> None:
     "answers",
     [
         [],
-        ["", "", "", "", "", ""],
-        [INFO, STATE, STAT, TABLE, HELD],
-        [INFO, STATE, STAT, TABLE, "Unknown command: 'show held'", BROKEN],
-        [INFO, STATE, STAT, TABLE, HELD, "Unknown command: 'show broken'"],
-        [INFO, STATE, "http_a,s1,x,0,y,", TABLE, HELD, BROKEN],
-        ["Pid: x", STATE, STAT, TABLE, HELD, BROKEN],
+        ["", "", "", "", "", "", ""],
+        [INFO, STATE, STAT, TABLE, HELD, BROKEN],
+        [INFO, STATE, STAT, TABLE, "Unknown command: 'show held'", BROKEN, STREAMS],
+        [INFO, STATE, STAT, TABLE, HELD, "Unknown command: 'show broken'", STREAMS],
+        [INFO, STATE, "http_a,s1,x,0,y,", TABLE, HELD, BROKEN, STREAMS],
+        ["Pid: x", STATE, STAT, TABLE, HELD, BROKEN, STREAMS],
     ],
 )
 def test_an_answer_that_is_not_haproxys_is_an_error(answers: list[str]) -> None:
     with pytest.raises(HaproxyError):
-        parse(answers, at=5.0)
+        parse(answers, at=5.0, wide=WideCounters())
 
 
 async def test_a_command_that_haproxy_refuses_is_an_error_on_both_protocols(tmp_path: Path) -> None:

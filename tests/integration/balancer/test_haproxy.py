@@ -715,7 +715,7 @@ def check_metrics(page: str, pods: set[str]) -> None:
     """The page that an agent tells after 1,500 requests or more."""
     told = {family.name: family.samples for family in text_string_to_metric_families(page)}
     assert told["halcyon_agent_requests"][0].value >= 1500
-    assert {sample.labels["pod"] for sample in told["halcyon_agent_pod_inflight"]} == pods
+    assert {sample.labels["server_pod"] for sample in told["halcyon_agent_pod_inflight"]} == pods
     assert {sample.labels["state"] for sample in told["halcyon_agent_pod_state"]} == {"ready", "maintenance"}
     duration = told["halcyon_agent_response_duration_seconds"]
     histogram = {(s.name.rpartition("_")[2], s.labels["slot"], s.labels.get("le")): s.value for s in duration}
@@ -759,9 +759,10 @@ async def test_the_agent_process_serves_reports_evicts_a_dead_backend_and_stays_
             await load.more(1500)
             # One pod's stub dies: failures rise, successes don't; the others go on.
             sick = pods[0]
-            sick.page = PAGE.format(success=7, failure=2)
+            sick.page, sick.index = PAGE.format(success=7, failure=2), [{"name": "halcyon.stub.signal-9"}, *sick.index]
+            # Another one gets nothing but wrong requests.
             for pod in pods[1:]:
-                pod.page = PAGE.format(success=99, failure=0)
+                pod.page = PAGE.format(success=7, failure=500) if pod is pods[1] else PAGE.format(success=99, failure=0)
 
             def state() -> str:
                 record = collector.records[-1][1]

@@ -251,7 +251,7 @@ def _held_node(space: Space) -> str:
 
 
 @pytest.mark.parametrize("strategy", ["Auto", "Surge"])
-def test_a_volume_of_another_node_is_reported_at_once_and_replaced_if_allowed(space: Space, strategy: str) -> None:
+def test_a_volume_of_another_node_is_replaced_at_once_if_allowed(space: Space, strategy: str) -> None:
     source = {"persistentVolumeClaim": {"claimName": "disk"}}
     _disk(space)
     space.apply(deployment(model={"source": source}, rollout={"strategy": strategy}))

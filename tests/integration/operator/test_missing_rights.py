@@ -234,7 +234,8 @@ async def _works_without(lacking: Lacking, seen: list[Rule]) -> None:
             continue
         cause = causes.of(rule)
         with lacking.without(path, rule):
-            await _lacks(lacking, rule, cause)
+            # A dead backend is replaced only after two restarts, which take 20 s each if no kubelet does them.
+            await _lacks(lacking, rule, cause, limit_s=90 if cause == causes.dead_pods else 20)
         await _has(lacking, rule, cause if cause in causes.asked_once else _nothing)
         seen.append(rule)
     # The one that was back before all these.
@@ -261,6 +262,8 @@ class Causes:
             OF_NAMESPACES: self.callers,
             "/pods/eviction": self.dead_pods,
         }
+        if rule["resources"] == ["pods"] and rule["verbs"] == ["patch"]:
+            return self.dead_pods
         return next((way for resource, way in ways.items() if resource in resources(rule)), self._watches(rule))
 
     def _watches(self, rule: Rule) -> Cause:

@@ -88,7 +88,8 @@ class Pod:
         if with_grpc:
             self._grpc = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
             self._grpc.add_generic_rpc_handlers((_Handlers(self),))
-            self._grpc.add_insecure_port(f"{self.address}:{self.grpc_port}")
+            host = f"[{self.address}]" if ":" in self.address else self.address
+            self._grpc.add_insecure_port(f"{host}:{self.grpc_port}")
             await self._grpc.start()
         return self
 

@@ -27,8 +27,8 @@ NO_NODE = "0/3 nodes are available: 3 Insufficient nvidia.com/gpu. preemption: 0
 SCALED = {"minReplicas": 1, "maxReplicas": 8}
 SIGNALS = (
     Signal("requestRate", 412.4, proposal=5, at=AT - 1),
-    Signal("queueDepth", 121.0, proposal=6, at=AT - 1),
-    Signal("gpuUtilization", 287.0, at=AT - 3),
+    Signal("queueDepth", 121.0, proposal=6, at=AT - 1, shown=121.0),
+    Signal("gpuUtilization", 287.0, at=AT - 3, shown=95.7),
 )
 RATE = PlanPart("rate", 5, "412.4 req/s with 10 % headroom at 96.1 per replica needs 5")
 CALM = f"5 replicas: {RATE.why}; no limit applies"
@@ -110,7 +110,10 @@ _RIVAL = (
 )
 _BLIND = "5 replicas: no sample for 14 s; the last valid number of replicas is kept"
 _RULED = {"minReplicas": 1, "maxReplicas": 8, "policy": "Rules", "targets": {"queueDepth": 16, "latency": "300ms"}}
-_BY_RULES = (Signal("queueDepth", 61.5, 16, at=AT - 1), Signal("gpuUtilization", 287.0, 80, at=AT - 3))
+_BY_RULES = (
+    Signal("queueDepth", 61.5, 16, at=AT - 1, shown=61.5),
+    Signal("gpuUtilization", 287.0, 80, at=AT - 3, shown=95.7),
+)
 _ASKED = (
     SignalProposal("queueDepth", 16, 61.5, 0.961, 4, tolerated=True),
     SignalProposal("gpuUtilization", 80, 287.0, 0.897, 4),
@@ -139,7 +142,7 @@ SITUATIONS: dict[str, Callable[[], Situation]] = {
         _SHOP,
         replicas=4,
         ready=4,
-        verdict=decided(4, 4, "4 replicas: 0 req/s with 5 % headroom at 96.1 per replica needs 0; minReplicas is 4", limited_by=("min",), signals=(Signal("requestRate", 0.0, proposal=0, at=AT - 1), Signal("queueDepth", 0.0, at=AT - 1)), parts=(PlanPart("rate", 0, "0 req/s with 5 % headroom at 96.1 per replica needs 0"),)),
+        verdict=decided(4, 4, "4 replicas: 0 req/s with 5 % headroom at 96.1 per replica needs 0; minReplicas is 4", limited_by=("min",), signals=(Signal("requestRate", 0.0, proposal=0, at=AT - 1), Signal("queueDepth", 0.0, at=AT - 1, shown=0.0)), parts=(PlanPart("rate", 0, "0 req/s with 5 % headroom at 96.1 per replica needs 0"),)),
     ),
     "rules": lambda: Situation(
         _RULED,
@@ -192,7 +195,7 @@ SITUATIONS: dict[str, Callable[[], Situation]] = {
         {**SCALED, "minReplicas": 0},
         replicas=0,
         ready=0,
-        verdict=decided(0, 0, "0 replicas: no request for 312 s; idleTimeout is 300 s", limited_by=("idle",), parts=(PlanPart("rate", 0, "0 req/s with 5 % headroom at 96.1 per replica needs 0"),), signals=(Signal("requestRate", 0.0, proposal=0, at=AT - 1), Signal("queueDepth", 0.0, at=AT - 1))),
+        verdict=decided(0, 0, "0 replicas: no request for 312 s; idleTimeout is 300 s", limited_by=("idle",), parts=(PlanPart("rate", 0, "0 req/s with 5 % headroom at 96.1 per replica needs 0"),), signals=(Signal("requestRate", 0.0, proposal=0, at=AT - 1), Signal("queueDepth", 0.0, at=AT - 1, shown=0.0))),
         changes=(Change(AT, 1, 0, "0 replicas: no request for 300 s; idleTimeout is 300 s"),),
     ),
 }  # fmt: skip

@@ -7,8 +7,8 @@ from typing import cast
 
 from halcyon.control.acceptance.accepted_specs import AcceptedSpecs
 from halcyon.control.autoscaling.balancer_errors import BalancerErrorStore
+from halcyon.control.reconcile.backend_restart import BackendRestart
 from halcyon.control.reconcile.children_writer import ChildrenWriter
-from halcyon.control.reconcile.dead_pod_eviction import DeadPodEviction
 from halcyon.control.reconcile.gpu_reservations import GpuReservations
 from halcyon.control.reconcile.reconcile_counts import ReconcileCounts
 from halcyon.control.reconcile.reconciler import ReconcileObserver, Reconciler
@@ -85,7 +85,7 @@ def reconciler(
         caches=caches,
         scopes=scopes,
         children=ChildrenWriter(client, caches, scopes.reservations, counts),
-        evictions=DeadPodEviction(client, events, clock),
+        restarts=BackendRestart(client, events, clock),
         statuses=StatusWriter(client, caches, events, clock, counts),
         reservations=scopes.reservations,
         events=events,

@@ -25,7 +25,7 @@ def test_a_point_comes_back_as_it_was() -> None:
         "gpu": 71.3,
         "rate": 12.5,
         "waiting": 3.0,
-        "latency": 8.25,
+        "in_triton": 8.25,
         "p50": 10.5,
         "p95": 220.0,
         "p99": 4560.0,

@@ -1,5 +1,7 @@
 import json
+from typing import Any
 
+import pytest
 import yaml
 
 from halcyon.dashboard import model_page
@@ -57,3 +59,30 @@ def test_a_series_is_shown_by_field() -> None:
 def test_the_planners_memory_is_shown_if_there_is_a_planner() -> None:
     assert model_page.past(None) is None
     assert model_page.past(Past(300.0, 900.0, (1.0, None))) == {"end": 900.0, "step": 300.0, "rate": [1.0, None]}
+
+
+BAD = [
+    {"status": {"conditions": [{"status": "True"}]}},
+    {"status": {"conditions": "none"}},
+    {"status": {"readyReplicas": 1, "cost": {"gpus": "many"}, "summary": 7}},
+    {"spec": {"replicas": "two"}},
+    {"spec": {"scaling": {"targets": {"latency": "soon"}}}},
+    {"spec": {"runtime": {"gpu": {"count": "x"}}}},
+    {"spec": {"batching": [8]}},
+    {"spec": 5, "status": "good"},
+]
+
+
+@pytest.mark.parametrize("bad", BAD, ids=str)
+def test_a_malformed_object_has_a_page(bad: dict[str, Any]) -> None:
+    stored = {**model(), **bad}
+    page = model_page.page(stored, servers=(), balancers=(), numbers=ModelNumbers(rate=10.0), newest=NOTHING)
+    assert page["now"]["rate"] == 10.0
+    assert page["model"]["name"] == stored["metadata"]["name"]
+    assert json.loads(json.dumps(page)) is not None
+
+
+def test_a_malformed_spec_shows_no_values() -> None:
+    env = [{"name": "KEY", "value": "s3cret"}, "TOKEN=s3cret"]
+    assert "s3cret" not in model_page.spec(model(spec={"runtime": {"env": env}}), "")["spec"]
+    assert "s3cret" not in model_page.spec({**model(), "spec": "s3cret"}, "")["spec"]

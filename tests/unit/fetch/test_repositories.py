@@ -38,7 +38,7 @@ def test_a_model_one_folder_too_deep_is_found(pod: Pod, files: list[str], argume
 
 
 @pytest.mark.parametrize("name", ["1/model.onnx", "1/weights/a.bin", "tokenizer.json"])
-def test_a_pointer_of_git_lfs_is_named_with_the_size_of_its_file(pod: Pod, name: str) -> None:
+def test_a_pointer_of_git_lfs_is_named_with_its_size(pod: Pod, name: str) -> None:
     pod.put("1/model.py")
     pod.put(name, POINTER)
     reason, message = pod.refusal()
@@ -114,7 +114,7 @@ def test_a_link_into_a_cache_that_was_not_copied_is_named(pod: Pod) -> None:
     assert "cp --recursive --dereference" in said
 
 
-def test_a_link_to_a_file_of_the_server_s_image_is_left_to_triton(pod: Pod) -> None:
+def test_a_link_into_the_server_s_image_is_left_to_triton(pod: Pod) -> None:
     pod.put("1/model.py")
     (pod.source / "1" / "labels.txt").symlink_to("/opt/labels.txt")
 

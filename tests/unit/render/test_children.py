@@ -306,7 +306,7 @@ def test_a_change_of_anything_else_is_none(path: str, value: Any) -> None:
     assert key(changed(path, value)) == key(BASE)
 
 
-def test_bodies_above_the_default_of_triton_are_allowed_in_a_revision_of_their_own() -> None:
+def test_bodies_above_64_mib_are_allowed_in_a_new_revision() -> None:
     assert not any("input-size" in argument for argument in server_pod(traffic={"maxRequestSize": "64Mi"})[1]["args"])
     assert "--http-max-input-size=134217728" in server_pod(traffic={"maxRequestSize": "128Mi"})[1]["args"]
     assert key(changed("traffic.maxRequestSize", "64Mi")) == key(BASE) != key(changed("traffic.maxRequestSize", "65Mi"))
@@ -380,10 +380,39 @@ def test_claimed_gpus_are_counted_by_an_annotation() -> None:
     assert pod["resourceClaims"] == [{"name": "gpu", "resourceClaimTemplateName": "two"}]
     assert pod["containers"][0]["resources"] == {"claims": [{"name": "gpu"}]}
     assert pod["tolerations"] == [{"key": "nvidia.com/gpu", "operator": "Exists"}]
-    assert template["metadata"]["annotations"] == {"serving.halcyon.dev/gpus": "2"}
+    assert template["metadata"]["annotations"]["serving.halcyon.dev/gpus"] == "2"
     assert gpu.count(template) == 2
     # Without the claim, the annotation is a word only.
     assert gpu.count({**template, "spec": {**pod, "resourceClaims": []}}) == 0
+
+
+def test_no_local_volume_keeps_the_cluster_autoscaler_from_removing_a_node() -> None:
+    key = "cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes"
+    for spec in (MINIMAL, spec_of(model={"source": {"uri": "https://models.example.com/m.tgz"}})):
+        template = find(children(spec), "Deployment", "digits-a")["spec"]["template"]
+        local = {v["name"] for v in template["spec"]["volumes"] if "emptyDir" in v and "medium" not in v["emptyDir"]}
+
+        assert set(template["metadata"]["annotations"][key].split(",")) == local
+    chosen = spec_of(
+        runtime={"podAnnotations": {key: "none", "cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}}
+    )
+    assert find(children(chosen), "Deployment", "digits-a")["spec"]["template"]["metadata"]["annotations"] == {
+        key: "none",
+        "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
+    }
+
+
+def test_service_meshes_leave_the_agent_s_port_to_the_kubelet() -> None:
+    template = find(children(MINIMAL), "Deployment", "digits-balancer")["spec"]["template"]
+    agent, haproxy = template["spec"]["initContainers"][0], template["spec"]["containers"][0]
+    port = str(agent["ports"][0]["containerPort"])
+
+    assert template["metadata"]["annotations"] == {
+        "config.linkerd.io/skip-inbound-ports": port,
+        "traffic.sidecar.istio.io/excludeInboundPorts": port,
+    }
+    assert str(haproxy["lifecycle"]["preStop"]["httpGet"]["port"]) == port
+    assert str(haproxy["readinessProbe"]["httpGet"]["port"]) == port
 
 
 def test_a_pod_without_gpu_requests_none() -> None:

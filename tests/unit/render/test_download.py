@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import argparse
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from halcyon.api.documents.store_identity import StoreIdentity
 from halcyon.api.policy import python_rules
+from halcyon.api.policy.downloads import SiteDownloads
 from halcyon.api.policy.python_rules import PolicySubject
 from halcyon.api.policy.site_policy import SitePolicy
+from halcyon.api.spec.model import Source
 from halcyon.api.spec.parse import SpecError, parse
+from halcyon.control.runtime import option_values
 from halcyon.render import download, network_policies
+from halcyon.render.revision import site_digest
+from tests.unit.render.rendered import SITE
 
 AWS = {"aws": {"roleARN": "arn:aws:iam::123456789012:role/models"}}
 AZURE = {
@@ -109,3 +116,40 @@ def test_site_policy_restricts_token_services_with_the_stores() -> None:
     )
     assert python_rules.endpoints(asked, ("https://minio.storage.svc",)) == ["https://sts.storage.svc"]
     assert python_rules.endpoints(asked, ("https://minio.storage.svc", "https://sts.storage.svc")) == []
+
+
+def test_the_proxy_and_the_certificates_of_the_site_reach_the_fetcher() -> None:
+    source = Source.model_validate({"uri": "https://models.example.com/m.tgz"})
+    site = SiteDownloads.model_validate(
+        {"proxy": "http://proxy.example.com:3128", "noProxy": [".svc", "10.0.0.0/8"], "caConfigMap": "ca-bundle"}
+    )
+    args = download.arguments(source, site)
+
+    assert {"--proxy=http://proxy.example.com:3128", "--no-proxy=.svc,10.0.0.0/8", "--ca=/halcyon/ca/ca.crt"} <= set(
+        args
+    )
+    ((path, volume),) = download.volumes(source, site).items()
+    assert (path, volume["configMap"]["name"], volume["configMap"]["optional"]) == ("/halcyon/ca", "ca-bundle", True)
+    # NetworkPolicies open the proxy's port, and that of the server for hosts that are reached without it.
+    assert {network_policies.download_port(*where) for where in download.servers(args)} == {3128, 443}
+    assert download.volumes(Source.model_validate({"persistentVolumeClaim": {"claimName": "m"}}), site) == {}
+
+
+def test_a_changed_proxy_is_a_change_of_the_site() -> None:
+    changed = replace(SITE, downloads=SiteDownloads(proxy="http://proxy.example.com:3128"))
+
+    assert site_digest(changed) != site_digest(SITE)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"proxy": "proxy.example.com:3128"}',
+        '{"proxy": "http://user:word@proxy:3128"}',
+        '{"noProxy": "a"}',
+        '{"other": 1}',
+    ],
+)
+def test_settings_for_downloads_that_are_invalid_are_rejected_with_an_example(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match=r"for example .*http://proxy\.example\.com:3128"):
+        option_values.parse_downloads(text)

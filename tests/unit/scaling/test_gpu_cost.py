@@ -136,6 +136,30 @@ def test_a_model_that_never_scaled_has_no_saving() -> None:
     assert cost(over(2, serving=2, busy=0.5), 3.0).saving is None
 
 
+def test_the_saving_is_that_of_the_time_with_scaling() -> None:
+    ledger = over(2, serving=2, busy=0.5, most=8)
+    for second in range(int(2 * HOUR), int(4 * HOUR), 10):
+        ledger = ledger.counted(cost_sample(second, serving=8, busy=0.5))
+
+    assert cost(ledger, 3.0).saving == pytest.approx(0.75, abs=0.001)
+
+
+def test_the_share_of_starts_is_known_without_utilisation() -> None:
+    ledger = over(1, serving=2)
+    for second in range(int(HOUR), int(HOUR) + 120, 10):
+        ledger = ledger.counted(cost_sample(second, starting=2, serving=2))
+    found = cost(ledger, 3.0)
+
+    assert found.starting == pytest.approx(240 / (7200 + 480), rel=0.1)
+    assert (found.busy, found.idle) == (None, None)
+
+
+def test_hours_of_an_earlier_version_keep_their_saving() -> None:
+    rows = [row[:-1] for row in over(2, serving=2, busy=0.5, most=8).to_json()]
+
+    assert cost(Ledger.from_json(rows), None).saving == pytest.approx(0.75)
+
+
 @pytest.mark.parametrize(
     ("prices", "product", "price"),
     [

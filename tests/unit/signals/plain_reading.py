@@ -17,7 +17,6 @@ from halcyon.scaling.observations import (
     PodObservation,
     fresh,
     mean,
-    rate,
 )
 from halcyon.scaling.planner.reading import PodReading, Reading
 from halcyon.signals.clock import WallClock
@@ -25,7 +24,6 @@ from halcyon.signals.merged_counters import MergedBatches
 from halcyon.signals.planner_reading import (
     GPU_WINDOW_S,
     MAX_REPORT_DELAY_S,
-    QUEUE_WINDOW_S,
     ReadingResult,
     SignalMemory,
 )
@@ -170,19 +168,9 @@ def _silence(
 
 
 def _pending(pod: PodObservation | None, now: float) -> float | None:
-    """Return the number of requests that wait in a pod.
-
-    If Triton has no gauge, it is computed from their waiting time (Little's law).
-    """
-    if pod is None:
-        return None
-    point = fresh(pod.points, now, lambda p: p.pending)
-    if point is not None:
-        return point.pending
-    if fresh(pod.points, now, lambda p: p.queue_us) is None:
-        return None
-    waited_us = rate(pod.points, now, QUEUE_WINDOW_S, lambda p: p.queue_us)
-    return None if waited_us is None else waited_us / 1e6
+    """Return the number of requests that wait in a pod."""
+    point = None if pod is None else fresh(pod.points, now, lambda p: p.pending)
+    return None if point is None else point.pending
 
 
 def _gpu(pod: PodObservation | None, now: float) -> float | None:

@@ -288,11 +288,6 @@ def test_no_ready_pod_is_no_obstacle_to_knowing_the_load() -> None:
     assert (made.waiting, made.inflight, made.gpu) == (7.0, 7.0, None)
 
 
-def test_a_triton_without_the_gauge_reports_its_queue_by_waiting_time() -> None:
-    points = tuple(PodPoint(NOW - age, queue_us=3e6 * (10 - age)) for age in (4.0, 3.0, 2.0, 1.0, 0.0))
-    assert reading_of(observation_of(balancer(), PodObservation("p-0", "ready", points))).waiting == pytest.approx(3.0)
-
-
 def test_batches_are_summed_over_pods_and_never_fall() -> None:
     made = gather(
         observation_of(

@@ -22,7 +22,7 @@ PodState = Literal["starting", "ready", "draining", "maintenance", "unreachable"
 """State of a pod for the balancer.
 
 starting: not ready in its EndpointSlice. ready: receives requests. draining: terminating. maintenance: taken out by the agent, because its
-backend is dead. unreachable: ready in its EndpointSlice, but does not respond to the agent.
+backend is proved to be dead. unreachable: ready in its EndpointSlice, but does not respond to the agent.
 """
 
 AUDIENCE = "halcyon-collector"
@@ -140,6 +140,8 @@ class PodSample:
     """Counter of requests that their clients canceled. None if an older agent does not report it."""
     batches: BatchStats | None = None
     """Batch statistics, which are read less often than the other values. With many pods, a report includes those of some pods only."""
+    backend_failure: str | None = None
+    """How the backend fails: in state maintenance or starting, why the pod is dead; in state ready, that every request fails."""
 
 
 @dataclass(frozen=True)

@@ -7,3 +7,9 @@ COMPLETE: Final = ".halcyon-complete"
 
 Triton ignores files in the top folder, and no model can have this name.
 """
+STUB_EXIT: Final = "halcyon.stub."
+"""Prefix of a folder in the repository's top folder, which the server's container creates when a Python stub process ends.
+
+The rest of the name is how it ended, for example `exit-139` or `signal-9.oom`. Triton lists each folder in its repository index, where
+agents read the name. No model can have such a name.
+"""

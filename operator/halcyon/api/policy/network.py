@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from halcyon.api.spec.fields import Documented
+from halcyon.api.types import Documented
 
 Peer = dict[str, Any]
 """NetworkPolicyPeer of networking.k8s.io/v1."""

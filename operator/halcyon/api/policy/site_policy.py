@@ -10,8 +10,7 @@ from typing import Annotated, Final, Literal, Self
 
 from pydantic import Field, StringConstraints, ValidationError
 
-from halcyon.api.spec.fields import Documented
-from halcyon.api.types import HOST, DnsName
+from halcyon.api.types import HOST, DnsName, Documented
 
 NAMESPACE = "{namespace}"
 """Placeholder for the namespace of the ModelDeployment in the names of hosts, Gateways and buckets."""

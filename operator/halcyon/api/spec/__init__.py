@@ -13,13 +13,12 @@ from pydantic import Field
 
 from halcyon.api.spec import concurrency, routing_mode
 from halcyon.api.spec.batching import Batching
-from halcyon.api.spec.fields import Documented
 from halcyon.api.spec.model import ModelSpec
 from halcyon.api.spec.rollout import Rollout
 from halcyon.api.spec.runtime import Runtime
 from halcyon.api.spec.scaling import Scaling
 from halcyon.api.spec.traffic import Traffic
-from halcyon.api.types import Rule
+from halcyon.api.types import Documented, Rule
 
 
 class Spec(Documented):

@@ -6,8 +6,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from halcyon.api.spec.fields import Documented
-from halcyon.api.types import ListSet, Rule, duration_field
+from halcyon.api.types import Documented, ListSet, Rule, duration_field
 
 
 class QueuePolicy(Documented):

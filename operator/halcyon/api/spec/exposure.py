@@ -6,8 +6,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from halcyon.api.spec.fields import Documented
-from halcyon.api.types import Cidr, DnsName, LabelKey, ListSet, Rule, Text
+from halcyon.api.types import Cidr, DnsName, Documented, LabelKey, ListSet, Rule, Text
 
 
 class Service(Documented):

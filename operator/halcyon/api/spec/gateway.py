@@ -6,8 +6,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field, StringConstraints
 
-from halcyon.api.spec.fields import Documented
-from halcyon.api.types import DnsName, ListSet, Rule
+from halcyon.api.types import DnsName, Documented, ListSet, Rule
 
 _LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 HostName = Annotated[str, StringConstraints(pattern=rf"^(\*\.)?{_LABEL}(\.{_LABEL})*$", min_length=1, max_length=253)]

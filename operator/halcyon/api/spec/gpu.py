@@ -6,8 +6,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field, StringConstraints
 
-from halcyon.api.spec.fields import Documented
-from halcyon.api.types import DNS_NAME, DnsName, Rule
+from halcyon.api.types import DNS_NAME, DnsName, Documented, Rule
 
 WHOLE = "nvidia.com/gpu"
 """Resource of NVIDIA's device plugin; the default."""

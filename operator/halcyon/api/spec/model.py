@@ -6,8 +6,20 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, StringConstraints
 
-from halcyon.api.spec.fields import Documented, exactly_one
-from halcyon.api.types import HOST, DnsName, Image, Key, ListMap, ListSet, ModelName, RelativePath, Rule, quantity_field
+from halcyon.api.types import (
+    HOST,
+    DnsName,
+    Documented,
+    Image,
+    Key,
+    ListMap,
+    ListSet,
+    ModelName,
+    RelativePath,
+    Rule,
+    exactly_one,
+    quantity_field,
+)
 
 
 class ConfigMapItem(Documented):

@@ -10,8 +10,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from halcyon.api.spec.fields import Documented
-from halcyon.api.types import DnsName, LabelKey, LabelValue, ListMap, Rule
+from halcyon.api.types import DnsName, Documented, LabelKey, LabelValue, ListMap, Rule
 
 
 class Toleration(Documented):

@@ -7,8 +7,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, StringConstraints
 
-from halcyon.api.spec.fields import Documented, exactly_one
-from halcyon.api.types import ListMap, Rule, cel_string, duration_field
+from halcyon.api.types import Documented, ListMap, Rule, cel_string, duration_field, exactly_one
 
 
 class CanaryPause(Documented):
@@ -89,7 +88,7 @@ class Analysis(Documented):
     """Increase of the latency, in percent of the old revision's 95th percentile, 1 to 900. The limit is in effect the
     next bound of the latency histogram. Without balancers, latency is not compared. Default: 20."""
     max_queue_time_increase: Annotated[int, Field(ge=1, le=900)] = 50
-    """Increase of the mean time in the server's queue, in percent of the old revision's, with 5 ms added to both.
+    """Increase of the time in the server's queue in a typical second, in percent of the old revision's, with 5 ms added to both.
     1 to 900. Default: 50."""
     min_requests: Annotated[int, Field(ge=10, le=1000000)] = 100
     """Requests that each revision must have received before the new one is promoted, 10 to 1000000. A revision that is

@@ -6,7 +6,6 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field, StringConstraints
 
-from halcyon.api.spec.fields import Documented, exactly_one
 from halcyon.api.spec.gpu import Gpu
 from halcyon.api.spec.placement import ServerPlacement
 from halcyon.api.spec.server_settings import RULES as SERVER_RULES
@@ -14,6 +13,7 @@ from halcyon.api.spec.server_settings import ServerSettings
 from halcyon.api.types import (
     GROUP,
     DnsName,
+    Documented,
     Image,
     Key,
     LabelKey,
@@ -23,6 +23,7 @@ from halcyon.api.types import (
     Rule,
     Text,
     duration_field,
+    exactly_one,
     quantity,
     quantity_field,
 )

@@ -6,8 +6,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, StringConstraints
 
-from halcyon.api.spec.fields import Documented
-from halcyon.api.types import ListMap, Rule, duration_field
+from halcyon.api.types import Documented, ListMap, Rule, duration_field
 
 
 class ScalingPolicy(Documented):

@@ -6,8 +6,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, StringConstraints
 
-from halcyon.api.spec.fields import Documented
-from halcyon.api.types import ListSet, Rule, quantity, quantity_field
+from halcyon.api.types import Documented, ListSet, Rule, quantity, quantity_field
 
 HeaderName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9]([A-Za-z0-9_-]{0,61}[A-Za-z0-9])?$", max_length=63)]
 

@@ -7,10 +7,9 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field, StringConstraints
 
 from halcyon.api.spec.exposure import ApiKeys, Service, Tls
-from halcyon.api.spec.fields import Documented
 from halcyon.api.spec.gateway import Gateway
 from halcyon.api.spec.routing_mode import Mode
-from halcyon.api.types import Rule, duration_field, quantity_field
+from halcyon.api.types import Documented, Rule, duration_field, quantity_field
 
 
 class Stickiness(Documented):

@@ -31,6 +31,7 @@ from halcyon.balancer.runtime.rate_feedback import RateFeedback
 from halcyon.balancer.runtime.runtime_api import HaproxyError, RuntimeSocket
 from halcyon.balancer.telemetry import metrics_page, sampler
 from halcyon.balancer.telemetry.arrival_surge import CONFIRM_INTERVAL_S, ArrivalSurge
+from halcyon.balancer.telemetry.backend_probe import MAX_EXAMINED, MAX_PROBED_INSTANCES, BackendProbes
 from halcyon.balancer.telemetry.dead_backend import DeadBackends
 from halcyon.balancer.telemetry.report_stream import ReportStream
 from halcyon.balancer.telemetry.triton_client import TritonClient
@@ -111,7 +112,10 @@ class Agent:
         server = await probes.serve(self, host=self._settings.host, port=self._settings.port)
         self._read_copy()
         connector = aiohttp.TCPConnector(
-            limit=sampler.MAX_CONCURRENT_READS + 4, keepalive_timeout=30, use_dns_cache=False
+            # Probes of pods that hang must not use up the connections for samples.
+            limit=sampler.MAX_CONCURRENT_READS + MAX_EXAMINED * MAX_PROBED_INSTANCES + 4,
+            keepalive_timeout=30,
+            use_dns_cache=False,
         )
         try:
             async with aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar()) as session:
@@ -182,7 +186,7 @@ class Agent:
                 reading=self._controller.reading,
                 endpoints=self._endpoints,
                 samples=self._samples,
-                maintenance=self._dead.pods,
+                maintenance=self._dead.out,
                 unplaced=len(self._controller.unplaced),
                 reloads=self._controller.reloads,
                 plan_errors=self._plan_errors,
@@ -348,7 +352,7 @@ class Agent:
         while True:
             self._wake.clear()
             self._controller.variables.set({STOPPING: int(self._is_leaving())})
-            await self._controller.run_pass(self._endpoints, out=self._dead.pods)
+            await self._controller.run_pass(self._endpoints, out=self._dead.out)
             if self._controller.reading is not None:
                 self._has_adopted = self._has_adopted or self._controller.in_use > 0
             await asyncio.sleep(MIN_PASS_INTERVAL_S)
@@ -378,29 +382,32 @@ class Agent:
             is_new, self._held_total = held_total != self._held_total and held_total > 0, held_total
             if is_new and clock() - self._reported_at >= MIN_URGENT_INTERVAL_S:
                 self._reported_at = clock()
-                await self._controller.run_pass(self._endpoints, out=self._dead.pods)
+                await self._controller.run_pass(self._endpoints, out=self._dead.out)
                 self._publish(urgent=True)
 
     async def _sample_pods(self, session: aiohttp.ClientSession, plan: BalancerPlan) -> None:
-        client = TritonClient(session, plan.model, self._settings.ports.server_http, self._settings.metrics_port)
+        ports, clock = self._settings.ports, asyncio.get_running_loop().time
+        client = TritonClient(session, plan.model, ports.server_http, self._settings.metrics_port)
+        # The pods of a changed plan are not compared with older counters. Dead pods stay out.
+        self._dead = DeadBackends(self._dead.dead, self._dead.partial, self._dead.revisions)
+        examinations = BackendProbes(client, self._dead, clock, on_dead=self._wake.set)
+        try:
+            await self._sample_repeatedly(client, plan, examinations)
+        finally:
+            await examinations.close()
+
+    async def _sample_repeatedly(self, client: TritonClient, plan: BalancerPlan, examinations: BackendProbes) -> None:
         pod_sampler = sampler.PodSampler(client, time.time)
         clock = asyncio.get_running_loop().time
-        # The pods of a changed plan are not compared with older counters. Pods that were taken out stay out.
-        self._dead = DeadBackends(self._dead.pods)
         next_s = clock()
         while True:
             known = self._endpoints or ()
             self._samples, _ = await asyncio.gather(pod_sampler.sample(known), self._shares.read_facts(client, known))
             self._shares.concurrency.add_samples({pod: sample.metrics for pod, sample in self._samples.items()})
-            ejection = self._dead.look(known, self._samples, clock())
-            if ejection.dead is not None:
-                log(
-                    "warning",
-                    "the backend of a pod fails every request; the pod gets no more requests",
-                    pod=ejection.dead,
-                )
+            suspects = self._dead.look(known, self._samples, clock(), self._inflight())
+            examinations.examine(known, suspects)
             # Read HAProxy right after the pods, so that the report describes one moment.
-            await self._controller.run_pass(self._endpoints, out=self._dead.pods)
+            await self._controller.run_pass(self._endpoints, out=self._dead.out)
             await self._feedback.update(
                 self._plan or plan,
                 self._controller.reading,
@@ -412,10 +419,10 @@ class Agent:
             self._shares.concurrency.rejected_load = self._feedback.limits.rejected_load
             await self._limit_queue()
             self._publish(urgent=False)
-            next_s = max(next_s + (SUSPECT_SAMPLE_INTERVAL_S if ejection.suspects else SAMPLE_INTERVAL_S), clock())
+            next_s = max(next_s + (SUSPECT_SAMPLE_INTERVAL_S if suspects else SAMPLE_INTERVAL_S), clock())
             if self._is_surge(clock()):
                 await asyncio.sleep(CONFIRM_INTERVAL_S)
-                await self._controller.run_pass(self._endpoints, out=self._dead.pods)
+                await self._controller.run_pass(self._endpoints, out=self._dead.out)
                 self._publish(urgent=True)
             await asyncio.sleep(next_s - clock())
 
@@ -436,6 +443,11 @@ class Agent:
         self._controller.variables.set(values)
         await self._controller.variables.write(reading.process)
 
+    def _inflight(self) -> dict[str, int]:
+        """Return the number of this balancer's requests in each pod, by address."""
+        servers = () if self._controller.reading is None else self._controller.reading.servers.values()
+        return {server.address: server.sessions for server in servers if server.admin != "maint"}
+
     def _is_surge(self, now: float) -> bool:
         """Return True if arrivals grew by more than chance explains. The caller then samples again soon, to confirm the growth."""
         reading = self._controller.reading
@@ -454,7 +466,8 @@ class Agent:
             reading=reading,
             endpoints=self._endpoints,
             samples=self._samples,
-            maintenance=self._dead.pods,
+            maintenance=self._dead.out,
+            backend_failures=self._dead.failures(asyncio.get_running_loop().time()),
             problem=self._problems,
         )
         self._stream.publish(report, urgent=urgent)

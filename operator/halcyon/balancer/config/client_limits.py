@@ -49,7 +49,7 @@ def prologue(out: Writer, room: HaproxyLimits) -> None:
     """Add the connection and buffer limits to the section `global`."""
     out.add("maxconn $connections", connections=room.connections)
     out.add("tune.buffers.limit $buffers", buffers=room.buffers)
-    out.add("tune.stick-counters 5")
+    out.add("tune.stick-counters 6")
 
 
 def tables(out: Writer, room: HaproxyLimits) -> None:

@@ -7,6 +7,10 @@ reach, so a response within a millisecond costs one comparison. Prometheus count
     latency     measured from                          until                 bounds       includes
     of slots    sending the request to a server        the response headers  `BOUNDS_MS`  Triton's own queue
     of clients  the arrival of the request             the response headers  `SHOWN_MS`   also time held, queued, and receiving the body
+    of streams  the same, only streams                 the first event       `SHOWN_MS`   the same
+
+A stream is a request with many responses: `generate_stream`, ModelStreamInfer. Triton sends its headers with the first event. Streams
+are also counted as clients, and have a table of their own, because a row of HAProxy's counters is full.
 
 The latency of a slot does not include the wait in the balancer. It is therefore independent of the balancer's load, and comparing two
 slots compares two revisions. For this comparison its bounds are close: 25 % apart from 8 ms to 1 s, and less than 50 % apart above.
@@ -28,7 +32,7 @@ if TYPE_CHECKING:
     from halcyon.balancer.config.writer import Writer
 
 SHOWN_MS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 30000)
-"""Bounds of both histograms in the agent's metrics, in milliseconds."""
+"""Bounds of all histograms in the agent's metrics, in milliseconds."""
 BOUNDS_MS = (
     *(1, 2, 5, 8),
     *(10, 13, 16, 20, 25, 32, 40, 50, 63, 80),
@@ -43,6 +47,10 @@ _FIRST_OF_SLOTS = FIRST + 2 + len(SHOWN_MS)
 _PER_SLOT = 3 + len(BOUNDS_MS)
 COUNTERS = _FIRST_OF_SLOTS + len(SLOTS) * _PER_SLOT
 """Number of counters in the stick table's row; HAProxy allows at most 100."""
+STREAMS = "streams_first_event"
+"""Name of the stick table with one row (key 1) of counters of streams: responses, their total time, and those slower than each bound."""
+_TRACKED = 1
+"""Number of the stick counter that tracks a stream. HAProxy 3.0 rejects `sc-add-gpc` with a number above 2."""
 _FAILURES = {"http": "{ status ge 500 }", "grpc": "{ res.hdr(grpc-status) -m str 2 12 13 14 }"}
 """Condition of a failed response by protocol. Of gRPC: UNKNOWN, UNIMPLEMENTED, INTERNAL, UNAVAILABLE. The other codes, such as
 INVALID_ARGUMENT and CANCELLED, are for requests that are wrong, or that clients gave up."""
@@ -105,9 +113,31 @@ def inference_rules(out: Writer, condition: str = "") -> None:
     out.add(f"acl infers var({_INFERS}) -m found")
 
 
+def tables(out: Writer) -> None:
+    """Add the stick table of streams."""
+    out.section("backend $table", table=STREAMS)
+    out.add("stick-table type integer size 16 store gpc($counters)", counters=2 + len(SHOWN_MS))
+
+
 def arrival_rules(out: Writer) -> None:
-    """Add the rule of a client-facing front end that stores the arrival time of an inference request."""
+    """Add the rules of a client-facing front end that store the arrival time of an inference request, and track streams."""
     out.add("http-request set-var(txn.came_at) date(0,ms) if infers")
+    streams = "{ path -m end /generate_stream /ModelStreamInfer }"
+    out.add(f"http-request track-sc{_TRACKED} int(1) table $table if infers {streams}", table=STREAMS)
+
+
+def stream_rules(out: Writer, condition: str) -> None:
+    """Add the `http-after-response` rules of a client-facing front end for which `condition` is true: they end there.
+
+    They count streams. For all other responses, one rule is evaluated. They come after the rules of `client_response_rules`.
+    """
+    out.add(f"http-after-response allow if {condition} !{{ sc_tracked({_TRACKED}) }}")
+    out.add(f"http-after-response sc-inc-gpc(0,{_TRACKED}) if {condition}")
+    out.add(f"http-after-response sc-add-gpc(1,{_TRACKED}) var(txn.took_ms) if {condition}")
+    for number, bound_ms in enumerate(SHOWN_MS, 2):
+        out.add(f"http-after-response allow if {condition} {{ var(txn.took_ms) -m int lt {bound_ms} }}")
+        out.add(f"http-after-response sc-inc-gpc({number},{_TRACKED}) if {condition}")
+    out.add(f"http-after-response allow if {condition}")
 
 
 def client_response_rules(out: Writer) -> None:
@@ -143,6 +173,11 @@ def read(counters: Mapping[int, int]) -> dict[str, Latency]:
 def read_clients(counters: Mapping[int, int]) -> Latency:
     """Return the latency as clients see it. `counters` has the stick table's counters by number; missing ones are 0."""
     return _latency(counters, FIRST, SHOWN_MS)
+
+
+def read_streams(counters: Mapping[int, int]) -> Latency:
+    """Return the time to the first event of streams. `counters` has the counters of `STREAMS` by number; missing ones are 0."""
+    return _latency(counters, 0, SHOWN_MS)
 
 
 def _first(slot: str) -> int:

@@ -92,6 +92,7 @@ def tables(out: Writer, plan: BalancerPlan) -> None:
     if _is_shared(plan):
         out.section("backend $table", table=SOURCES)
         out.add("stick-table type ipv6 size 10000 expire 1m store conn_cur")
+    latency_buckets.tables(out)
     overload_rules.tables(out, plan)
     stickiness.tables(out, plan)
 
@@ -128,10 +129,10 @@ def arrival_rules(out: Writer, plan: BalancerPlan, protocol: Protocol) -> None:
     out.add(f"http-request set-var(txn.left_ms) int($ms) if waits !{sooner}", ms=plan.queue_timeout_ms)
     if _is_shared(plan):
         # The owner of an IPv6 network has 2^64 addresses.
-        out.add("http-request track-sc1 src,ipmask(32,64) table $table if waits", table=SOURCES)
+        out.add("http-request track-sc5 src,ipmask(32,64) table $table if waits", table=SOURCES)
         own = max(1, plan.queue_limit * plan.source_share // 100)
         error_responses.reject_retryable(
-            out, plan, protocol, "too many of one", "waits { sc1_conn_cur gt $own }", own=own
+            out, plan, protocol, "too many of one", "waits { sc_conn_cur(5) gt $own }", own=own
         )
     error_responses.reject_retryable(
         out, plan, protocol, "too many wait", "waits up { var(txn.waiting) -m int ge $waiting }"
@@ -151,7 +152,7 @@ def arrival_rules(out: Writer, plan: BalancerPlan, protocol: Protocol) -> None:
     else:
         _hold(out, plan, protocol, " if waits !up")
     _choose(out, plan, protocol)
-    _count_answers(out, protocol)
+    _count_answers(out, protocol, faces_clients=True)
 
 
 def held_request_sections(out: Writer, plan: BalancerPlan, protocol: Protocol, *, path: str) -> None:
@@ -256,13 +257,17 @@ def _to_slots(out: Writer, plan: BalancerPlan, protocol: Protocol) -> None:
     out.add(f"default_backend {protocol}_$slot", slot=last.name)
 
 
-def _count_answers(out: Writer, protocol: Protocol) -> None:
+def _count_answers(out: Writer, protocol: Protocol, *, faces_clients: bool = False) -> None:
     out.add(f"http-response set-var(txn.answered) int({_BY_SERVER})")
     out.add("http-after-response sc-inc-gpc(3,0) if { txn.conn_retries gt 0 } counted")
     refused = "{ status 503 }" if protocol == "http" else "{ res.hdr(grpc-status) -m str 14 }"
     out.add(f"http-after-response sc-inc-gpc(4,0) if {refused} {{ var(txn.answered) -m int eq {_BY_SERVER} }} counted")
-    # The rules below are for HAProxy's own responses; a server's response evaluates only this one.
-    out.add(f"http-after-response allow if {{ var(txn.answered) -m int eq {_BY_SERVER} }}")
+    # The rules below are for HAProxy's own responses; a server's response evaluates only this one, if it is no stream.
+    by_server = f"{{ var(txn.answered) -m int eq {_BY_SERVER} }}"
+    if faces_clients:
+        latency_buckets.stream_rules(out, by_server)
+    else:
+        out.add(f"http-after-response allow if {by_server}")
     # Requests that were not counted on arrival are not counted here. A 503 with a server's id is a failed connection; a 503 without one
     # is a request that never left the queue.
     out.add(f"http-after-response sc-inc-gpc(1,0) if {{ status 429 }} {_NOT_BY_SERVER} counted")

@@ -15,7 +15,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Final, Protocol
 
 from halcyon.balancer.runtime import shares
-from halcyon.balancer.runtime.concurrency_finder import ConcurrencyFinder, Load, ModelFacts, initial_bound
+from halcyon.balancer.runtime.concurrency_finder import ConcurrencyFinder, Load, ModelConcurrency, initial_bound
 from halcyon.balancer.runtime.shares import MIN_DEMAND, BalancerLoad
 
 if TYPE_CHECKING:
@@ -30,12 +30,14 @@ WAIT_S: Final = 5.0
 """Time after the start in which balancers of the plan that are not known yet are taken to be busy, in seconds."""
 MAX_KEPT: Final = 8
 """Maximum number of revisions whose bound is kept."""
+OBJECTIVE_HALF_LIFE_S: Final = 2.0
+"""Time in which the demand of an idle balancer is halved if requests are rejected by a latency objective, in seconds."""
 _RECENT_S: Final = 1.2
 _FORGET_AFTER: Final = 100
 """Number of executions after which earlier ones count half."""
 
 
-class Counters(Protocol):
+class TritonCounters(Protocol):
     """Triton's metrics of one pod; None if unknown."""
 
     @property
@@ -77,7 +79,7 @@ class Concurrency:
         """Load of this balancer at the last call of `limits`, which its agent publishes."""
         self.found = dict(found or {})
         """Bounds by revision, the newest last."""
-        self.facts: dict[str, ModelFacts] = {}
+        self.facts: dict[str, ModelConcurrency] = {}
         """Facts about the model by revision, from Triton's configuration."""
         self.objective_bound = 0
         """Requests in progress at a pod that the latency objective allows; 0 while unknown, and without an objective."""
@@ -105,7 +107,7 @@ class Concurrency:
             if endpoint.serving and (revision := revision_of(endpoint.pod)) not in self.facts
         }
 
-    def add_samples(self, samples: Mapping[str, Counters | None]) -> None:
+    def add_samples(self, samples: Mapping[str, TritonCounters | None]) -> None:
         """Add new samples of the pods, by pod name; None for a pod that does not respond."""
         pending: dict[str, int | None] = {}
         for pod, read in samples.items():
@@ -140,10 +142,8 @@ class Concurrency:
         if not plan.shares_pods:
             return dict.fromkeys(ready.values(), (plan.max_connections, plan.max_connections))
         self._started_at = now if self._started_at is None else self._started_at
-        # With an objective, requests are rejected, so a share must follow the demand within a second.
-        half_life_s = (
-            min(shares.HALF_LIFE_S, max(plan.objective_ms / 1000, 0.5)) if plan.objective_ms else shares.HALF_LIFE_S
-        )
+        # With an objective, requests are rejected, so a share follows the demand sooner.
+        half_life_s = OBJECTIVE_HALF_LIFE_S if plan.objective_ms else shares.HALF_LIFE_S
         self._measure(ready, loads, now, half_life_s)
         unknown = max(plan.balancers - 1 - len(self.others), 0) if now - self._started_at < WAIT_S else 0
         if plan.finds_concurrency and not plan.max_concurrency:
@@ -175,7 +175,7 @@ class Concurrency:
         if bound := self.found.get(revision):
             return bound
         # A pod whose configuration was not read yet may compute one request at a time.
-        return initial_bound(facts or ModelFacts(), _most_unproved(plan))
+        return initial_bound(facts or ModelConcurrency(), _most_unproved(plan))
 
     def share(self, balancers: int) -> float:
         """Return this balancer's share of the demand of all, from 0 to 1; equal shares if there is none.

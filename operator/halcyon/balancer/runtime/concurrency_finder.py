@@ -31,12 +31,14 @@ MIN_OVERLAP_S: Final = 0.2
 """Execution time from which requests in transit cannot be mistaken for requests that are computed at the same time, in seconds."""
 MIN_SAMPLES: Final = 2
 """Number of successive samples that show executions at the same time, so that requests in transit don't count."""
+MIN_WINDOW_S: Final = 0.75
+"""Minimum time over which answers are counted, in seconds: three samples."""
 DRAIN_SHARE: Final = 0.9
 """Share of the drain time that the requests in a pod may take."""
 
 
 @dataclass(frozen=True)
-class ModelFacts:
+class ModelConcurrency:
     """What Triton's model configuration says about the concurrency of one pod."""
 
     instances: int = 1
@@ -62,7 +64,7 @@ class Load:
     """Mean time of an execution; None before the first one."""
 
 
-def initial_bound(facts: ModelFacts, most_unproved: int) -> int:
+def initial_bound(facts: ModelConcurrency, most_unproved: int) -> int:
     """Return the bound before anything was measured: one request in each instance and one ahead, except for decoupled models."""
     return most_unproved if facts.decoupled else 2 * facts.instances
 
@@ -70,7 +72,7 @@ def initial_bound(facts: ModelFacts, most_unproved: int) -> int:
 class ConcurrencyFinder:
     """Bound of one revision."""
 
-    def __init__(self, facts: ModelFacts, *, most_unproved: int, drain_s: float, found: int = 0) -> None:
+    def __init__(self, facts: ModelConcurrency, *, most_unproved: int, drain_s: float, found: int = 0) -> None:
         """Start with the bound that follows from the configuration.
 
         Args:
@@ -130,14 +132,16 @@ class ConcurrencyFinder:
     def _turnover_s(self, load: Load, now: float) -> float | None:
         """Return the time in which full pods answer as many requests as they hold, once that many have been answered; else None."""
         full = self.bound * load.pods
-        if not load.waiting or not load.pods or load.inflight < FULL * full:
+        # After a bound was lowered, the answers of requests beyond it are no answers of the new one.
+        is_full = FULL * full <= load.inflight <= max(1.25 * full, full + load.pods)
+        if not load.waiting or not load.pods or not is_full:
             self._since = None
             return None
         if self._since is None:
             self._since, self._answered = now, 0
             return None
         self._answered += load.answered
-        if self._answered < FULL * full:
+        if self._answered < FULL * full or now - self._since < MIN_WINDOW_S:
             return None
         since, self._since = self._since, None
         return (now - since) * full / self._answered
@@ -149,19 +153,20 @@ class ConcurrencyFinder:
             self._turnovers, self._direction = {bound: turnover_s}, "up"
             known = self._turnovers
         fits = turnover_s <= DRAIN_SHARE * self._drain_s
+        least = self._facts.instances * (2 if fits else 1)
         if self._direction == "up":
             if fits and _gain(known, bound // 2) >= MIN_GAIN:
                 self.bound = min(2 * bound, MAX_BOUND)
                 return
             self._direction = "down"
-            self.bound = max(bound // 2, self._facts.instances)
+            self.bound = max(bound // 2, least)
         elif self._direction == "down":
             if fits and _gain(known, bound) >= MIN_GAIN and known.get(2 * bound, 0.0) <= DRAIN_SHARE * self._drain_s:
                 self._settle(2 * bound, now)
-            elif fits and (bound // 2 in known or bound <= self._facts.instances):
+            elif fits and (bound // 2 in known or bound <= least):
                 self._settle(bound, now)
             else:
-                self.bound = max(bound // 2, self._facts.instances)
+                self.bound = max(bound // 2, least)
 
     def _settle(self, bound: int, now: float) -> None:
         self.bound, self._direction = bound, "settled"

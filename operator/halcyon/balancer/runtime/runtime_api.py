@@ -36,7 +36,9 @@ _WRAP = 2**32
 _MAX_UNWRAPPED_S = 3600
 """Seconds in which no counter of requests wraps: even a million requests per second need 71 minutes for 2^32."""
 _SHOW_STAT = "show stat -1 6 -1"
-_SHOW = f"show info;show servers state;{_SHOW_STAT};show table {COUNTERS};show held;show broken"
+_SHOW = f"show info;show servers state;{_SHOW_STAT};show table {COUNTERS};show held;show broken;show table {latency_buckets.STREAMS}"
+_OF_STREAMS = 100
+"""Offset of the numbers of the counters of streams, to tell them from those of `COUNTERS`."""
 _VERBS = {"ready": "state ready", "drain": "state drain", "maint": "state maint"}
 
 
@@ -114,6 +116,8 @@ class HaproxyStats:
     """Latency histogram of the servers' responses, by slot."""
     clients: Latency | None = None
     """Latency histogram of the servers' responses as clients see it, from the arrival of the request."""
+    first_events: Latency | None = None
+    """Histogram of the time to the first event of streams as clients see it, from the arrival of the request."""
     held_total: int = 0
     """Number of requests that this process has held since it started."""
     repeated: int = 0
@@ -142,7 +146,7 @@ class HeldRequests:
 
 
 def parse(answers: Sequence[str], *, at: float, wide: WideCounters) -> HaproxyStats:
-    """Parse the responses to `show info`, `show servers state`, `show stat`, `show table`, `show held` and `show broken`.
+    """Parse the responses to the commands of `_SHOW`.
 
     `wide` continues the counters of the earlier responses.
 
@@ -150,12 +154,13 @@ def parse(answers: Sequence[str], *, at: float, wide: WideCounters) -> HaproxySt
         HaproxyError: a response does not have the format of HAProxy 3.0.
     """
     try:
-        info, state, stat, table, held_text, streams = answers
+        info, state, stat, table, held_text, broken, streams = answers
         fields = dict(row.split(": ", 1) for row in info.splitlines() if ": " in row)
         loads = parse_loads(stat)
         sessions = {key: sum(load.inflight) for key, load in loads.servers.items()}
         process = int(fields["Pid"])
         now = {int(index): int(count) for index, count in _GPC.findall(table)}
+        now |= {_OF_STREAMS + int(index): int(count) for index, count in _GPC.findall(streams)}
         counts = wide.read(process, now, uptime_s=int(fields["Uptime_sec"]))
         requests, rejected, errors, retried, unavailable, repeated = (counts.get(index, 0) for index in range(6))
         slots, held = latency_buckets.read(counts), parse_held(held_text)
@@ -178,8 +183,11 @@ def parse(answers: Sequence[str], *, at: float, wide: WideCounters) -> HaproxySt
             latency=slots,
             clients=latency_buckets.read_clients(counts),
             retried=retried,
+            first_events=latency_buckets.read_streams(
+                {number - _OF_STREAMS: count for number, count in counts.items() if number >= _OF_STREAMS}
+            ),
             repeated=repeated,
-            broken=_broken(streams),
+            broken=_broken(broken),
         )
     except (ValueError, IndexError, KeyError) as error:
         raise HaproxyError(f"HAProxy's response can't be parsed: {error!r}") from error

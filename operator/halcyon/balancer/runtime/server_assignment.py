@@ -169,7 +169,9 @@ def place(
             continue
         free.remove(at)
         stepped[at] = AssignedServer(stepped[at].key, "ready", endpoint.address, now)
-    commands = tuple(c for server in stepped for c in _commands(server, observed.get(server.key)))
+    # Pods that come are in use before others leave: HAProxy rejects what waits when the last server of a back end leaves.
+    coming_first = sorted(stepped, key=lambda server: server.state != "ready")
+    commands = tuple(c for server in coming_first for c in _commands(server, observed.get(server.key)))
     return Assignment(tuple(stepped), commands, tuple(unplaced))
 
 

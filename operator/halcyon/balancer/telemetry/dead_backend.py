@@ -1,125 +1,191 @@
-"""Detection of pods whose Triton backend is dead, so that they can be taken out of the balancer. Pure.
+"""Detection of pods whose Triton backend may be dead, and the list of those for which `backend_probe` has proved it. Pure.
 
-Triton does not restart the Python stub process of a model if it dies. Every request then fails after a second, while readiness stays
-200 (measured on 2.51). In this state `nv_inference_request_failure{reason="BACKEND"}` rises, and no request succeeds.
+Triton does not restart the Python stub process of a model if it dies, and readiness stays 200 (measured on 2.51). A CUDA error can make
+every later request of a process fail, and an execution can hang. A healthy model that rejects its clients' input shows the same counters.
+So counters alone never prove anything: they only decide when a pod is examined.
 
-A healthy model that returns errors for invalid input looks the same. Therefore at most one pod is taken out per interval, and never the
-last one.
+    failures since the last sample | successes | answers                       | suspicion
+    some                           | none      | any                           | failing
+    some                           | some      | any                           | partly: one instance of several may be dead
+    none                           | none      | none for a while, some are due | silent
+    none                           | some      | all are answered              | idle: learn whether the probe succeeds, once per revision
+    else, or counters unknown      |           |                               | none
 
-    failures since the last sample | successes | pods that serve | since the last removal | pod to take out
-    none                           | any       | any             | any                    | none
-    some                           | some      | any             | any                    | none; sample again soon
-    some                           | none      | 1               | any                    | none: it is the last one
-    some                           | none      | 2 or more       | < interval             | none: wait
-    some                           | none      | 2 or more       | >= interval            | the pod with the most failures
-    unknown, or counters restarted             | any             | any                    | none
+A pod without any proof is reported if every request fails for a while, but keeps its requests. A dead pod is out until its container has
+restarted: it was not ready, or its counters restarted.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-    from collections.abc import Set as AbstractSet
 
     from halcyon.balancer.runtime.server_assignment import Endpoint
     from halcyon.balancer.telemetry.sampler import ScrapedPod
+    from halcyon.balancer.telemetry.triton_client import Metrics
 
-EJECTION_INTERVAL_S = 30.0
-"""Minimum time between two removals of a pod, in seconds."""
+Suspicion = Literal["failing", "partly", "silent", "idle"]
 
-
-@dataclass(frozen=True)
-class Outcomes:
-    """Counters of successful and failed requests of one Triton process."""
-
-    succeeded: int | None
-    backend_failed: int | None
-
-
-@dataclass(frozen=True)
-class Ejection:
-    """Result of comparing two samples."""
-
-    dead: str | None
-    """Name of the pod to take out now; None if there is none."""
-    suspects: frozenset[str]
-    """Names of pods with failures since the last sample, which should be sampled again soon."""
+QUIET_S = 3.0
+"""Minimum time without an answer after which a pod with requests is examined, in seconds."""
+MIN_HANG_S = 30.0
+"""Minimum time without any answer that proves a hang, in seconds."""
+HANG_FACTOR = 10
+"""Number of times that a hang must last longer than the longest execution of the revision."""
+REPORTED_AFTER_S = 15.0
+"""Time for which requests must fail until this is reported, in seconds."""
+PROBED_SHARE = 0.25
+"""Share of successes among a pod's answers, relative to its failures, that agents' probes may cause while all requests fail."""
+EVERY_REQUEST_FAILS = "every request fails in the backend; whether the backend is dead is not proved"
 
 
+@dataclass
+class ProbedRevision:
+    """Result of earlier probes of one revision's pods."""
+
+    succeeded: bool = False
+    """Whether the probe has succeeded. Only then a probe that fails proves something."""
+    tried: bool = False
+    longest_s: float = 0.0
+    """Longest execution seen, in seconds."""
+
+    @property
+    def hang_s(self) -> float:
+        """Time without any answer that proves a hang, in seconds."""
+        return max(MIN_HANG_S, HANG_FACTOR * self.longest_s)
+
+
+@dataclass
+class _WatchedPod:
+    metrics: Metrics
+    answered_at: float
+    """Time of the last sample with an answer or without any request in the pod."""
+    failing_since: float | None = None
+
+
+@dataclass
 class DeadBackends:
-    """Pods of one model that were taken out, and the counters of the last sample.
+    """Pods of one model whose backend is proved to be dead, and the last sample of each pod."""
 
-    The agent sends no more requests to these pods. If a model has no balancer, the operator evicts them instead.
-    """
+    dead: dict[str, str] = field(default_factory=dict)
+    """Reason for each pod that is dead and has not restarted yet."""
+    partial: set[str] = field(default_factory=set)
+    """Dead pods that still answer some requests, because only one of their instances is dead."""
+    revisions: dict[str, ProbedRevision] = field(default_factory=dict)
+    """By `revision_of` each pod."""
+    _restarting: dict[str, str] = field(default_factory=dict)
+    _pods: dict[str, _WatchedPod] = field(default_factory=dict)
 
-    def __init__(self, pods: frozenset[str] = frozenset()) -> None:
-        self.pods = pods
-        """Names of pods that were taken out and still exist."""
-        self._outcomes: dict[str, Outcomes] = {}
-        self._last_s: float | None = None
+    @property
+    def out(self) -> frozenset[str]:
+        """Names of the pods that must take no requests.
 
-    def look(self, endpoints: Iterable[Endpoint], seen: Mapping[str, ScrapedPod], now: float) -> Ejection:
-        """Compare a new sample of the pods with the last one; add a pod with a dead backend to `pods`.
+        These are the dead pods that answer nothing. If there is none, it is one that answers some requests: the first by name, which is
+        the same for every agent.
+        """
+        return frozenset(self.dead.keys() - self.partial) or frozenset(sorted(self.dead)[:1])
+
+    def failures(self, now: float) -> dict[str, str]:
+        """Return how the backend fails, by pod: why it is dead, or that every request fails. `now` is monotonic, in seconds."""
+        failing = {
+            name: EVERY_REQUEST_FAILS
+            for name, pod in self._pods.items()
+            if pod.failing_since is not None and now - pod.failing_since >= REPORTED_AFTER_S
+        }
+        return failing | self._restarting | self.dead
+
+    def quiet_s(self, pod: str, now: float) -> float:
+        """Return the time since the pod's last answer while requests are in it, in seconds; 0 if none is."""
+        return now - self._pods[pod].answered_at if pod in self._pods else 0.0
+
+    def proved(self, pod: str, reason: str, *, partial: bool) -> None:
+        """Record that the backend of a pod is dead."""
+        self.dead[pod] = reason
+        (self.partial.add if partial else self.partial.discard)(pod)
+
+    def look(
+        self,
+        endpoints: Iterable[Endpoint],
+        seen: Mapping[str, ScrapedPod],
+        now: float,
+        inflight: Mapping[str, int] | None = None,
+    ) -> dict[str, Suspicion]:
+        """Compare a new sample of the pods with the last one, and return the pods to examine.
 
         Args:
             endpoints: all pods.
             seen: sample by pod name.
             now: monotonic time, in seconds.
+            inflight: number of requests that the caller's balancer has in each pod, by address; None without a balancer.
         """
-        listed = tuple(endpoints)
-        after = {
-            pod: Outcomes(found.metrics.succeeded, found.metrics.backend_failed)
-            for pod, found in seen.items()
-            if found.metrics is not None
-        }
-        self.pods &= {endpoint.pod for endpoint in listed}
-        serving = {e.pod for e in listed if e.serving and not e.terminating} - self.pods
-        verdict = judge(self._outcomes, after, serving=serving, last_s=self._last_s, now=now)
-        if verdict.dead is not None:
-            self.pods |= {verdict.dead}
-            self._last_s = now
-        # For a pod that did not respond, keep the counters of its previous response for the next comparison.
-        self._outcomes = {pod: one for pod, one in {**self._outcomes, **after}.items() if pod in seen}
-        return verdict
+        listed = {endpoint.pod: endpoint for endpoint in endpoints}
+        serving = {name for name, e in listed.items() if e.serving and not e.terminating}
+        for name in [name for name in self.dead if name not in serving]:
+            self._restarted(name)
+        self._restarting = {p: why for p, why in self._restarting.items() if p in listed and p not in serving}
+        self._pods = {name: pod for name, pod in self._pods.items() if name in serving}
+        revisions = {revision_of(name) for name in listed}
+        self.revisions = {name: known for name, known in self.revisions.items() if name in revisions}
+        suspects: dict[str, Suspicion] = {}
+        for name in sorted(serving):
+            sample = seen.get(name)
+            if sample is None or sample.metrics is None:
+                continue  # Keep the counters of its previous response for the next comparison.
+            suspicion = self._compare(name, sample.metrics, now, (inflight or {}).get(listed[name].address, 0))
+            if suspicion is not None and (name not in self.dead or name in self.partial):
+                suspects[name] = suspicion
+        return suspects
 
+    def _restarted(self, pod: str) -> None:
+        self._restarting[pod] = self.dead.pop(pod)
+        self.partial.discard(pod)
+        self._pods.pop(pod, None)
 
-def judge(
-    before: Mapping[str, Outcomes],
-    after: Mapping[str, Outcomes],
-    *,
-    serving: AbstractSet[str],
-    last_s: float | None,
-    now: float,
-    interval_s: float = EJECTION_INTERVAL_S,
-) -> Ejection:
-    """Compare two samples, and return the pod to take out.
-
-    Args:
-        before: counters at the last sample, by pod.
-        after: counters now, by pod.
-        serving: names of pods that take requests now; pods in maintenance do not.
-        last_s: time at which a pod was last taken out, in seconds; None if there was none.
-        now: current time, in seconds of the same clock.
-        interval_s: minimum time between two removals, in seconds.
-    """
-    failures: dict[str, int] = {}
-    without_success: set[str] = set()
-    for pod in serving & before.keys() & after.keys():
-        failed = _rise(before[pod].backend_failed, after[pod].backend_failed)
-        succeeded = _rise(before[pod].succeeded, after[pod].succeeded)
+    def _compare(self, name: str, after: Metrics, now: float, inflight: int) -> Suspicion | None:
+        pod = self._pods.get(name)
+        succeeded = _rise(pod.metrics.succeeded, after.succeeded) if pod else None
+        failed = _rise(pod.metrics.backend_failed, after.backend_failed) if pod else None
+        if pod is None or succeeded is None or failed is None:
+            if pod is not None and name in self.dead and _fell(pod.metrics, after):
+                self._restarted(name)
+                self._restarting.pop(name, None)
+            self._pods[name] = _WatchedPod(after, now)
+            return None
+        due = bool(inflight or after.pending)
+        quiet_s = now - pod.answered_at
+        revision = self.revisions.setdefault(revision_of(name), ProbedRevision())
+        if succeeded:
+            compute_s = (_rise(pod.metrics.compute_us, after.compute_us) or 0) / 1e6 / succeeded
+            revision.longest_s = max(revision.longest_s, compute_s, quiet_s if quiet_s > QUIET_S else 0.0)
+        if succeeded or failed or not due:
+            pod.answered_at = now
+        if succeeded > failed * PROBED_SHARE:
+            pod.failing_since = None
+        elif failed and pod.failing_since is None:
+            pod.failing_since = now
+        pod.metrics = after
         if failed:
-            failures[pod] = failed
-            if succeeded == 0:
-                without_success.add(pod)
-    may = len(serving) > 1 and (last_s is None or now - last_s >= interval_s)
-    dead = max(sorted(without_success), key=lambda pod: failures[pod], default=None) if may else None
-    return Ejection(dead, frozenset(failures))
+            return "partly" if succeeded else "failing"
+        # A process that has answered nothing yet may still compile its first execution.
+        if due and after.succeeded and quiet_s >= max(QUIET_S, 2 * revision.longest_s):
+            return "silent"
+        return "idle" if succeeded and not revision.tried and not after.pending else None
+
+
+def revision_of(pod: str) -> str:
+    """Return the part of a pod's name that all pods of a revision share: the name of its ReplicaSet."""
+    return pod.rpartition("-")[0]
 
 
 def _rise(before: int | None, after: int | None) -> int | None:
     if before is None or after is None or after < before:
         return None
     return after - before
+
+
+def _fell(before: Metrics, after: Metrics) -> bool:
+    pairs = ((before.succeeded, after.succeeded), (before.backend_failed, after.backend_failed))
+    return any(old is not None and new is not None and new < old for old, new in pairs)

@@ -106,10 +106,16 @@ def _samples(view: PageInput) -> dict[str, list[Sample]]:
         ]
         if reading.clients is not None:
             families["halcyon_agent_request_duration_seconds"] = list(_histogram((), reading.clients))
+        if reading.first_events is not None:
+            families["halcyon_agent_first_event_duration_seconds"] = list(_histogram((), reading.first_events))
         families["halcyon_agent_pod_inflight"] = list(_inflight(reading, view.endpoints or ()))
         families["halcyon_agent_plan_info"] = [((("digest", reading.config),), "", 1)]
     families["halcyon_agent_pod_state"] = [
-        ((("pod", e.pod), ("slot", e.slot), ("state", state(e, view.samples.get(e.pod), view.maintenance))), "", 1)
+        (
+            (("server_pod", e.pod), ("slot", e.slot), ("state", state(e, view.samples.get(e.pod), view.maintenance))),
+            "",
+            1,
+        )
         for e in view.endpoints or ()
     ]
     families["halcyon_agent_certificate_expires_timestamp_seconds"] = [
@@ -135,4 +141,4 @@ def _inflight(reading: HaproxyStats, endpoints: Iterable[Endpoint]) -> Iterator[
     }
     for endpoint in endpoints:
         # A pod without an HAProxy server gets no requests from this balancer.
-        yield (("pod", endpoint.pod), ("slot", endpoint.slot)), "", at.get((endpoint.slot, endpoint.address), 0)
+        yield (("server_pod", endpoint.pod), ("slot", endpoint.slot)), "", at.get((endpoint.slot, endpoint.address), 0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from halcyon.api.documents.observation_report import (
@@ -151,9 +152,13 @@ def report(
     endpoints: Iterable[Endpoint],
     samples: Mapping[str, ScrapedPod],
     maintenance: AbstractSet[str],
+    backend_failures: Mapping[str, str] = MappingProxyType({}),
     problem: str = "",
 ) -> AgentReport:
-    """Build a report from HAProxy's statistics and the samples. Pods without a sample are included with unknown values."""
+    """Build a report from HAProxy's statistics and the samples. Pods without a sample are included with unknown values.
+
+    `backend_failures` has the text of `PodSample.backend_failure` by pod.
+    """
     balancer = None
     if reading is not None:
         balancer = BalancerSample(
@@ -170,7 +175,13 @@ def report(
             if reading.clients is None
             else ReportedHistogram(reading.clients.bounds_ms, reading.clients.counts),
         )
-    pods = tuple(_pod(endpoint, samples.get(endpoint.pod), at, maintenance) for endpoint in endpoints)
+    pods = tuple(
+        replace(
+            _pod(endpoint, samples.get(endpoint.pod), at, maintenance),
+            backend_failure=backend_failures.get(endpoint.pod),
+        )
+        for endpoint in endpoints
+    )
     return AgentReport(namespace=namespace, name=name, agent=agent, at=at, balancer=balancer, pods=pods)
 
 

@@ -5,6 +5,7 @@ It parses only the metrics that a report needs. A metric that is missing on the 
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
 import re
@@ -14,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 import aiohttp
 
 from halcyon.api.documents.observation_report import MAX_SIZES
-from halcyon.balancer.runtime.concurrency_finder import ModelFacts
+from halcyon.api.documents.repository_marker import STUB_EXIT
+from halcyon.balancer.runtime.concurrency_finder import ModelConcurrency
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -70,6 +72,17 @@ class Index:
     """Versions that are ready, in ascending order."""
     load_error: str | None = None
     """Triton's reasons why versions could not be loaded; None if all were loaded."""
+    stub_exit: str | None = None
+    """How a Python stub process of the pod ended, for example `exit-139`; None if all run."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Triton's response to a request."""
+
+    status: int
+    text: str
+    """Beginning of the body."""
 
 
 def parse_metrics(text: str, model: str) -> Metrics:
@@ -144,8 +157,13 @@ def parse_index(document: Any, model: str, *, pod: str) -> Index:
         raise TritonError("the repository index is not a list")
     versions: list[str] = []
     errors: list[str] = []
+    stub_exit: str | None = None
     for entry in document:
-        if not isinstance(entry, dict) or entry.get("name") != model:
+        if not isinstance(entry, dict):
+            continue
+        if str(entry.get("name")).startswith(STUB_EXIT):
+            stub_exit = str(entry["name"]).removeprefix(STUB_EXIT)[:64]
+        if entry.get("name") != model:
             continue
         if not entry.get("state"):
             # Triton opens its port only after all models have been loaded, so a model without a state is not waiting to be loaded.
@@ -160,7 +178,7 @@ def parse_index(document: Any, model: str, *, pod: str) -> Index:
         elif entry.get("state") == "UNAVAILABLE" and reason not in {"", "unloaded"}:
             errors.append(reason)
     error = "\n".join(dict.fromkeys(errors))[:MAX_ERROR_CHARS]
-    return Index(tuple(sorted(versions, key=lambda v: (len(v), v))), error or None)
+    return Index(tuple(sorted(versions, key=lambda v: (len(v), v))), error or None, stub_exit)
 
 
 def parse_batches(document: Any, model: str, *, pod: str) -> tuple[Batches, int]:
@@ -194,7 +212,7 @@ def parse_batches(document: Any, model: str, *, pod: str) -> tuple[Batches, int]
     return tuple((rows, sums[rows][0], sums[rows][1] // 1000) for rows in sorted(most)), spent_us
 
 
-def parse_facts(document: Any) -> ModelFacts:
+def parse_facts(document: Any) -> ModelConcurrency:
     """Parse what a model's configuration says about its concurrency.
 
     Raises:
@@ -206,7 +224,7 @@ def parse_facts(document: Any) -> ModelFacts:
         instances = sum(int(group.get("count") or 1) * max(len(group.get("gpus") or ()), 1) for group in groups)
         decoupled = (document.get("model_transaction_policy") or {}).get("decoupled") is True
         queued = "sequence_batching" in document or "ensemble_scheduling" in document
-        return ModelFacts(max(instances, 1), queued or (batch > 1 and "dynamic_batching" in document), decoupled)
+        return ModelConcurrency(max(instances, 1), queued or (batch > 1 and "dynamic_batching" in document), decoupled)
     except (AttributeError, TypeError, ValueError) as error:
         raise TritonError(f"the model's configuration can't be parsed: {error!r}") from error
 
@@ -247,7 +265,7 @@ class TritonClient:
         except ValueError as error:
             raise TritonError(f"{url}: {error}") from error
 
-    async def facts(self, address: str) -> ModelFacts:
+    async def facts(self, address: str) -> ModelConcurrency:
         """Return what the model's configuration says about its concurrency, from the pod at this IP address.
 
         Raises:
@@ -274,6 +292,42 @@ class TritonClient:
             return parse_batches(json.loads(body), self.model, pod=pod)
         except (ValueError, RecursionError) as error:
             raise TritonError(f"{url}: {error}") from error
+
+    async def config(self, address: str) -> dict[str, Any]:
+        """Return the model's configuration as the pod at this IP address has loaded it.
+
+        Raises:
+            TritonError: the pod does not respond in time.
+        """
+        url = _url(address, self.http_port, f"/v2/models/{self.model}/config")
+        try:
+            return dict(json.loads(await self._request("GET", url, _CLOSE)))
+        except (ValueError, TypeError, RecursionError) as error:
+            raise TritonError(f"{url}: {error}") from error
+
+    async def post(
+        self, address: str, path: str, headers: Mapping[str, str], body: bytes, *, timeout_s: float
+    ) -> Answer:
+        """Send a request to the model at this path below its URL, and return the response with any status.
+
+        Raises:
+            TritonError: the connection failed.
+            TimeoutError: there was no response within `timeout_s` seconds.
+        """
+        url = _url(address, self.http_port, f"/v2/models/{self.model}/{path}")
+        try:
+            async with (
+                asyncio.timeout(timeout_s),
+                self.session.post(
+                    url, headers={**_CLOSE, **headers}, data=body, timeout=aiohttp.ClientTimeout(total=None)
+                ) as response,
+            ):
+                text = (await response.content.read(MAX_ERROR_CHARS)).decode(errors="replace")
+                return Answer(response.status, text)
+        except TimeoutError:
+            raise
+        except (aiohttp.ClientError, OSError) as error:
+            raise TritonError(f"{url} does not respond: {error!r}") from error
 
     async def _request(self, method: str, url: str, headers: Mapping[str, str]) -> bytes:
         try:

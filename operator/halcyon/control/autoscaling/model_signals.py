@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
+from halcyon.api.documents.observation_report import PodState
 from halcyon.api.spec import Spec, defaults
 from halcyon.api.spec.defaults import ResolvedTargets
 from halcyon.api.spec.scaling import Targets
@@ -37,7 +38,8 @@ from halcyon.signals.planner_reading import OBSERVATION_WINDOW_S, ReadingResult,
 from halcyon.signals.prometheus.source import Sampled
 
 BATCH_WINDOW_S = 15.0
-_SHOWN_MEAN_S = 15.0
+_SHOWN_MEAN_S = 7.5
+"""Time constant of the published averages, in seconds: their values are as old as those of a window of 15 s, 7.5 s in the mean."""
 _RULES_WINDOW_S = 20.0
 """Length of the window of reports for the policy Rules, in seconds: longer than the 15 s over which it averages."""
 
@@ -68,6 +70,7 @@ class _Means:
     at: float | None = None
     waiting: float | None = None
     gpu: float | None = None
+    """Mean GPU utilisation of the ready pods, in percent."""
     source: str = ""
     """Source of `gpu`; if the source changes, the average restarts."""
 
@@ -175,18 +178,23 @@ class ModelSignals:
                 gathered = replace(gathered, reading=replace(gathered.reading, gpu=total))
                 source, seen_at = substitute.source, self.epoch.at(substitute.at)
         read = gathered.reading
-        model.means = model.means.with_values(picture.at, read.waiting, read.gpu, source)
-        return PlannerInput(gathered, _shown(model.means, spec, gathered, source, seen_at))
+        count = sum(pod.phase == "ready" for pod in read.pods)
+        # The mean of each pod, not of the sum: the sum changes with the number of pods.
+        gpu = None if read.gpu is None or not count else read.gpu / count
+        model.means = model.means.with_values(picture.at, read.waiting, gpu, source)
+        return PlannerInput(gathered, _shown(model.means, spec, gathered, source, seen_at, ready=count))
 
     def reported(self, key: Key) -> Signals | None:
-        """Return data for the status from the agents' reports: load errors, versions, pods out of service, the mean batch."""
+        """Return data for the status from the agents' reports: load errors, versions, dead backends, the mean batch."""
         observation = self.hub.observe(key.namespace, key.name, self.clock.monotonic(), window_s=_RULES_WINDOW_S)
         if observation is None:
             return None
         return Signals(
             load_errors={p.name: p.load_error for p in observation.pods if p.load_error},
             versions=tuple(sorted({v for p in observation.pods for v in p.versions})),
-            maintenance=frozenset(p.name for p in observation.pods if p.state == "maintenance"),
+            dead=_failures(observation, "maintenance"),
+            restarting=_failures(observation, "starting"),
+            failing=_failures(observation, "ready"),
             mean_batch=mean_batch(observation, BATCH_WINDOW_S),
         )
 
@@ -216,10 +224,12 @@ class ModelSignals:
     ) -> tuple[Signal, ...]:
         if isinstance(read, Missing):
             return (Signal("queueDepth", target=targets.queue_depth, missing=read.reason),)
-        found = [self._signal("queueDepth", targets.queue_depth, read.queue_depth)]
+        found = [replace(self._signal("queueDepth", targets.queue_depth, read.queue_depth), shown=read.waiting)]
         if read.gpu_utilization is not None:
             made = self._signal("gpuUtilization", targets.gpu_utilization, read.gpu_utilization)
-            found.append(replace(made, source=source))
+            if read.gpu_mean is None:
+                made = replace(made, value=None, at=None)  # no pod is ready, so nothing is measured
+            found.append(replace(made, source=source, shown=read.gpu_mean))
         return tuple(found)
 
     def forget(self, key: Key) -> None:
@@ -254,7 +264,12 @@ class ModelSignals:
             target=targets.gpu_utilization,
             replicas=total,
         )
-        return replace(read, gpu_utilization=Value(filled, substitute.at)), observation, substitute.source
+        mean = sum(substitute.values) / len(substitute.values)
+        return (
+            replace(read, gpu_utilization=Value(filled, substitute.at), gpu_mean=mean),
+            observation,
+            substitute.source,
+        )
 
     def _signal(self, name: str, target: float | None, value: Value | Missing) -> Signal:
         signal = Signal(name, target=target)
@@ -295,7 +310,9 @@ class ModelSignals:
         return str(labels.get(names.REVISION_LABEL, ""))
 
 
-def _shown(means: _Means, spec: Spec, gathered: ReadingResult, source: str, gpu_at: float | None) -> tuple[Signal, ...]:
+def _shown(
+    means: _Means, spec: Spec, gathered: ReadingResult, source: str, gpu_at: float | None, *, ready: int
+) -> tuple[Signal, ...]:
     """Return the signals to publish: queueDepth and, if pods have GPUs, gpuUtilization.
 
     Their values are averages over about 15 s, because single values vary too much to be readable.
@@ -306,15 +323,14 @@ def _shown(means: _Means, spec: Spec, gathered: ReadingResult, source: str, gpu_
         why = "; ".join(gathered.unknown) or "it is not known"
         queue = Signal("queueDepth", target=targets.queue_depth, missing=why)
     else:
-        queue = Signal("queueDepth", means.waiting, targets.queue_depth, at=read.at)
+        queue = Signal("queueDepth", means.waiting, targets.queue_depth, at=read.at, shown=means.waiting)
     if spec.runtime.gpus == 0 or (read.gpu is None and targets.gpu_utilization is None):
         return (queue,)
-    gpu = Signal("gpuUtilization", means.gpu, targets.gpu_utilization, at=gpu_at, source=source)
-    if read.gpu is None:
-        gpu = replace(
-            gpu, value=None, at=None, missing="too few of the ready pods report it, and no other source has it"
-        )
-    return queue, gpu
+    if means.gpu is None:
+        why = "too few of the ready pods report it, and no other source has it" if ready else ""
+        return queue, Signal("gpuUtilization", target=targets.gpu_utilization, source=source, missing=why)
+    total = means.gpu * ready
+    return queue, Signal("gpuUtilization", total, targets.gpu_utilization, at=gpu_at, source=source, shown=means.gpu)
 
 
 def _pods(model: _Model, found: Sequence[Object], longest_start_s: float) -> tuple[PodReading, ...]:
@@ -337,3 +353,12 @@ def _pods(model: _Model, found: Sequence[Object], longest_start_s: float) -> tup
             made = replace(made, ready_at=None)
         readings.append(made)
     return tuple(readings)
+
+
+def _failures(observation: Observation, state: PodState) -> dict[str, str]:
+    """Return how the backend fails, for each pod in this state that has a failure; a pod in maintenance always has one."""
+    return {
+        pod.name: pod.backend_failure or "its agent gave no reason"
+        for pod in observation.pods
+        if pod.state == state and (pod.backend_failure or state == "maintenance")
+    }

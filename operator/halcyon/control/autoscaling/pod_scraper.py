@@ -20,6 +20,7 @@ import aiohttp
 from halcyon.api.spec import routing_mode
 from halcyon.balancer.runtime.server_assignment import Endpoint
 from halcyon.balancer.telemetry import sampler
+from halcyon.balancer.telemetry.backend_probe import BackendProbes
 from halcyon.balancer.telemetry.dead_backend import DeadBackends
 from halcyon.balancer.telemetry.sampler import PodSampler
 from halcyon.balancer.telemetry.triton_client import TritonClient
@@ -52,9 +53,10 @@ class _Read:
 
     model: str
     eyes: PodSampler
+    dead: DeadBackends
+    """Detection of dead backends. Without a balancer their pods still receive requests, until their containers restart."""
+    examinations: BackendProbes
     demand: ScrapedDemand = field(default_factory=ScrapedDemand)
-    dead: DeadBackends = field(default_factory=DeadBackends)
-    """Detection of dead backends. Without a balancer their pods still receive requests, until a reconcile evicts them."""
 
 
 @dataclass
@@ -116,15 +118,16 @@ class PodScraper:
         known = self._reads.get(key)
         if known is None or known.model != model:
             client = TritonClient(session, model, self.http_port, self.metrics_port)
-            known = _Read(model, PodSampler(client, self.clock.wall))
+            dead = DeadBackends()
+            examinations = BackendProbes(client, dead, self.clock.monotonic)
+            known = _Read(model, PodSampler(client, self.clock.wall), dead, examinations)
         return known
 
     async def _look(self, key: Key, read: _Read) -> None:
         endpoints = [e for pod in self.caches.pods.find(key.namespace, key.name) if (e := endpoint(pod)) is not None]
         sightings = await read.eyes.sample(endpoints)
-        dead = read.dead.look(endpoints, sightings, self.clock.monotonic()).dead
-        if dead is not None:
-            log.warning("a pod's backend returns only errors", extra={"key": str(key), "pod": dead})
+        now = self.clock.monotonic()
+        read.examinations.examine(endpoints, read.dead.look(endpoints, sightings, now))
         record = sampler.report(
             namespace=key.namespace,
             name=key.name,
@@ -133,7 +136,8 @@ class PodScraper:
             reading=None,
             endpoints=endpoints,
             samples=sightings,
-            maintenance=read.dead.pods,
+            maintenance=read.dead.out,
+            backend_failures=read.dead.failures(now),
         )
         # Validate the samples, because a pod can report any value about itself.
         believed = validate(record).report

@@ -3,8 +3,8 @@
 | balancer counter | derived from                                                                              |
 | ---------------- | ----------------------------------------------------------------------------------------- |
 | requests         | growth of the number of succeeded, failed, canceled and waiting requests in each server   |
-| inflight         | requests that wait in servers, plus the mean number being computed (compute time per      |
-|                  | second)                                                                                   |
+| inflight         | requests that wait in servers, plus the mean number being computed                        |
+|                  | (`signals.mean_in_progress`)                                                              |
 | queued, rejected | 0, because without a balancer no request is queued before a server or rejected            |
 
 Requests to a new or a terminating pod may be missed. None is counted twice.
@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from halcyon.api.documents.observation_report import BalancerSample, PodSample
+from halcyon.signals.mean_in_progress import MeanInProgress
 
 _SERVING = {"ready", "maintenance", "unreachable"}
 """States in which a pod receives requests. Without a balancer a pod in maintenance or unreachable can't be taken out of service."""
@@ -25,11 +26,11 @@ _SERVING = {"ready", "maintenance", "unreachable"}
 class _Seen:
     """The last sample of a server pod's counters."""
 
-    at: float
     done: int
     came: int
     """Highest sum of completed and waiting requests so far. A maximum, because the two numbers aren't read at the same time."""
-    compute_us: int | None
+    busy: MeanInProgress
+    """Samples of the compute time, and of the time in the queue if the server has no gauge of waiting requests."""
 
 
 @dataclass
@@ -52,9 +53,12 @@ class ScrapedDemand:
                         before  # if the pod reports again, the growth since then counts as arrived requests
                     )
                 continue
-            seen[pod.name], came, busy = _since(before, now)
+            seen[pod.name], came = _since(before, now)
             self.requests += came
-            inflight += busy + (pod.pending or 0)
+            inflight += pod.pending or 0
+            if pod.succeeded is not None and pod.compute_us is not None:
+                waited_us = (pod.queue_us or 0) if pod.pending is None else 0
+                inflight += seen[pod.name].busy.update(pod.at, pod.succeeded, pod.compute_us + waited_us) or 0.0
         self._seen = seen
         serving = [pod for pod in pods if pod.state in _SERVING]
         if 2 * sum(_look(pod) is not None for pod in serving) < len(serving):
@@ -66,15 +70,12 @@ def _look(pod: PodSample) -> _Seen | None:
     if pod.succeeded is None or pod.failed is None:
         return None
     done = pod.succeeded + pod.failed + (pod.canceled or 0)
-    return _Seen(pod.at, done, done + (pod.pending or 0), pod.compute_us)
+    return _Seen(done, done + (pod.pending or 0), MeanInProgress())
 
 
-def _since(before: _Seen | None, now: _Seen) -> tuple[_Seen, int, float]:
-    """Return the sample to keep, the number of requests that arrived between the two samples, and the mean number being processed."""
+def _since(before: _Seen | None, now: _Seen) -> tuple[_Seen, int]:
+    """Return the sample to keep, and the number of requests that arrived between the two samples."""
     if before is None or now.done < before.done:
-        return now, 0, 0.0  # the first sample, which includes the warm-up, or a restarted server
+        return now, 0  # the first sample, which includes the warm-up, or a restarted server
     came = max(now.came, before.came)
-    busy = 0.0
-    if now.compute_us is not None and before.compute_us is not None and now.at > before.at:
-        busy = max(now.compute_us - before.compute_us, 0) / 1e6 / (now.at - before.at)
-    return _Seen(now.at, now.done, came, now.compute_us), came - before.came, busy
+    return _Seen(now.done, came, before.busy), came - before.came

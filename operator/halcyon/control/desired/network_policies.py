@@ -44,7 +44,7 @@ def surplus(view: Scope, spec: Spec) -> list[tuple[Kind, str]]:
 
 def _download_ports(view: Scope, spec: Spec) -> set[int]:
     """Return the ports from which pods download the model: for the spec's source, and for running revisions, whose pods may restart."""
-    found = download.servers(download.arguments(spec.model.source))
+    found = download.servers(download.arguments(spec.model.source, view.site.downloads))
     for slot in (names.SLOT_A, names.SLOT_B):
         if (deployment := own(view, kinds.DEPLOYMENT, names.server(view.key.name, slot))) is not None:
             for container in deployment["spec"]["template"]["spec"].get("initContainers", ()):

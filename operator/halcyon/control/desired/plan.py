@@ -241,14 +241,15 @@ def _slot(view: Scope, placed: SlotAllocation) -> list[Object]:
 
 
 def counts(view: Scope, plan: ReconcilePlan) -> tuple[int, int, int]:
-    """Return the numbers of desired, live and ready server pods, those of a canary included.
+    """Return the numbers of desired, live and ready server pods, those of a canary included. A pod with a dead backend is not ready.
 
     If spec.replicas is 1, a canary runs beside that replica: 2 pods are desired.
     """
     live = [p for p in view.pods if pods.is_live(p)]
     canary = None if plan.rollout is None else plan.rollout.canary
     desired = plan.replicas if canary is None else max(plan.replicas, canary.pods + 1)
-    return desired, len(live), sum(pods.is_ready(p) for p in live)
+    dead = view.signals.dead if view.signals else {}
+    return desired, len(live), sum(pods.is_ready(p) and p["metadata"]["name"] not in dead for p in live)
 
 
 def _existing(view: Scope, objects: list[Object]) -> list[Object]:

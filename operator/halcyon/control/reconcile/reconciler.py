@@ -5,7 +5,7 @@ fetch, scope     `scope_builder`      collect all input, and fetch objects that 
 plan             `desired.plan`       compute the objects that should exist, and reserve their GPUs before anything is awaited
 notify           observers            adopt the plan, for example the actuator or a canary to analyse
 apply children   `children_writer`    write the objects that differ; the status reports rejected writes
-evict            `dead_pod_eviction`  evict one pod with a dead backend
+repair           `backend_restart`    restart one pod with a dead backend
 status           `status_writer`      write the status: always, and last
 requeue          this one             return when to reconcile again if nothing changes before
 """
@@ -21,8 +21,8 @@ from typing import Protocol
 from halcyon.control.acceptance import accepted_spec_digest
 from halcyon.control.desired import plan
 from halcyon.control.desired.plan import ReconcilePlan
+from halcyon.control.reconcile.backend_restart import BackendRestart
 from halcyon.control.reconcile.children_writer import ChildrenWriter
-from halcyon.control.reconcile.dead_pod_eviction import DeadPodEviction
 from halcyon.control.reconcile.gpu_reservations import GpuReservations
 from halcyon.control.reconcile.scope_builder import ScopeBuilder
 from halcyon.control.reconcile.status_writer import STATUS_INTERVAL_S, StatusWriter
@@ -73,7 +73,7 @@ class Reconciler:
     caches: ClusterState
     scopes: ScopeBuilder
     children: ChildrenWriter
-    evictions: DeadPodEviction
+    restarts: BackendRestart
     statuses: StatusWriter
     reservations: GpuReservations
     events: EventRecorder
@@ -110,14 +110,15 @@ class Reconciler:
         self._notify(scope, planned)
         try:
             rejected = await self._apply(scope, planned)
-            await self.evictions.evict(scope)
+            repair_due_s = await self.restarts.repair(scope)
         except Exception:
             # Write the status after failed writes too, but not after a cancellation, when the lease may be lost.
             await self.statuses.write(scope, planned)
             raise
         with self.tracer.part("status"):
             status_due_s = await self.statuses.write(scope, planned)
-        return self._requeue(key, planned, rejected, status_due_s)
+        due_s = min((d for d in (status_due_s, repair_due_s) if d is not None), default=None)
+        return self._requeue(key, planned, rejected, due_s)
 
     # Fetch, scope, plan
 
@@ -179,7 +180,7 @@ class Reconciler:
             observer.deleted(key)
         self._rejected.pop(key, None)
         self.children.forget(key)
-        self.evictions.forget(key)
+        self.restarts.forget(key)
         self.statuses.forget(key)
 
     # Apply children
@@ -204,14 +205,14 @@ class Reconciler:
 
     # Requeue
 
-    def _requeue(self, key: Key, planned: ReconcilePlan, rejected: str, status_due_s: float | None) -> Result:
+    def _requeue(self, key: Key, planned: ReconcilePlan, rejected: str, due_s: float | None) -> Result:
         """Return the requeue delay: the shortest of those that apply."""
         before = self._rejected.get(key, "")
         if rejected != before:
             self._rejected[key] = rejected
             # Write a new rejection to the status at once. If only its message differs, wait: some webhooks number their messages.
             return Result(STATUS_INTERVAL_S if rejected and before else 0.0)
-        delays = [status_due_s, planned.rollout.again_s if planned.rollout else None]
+        delays = [due_s, planned.rollout.again_s if planned.rollout else None]
         if rejected:
             delays.append(REJECTED_WRITE_REQUEUE_S)
         if planned.lingers:

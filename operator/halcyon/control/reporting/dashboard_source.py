@@ -29,11 +29,11 @@ from halcyon.kube.kinds import Key
 from halcyon.metricsapi.listener import ListeningPorts
 from halcyon.metricsapi.tls import ServingTLS
 from halcyon.render import revision
-from halcyon.scaling.observations import MAX_AGE_S, PodPoint
+from halcyon.scaling.observations import MAX_AGE_S, BalancerPoint, PodPoint
 from halcyon.scaling.planner.forecast.seasonality import BIN_S
 from halcyon.scaling.planner.whatif import Known
 from halcyon.signals.observation_store import ObservationStore
-from halcyon.signals.store_state import BALANCER_COUNTERS, POD_COUNTERS, ModelSnapshot
+from halcyon.signals.store_state import POD_COUNTERS, ModelSnapshot
 from halcyon.signals.time_series import Ring
 
 log = logging.getLogger(__name__)
@@ -48,7 +48,11 @@ _SLICES = STEP_S
 """Number of groups of models. One group is sampled each second, so that thousands of models cause no peak load."""
 _QUEUED = 1
 _PENDING, _GPU = ([*PodPoint.__dataclass_fields__].index(name) for name in ("pending", "gpu"))
-_OF_BALANCERS = tuple(3 + BALANCER_COUNTERS.index(name) for name in ("requests", "rejected", "errors"))
+_OF_BALANCERS = tuple(
+    [*BalancerPoint.__dataclass_fields__].index(name) for name in ("requests", "rejected", "errors", "unavailable")
+)
+_READY = frozenset({"ready", "unreachable"})
+"""States of pods that Kubernetes counts as ready."""
 _OF_SERVERS = tuple(
     3 + POD_COUNTERS.index(name) for name in ("succeeded", "failed", "rows", "executions", "queue_us", "compute_us")
 )
@@ -135,10 +139,8 @@ class OperatorSource:
             return UNKNOWN
         gpu, scaled = _gpu(picture, now), self.autoscaler.state(Key(*name))
         if gpu is None and scaled is not None and scaled.verdict is not None:
-            # Without reports, the scaling decision may have GPU utilisation from Prometheus, as the sum over all ready pods.
-            ready = sum(pod.state in {"ready", "unreachable"} for pod in picture.pods.values())
-            utilization = next((s.value for s in scaled.verdict.signals if s.name == "gpuUtilization"), None)
-            gpu = None if utilization is None or not ready else utilization / ready
+            # Without reports, the scaling decision may have GPU utilisation from Prometheus.
+            gpu = next((s.shown for s in scaled.verdict.signals if s.name == "gpuUtilization"), None)
         return measured(picture, now, gpu=gpu)
 
     def answers(self, name: Name) -> Mapping[str, ReportedHistogram]:
@@ -159,14 +161,14 @@ class OperatorSource:
 
 
 def measured(picture: ModelSnapshot, now: float, *, gpu: float | None) -> ModelNumbers:
-    """Return a model's numbers from its agents' reports."""
+    """Return a model's numbers from its agents' reports, as docs/reference/numbers.md defines them."""
     balancers = [ring for _, ring in picture.balancers]
     servers = [pod.ring for pod in picture.pods.values() if pod.ring is not None]
-    asked, refused, lost = _rates(balancers, _OF_BALANCERS, now)
+    asked, refused, lost, unavailable = _rates(balancers, _OF_BALANCERS, now)
     answered, failed, rows, executions, queue_us, compute_us = _rates(servers, _OF_SERVERS, now)
     known_us = [value for value in (queue_us, compute_us) if value is not None]
-    queued, pending = _sum(balancers, _QUEUED, now), _sum(servers, _PENDING, now)
-    waiting = [value for value in (queued, pending) if value is not None]
+    waiting = [*_means(balancers, _QUEUED, now), *_means(_ready_rings(picture), _PENDING, now)]
+    failures = [value for value in (failed, unavailable) if value is not None]
     return ModelNumbers(
         rate=asked if balancers else answered,
         waiting=sum(waiting) if waiting else None,
@@ -175,13 +177,18 @@ def measured(picture: ModelSnapshot, now: float, *, gpu: float | None) -> ModelN
         gpu=gpu,
         rejected=refused,
         lost=lost,
-        failed=failed,
+        # Both count requests that Triton refuses because they waited too long; only balancers count those above maxQueueSize.
+        failed=max(failures) if failures else None,
     )
 
 
+def _ready_rings(picture: ModelSnapshot) -> list[Ring]:
+    return [pod.ring for pod in picture.pods.values() if pod.ring is not None and pod.state in _READY]
+
+
 def _gpu(picture: ModelSnapshot, now: float) -> float | None:
-    values = [v for p in picture.pods.values() if p.ring is not None and (v := _newest(p.ring, _GPU, now)) is not None]
-    return sum(values) / len(values) if values else None
+    values, ready = _means(_ready_rings(picture), _GPU, now), sum(p.state in _READY for p in picture.pods.values())
+    return sum(values) / len(values) if values and 2 * len(values) >= ready else None
 
 
 def _rates(rings: Iterable[Ring], columns: Sequence[int], now: float) -> list[float | None]:
@@ -194,14 +201,11 @@ def _rates(rings: Iterable[Ring], columns: Sequence[int], now: float) -> list[fl
     return total
 
 
-def _sum(rings: Iterable[Ring], column: int, now: float) -> float | None:
-    values = [value for ring in rings if (value := _newest(ring, column, now)) is not None]
-    return sum(values) if values else None
-
-
-def _newest(ring: Ring, column: int, now: float) -> float | None:
-    back = ring.fresh((column,), now, MAX_AGE_S, -math.inf)
-    return ring.value(back, column) if back else None
+def _means(rings: Iterable[Ring], column: int, now: float) -> list[float]:
+    """Return the mean of a column over the window for each time series in which it is known now."""
+    known = (ring for ring in rings if ring.known(column, now, MAX_AGE_S, -math.inf) is not None)
+    means = (ring.mean(column, now, WINDOW_S, held_s=MAX_AGE_S, since=now - WINDOW_S) for ring in known)
+    return [mean for mean in means if mean is not None]
 
 
 def sliced(models: Iterable[Name]) -> list[list[Name]]:

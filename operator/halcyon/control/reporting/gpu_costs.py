@@ -143,11 +143,16 @@ class GpuCosts:
         known = self._models.get(key)
         return None if known is None else known.ledger.total
 
+    def held(self, key: Key) -> int | None:
+        """Return the number of GPUs of the model's pods that have a node; None until they were counted."""
+        known = self._models.get(key)
+        return None if known is None or known.ledger.last is None else known.ledger.last.held
+
     def per_hour(self, key: Key) -> float | None:
         """Return the hourly cost of the GPUs that a model holds; None if unknown."""
-        known, spec = self._models.get(key), self.specs.get(key)
+        held, spec = self.held(key), self.specs.get(key)
         price = None if spec is None else self.price(spec)
-        return None if known is None or price is None or known.ledger.last is None else price * known.ledger.last.held
+        return None if held is None or price is None else price * held
 
     def stored(self, key: Key) -> list[list[float]] | None:
         """Return a model's GPU time as a JSON value, to be stored with the planner's memory; None if there is none."""

@@ -50,6 +50,8 @@ class ModelFacts:
     """GPU time of the model since this process started; None if none was counted."""
     per_hour: float | None = None
     """Cost of its GPUs per hour; None if unknown."""
+    held: int | None = None
+    """Number of GPUs of its pods that have a node; None if unknown, or if its pods have none."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +94,7 @@ class ModelMetrics:
             self.starts.last(key),
             self.costs.spent(key),
             self.costs.per_hour(key),
+            self.costs.held(key),
         )
         return [
             (metric, line(metric.name, f"{ours},{label_pairs(more)}" if more else ours, value))
@@ -115,12 +118,18 @@ def samples(facts: ModelFacts) -> Iterator[tuple[Metric, More, float]]:
         if name in replicas:
             yield metric, (), replicas[name]
     if facts.spec is not None:
-        yield from _of_spec(facts.spec, facts.resource, int(replicas.get("total", 0)))
+        yield from _of_spec(facts.spec, facts.resource)
+    yield from _of_gpus(facts)
     if facts.scaled is not None:
-        yield from _of_scaling(facts.scaled, ready=int(replicas.get("ready", 0)))
+        yield from _of_scaling(facts.scaled)
     if facts.start is not None:
         yield per_model_metrics.START, (), facts.start.seconds
         yield per_model_metrics.START_TIME, (), facts.start.ready_at
+
+
+def _of_gpus(facts: ModelFacts) -> Iterator[tuple[Metric, More, float]]:
+    if facts.held is not None:
+        yield per_model_metrics.GPUS, (), facts.held
     if facts.spent is not None:
         for state in GPU_STATES:
             yield per_model_metrics.GPU_SECONDS, (("state", state),), getattr(facts.spent, state)
@@ -129,11 +138,10 @@ def samples(facts: ModelFacts) -> Iterator[tuple[Metric, More, float]]:
         yield per_model_metrics.COST, (), facts.per_hour
 
 
-def _of_spec(spec: Spec, resource: Object, total: int) -> Iterator[tuple[Metric, More, float]]:
+def _of_spec(spec: Spec, resource: Object) -> Iterator[tuple[Metric, More, float]]:
     # The spec in force doesn't keep spec.replicas.
     count = int((resource.get("spec") or {}).get("replicas", 1))
     yield per_model_metrics.SPEC_REPLICAS, (), defaults.wanted_replicas(spec.model_copy(update={"replicas": count}))
-    yield per_model_metrics.GPUS, (), spec.runtime.gpus * total
     if spec.scaling is None:
         return
     yield per_model_metrics.MIN, (), spec.scaling.min_replicas
@@ -144,7 +152,7 @@ def _of_spec(spec: Spec, resource: Object, total: int) -> Iterator[tuple[Metric,
         yield per_model_metrics.GPU_TARGET, (), targets.gpu_utilization / 100
 
 
-def _of_scaling(scaled: ModelState, *, ready: int) -> Iterator[tuple[Metric, More, float]]:
+def _of_scaling(scaled: ModelState) -> Iterator[tuple[Metric, More, float]]:
     for direction, count in (("up", scaled.raised), ("down", scaled.lowered)):
         yield per_model_metrics.CHANGES, (("direction", direction),), count
     verdict = scaled.verdict
@@ -157,19 +165,19 @@ def _of_scaling(scaled: ModelState, *, ready: int) -> Iterator[tuple[Metric, Mor
     for limit in dict.fromkeys(verdict.limited_by):
         yield per_model_metrics.LIMITED, (("limit", limit),), 1
     for signal in verdict.signals:
-        yield from _of_signal(signal, ready=ready)
+        yield from _of_signal(signal)
 
 
-def _of_signal(signal: Signal, *, ready: int) -> Iterator[tuple[Metric, More, float]]:
+def _of_signal(signal: Signal) -> Iterator[tuple[Metric, More, float]]:
     name = ("signal", signal.name)
-    yield per_model_metrics.SIGNAL_MISSING, (name,), float(signal.value is None)
+    yield per_model_metrics.SIGNAL_MISSING, (name,), float(bool(signal.missing))
     if signal.value is None:
         return
     if signal.at is not None:
         yield per_model_metrics.SIGNAL_TIME, (name, ("source", signal.source)), signal.at
     if signal.name == "requestRate":
         yield per_model_metrics.REQUEST_RATE, (), signal.value
-    elif signal.name == "queueDepth":
-        yield per_model_metrics.QUEUE, (), signal.value
-    elif signal.name == "gpuUtilization" and ready:
-        yield per_model_metrics.GPU_UTILIZATION, (), signal.value / ready / 100
+    elif signal.name == "queueDepth" and signal.shown is not None:
+        yield per_model_metrics.QUEUE, (), signal.shown
+    elif signal.name == "gpuUtilization" and signal.shown is not None:
+        yield per_model_metrics.GPU_UTILIZATION, (), signal.shown / 100

@@ -29,8 +29,8 @@ from halcyon.control.autoscaling.pod_scraper import PodScraper
 from halcyon.control.autoscaling.scale_writer import ScaleWriter
 from halcyon.control.autoscaling.served_metrics import ServedMetrics
 from halcyon.control.autoscaling.status_updates import StatusUpdates
+from halcyon.control.reconcile.backend_restart import BackendRestart
 from halcyon.control.reconcile.children_writer import ChildrenWriter
-from halcyon.control.reconcile.dead_pod_eviction import DeadPodEviction
 from halcyon.control.reconcile.gpu_reservations import GpuReservations
 from halcyon.control.reconcile.pod_notices import PodNotices
 from halcyon.control.reconcile.reconcile_counts import ReconcileCounts
@@ -262,7 +262,7 @@ def build_reconciler(
             clock=clock,
         ),
         children=ChildrenWriter(client, caches, reservations, counts),
-        evictions=DeadPodEviction(client, events, clock),
+        restarts=BackendRestart(client, events, clock),
         statuses=StatusWriter(client, caches, events, clock, counts),
         reservations=reservations,
         events=events,
@@ -299,6 +299,7 @@ def current_site(settings: OperatorSettings, identity: ServingCertificate) -> Ca
             model_pod_labels=settings.model_pod_labels,
             model_pod_annotations=settings.model_pod_annotations,
             fixed_user_ids=settings.fixed_user_ids,
+            downloads=settings.downloads,
             version=VERSION,
             policy=settings.site_policy,
             balancers=settings.balancers,

@@ -9,6 +9,7 @@ import re
 from pathlib import Path
 from typing import TypeVar
 
+from halcyon.api.policy.downloads import SiteDownloads
 from halcyon.api.policy.network import SiteNetwork
 from halcyon.api.policy.site_policy import SitePolicy
 from halcyon.api.spec.placement import Placement
@@ -99,6 +100,12 @@ def parse_network_peers(text: str) -> SiteNetwork:
     """Parse peers of NetworkPolicies in JSON."""
     good = '{"operator": [{"podSelector": {"matchLabels": {"app.kubernetes.io/name": "halcyon"}}}]}'
     return parse_json(SiteNetwork, text, "has invalid peers", good)
+
+
+def parse_downloads(text: str) -> SiteDownloads:
+    """Parse the proxy and the certificates for downloads in JSON."""
+    good = '{"proxy": "http://proxy.example.com:3128", "noProxy": [".svc", "10.0.0.0/8"], "caConfigMap": "ca-bundle"}'
+    return parse_json(SiteDownloads, text, "has no valid settings for downloads", good)
 
 
 def parse_json(kind: type[_Read], text: str, wrong: str, good: str) -> _Read:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from halcyon.api.policy.downloads import NO_DOWNLOADS, SiteDownloads
 from halcyon.api.policy.network import SiteNetwork
 from halcyon.api.policy.site_policy import ANYTHING, SitePolicy
 from halcyon.api.spec.placement import Placement
@@ -57,6 +58,8 @@ class OperatorSettings:
     """Keys of the annotations that models may set on their server pods, in the same form."""
     fixed_user_ids: bool = True
     """Whether the pods of models have fixed users and groups."""
+    downloads: SiteDownloads = NO_DOWNLOADS
+    """Proxy and certificates for the downloads of models."""
     site_policy: SitePolicy = ANYTHING
     """Limits on what ModelDeployments may request."""
     dashboard: DashboardSettings | None = None
@@ -180,6 +183,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         dest="fixed_user_ids",
         action="store_false",
         help="set no user and group in the pods of models: the platform assigns them, as OpenShift does",
+    )
+    add(
+        "--downloads",
+        type=option_values.parse_downloads,
+        default=NO_DOWNLOADS,
+        metavar="JSON",
+        help=(
+            "how pods reach the servers of models: a JSON object with proxy (URL of an HTTP proxy), noProxy (hosts that are "
+            "reached directly) and caConfigMap (ConfigMap with ca.crt in each model's namespace) (default: directly)"
+        ),
     )
     add(
         "--dashboard",

@@ -38,8 +38,12 @@ class Signals:
     load_errors: Mapping[str, str] = field(default_factory=dict)
     """Triton's error message from a failed load of the model, by pod."""
     versions: tuple[str, ...] = ()
-    maintenance: frozenset[str] = frozenset()
-    """Pods that the agents have taken out of service and that need a replacement."""
+    dead: Mapping[str, str] = field(default_factory=dict)
+    """Reason for each pod that the agents have taken out of service because its backend is dead, until its container restarts."""
+    restarting: Mapping[str, str] = field(default_factory=dict)
+    """The same for each pod whose container restarts for that reason."""
+    failing: Mapping[str, str] = field(default_factory=dict)
+    """How requests fail, for each pod in which all do without any proof that its backend is dead."""
     mean_batch: float | None = None
 
 

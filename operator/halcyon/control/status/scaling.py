@@ -199,9 +199,9 @@ def columns(view: Scope, *, ready: int) -> dict[str, str]:
     if (queue := values.get("queueDepth")) is not None:
         # The target is per replica, the queue is that of all pods: show the target for all ready pods.
         aim = "" if queue.target is None else f"/{queue.target * max(ready, 1):.0f}"
-        found["queue"] = ("?" if queue.value is None else f"{queue.value:.0f}") + aim
-    if (gpu := values.get("gpuUtilization")) is not None:
-        found["gpu"] = "?" if gpu.value is None else f"{gpu.value / max(ready, 1):.0f}"
+        found["queue"] = ("?" if queue.shown is None else f"{queue.shown:.0f}") + aim
+    if (gpu := values.get("gpuUtilization")) is not None and (gpu.missing or gpu.shown is not None):
+        found["gpu"] = "?" if gpu.shown is None else f"{gpu.shown:.0f}"
     return found
 
 

@@ -19,7 +19,7 @@ from halcyon.control.objects import pod_stage, pods, volume_attachment
 from halcyon.control.objects.actuator import Actuator
 from halcyon.control.state.ownership import own
 from halcyon.control.state.scope import Scope
-from halcyon.control.status import cold_start, cost, rollout, routes, scaling
+from halcyon.control.status import backend, cold_start, cost, rollout, routes, scaling
 from halcyon.kube import kinds
 from halcyon.kube.client import Object
 from halcyon.render import names
@@ -91,6 +91,7 @@ def _conditions(view: Scope, plan: ReconcilePlan) -> list[Condition]:
         _image_mismatch(view, plan),
         _advice(view, plan),
         rollout.outdated(view, plan),
+        backend.requests_failing(view),
         reconciling,
         stalled,
     )
@@ -176,6 +177,7 @@ def _load_error(view: Scope, plan: ReconcilePlan) -> str | None:
 # 0        -              -         True     ScaledToZero
 # n        n              -         True
 # n        1 .. n-1       any       False    PartiallyReady, with the failure
+# n        0              dead      False    BackendDead
 # n        0              known     False    Unschedulable, ImagePullFailed, ...
 # n        0              none      False    NoServersReady
 # no spec was accepted    -         Unknown
@@ -193,8 +195,9 @@ def _servers_ready(view: Scope, plan: ReconcilePlan) -> Condition:
         text = f"{ready} of {wanted} servers are ready"
         return Condition(Type.SERVERS_READY, status=True, reason=Reason.SERVERS_READY, message=text)
     found = pods.failure(view.pods)
+    dead = backend.dead_backend(view)
     stuck = volume_attachment.first_conflict(view.pods, view.source.exclusive)
-    detail = f": pod {found.pod}: {found.message}" if found else stuck and f": {stuck}"
+    detail = dead or (f": pod {found.pod}: {found.message}" if found else stuck and f": {stuck}")
     refusal = _replica_failure(view, plan)
     if refusal:
         detail = f": {refusal}"
@@ -203,6 +206,8 @@ def _servers_ready(view: Scope, plan: ReconcilePlan) -> Condition:
         reason = Reason.PARTIALLY_READY
     elif refusal:
         reason = Reason.POD_CREATION_FAILED
+    elif dead:
+        reason = Reason.BACKEND_DEAD
     else:
         reason = found.reason if found else Reason.NO_SERVERS_READY
     return Condition(Type.SERVERS_READY, status=False, reason=reason, message=text)

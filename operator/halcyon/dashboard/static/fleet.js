@@ -28,7 +28,7 @@ const COLUMNS = [
   { key: "replicas", title: "Replicas", sort: "replicas", class: "n", cell: (row) => [h("span", { title: row.why || "" }, `${row.ready ?? NONE}/${row.replicas}`), row.max === null ? "" : h("span", { class: "small" }, `${row.min}–${row.max}`)] },
   { key: "queue", title: "Queue", sort: "queue", class: "n", cell: (row) => [number(row.queue), row.queue_target === null ? "" : h("span", { class: "small" }, `of ${number(row.queue_target)}`)] },
   { key: "gpu", title: "GPU", sort: "gpu", class: "n wide", cell: (row) => [percent(row.gpu)] },
-  { key: "latency", title: "Latency", sort: "latency", class: "n wide", cell: (row) => [millis(row.latency)] },
+  { key: "latency", title: "Latency, p95", sort: "latency", class: "n wide", cell: (row) => [millis(row.latency)] },
   { key: "rate", title: "Requests/s", sort: "rate", class: "n mid", cell: (row) => [number(row.rate)] },
   { key: "spark", title: "10 min", sort: null, class: "wide", cell: (row) => [sparkline(row.sparks, `Requests per second of ${row.name} over ten minutes`)] },
   { key: "errors", title: "Errors", sort: "errors", class: "n wider", cell: (row) => [percent(row.errors)] },

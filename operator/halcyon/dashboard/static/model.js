@@ -10,7 +10,7 @@ import { age, clock, duration, millis, NONE, number, percent, seconds } from "./
 /** @typedef {import("../documents.js").Pod} Pod */
 
 const MAX_POINTS = 360;
-const FIELDS = /** @type {const} */ (["replicas", "ready", "desired", "gpu", "rate", "waiting", "latency", "p50", "p95", "p99", "batch", "rejected", "lost", "failed", "errors"]);
+const FIELDS = /** @type {const} */ (["replicas", "ready", "desired", "gpu", "rate", "waiting", "in_triton", "p50", "p95", "p99", "batch", "rejected", "lost", "failed", "errors"]);
 /** @type {Record<import("../documents.js").PhaseName, string>} */
 const PHASE_NAMES = { pending: "waiting for a node", pulling: "pulling images", fetching: "fetching the model", starting: "starting the server", loading: "loading the model" };
 
@@ -53,7 +53,7 @@ export function modelPage(main, namespace, name, listener) {
       format: millis,
       cursor,
     }),
-    latency: new Chart({ title: "Latency inside Triton, mean", lines: [{ field: "latency", name: "queue and computation", style: "first" }], format: millis, cursor }),
+    inTriton: new Chart({ title: "Time in Triton, mean", lines: [{ field: "in_triton", name: "queue and computation", style: "first" }], format: millis, cursor }),
     batch: new Chart({ title: "Batch size", lines: [{ field: "batch", name: "mean", style: "first" }, { field: "largest", name: "maxBatchSize", style: "limit" }], format: number, cursor }),
     gpu: new Chart({ title: "GPU utilisation", lines: [{ field: "gpu", name: "mean of the ready pods", style: "first" }, { field: "gpuTarget", name: "target", style: "limit" }], format: percent, least: 100, cursor }),
     errors: new Chart({
@@ -181,7 +181,8 @@ export function modelPage(main, namespace, name, listener) {
       ...fact("Replicas", `${model.ready ?? NONE} of ${model.replicas} ready${model.desired === null || model.desired === model.replicas ? "" : `, ${model.desired} desired`}${model.max === null ? "" : `, ${model.min} to ${model.max} allowed`}`),
       ...fact("Requests/s", number(now.rate)),
       ...fact("Queue", `${number(now.waiting)}${model.queue_target === null ? "" : ` of ${number(model.queue_target)}`}`),
-      ...fact("Latency", quantiles(page.newest) || millis(now.latency_ms)),
+      ...fact("Latency", quantiles(page.newest) || NONE),
+      ...fact("Time in Triton", millis(now.latency_ms)),
       ...fact("Batch size", number(now.batch)),
       ...fact("GPU", percent(now.gpu)),
       ...fact("GPUs", model.cost === null ? number(model.gpus) : `${model.gpus}: ${number(model.cost)} ${model.currency} per hour`),

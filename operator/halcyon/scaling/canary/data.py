@@ -136,7 +136,7 @@ class CanaryMemory:
     stable: Histogram | None = None
     canary: Histogram | None = None
     typical_s: float | None = None
-    """Median latency of the canary's last window."""
+    """Median latency of the canary's last window; None if it had few responses."""
 
     def to_plain(self) -> dict[str, Any]:
         """Return the memory as values that can be serialized as JSON."""

@@ -40,7 +40,9 @@ MIN_COMPUTE_RATIO = 2.0
 """Ratio of execution times from which very late responses are not explained by a queue that a cold start left."""
 IMPROVES = 0.85
 """Ratio of the canary's median latency to that of the window before, below which a queue is taken to be ending."""
-RECENT_WINDOWS = 10
+MIN_FOR_MEDIAN = 20
+"""Minimum number of responses in each of the two windows for that: medians of fewer fall by chance."""
+RECENT_WINDOWS = 5
 """Number of windows after which stable's share of failures or late responses is forgotten by the bets."""
 _LATE_SPREAD = 3.0
 """Variance ratio (`Spread`) of late responses that is assumed before it is measured: they share queues."""
@@ -76,7 +78,9 @@ def remembered(memory: CanaryMemory, stable: Sample, canary: Sample, rules: Rule
         )
     known, late, very_late = memory.stable, memory.late, memory.very_late
     settles_s = SETTLE_S if known is None else _settles_s(known)
-    typical_s = canary.latency.quantile(0.5) if canary.latency is not None else None
+    typical_s = None
+    if canary.latency is not None and canary.latency.total >= MIN_FOR_MEDIAN:
+        typical_s = canary.latency.quantile(0.5)
     if rules.latency_ratio is not None and known is not None and _alike(known, stable.latency, canary.latency):
         improves = memory.typical_s is not None and typical_s is not None and typical_s < IMPROVES * memory.typical_s
         is_queue = canary.newest_s < settles_s and not _computes_longer(stable, canary)
@@ -110,7 +114,7 @@ def remembered(memory: CanaryMemory, stable: Sample, canary: Sample, rules: Rule
         errors=errors,
         late=late,
         very_late=very_late,
-        typical_s=memory.typical_s if typical_s is None else typical_s,
+        typical_s=typical_s,
         queue=queue,
         requests=(memory.requests[0] + stable.requests, memory.requests[1] + canary.requests),
         batches=(requests, batches),
@@ -132,8 +136,11 @@ def _settles_s(stable: Histogram) -> float:
 
 
 def _most(level: float, windows: int = MIN_WINDOWS) -> float:
-    """Return the largest logarithm of an E-variable that one window counts for, so that `windows` reach the level."""
-    return (math.log(1 / level) + 1.0) / windows
+    """Return the largest logarithm of an E-variable that one window counts for, so that `windows` reach the level.
+
+    They reach a little more, because the capital that is never bet doesn't grow.
+    """
+    return (math.log(1 / level) + 0.5) / windows
 
 
 def _followed(

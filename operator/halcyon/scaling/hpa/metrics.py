@@ -21,7 +21,6 @@ from halcyon.scaling.observations import (
     mean,
     mean_of_sum,
     newest,
-    rate,
     total_rate,
 )
 
@@ -43,16 +42,26 @@ class RulesReading:
     """Queued requests of the model, plus rejected requests per second."""
     gpu_utilization: Value | Missing | None
     """GPU utilisation in percent, summed over pods; None if the user set no target for it."""
+    waiting: float | None = None
+    """Requests that wait, as measured: `queue_depth` without rejected requests and without estimates. None if unknown."""
+    gpu_mean: float | None = None
+    """Mean GPU utilisation in percent of the ready pods that report it; None if unknown, or if no pod is ready."""
 
 
 def read(observation: Observation, *, targets: ResolvedTargets, replicas: int) -> RulesReading:
     """Compute both metrics from the observation of a model that has `replicas` existing pods."""
     target = targets.gpu_utilization
+    depth, gpu = queue_depth(observation, target=targets.queue_depth, replicas=replicas), None
+    if target is not None:
+        gpu = gpu_utilization(observation, target=target, replicas=replicas)
+    known = _known_gpus(observation)
     return RulesReading(
         at=observation.at,
         replicas=replicas,
-        queue_depth=queue_depth(observation, target=targets.queue_depth, replicas=replicas),
-        gpu_utilization=None if target is None else gpu_utilization(observation, target=target, replicas=replicas),
+        queue_depth=depth,
+        gpu_utilization=gpu,
+        waiting=None if isinstance(depth, Missing) else _waiting(observation),
+        gpu_mean=sum(known) / len(known) if known and not isinstance(gpu, Missing) else None,
     )
 
 
@@ -60,8 +69,8 @@ def queue_depth(observation: Observation, *, target: int, replicas: int) -> Valu
     """Return the requests queued in balancers and ready pods, plus the requests rejected per second.
 
     Both are means of the last 15 s. One rejected request per second counts as one queued request, because it would be in the
-    queue had it been accepted. A starting pod adds nothing: its share of the queue is still in the balancers. If Triton
-    exports no queue gauge for a pod, its queue is computed from the queue times. A pod with neither is estimated by `filled`.
+    queue had it been accepted. A starting pod adds nothing: its share of the queue is still in the balancers. A pod that
+    does not report its queue is estimated by `filled`.
     """
     silence = _silence_reason(observation)
     if silence:
@@ -73,44 +82,43 @@ def queue_depth(observation: Observation, *, target: int, replicas: int) -> Valu
     rejected = total_rate((b.points for b in active), now, WINDOW_S, lambda p: p.rejected)
     if rejected is None:
         return Missing("only one report of each balancer so far: the rate of rejected requests needs two")
-    waiting = rejected + (mean_of_sum([b.points for b in active], now, WINDOW_S, lambda p: p.queued) or 0.0)
     ready = [pod for pod in observation.pods if pod.ready]
-    gauged = [pod for pod in ready if fresh(pod.points, now, lambda p: p.pending)]
-    timed = [waits for pod in ready if pod not in gauged and (waits := _by_its_time(pod, now)) is not None]
-    if ready and not gauged and not timed:
+    missing = sum(fresh(pod.points, now, lambda p: p.pending) is None for pod in ready)
+    if ready and missing == len(ready):
         return Missing(f"no ready pod reports its queue: {_names(ready)}")
-    waiting += mean_of_sum([pod.points for pod in gauged], now, WINDOW_S, lambda p: p.pending) or 0.0
-    waiting += sum(timed)
-    missing = len(ready) - len(gauged) - len(timed)
+    waiting = rejected + _waiting(observation)
     return Value(filled(waiting, missing=missing, target=target, replicas=max(replicas, len(ready))), _at(observation))
 
 
-def _by_its_time(pod: PodObservation, now: float) -> float | None:
-    """Return the mean number of requests queued in a pod in the last 15 s, from their queue times by Little's law."""
-    if fresh(pod.points, now, lambda p: p.queue_us) is None:
-        return None
-    waited_us = rate(pod.points, now, WINDOW_S, lambda p: p.queue_us)
-    return None if waited_us is None else waited_us / 1e6
+def _waiting(observation: Observation) -> float:
+    """Return the requests that wait in balancers and ready pods, as a mean of the last 15 s; unknown ones are left out."""
+    now = observation.at
+    active = [b.points for b in observation.balancers if fresh(b.points, now, lambda p: p.queued)]
+    ready = [pod.points for pod in observation.pods if pod.ready and fresh(pod.points, now, lambda p: p.pending)]
+    queued = mean_of_sum(active, now, WINDOW_S, lambda p: p.queued) or 0.0
+    return queued + (mean_of_sum(ready, now, WINDOW_S, lambda p: p.pending) or 0.0)
 
 
 def gpu_utilization(observation: Observation, *, target: int, replicas: int) -> Value | Missing:
     """Return the GPU utilisation in percent, summed over ready pods, each averaged over the last 15 s.
 
-    Pods without a value are estimated by `filled`.
+    Pods without a value are estimated by `filled`. So while no pod is ready, this signal changes nothing, and it is not missing.
     """
     silence = _silence_reason(observation)
     if silence:
         return Missing(silence)
-    now = observation.at
-    ready = [pod for pod in observation.pods if pod.ready]
-    known = [pod for pod in ready if fresh(pod.points, now, lambda p: p.gpu)]
-    if not ready:
-        return Missing("no pod is ready, so no GPU utilisation can be measured")
-    if not known:
+    ready, known = [pod for pod in observation.pods if pod.ready], _known_gpus(observation)
+    if ready and not known:
         return Missing(f"no ready pod reports nv_gpu_utilization: {_names(ready)}")
-    busy = sum(mean(pod.points, now, WINDOW_S, lambda p: p.gpu) or 0.0 for pod in known)
     missing = max(replicas - len(known), 0)
-    return Value(filled(busy, missing=missing, target=target, replicas=replicas), _at(observation))
+    return Value(filled(sum(known), missing=missing, target=target, replicas=replicas), _at(observation))
+
+
+def _known_gpus(observation: Observation) -> list[float]:
+    """Return the GPU utilisation in percent of each ready pod that reports it, as a mean of the last 15 s."""
+    now, ready = observation.at, [pod for pod in observation.pods if pod.ready]
+    known = [pod for pod in ready if fresh(pod.points, now, lambda p: p.gpu)]
+    return [mean(pod.points, now, WINDOW_S, lambda p: p.gpu) or 0.0 for pod in known]
 
 
 def filled(known: float, *, missing: int, target: float, replicas: int) -> float:

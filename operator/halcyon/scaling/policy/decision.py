@@ -52,7 +52,10 @@ class Signal:
     """Time at which the value was measured."""
     source: str = "agents"
     missing: str = ""
-    """Reason why the value is missing."""
+    """Reason why the value is missing; empty if it is known, or if there is nothing to measure because no pod is ready."""
+    shown: float | None = None
+    """The measured number that users see: requests that wait, or GPU utilisation in percent as the mean of the ready pods. Other
+    than `value`, it has neither rejected requests nor estimates for pods that don't report. None if unknown."""
 
 
 @immutable(frozen=True, slots=True)
@@ -139,7 +142,9 @@ def of_plan(plan: Plan, *, at: float, signals: tuple[Signal, ...]) -> Decision:
 def _with_proposal(signal: Signal, proposal: int | None) -> Signal:
     if proposal == signal.proposal:
         return signal
-    return Signal(signal.name, signal.value, signal.target, proposal, signal.at, signal.source, signal.missing)
+    return Signal(
+        signal.name, signal.value, signal.target, proposal, signal.at, signal.source, signal.missing, signal.shown
+    )
 
 
 def of_rules(
@@ -240,6 +245,7 @@ def has_changed(shown: Decision | None, now: Decision) -> bool:
             or before.target != after.target
             or before.source != after.source
             or has_moved(before.value, after.value, slight=_MIN_CHANGES.get(after.name, 0.0))
+            or has_moved(before.shown, after.shown, slight=_MIN_CHANGES.get(after.name, 0.0))
         ):
             return True
     return False

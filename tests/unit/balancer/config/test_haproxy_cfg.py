@@ -191,7 +191,7 @@ def test_a_plan_without_a_source_limit_is_readable_by_older_agents() -> None:
 @pytest.mark.parametrize(("share", "bound"), [(50, 100), (1, 2), (0, 1)])
 def test_a_sources_limit_is_its_queue_share_and_at_least_one(share: int, bound: int) -> None:
     text = render(replace(PLAN, source_share=share), listen=Listen())
-    assert text.count(f"{{ sc1_conn_cur gt {bound} }}") == 2
+    assert text.count(f"{{ sc_conn_cur(5) gt {bound} }}") == 2
 
 
 def test_a_disabled_feature_costs_no_rule_and_no_word_in_the_plan() -> None:

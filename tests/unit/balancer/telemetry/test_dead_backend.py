@@ -3,95 +3,152 @@ from __future__ import annotations
 import pytest
 
 from halcyon.balancer.runtime.server_assignment import Endpoint
-from halcyon.balancer.telemetry.dead_backend import DeadBackends, Outcomes, judge
+from halcyon.balancer.telemetry.dead_backend import (
+    EVERY_REQUEST_FAILS,
+    REPORTED_AFTER_S,
+    DeadBackends,
+    ProbedRevision,
+    Suspicion,
+    revision_of,
+)
 from halcyon.balancer.telemetry.sampler import ScrapedPod
 from halcyon.balancer.telemetry.triton_client import Metrics
 
-QUIET = Outcomes(10, 0)
+
+def endpoints(*pods: str, serving: bool = True) -> list[Endpoint]:
+    return [
+        Endpoint("a", pod, f"10.0.0.{number}", serving=serving, terminating=False) for number, pod in enumerate(pods)
+    ]
 
 
-@pytest.mark.parametrize(
-    ("case", "before", "after", "serving", "last_s", "dead", "suspects"),
-    [
-        ("nothing failed", (10, 0), (20, 0), 2, None, False, False),
-        ("nothing happened", (10, 3), (10, 3), 2, None, False, False),
-        ("a failure beside successes", (10, 0), (15, 1), 2, None, False, True),
-        ("a failure and no success", (10, 0), (10, 1), 2, None, True, True),
-        ("many failures and no success", (10, 0), (10, 40), 2, None, True, True),
-        ("the last one that serves", (10, 0), (10, 1), 1, None, False, True),
-        ("another one was taken out just now", (10, 0), (10, 1), 2, 80.0, False, True),
-        ("another one was taken out long enough ago", (10, 0), (10, 1), 2, 70.0, True, True),
-        ("its counters restarted", (10, 5), (0, 1), 2, None, False, False),
-        ("successes are not known", (None, 0), (None, 4), 2, None, False, True),
-        ("failures are not known", (10, None), (10, None), 2, None, False, False),
-    ],
-)
-def test_a_pod_is_taken_out_only_when_it_does_nothing_but_fail(
-    case: str,
-    before: tuple[int | None, int | None],
-    after: tuple[int | None, int | None],
-    serving: int,
-    last_s: float | None,
-    *,
-    dead: bool,
-    suspects: bool,
-) -> None:
-    pods = {"sick", "well"} if serving == 2 else {"sick"}
-    verdict = judge(
-        {"sick": Outcomes(*before), "well": QUIET},
-        {"sick": Outcomes(*after), "well": QUIET},
-        serving=pods,
-        last_s=last_s,
-        now=100.0,
-    )
-    assert (verdict.dead, bool(verdict.suspects)) == ("sick" if dead else None, suspects), case
-
-
-def test_the_pod_with_the_most_failures_goes_first() -> None:
-    before = dict.fromkeys("abc", Outcomes(5, 0))
-    after = {"a": Outcomes(5, 2), "b": Outcomes(5, 9), "c": Outcomes(6, 0)}
-    verdict = judge(before, after, serving={"a", "b", "c"}, last_s=None, now=0)
-    assert verdict.dead == "b"
-    assert verdict.suspects == {"a", "b"}
-
-
-def test_a_pod_not_serving_or_not_seen_before_is_not_judged() -> None:
-    after = {"gone": Outcomes(5, 9), "new": Outcomes(0, 9), "well": QUIET}
-    verdict = judge({"gone": Outcomes(5, 0), "well": QUIET}, after, serving={"new", "well"}, last_s=None, now=0)
-    assert (verdict.dead, verdict.suspects) == (None, frozenset())
-
-
-def endpoints(*pods: str) -> list[Endpoint]:
-    return [Endpoint("a", pod, "10.0.0.1", serving=True, terminating=False) for pod in pods]
-
-
-def sampled(**failed: int | None) -> dict[str, ScrapedPod]:
-    """Return samples of pods that never succeed; None: the pod did not respond."""
+def sampled(
+    *, pending: int = 0, compute_us: int = 0, **counters: tuple[int | None, int | None] | None
+) -> dict[str, ScrapedPod]:
+    """Return samples by pod, from (successes, failures); None: the pod did not respond."""
     return {
-        pod: ScrapedPod(1.0, None if count is None else Metrics(succeeded=5, backend_failed=count))
-        for pod, count in failed.items()
+        pod: ScrapedPod(
+            1.0,
+            None
+            if both is None
+            else Metrics(succeeded=both[0], backend_failed=both[1], pending=pending, compute_us=compute_us),
+        )
+        for pod, both in counters.items()
     }
 
 
-def test_a_dead_pod_stays_out_until_it_is_gone() -> None:
-    dead, there = DeadBackends(), endpoints("a", "b", "c")
-    assert dead.look(there, sampled(a=0, b=0, c=0), 0.0).dead is None
-    assert dead.look(there, sampled(a=4, b=0, c=0), 1.0).dead == "a"
-    assert dead.look(there, sampled(a=9, b=1, c=0), 2.0).dead is None  # another one was taken out just now
-    assert dead.pods == {"a"}
-    assert dead.look(endpoints("b", "c"), sampled(b=1, c=0), 3.0).dead is None
-    assert dead.pods == frozenset()
+@pytest.mark.parametrize(
+    ("before", "after", "suspicion"),
+    [
+        ((10, 3), (10, 3), None),
+        ((10, 0), (15, 1), "partly"),
+        ((10, 0), (10, 1), "failing"),
+        ((0, 0), (0, 40), "failing"),
+        ((10, 5), (0, 1), None),
+        ((None, 0), (None, 4), None),
+        ((10, None), (10, None), None),
+        ((10, 0), (20, 0), "idle"),
+    ],
+)
+def test_counters_give_a_suspicion_and_never_a_proof(
+    before: tuple[int | None, int | None], after: tuple[int | None, int | None], suspicion: Suspicion | None
+) -> None:
+    dead = DeadBackends()
+    assert dead.look(endpoints("x"), sampled(x=before), 0.0) == {}
+    assert dead.look(endpoints("x"), sampled(x=after), 1.0) == ({} if suspicion is None else {"x": suspicion})
+    assert dead.out == frozenset()
 
 
 def test_a_pod_without_a_response_is_compared_with_its_last_one() -> None:
-    dead, there = DeadBackends(), endpoints("a", "b")
-    dead.look(there, sampled(a=0, b=0), 0.0)
-    dead.look(there, sampled(a=None, b=0), 1.0)
-    assert dead.look(there, sampled(a=4, b=0), 2.0).dead == "a"
+    dead = DeadBackends()
+    dead.look(endpoints("a"), sampled(a=(5, 0)), 0.0)
+    assert dead.look(endpoints("a"), sampled(a=None), 1.0) == {}
+    assert dead.look(endpoints("a"), sampled(a=(5, 4)), 2.0) == {"a": "failing"}
 
 
-def test_a_new_watch_keeps_the_pods_that_were_taken_out() -> None:
-    dead = DeadBackends(frozenset({"a"}))
-    dead.look(endpoints("a", "b", "c"), sampled(a=0, b=0, c=0), 0.0)
-    assert dead.look(endpoints("a", "b", "c"), sampled(a=9, b=3, c=0), 1.0).dead == "b"
-    assert dead.pods == {"a", "b"}
+def test_a_pod_that_answers_nothing_for_a_while_is_examined() -> None:
+    dead, quiet = DeadBackends(), sampled(a=(5, 0), pending=3)
+    assert [dead.look(endpoints("a"), quiet, float(at)) for at in range(5)] == [
+        {},
+        {},
+        {},
+        {"a": "silent"},
+        {"a": "silent"},
+    ]
+    assert dead.quiet_s("a", 4.0) == 4.0
+
+
+def test_requests_of_the_balancer_count_as_much_as_a_queue() -> None:
+    dead = DeadBackends()
+    for at in range(5):
+        without = dead.look(endpoints("a"), sampled(a=(5, 0)), float(at), {"10.0.0.0": 0})
+    assert without == {}
+    for at in range(5, 10):
+        found = dead.look(endpoints("a"), sampled(a=(5, 0)), float(at), {"10.0.0.0": 1})
+    assert found == {"a": "silent"}
+
+
+def test_a_first_execution_is_no_hang() -> None:
+    dead = DeadBackends()
+    assert not any(dead.look(endpoints("a"), sampled(a=(0, 0), pending=3), float(at)) for at in range(120))
+
+
+def test_the_longest_execution_is_learnt_from_statistics_and_from_waiting() -> None:
+    dead = DeadBackends()
+    for at in (0.0, 120.0):
+        dead.look(endpoints("r-a"), sampled(**{"r-a": (5, 0)}, pending=3), at)
+    dead.look(endpoints("r-a"), sampled(**{"r-a": (6, 0)}, pending=3), 121.0)
+    assert dead.revisions["r"].longest_s == 121.0
+    assert dead.revisions["r"].hang_s == 1210.0
+    dead = DeadBackends()
+    dead.look(endpoints("r-a"), sampled(**{"r-a": (5, 0)}), 0.0)
+    dead.look(endpoints("r-a"), sampled(**{"r-a": (7, 0)}, compute_us=10_000_000), 1.0)
+    assert (dead.revisions["r"].longest_s, dead.revisions["r"].hang_s) == (5.0, 50.0)
+    assert ProbedRevision().hang_s == 30.0
+
+
+def test_a_dead_pod_is_out_until_its_container_has_restarted() -> None:
+    dead = DeadBackends()
+    dead.look(endpoints("a", "b"), sampled(a=(5, 1), b=(5, 0)), 0.0)
+    dead.proved("a", "the stub ended", partial=False)
+    assert dead.look(endpoints("a", "b"), sampled(a=(5, 9), b=(6, 0)), 1.0) == {"b": "idle"}
+    assert (dead.out, dead.failures(1.0)) == ({"a"}, {"a": "the stub ended"})
+    dead.look([*endpoints("a", serving=False), *endpoints("b")], sampled(b=(6, 0)), 2.0)
+    assert (dead.out, dead.failures(2.0)) == (frozenset(), {"a": "the stub ended"}), "reported until it is ready again"
+    dead.look(endpoints("a", "b"), sampled(a=(0, 0), b=(6, 0)), 3.0)
+    assert (dead.out, dead.failures(3.0)) == (frozenset(), {})
+
+
+def test_counters_that_restarted_end_the_death_of_a_pod_never_seen_unready() -> None:
+    dead = DeadBackends()
+    dead.look(endpoints("a"), sampled(a=(5, 1)), 0.0)
+    dead.proved("a", "the stub ended", partial=False)
+    dead.look(endpoints("a"), sampled(a=(0, 0)), 1.0)
+    assert (dead.out, dead.failures(1.0)) == (frozenset(), {})
+
+
+def test_pods_that_still_answer_go_out_one_at_a_time_after_those_that_do_not() -> None:
+    dead = DeadBackends()
+    dead.proved("b", "one of four", partial=True)
+    dead.proved("c", "one of four", partial=True)
+    assert dead.out == {"b"}
+    dead.proved("d", "the only one", partial=False)
+    dead.proved("a", "the only one", partial=False)
+    assert dead.out == {"a", "d"}
+    dead.proved("b", "the other three, too", partial=False)
+    assert dead.out == {"a", "b", "d"}
+
+
+def test_a_pod_that_fails_every_request_is_reported_and_keeps_its_requests() -> None:
+    dead = DeadBackends()
+    for second in range(int(REPORTED_AFTER_S) + 2):
+        # A probe of another agent succeeds now and then.
+        dead.look(endpoints("a"), sampled(a=(5 + second // 3, 5 * second)), float(second))
+    assert dead.out == frozenset()
+    assert dead.failures(REPORTED_AFTER_S) == {}
+    assert dead.failures(REPORTED_AFTER_S + 1) == {"a": EVERY_REQUEST_FAILS}
+    dead.look(endpoints("a"), sampled(a=(60, 99)), REPORTED_AFTER_S + 2)
+    assert dead.failures(REPORTED_AFTER_S + 2) == {}
+
+
+def test_pods_of_a_revision_share_the_name_of_its_replica_set() -> None:
+    assert revision_of("m-a-7d9f8b6c5d-x2x4q") == revision_of("m-a-7d9f8b6c5d-9zzzz") == "m-a-7d9f8b6c5d"

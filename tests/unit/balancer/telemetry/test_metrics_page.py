@@ -44,6 +44,7 @@ READING = HaproxyStats(
     requests=100,
     latency=latency_buckets.read(COUNTERS),
     clients=latency_buckets.read_clients(COUNTERS),
+    first_events=latency_buckets.read_streams({0: 5, 1: 4000, 2: 5, 3: 2}),
 )
 ENDPOINTS = (
     Endpoint("a", "pod-1", "10.0.0.1", serving=True, terminating=False),
@@ -129,7 +130,9 @@ def test_buckets_rise_whatever_moment_the_counters_were_read_at(answered: int, s
 def test_a_label_can_hold_any_text(text: str) -> None:
     endpoint = Endpoint("a", text, "10.0.0.1", serving=True, terminating=False)
     families = text_string_to_metric_families(page(view(endpoints=(endpoint,))))
-    told = [s.labels["pod"] for family in families if family.name.endswith("pod_inflight") for s in family.samples]
+    told = [
+        s.labels["server_pod"] for family in families if family.name.endswith("pod_inflight") for s in family.samples
+    ]
     assert told == [text]
 
 
@@ -145,6 +148,13 @@ def test_client_latency_includes_the_wait() -> None:
     assert found["halcyon_agent_request_duration_seconds_bucket", ("0.005",)] == 10
     assert found["halcyon_agent_request_duration_seconds_sum", ()] == 9.0
     assert found["halcyon_agent_request_duration_seconds_count", ()] == 80
+
+
+def test_streams_have_a_time_to_their_first_event() -> None:
+    found = samples(page(view()))
+    assert found["halcyon_agent_first_event_duration_seconds_bucket", ("0.002",)] == 3
+    assert found["halcyon_agent_first_event_duration_seconds_sum", ()] == 4.0
+    assert found["halcyon_agent_first_event_duration_seconds_count", ()] == 5
 
 
 def test_the_reference_has_every_metric_and_no_other() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -109,3 +109,23 @@ def test_the_demand_never_exceeds_the_arrivals_and_ends_equal(steps: list[tuple[
         assert before <= now <= came
         before = now
     assert before == came
+
+
+def test_long_requests_are_in_flight_at_every_look() -> None:
+    # Eight at a time, 120 s each, that end every 15 s.
+    demand = ScrapedDemand()
+    seen = []
+    for at in range(600):
+        done = at // 15
+        told = demand.sample([pod("a", at, done=done, busy_us=done * 120_000_000)])
+        assert told is not None
+        seen.append(told.inflight)
+    assert set(seen[300:]) == {8}
+
+
+def test_canceled_requests_have_arrived() -> None:
+    demand = ScrapedDemand()
+    demand.sample([pod("a", 0, done=0)])
+    told = demand.sample([replace(pod("a", 1, done=10), canceled=5)])
+    assert told is not None
+    assert told.requests == 15

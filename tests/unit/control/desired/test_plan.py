@@ -410,7 +410,11 @@ def test_allowed_pod_metadata_is_on_the_template_and_in_no_selector() -> None:
     (servers,) = (o for o in made.then if (o["kind"], o["metadata"]["name"]) == ("Deployment", "digits-a"))
 
     assert servers["spec"]["template"]["metadata"]["labels"]["team"] == "a"
-    assert servers["spec"]["template"]["metadata"]["annotations"] == POD["podAnnotations"]
+    annotations = servers["spec"]["template"]["metadata"]["annotations"]
+    assert POD["podAnnotations"].items() <= annotations.items()
+    assert annotations.keys() - POD["podAnnotations"].keys() == {
+        "cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes"
+    }
     assert not {"team"} & {*servers["metadata"]["labels"], *servers["spec"]["selector"]["matchLabels"]}
 
 

@@ -5,12 +5,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from halcyon.control.reporting.dashboard_source import _gpu as gpu_of
 from halcyon.control.reporting.dashboard_source import due, measured, sliced
 from halcyon.control.runtime import settings
 from halcyon.dashboard.ports import ModelNumbers, Name
 from halcyon.kube.errors import SettingsError
+from halcyon.signals.observation_store import ObservationStore
 from halcyon.signals.store_state import ModelSnapshot, PodSnapshot
 from halcyon.signals.time_series import Ring
+from tests.unit.signals.records import record, triton
 
 NAMES = [Name("team", f"m-{number}") for number in range(40)]
 
@@ -43,15 +46,15 @@ def picture(balancers: list[Ring], servers: list[Ring]) -> ModelSnapshot:
 
 def test_reports_of_agents_become_rates_and_sums() -> None:
     # time, then what BalancerPoint has; below, what PodPoint has
-    balancer = ring((90.0, 0, 0, 1000, 0, 0), (100.0, 7, 3, 1200, 20, 10))
-    server = ring((90.0, 1, 50, 500, 0, 0, 0, 0, 0), (100.0, 4, 60, 600, 5, 500, 200, 200_000, 600_000))
+    balancer = ring((90.0, 7, 0, 1000, 0, 0, 80, 0), (100.0, 9, 3, 1200, 20, 10, 90, 5))
+    server = ring((90.0, 4, 50, 500, 0, 0, 0, 0, 0), (100.0, 8, 60, 600, 5, 500, 200, 200_000, 600_000))
     assert measured(picture([balancer, balancer], [server]), 100.0, gpu=60.0) == ModelNumbers(
-        rate=40.0, waiting=18.0, latency_ms=8.0, batch=2.5, gpu=60.0, rejected=4.0, lost=2.0, failed=0.5
+        rate=40.0, waiting=18.0, latency_ms=8.0, batch=2.5, gpu=60.0, rejected=4.0, lost=2.0, failed=1.0
     )
 
 
 def test_servers_give_the_rate_without_balancers() -> None:
-    server = ring((90.0, 1, 50, 500, 0, 0, 0, 0, 0), (100.0, 4, 60, 600, 0, 0, 0, 0, 0))
+    server = ring((90.0, 4, 50, 500, 0, 0, 0, 0, 0), (100.0, 8, 60, 600, 0, 0, 0, 0, 0))
     found = measured(picture([], [server]), 100.0, gpu=None)
     assert (found.rate, found.waiting, found.rejected) == (10.0, 4.0, None)
 
@@ -87,3 +90,15 @@ def test_addresses_that_are_none_are_refused(capsys: pytest.CaptureFixture[str])
     with pytest.raises(SystemExit):
         options("--dashboard=pod", "--dashboard-proxy=10.0.0.1/24")
     assert "for example 10.0.12.0/24" in capsys.readouterr().err
+
+
+def test_pods_that_are_not_ready_have_no_share_in_waiting_and_gpu() -> None:
+    hub = ObservationStore()
+    for second in range(20):
+        ready = [triton(f"m-a-{n}", at=second, gpu=0.9, pending=2) for n in range(2)]
+        ending = [triton(f"m-b-{n}", "draining", at=second, gpu=0.0, pending=9) for n in range(4)]
+        hub.receive(record(second, *ready, *ending), float(second))
+    seen = hub.snapshot("ns", "m", 19.0)
+    assert seen is not None
+    assert gpu_of(seen, 19.0) == pytest.approx(90.0)
+    assert measured(seen, 19.0, gpu=None).waiting == pytest.approx(4.0)

@@ -298,7 +298,9 @@ def test_counted_costs_outlive_the_process_with_the_planners_memory() -> None:
         assert status(books)["perThousandInferences"] == "0.14"
         assert status(books)["busyPercent"] == 50
         # The counter for Prometheus begins anew: it would add up what was told already.
-        assert later.spent(DIGITS) == Spent(busy=20.0, idle=20.0, inferences=200.0, at_max_replicas=160.0, seconds=10.0)
+        assert later.spent(DIGITS) == Spent(
+            busy=20.0, idle=20.0, inferences=200.0, at_max_replicas=160.0, seconds=10.0, scaled=40.0
+        )
         other = GpuCosts(
             world.caches, world.sensing, world.specs, books._tell, FixedLeadership(), world.clock, prices=PRICES
         )

@@ -27,7 +27,7 @@ from tests.clocks import DrivenClock
 from tests.unit.control.autoscaling.autoscaler_simulation import DIGITS, OperatorReplica, Running, live, pod
 from tests.unit.control.scope_builders import PVC, resource
 
-QUEUE = Signal("queueDepth", value=41.0, target=10, at=1000.0)
+QUEUE = Signal("queueDepth", value=41.0, target=10, at=1000.0, shown=41.0)
 VERDICT = Decision(
     at=1000.0,
     policy="Planner",
@@ -37,7 +37,7 @@ VERDICT = Decision(
     parts=(PlanPart("rate", 6, "why"), PlanPart("backlog", 5, "why")),
     signals=(
         QUEUE,
-        Signal("gpuUtilization", value=120.0, at=999.0, source="derived"),
+        Signal("gpuUtilization", value=120.0, at=999.0, source="derived", shown=30.0),
         Signal("requestRate", missing="no"),
     ),
 )
@@ -56,7 +56,9 @@ def spec(**fields: Any) -> Spec:
 
 def exported_values(status: dict[str, Any] | None = None, *, of: Spec | None = None, **known: Any) -> Told:
     """Name and values of the labels beside the model's -> value."""
-    facts = ModelFacts(resource({"replicas": 9}, status=status), of, known.get("scaled"), known.get("start"))
+    facts = ModelFacts(
+        resource({"replicas": 9}, status=status), of, known.get("scaled"), known.get("start"), held=known.get("held")
+    )
     return {
         (metric.name.removeprefix("halcyon_model_"), *(text for _, text in more)): value
         for metric, more, value in samples(facts)
@@ -66,7 +68,7 @@ def exported_values(status: dict[str, Any] | None = None, *, of: Spec | None = N
 def test_known_values_are_exported_in_base_units() -> None:
     scaled = ModelState(DIGITS, 0.0, raised=3, lowered=1, verdict=VERDICT)
     limits = spec(scaling={"minReplicas": 2, "maxReplicas": 6}, batching={"maxBatchSize": 5})
-    assert exported_values(STATUS, of=limits, scaled=scaled, start=PodStart(12.0, 990.0)) == {
+    assert exported_values(STATUS, of=limits, scaled=scaled, start=PodStart(12.0, 990.0), held=10) == {
         ("condition", "Ready", "True", "Ready"): 1,
         ("replicas",): 5,
         ("replicas_ready",): 4,
@@ -97,7 +99,7 @@ def test_known_values_are_exported_in_base_units() -> None:
 
 def test_unknown_values_have_no_sample_and_are_never_zero() -> None:
     assert exported_values() == {}, "nothing was accepted and no status was written"
-    assert exported_values(of=spec()) == {("spec_replicas",): 9, ("gpus",): 0}, "no scaling: no limits and no targets"
+    assert exported_values(of=spec()) == {("spec_replicas",): 9}, "no scaling: no limits and no targets"
     none = replace(
         VERDICT, desired=None, limited_by=(), parts=(), signals=(replace(QUEUE, value=None, at=None, missing="no"),)
     )
@@ -106,10 +108,10 @@ def test_unknown_values_have_no_sample_and_are_never_zero() -> None:
     assert exported_values(scaled=ModelState(DIGITS, 0.0, verdict=none)) == changes | {
         ("signal_missing", "queueDepth"): 1
     }
-    unready = replace(VERDICT, signals=(VERDICT.signals[1],))
-    assert ("gpu_utilization_ratio",) not in exported_values(scaled=ModelState(DIGITS, 0.0, verdict=unready)), (
-        "a mean of no servers"
-    )
+    unready = replace(VERDICT, signals=(replace(VERDICT.signals[1], value=None, at=None, shown=None),))
+    found = exported_values(scaled=ModelState(DIGITS, 0.0, verdict=unready))
+    assert ("gpu_utilization_ratio",) not in found, "a mean of no servers"
+    assert found["signal_missing", "gpuUtilization"] == 0, "there is nothing to measure"
 
 
 def of_models(world: OperatorReplica, clock: Callable[[], float]) -> ModelMetrics:

@@ -137,7 +137,7 @@ def test_an_error_that_the_model_answers_is_a_failure_of_its_revision() -> None:
     assert answered.why.startswith("rolled back: the new revision is worse: errors 100 % of ")
 
 
-def test_a_broken_canary_is_gone_back_from_at_its_third_second_and_the_model_is_queued() -> None:
+def test_a_broken_canary_is_rolled_back_at_its_third_second() -> None:
     queued: list[Key] = []
     broken = Watched()
     broken.watch.requeue = queued.append

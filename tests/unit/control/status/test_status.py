@@ -34,7 +34,7 @@ RULES = {"scaling": {"minReplicas": 1, "maxReplicas": 4, "policy": "Rules"}}
 OURS = ExternalMetricsApi(ours=True, why="Halcyon serves external.metrics.k8s.io", tolerance=True)
 AT = 1767323045.0
 """NOW, in seconds since the epoch."""
-SIGNALS = (Signal("queueDepth", 12.0, 8, at=AT), Signal("gpuUtilization", 150.0, 80))
+SIGNALS = (Signal("queueDepth", 12.0, 8, at=AT, shown=12.0), Signal("gpuUtilization", 150.0, 80, shown=75.0))
 DECIDED = Decision(AT, "Planner", 1, 2, "2 replicas: 30 req/s needs 2; no limit applies", signals=SIGNALS)
 BLIND = replace(DECIDED, desired=1, unknown="queueDepth: no agent for 20 s")
 UNHEARD = replace(DECIDED, desired=1, unknown="no balancer agent has reported yet", has_reports=False)
@@ -660,6 +660,8 @@ def test_columns_show_signals_per_replica_and_question_marks_if_missing() -> Non
     unknown = of(deployed(SCALING, signals=Signals(), scaling=decided(missing)))["summary"]
     assert (unknown["queue"], unknown["gpu"]) == ("?", "?")
     assert "batch" not in unknown
+    zero = replace(DECIDED, signals=(Signal("queueDepth", 0.0, 8, shown=0.0), Signal("gpuUtilization", target=80)))
+    assert "gpu" not in of(deployed(SCALING, signals=Signals(), scaling=decided(zero)))["summary"]
 
 
 @pytest.mark.parametrize(
@@ -811,3 +813,37 @@ def test_times_of_conditions_that_did_not_change_stay() -> None:
 
 def test_every_reason_that_a_condition_gives_is_documented() -> None:
     assert all(reason.value[0].isupper() and reason.value.isalnum() for reason in Reason)
+
+
+DIED = "a Python stub process exited with code 139"
+
+
+def test_the_only_pod_with_a_dead_backend_makes_the_model_unready_and_names_the_reason() -> None:
+    now = deployed(signals=Signals(dead={"ready-0": DIED}))
+    message = f"0 of 1 servers are ready: the backend of pod ready-0 is dead: {DIED}; its container restarts"
+    assert condition(now, "Ready") == condition(now, "ServersReady") == ("False", "BackendDead", message)
+    assert (of(now)["summary"]["ready"], of(now)["summary"]["state"]) == ("0/1", "BackendDead")
+
+
+def test_a_restarting_container_keeps_the_reason_of_its_dead_backend() -> None:
+    now = deployed({"replicas": 1}, ready=0, starting=1, signals=Signals(restarting={"starting-0": DIED}))
+    assert reason_and_message(now, "ServersReady") == ("False", "BackendDead")
+    assert DIED in (condition(now, "ServersReady") or ("",))[-1]
+
+
+def test_a_dead_backend_beside_a_pod_that_serves_is_named_in_a_model_that_is_ready() -> None:
+    now = deployed({"replicas": 2}, ready=2, signals=Signals(dead={"ready-1": DIED}))
+    assert reason_and_message(now, "ServersReady") == ("False", "PartiallyReady")
+    ready = condition(now, "Ready")
+    assert ready is not None
+    assert (ready[0], DIED in ready[2]) == ("True", True)
+
+
+def test_pods_that_fail_every_request_without_a_proof_are_reported_and_stay_ready() -> None:
+    now = deployed(signals=Signals(failing={"ready-0": "every request fails"}))
+    found = condition(now, "RequestsFailing")
+    assert found is not None
+    assert found[:2] == ("True", "BackendErrors")
+    assert found[2].startswith("1 of 1 pods, for example ready-0: every request fails.")
+    assert reason_and_message(now, "Ready") == ("True", "Ready")
+    assert condition(deployed(), "RequestsFailing") is None

@@ -15,7 +15,6 @@ from halcyon.scaling.observations import (
     MAX_AGE_S,
     BalancerPoint,
     Missing,
-    PodObservation,
     PodPoint,
     Value,
     mean,
@@ -24,7 +23,7 @@ from halcyon.scaling.observations import (
     rate,
     request_rate,
 )
-from tests.unit.scaling.observation_builders import EVERY_SECOND, NOW, balancer, model, pod
+from tests.unit.scaling.observation_builders import NOW, balancer, model, pod
 
 OLD = tuple(NOW - MAX_AGE_S - age for age in (3.0, 2.0, 1.0))
 
@@ -65,34 +64,11 @@ def test_a_silent_ready_pod_counts_as_zero_on_the_way_up() -> None:
     assert value(queue_depth(seen, target=16, replicas=2)) == pytest.approx(70)
 
 
-def waited(name: str, per_s: float, **values: object) -> PodObservation:
-    """A pod without the gauge whose requests wait so many seconds in each second."""
-    points = tuple(
-        PodPoint(at, pending=None, queue_us=7e6 + 1e6 * per_s * n, **values) for n, at in enumerate(EVERY_SECOND)
-    )
-    return PodObservation(name, "ready", points)
-
-
-def test_waiting_time_gives_the_queue_without_the_gauge() -> None:
-    seen = model(balancer(3), waited("p-0", 2.5), waited("p-1", 4.0))
-    assert value(queue_depth(seen, target=16, replicas=2)) == pytest.approx(3 + 2.5 + 4)
-
-
-def test_pods_with_and_without_the_gauge_add_up() -> None:
-    seen = model(balancer(0), waited("p-0", 2.5), pod("p-1", pending=6.0, queue_us=9e9))
-    assert value(queue_depth(seen, target=16, replicas=2)) == pytest.approx(2.5 + 6)
-
-
-def test_a_pod_without_gauge_and_time_counts_as_the_target_downwards() -> None:
-    seen = model(balancer(0), waited("p-0", 2.5), pod("p-1", pending=None))
-    assert value(queue_depth(seen, target=16, replicas=2)) == pytest.approx(2.5 + 16)
-
-
-def test_a_time_that_is_old_or_was_read_once_is_none() -> None:
-    once = PodObservation("p-0", "ready", (PodPoint(NOW, pending=None, queue_us=7e6),))
-    old = PodObservation("p-0", "ready", tuple(PodPoint(at, pending=None, queue_us=7e6 + at) for at in OLD))
-    for silent in (once, old):
-        assert "no ready pod reports" in reason(queue_depth(model(balancer(0), silent), target=16, replicas=1))
+def test_rejected_requests_are_in_the_signal_and_not_in_what_waits() -> None:
+    seen = model(balancer(3, refused_per_s=5.0), pod(pending=2.0), pod("p-1", pending=None))
+    read_now = read(seen, targets=ResolvedTargets(queue_depth=16, gpu_utilization=None), replicas=2)
+    assert value(read_now.queue_depth) == pytest.approx(3 + 2 + 5 + 16)
+    assert read_now.waiting == pytest.approx(3 + 2)
 
 
 def test_gpu_is_the_sum_over_ready_pods() -> None:
@@ -191,7 +167,6 @@ def test_a_queue_that_is_not_known_is_missing_with_its_reason(seen: object, word
     ("seen", "words"),
     [
         (model(), "no balancer agent has reported"),
-        (model(balancer(), pod(state="starting")), "no pod is ready"),
         (model(balancer(), pod(gpu=None)), "nv_gpu_utilization: p-0"),
         (model(balancer(), pod(times=OLD)), "nv_gpu_utilization: p-0"),
         (model(balancer(), *(pod(f"p-{n}", gpu=None) for n in range(5))), "p-0, p-1, p-2 and 2 more"),
@@ -199,6 +174,19 @@ def test_a_queue_that_is_not_known_is_missing_with_its_reason(seen: object, word
 )
 def test_a_gpu_that_is_not_known_is_missing_with_its_reason(seen: object, words: str) -> None:
     assert words in reason(gpu_utilization(seen, target=80, replicas=1))  # type: ignore[arg-type]
+
+
+def test_without_a_ready_pod_gpu_changes_nothing_and_has_no_mean() -> None:
+    for replicas, seen in ((0, model(balancer())), (2, model(balancer(), pod(state="starting")))):
+        found = read(seen, targets=ResolvedTargets(queue_depth=16, gpu_utilization=80), replicas=replicas)
+        assert value(found.gpu_utilization) == 80 * replicas  # type: ignore[arg-type]
+        assert found.gpu_mean is None
+
+
+def test_the_mean_gpu_is_that_of_ready_pods() -> None:
+    seen = model(balancer(), pod(gpu=90.0), pod("p-1", gpu=50.0), pod("p-2", "starting", gpu=None))
+    found = read(seen, targets=ResolvedTargets(queue_depth=16, gpu_utilization=80), replicas=3)
+    assert found.gpu_mean == pytest.approx(70)
 
 
 def test_gpu_is_known_where_a_balancer_is_not() -> None:

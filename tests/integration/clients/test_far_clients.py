@@ -37,7 +37,7 @@ def times_s(address: str, values: int) -> list[float]:
 
 
 @pytest.mark.parametrize(("sent", "answered"), [(150_000, 1), (1_000_000, 1), (1, 1_000_000)])
-async def test_a_far_client_takes_at_most_twice_as_long_as_directly(sent: int, answered: int) -> None:
+async def test_a_far_client_takes_at_most_twice_the_direct_time(sent: int, answered: int) -> None:
     with tritons.running([Wide(outputs=answered)]) as servers:
         async with balancer(servers) as balanced:
             with ExitStack() as stack:

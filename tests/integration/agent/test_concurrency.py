@@ -110,7 +110,7 @@ async def test_one_busy_balancer_gets_the_whole_bound() -> None:
         assert pod.peak == 4
 
 
-async def test_a_pod_that_comes_takes_its_share_of_what_waits_within_a_second() -> None:
+async def test_a_new_pod_takes_its_share_of_what_waits() -> None:
     async with two(SHARED, 1, delay_s=3.0, at_once=1) as both, aiohttp.ClientSession(timeout=TIMEOUT) as session:
         a, b = both.balanced
         bursts = [asyncio.create_task(http_burst(session, one.url, 6)) for one in (a, b)]
@@ -123,7 +123,7 @@ async def test_a_pod_that_comes_takes_its_share_of_what_waits_within_a_second() 
         assert {status for burst in bursts for status in await burst} == {200}
 
 
-async def test_limits_are_in_force_before_a_pod_gets_requests_and_after_a_restart() -> None:
+async def test_a_restarted_haproxy_starts_with_limits() -> None:
     async with two(SHARED, 1, delay_s=0.0) as both:
         a = both.balanced[0]
         await asyncio.to_thread(a.haproxy.kill)

@@ -1,0 +1,165 @@
+"""Which of the public reports (cases) are right, by the tests of each case. Row 6.1 of docs/quality/right.md.
+
+    python -m benchmarks.right.cases [CASE...]
+
+A case is right if it has tests and all of them pass. Tests that need the embedded cluster run as every other test: with
+real parts, and for 5 to 60 s each. Without CASE, all cases are tried and the row is recorded.
+"""
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from benchmarks.quality.rows import ROOT, Row, record
+
+_TIMEOUT_S = 900
+
+
+@dataclass(frozen=True)
+class Case:
+    """A public report of a failure of some serving system, tried on this one."""
+
+    number: str
+    right: str
+    """Right behaviour, in one sentence."""
+    tests: tuple[str, ...] = ()
+    """Tests of it: files, with `::` and a name or with ` -k ` and an expression. None: there is no test."""
+
+
+_FETCH, _RENDER, _CLUSTER = "tests/integration/fetch", "tests/integration/render", "tests/integration/cluster"
+_OWN = f"{_RENDER}/test_server_start.py::test_triton_serves_on_the_address_family_of_its_pod"
+CASES = (
+    Case(
+        "01",
+        "a Python model with its own stub loads, whatever the mode of the file",
+        (_OWN, "tests/unit/fetch/test_archive.py::test_a_file_keeps_its_execute_bit_and_no_more_of_its_mode"),
+    ),
+    Case("02", "a model that answers later than `execute` returns is scaled by evidence"),
+    Case("03", "a burst on a slow unbatched model spreads over new pods"),
+    Case(
+        "04",
+        "folder markers of a bucket are folders",
+        (f"{_FETCH}/test_bucket.py", f"{_FETCH}/test_download.py -k console"),
+    ),
+    Case(
+        "05",
+        "all parts serve on a network with IPv6 alone",
+        (
+            _OWN,
+            "tests/integration/agent/test_ipv6.py",
+            "tests/integration/metricsapi/test_ports.py -k ipv6",
+            f"{_FETCH}/test_download.py -k ipv6",
+        ),
+    ),
+    Case("06", "a model writes caches below its home, and has a user's name", (_OWN,)),
+    Case("07", "clients that read configuration and statistics work through the balancer"),
+    Case(
+        "09",
+        "a rollout on a ReadWriteOnce claim says at once that it can't surge, and replaces if it may",
+        ("tests/unit/control/rollout/test_interference.py -k volume", f"{_CLUSTER}/test_interference.py -k volume"),
+    ),
+    Case(
+        "10",
+        "pods run with the user ids of their namespace",
+        (
+            "tests/unit/render/test_placement.py",
+            "tests/integration/balancer/test_assigned_user.py",
+        ),
+    ),
+    Case(
+        "11",
+        "downloads go through the site's proxy, and trust its certificates",
+        (
+            f"{_FETCH}/test_download.py -k proxy",
+            f"{_FETCH}/test_download.py -k certificate",
+            "tests/unit/render/test_download.py",
+        ),
+    ),
+    Case("12", "requests that make a model raise take out no pod"),
+    Case("17", "keep-alive pings of gRPC clients are accepted in every mode"),
+    Case("18", "a large gRPC request from afar takes at most twice the time of a direct one"),
+    Case("21", "streams end before their pod does"),
+    Case("22", "a model that batches by itself gets as many requests as it can take"),
+    Case("23", "a dead stub is repaired, of the only replica too"),
+    Case(
+        "24",
+        "a warm-up that names some inputs leaves the others to config.pbtxt, or names them",
+        ("tests/unit/fetch/test_merge.py",),
+    ),
+    Case("29", "times above one second a second are shown"),
+    Case("30", "a canary that is much worse is rolled back within seconds"),
+)
+
+
+def tried(case: Case) -> dict[str, object]:
+    """Run the tests of a case, and return which passed and how long they took, in seconds."""
+    began, failed = time.monotonic(), []
+    for test in case.tests:
+        node, _, expression = test.partition(" -k ")
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", node]
+        done = subprocess.run(
+            [*command, *(["-k", expression] if expression else [])],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=_TIMEOUT_S,
+            check=False,
+        )
+        # Without a test that matches, pytest ends with status 5.
+        if done.returncode:
+            failed.append({"test": test, "status": done.returncode, "end": done.stdout[-800:]})
+    right = bool(case.tests) and not failed
+    return {
+        "case": case.number,
+        "what": case.right,
+        "right": right,
+        "tests": case.tests,
+        "failed": failed,
+        "took_s": round(time.monotonic() - began, 1),
+    }
+
+
+def main(wanted: Sequence[str]) -> int:
+    """Try the cases, print a line for each, and record the row; return 1 if one that has tests isn't right."""
+    found = []
+    for case in CASES:
+        if not wanted or case.number in wanted:
+            found.append(tried(case))
+            print(json.dumps(found[-1]), flush=True)
+    if not wanted:
+        untested = [case.number for case in CASES if not case.tests]
+        wrong = [str(one["case"]) for one in found if not one["right"] and one["tests"]]
+        why = "; ".join(
+            text
+            for text in (
+                f"no test is listed for {', '.join(untested)}" if untested else "",
+                f"a test fails for {', '.join(wrong)}" if wrong else "",
+            )
+            if text
+        )
+        right = sum(bool(one["right"]) for one in found)
+        record(
+            "right",
+            [
+                Row(
+                    "6.1",
+                    "cases from public reports that are right, by a test of each",
+                    {"right": right, "cases": len(CASES)},
+                    f"{len(CASES)} right",
+                    [("right", len(CASES), "==")],
+                    command="python -m benchmarks.right.cases",
+                    stand_ins="pods of the control-plane tests are KWOK's; tests name their own",
+                    why=why,
+                    n=len(CASES),
+                    raw=found,
+                )
+            ],
+        )
+    return int(any(one["failed"] for one in found))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

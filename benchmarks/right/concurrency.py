@@ -1,0 +1,247 @@
+"""Rows of section 2, on real HAProxys, their agents and real Triton servers.
+
+python -m benchmarks.right.concurrency [ROW...]
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import aiohttp
+
+from benchmarks.dataplane import tritons, ways
+from benchmarks.quality.rows import Row, record
+from e2e.cluster.progress import say
+from halcyon.api.documents.balancer_plan import BalancerPlan
+from halcyon.api.spec.parse import parse
+from halcyon.render.server_connections import finds_concurrency, server_connections
+
+BALANCERS = 2
+BURST, PODS = 30, 4
+RESTED_S = 3.0
+_SOURCE = {"model": {"source": {"persistentVolumeClaim": {"claimName": "m"}}}}
+STAND_INS = "the API server and the collector of the integration tests; pods are Triton processes on loopback"
+_SLOW = """import time
+import uuid
+
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    def initialize(self, args):
+        self.who = str(uuid.uuid4()).encode()
+
+    def execute(self, requests):
+        made = []
+        for _ in requests:
+            time.sleep(5)
+            made.append(pb_utils.InferenceResponse([pb_utils.Tensor("who", np.array([self.who], object))]))
+        return made
+"""
+_ENGINE = """import threading
+import time
+
+import triton_python_backend_utils as pb_utils
+
+FINAL = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
+
+
+class TritonPythonModel:
+    def initialize(self, args):
+        self.room = threading.Semaphore(256)
+
+    def execute(self, requests):
+        for request in requests:
+            x = pb_utils.get_input_tensor_by_name(request, "x").as_numpy()
+            threading.Thread(target=self.answer, args=(request.get_response_sender(), x), daemon=True).start()
+
+    def answer(self, sender, x):
+        with self.room:
+            time.sleep(1)
+        sender.send(pb_utils.InferenceResponse([pb_utils.Tensor("who", x)]), flags=FINAL)
+"""
+_CONFIG = """backend: "python"
+max_batch_size: 0
+input [ { name: "x" data_type: TYPE_FP32 dims: [ 1 ] } ]
+output [ { name: "who" data_type: %s dims: [ 1 ] } ]
+instance_group [ { kind: KIND_CPU } ]
+%s
+"""
+
+
+@dataclass(frozen=True)
+class Sleeper:
+    """A model that computes nothing: one request of 5 s at a time, or, as an engine, 256 of 1 s at once."""
+
+    name: str
+    engine: bool = False
+
+    @property
+    def files(self) -> Mapping[str, str]:
+        """Return the files of the model as path -> content, with paths relative to the model's folder."""
+        decoupled = "model_transaction_policy { decoupled: true }" if self.engine else ""
+        config = _CONFIG % ("TYPE_FP32" if self.engine else "TYPE_STRING", decoupled)
+        return {"config.pbtxt": config, "1/model.py": _ENGINE if self.engine else _SLOW}
+
+
+@dataclass
+class Answers:
+    """Answers to one burst."""
+
+    statuses: Counter[int] = field(default_factory=Counter)
+    pods: Counter[str] = field(default_factory=Counter)
+    ends_s: list[float] = field(default_factory=list)
+    """Time of each answer since the burst began, in seconds."""
+
+
+def plan(model: str, **changes: Any) -> BalancerPlan:
+    """Return the plan of a model with the defaults of the spec, and with these changes."""
+    spec = parse(model, _SOURCE)
+    return replace(
+        ways.plan(model),
+        max_connections=server_connections(spec),
+        finds_concurrency=finds_concurrency(spec),
+        balancers=BALANCERS,
+        queue_limit=200,
+        queue_timeout_ms=60000,
+        response_timeout_ms=60000,
+        drain_ms=30000,
+        **changes,
+    )
+
+
+async def burst(made: Sequence[ways.Balancer], model: Sleeper, count: int) -> Answers:
+    """Send requests at once, each over a connection of its own, to the balancers in turn; wait for all answers."""
+    answers, began = Answers(), time.monotonic()
+    body = {"inputs": [{"name": "x", "shape": [1], "datatype": "FP32", "data": [1.0]}]}
+    verb, sent = ("generate", {"x": 1.0}) if model.engine else ("infer", body)
+
+    async def one(number: int) -> None:
+        url = f"http://{made[number % len(made)].http}/v2/models/{model.name}/{verb}"
+        try:
+            async with session.post(url, json=sent) as response:
+                answers.statuses[response.status] += 1
+                answer = await response.json()
+                if response.status == 200 and not model.engine:
+                    answers.pods[answer["outputs"][0]["data"][0]] += 1
+        except aiohttp.ClientError:
+            answers.statuses[0] += 1
+        answers.ends_s.append(round(time.monotonic() - began, 3))
+
+    connector = aiohttp.TCPConnector(limit=0, force_close=True)
+    async with aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(total=120)) as session:
+        await asyncio.gather(*(one(number) for number in range(count)))
+    return answers
+
+
+def _place(made: Sequence[ways.Balancer], pods: Sequence[str], leaving: Sequence[str] = ()) -> None:
+    for one in made:
+        one.endpoints(pods, leaving=leaving)
+
+
+async def slow_burst() -> Row:
+    """Measure 30 requests of 5 s at one pod, to which three come after a second, and a rollout while 20 wait."""
+    model = Sleeper("slow")
+    with tritons.running([model] * (2 * PODS)) as pods:
+        addresses = [pod.address for pod in pods]
+        async with ways.balancers(BALANCERS, plan("slow"), addresses[:1]) as made:
+            await asyncio.sleep(RESTED_S)
+            sent = asyncio.create_task(burst(made, model, BURST))
+            await asyncio.sleep(1)
+            _place(made, addresses[:PODS])
+            spread = await sent
+            sent = asyncio.create_task(burst(made, model, BURST))
+            # A surge of one: an old pod leaves once a new one is ready.
+            for number in range(PODS):
+                await asyncio.sleep(1)
+                _place(made, addresses[number : PODS + number + 1], addresses[:number])
+                await asyncio.sleep(1)
+                _place(made, addresses[number + 1 : PODS + number + 1], addresses[: number + 1])
+            rolled = await sent
+    value = {
+        "answered": spread.statuses[200],
+        "pods": len(spread.pods),
+        "last_s": max(spread.ends_s),
+        "lost_in_rollout": BURST - rolled.statuses[200],
+    }
+    return Row(
+        "2.1",
+        "unbatched model, 5 s a request: 30 at once at one pod, three more pods after 1 s; then a rollout of four pods while 20 wait",
+        value,
+        "30 answered, over 4 pods, last one <= 50 s; rollout: 0 lost",
+        [("answered", BURST, "=="), ("pods", 4, "=="), ("last_s", 50, "<="), ("lost_in_rollout", 0, "==")],
+        "python -m benchmarks.right.concurrency 2.1",
+        STAND_INS + "; a rollout moves the endpoints from old pods to new ones, and ends no process",
+        law="unbatched 5 s",
+        load="twice 30 requests at once",
+        raw=[vars(spread), vars(rolled)],
+    )
+
+
+async def engine_burst() -> Row:
+    """Measure 200 requests of 1 s at once at a pod that takes 256, with the field and without it."""
+    model, raw, value = Sleeper("llm", engine=True), [], {}
+    with tritons.running([model]) as pods:
+        for name, asked in (
+            ("with_field_s", plan("llm", max_concurrency=256)),
+            ("without_field_second_burst_s", plan("llm")),
+        ):
+            async with ways.balancers(BALANCERS, asked, [pods[0].address]) as made:
+                await asyncio.sleep(RESTED_S)
+                for _ in range(1 if asked.max_concurrency else 2):
+                    answers = await burst(made, model, 200)
+                    raw.append(vars(answers))
+                    say(f"bench: {name}: {dict(answers.statuses)}, last after {max(answers.ends_s):.2f} s")
+                    await asyncio.sleep(RESTED_S)
+                value[name] = max(answers.ends_s) if answers.statuses[200] == 200 else None
+    return Row(
+        "2.2",
+        "decoupled model, 256 at once, 1 s each: 200 requests at once",
+        value,
+        "<= 1.6 s with the field; <= 3 s without, at the second burst",
+        [("with_field_s", 1.6, "<="), ("without_field_second_burst_s", 3, "<=")],
+        "python -m benchmarks.right.concurrency 2.2",
+        STAND_INS,
+        law="decoupled 1 s with 256 at once",
+        load="200 requests at once",
+        raw=raw,
+    )
+
+
+async def batching() -> Row:
+    """Compare the limits of batching models with those of the release before the bound."""
+    found = {}
+    for batch, before in ((8, 16), (32, 64)):
+        spec = parse("m", _SOURCE | {"batching": {"maxBatchSize": batch}})
+        found[f"batch_{batch}"] = float(server_connections(spec) == before and not finds_concurrency(spec))
+    return Row(
+        "2.3",
+        "batching models: limits of a server as before",
+        found | {"bench_dataplane": None, "bench_reaction": None},
+        "bench-dataplane and bench-reaction none worse",
+        [("batch_8", 1, "=="), ("batch_32", 1, "=="), ("bench_dataplane", 1, "=="), ("bench_reaction", 1, "==")],
+        "python -m benchmarks.right.concurrency 2.3",
+        why="the plans of batching models are the same as before; the two benchmarks themselves need a machine of their own",
+    )
+
+
+ROWS: Mapping[str, Callable[[], Awaitable[Row]]] = {"2.1": slow_burst, "2.2": engine_burst, "2.3": batching}
+
+
+async def main(rows: Sequence[str]) -> None:
+    """Measure these rows, or all, and record each at once."""
+    for name in rows or ROWS:
+        row = await ROWS[name]()
+        say(f"bench: {row.id}: {row.value}")
+        record("right", [row])
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1:]))

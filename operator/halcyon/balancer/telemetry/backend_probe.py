@@ -1,0 +1,270 @@
+"""Examination of pods whose backend may be dead: by the exit of a Python stub process, or by a probe of the agent's own.
+
+What proves a dead backend:
+
+- Triton's repository index lists the folder that the container creates when a stub process ends (`repository_marker`).
+- The probe fails with Triton's own words for a dead stub. Every request gets them, so the probe need not have succeeded before.
+- The probe fails three times without a success, although it has succeeded on this revision.
+- Nothing is answered for ten times the longest execution, at least for 30 s, the probe included.
+
+The probe is an inference request with zeros, made from the first warm-up request of the model's configuration, or from its inputs. It is
+never a client's request. It fills a whole batch, because Triton fails all requests of a batch together: a client's wrong request in the
+same batch would make it fail. If it can't fill a batch, only Triton's words count.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import re
+from dataclasses import dataclass
+from functools import partial
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from halcyon.balancer.log import log
+from halcyon.balancer.telemetry.dead_backend import DeadBackends, ProbedRevision, Suspicion, revision_of
+from halcyon.balancer.telemetry.triton_client import Answer, TritonClient, TritonError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from halcyon.balancer.runtime.server_assignment import Endpoint
+
+MAX_PROBE_BYTES = 8 * 2**20
+"""Maximum size of a probe's tensors. A larger batch is not sent; a single row then is, whose failure proves less."""
+MAX_PROBE_INTERVAL_S = 8.0
+"""Maximum time between two probes of a pod whose requests fail although the probes succeed, in seconds."""
+MAX_PROBED_INSTANCES = 8
+MAX_EXAMINED = 4
+"""Maximum number of pods that are examined at the same time, which bounds the memory of probes."""
+FAILED_PROBES = 3
+FORGOTTEN_AFTER_S = 60.0
+_PAUSE_S = 0.3
+_MAX_LOAD = 0.1
+"""Maximum share of the time that probes take in a pod."""
+_DEAD_STUB = re.compile(r"Stub process\b[^\n]{0,200} is not healthy")
+_BYTES = {"BOOL": 1, "INT8": 1, "UINT8": 1, "INT16": 2, "UINT16": 2, "FP16": 2, "BF16": 2, "INT32": 4, "UINT32": 4}
+_BYTES |= {"FP32": 4, "STRING": 4, "INT64": 8, "UINT64": 8, "FP64": 8}
+"""Bytes of one zero by data type; that of a string is the length of an empty one."""
+
+
+@dataclass(frozen=True)
+class Probe:
+    """An inference request without a client."""
+
+    path: str
+    headers: Mapping[str, str]
+    body: bytes
+    is_alone: bool
+    """Whether no client's request can be in the same batch."""
+    instances: int
+    """Number of the model's instances."""
+
+
+def build(config: Mapping[str, Any], *, rows: int | None = None) -> Probe | None:
+    """Build the probe of a model from its configuration, as Triton returns it; None if there is no way to make one.
+
+    `rows` is the number of rows for a model with batching. Default: a whole batch.
+    """
+    most = int(config.get("max_batch_size") or 0)
+    has_sequences = "sequence_batching" in config
+    rows = max(1, min(most, 1 if has_sequences else most if rows is None else rows))
+    tensors = []
+    for name, kind, dims in _inputs(config):
+        if kind not in _BYTES:
+            return None
+        shape = ([rows] if most else []) + [1 if length < 0 else length for length in dims]
+        tensors.append((name, "BYTES" if kind == "STRING" else kind, shape, prod(shape) * _BYTES[kind]))
+    size = sum(tensor[3] for tensor in tensors)
+    if not tensors or size > MAX_PROBE_BYTES:
+        return None if rows == 1 or not tensors else build(config, rows=1)
+    merges = most > 1 and (has_sequences or "dynamic_batching" in config)
+    instances = sum(
+        int(group.get("count") or 1) * max(1, len(group.get("gpus") or ()))
+        for group in config.get("instance_group") or ()
+    )
+    is_alone, instances = not merges or rows == most, min(max(1, instances), MAX_PROBED_INSTANCES)
+    if (config.get("model_transaction_policy") or {}).get("decoupled"):
+        # Triton rejects `infer` for a decoupled model.
+        values = {name: "" if kind == "BYTES" else False if kind == "BOOL" else 0 for name, kind, _, _ in tensors}
+        return Probe("generate_stream", {}, json.dumps(values).encode(), is_alone, instances)
+    document: dict[str, Any] = {
+        "inputs": [
+            {"name": name, "datatype": kind, "shape": shape, "parameters": {"binary_data_size": length}}
+            for name, kind, shape, length in tensors
+        ],
+        "parameters": {"binary_data_output": True},
+    }
+    if has_sequences:
+        number = random.randrange(2**62, 2**63)  # noqa: S311 - only has to differ from clients' sequences
+        document["parameters"] |= {"sequence_id": number, "sequence_start": True, "sequence_end": True}
+    head = json.dumps(document).encode()
+    headers = {"Inference-Header-Content-Length": str(len(head)), "Content-Type": "application/octet-stream"}
+    return Probe("infer", headers, head + bytes(size), is_alone, instances)
+
+
+def _inputs(config: Mapping[str, Any]) -> list[tuple[str, str, list[int]]]:
+    """Return name, data type and dimensions of each input: of the first warm-up request, else of the model's required inputs."""
+    warmups = [w.get("inputs") for w in config.get("model_warmup") or () if w.get("inputs")]
+    listed = [{"name": name, **tensor} for name, tensor in warmups[0].items()] if warmups else config.get("input") or ()
+    return [
+        (str(t["name"]), str(t.get("data_type")).removeprefix("TYPE_"), [int(length) for length in t.get("dims") or ()])
+        for t in listed
+        if not t.get("optional")
+    ]
+
+
+class BackendProbes:
+    """Examinations of a model's pods: at most one at a time for each pod."""
+
+    def __init__(
+        self,
+        client: TritonClient,
+        dead: DeadBackends,
+        clock: Callable[[], float],
+        on_dead: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Create it without an examination.
+
+        Args:
+            client: client of the pods.
+            dead: state that suspicions come from, and proofs go to.
+            clock: returns monotonic time in seconds.
+            on_dead: called after each proof.
+        """
+        self._client, self._dead, self._clock, self._on_dead = client, dead, clock, on_dead
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._next: dict[tuple[str, Suspicion], tuple[float, int]] = {}
+        """(time from which a pod may be probed again for this suspicion, probes in a row without a proof)."""
+        self._places = asyncio.Semaphore(MAX_EXAMINED)
+
+    def examine(self, endpoints: Iterable[Endpoint], suspects: Mapping[str, Suspicion]) -> None:
+        """Begin an examination of each suspect that has none, and return at once."""
+        listed, now = {endpoint.pod: endpoint for endpoint in endpoints}, self._clock()
+        self._next = {
+            key: due for key, due in self._next.items() if key[0] in listed and now < due[0] + FORGOTTEN_AFTER_S
+        }
+        for pod, suspicion in suspects.items():
+            if pod not in self._tasks:
+                task = self._tasks[pod] = asyncio.create_task(self._examine(listed[pod], suspicion))
+                task.add_done_callback(partial(self._ended, pod))
+
+    def _ended(self, pod: str, _: asyncio.Task[None]) -> None:
+        self._tasks.pop(pod, None)
+
+    async def close(self) -> None:
+        """End all examinations without a result."""
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _examine(self, endpoint: Endpoint, suspicion: Suspicion) -> None:
+        try:
+            async with self._places:
+                proof = await self._proof(endpoint, suspicion)
+        except (TritonError, TimeoutError):
+            return  # The next sample begins another examination.
+        except Exception as error:  # noqa: BLE001 - an unexpected configuration must not end the agent
+            log("error", "a pod can't be examined", pod=endpoint.pod, error=repr(error))
+            return
+        if proof is not None:
+            is_partial = suspicion == "partly"
+            if endpoint.pod not in self._dead.dead:
+                log("warning", "the backend of a pod is dead", pod=endpoint.pod, reason=proof, partial=is_partial)
+            self._dead.proved(endpoint.pod, proof, partial=is_partial)
+            self._on_dead()
+
+    async def _proof(self, endpoint: Endpoint, suspicion: Suspicion) -> str | None:
+        """Return the reason if the backend is dead, else None."""
+        if suspicion != "idle" and (ended := await self._stub_exit(endpoint)) is not None:
+            return ended
+        key = endpoint.pod, suspicion
+        due, count = self._next.get(key, (float("-inf"), 0))
+        revision = self._dead.revisions.setdefault(revision_of(endpoint.pod), ProbedRevision())
+        if self._clock() < due or (suspicion == "silent" and not revision.succeeded):
+            return None
+        probe = build(await self._client.config(endpoint.address), rows=1 if suspicion == "partly" else None)
+        revision.tried = True
+        if probe is None:
+            return None
+        began = self._clock()
+        proof = await (
+            self._of_instances(endpoint, probe, revision)
+            if suspicion == "partly"
+            else self._of_all(endpoint, probe, revision, suspicion)
+        )
+        now = self._clock()
+        self._next[key] = (now + max(min(2.0**count, MAX_PROBE_INTERVAL_S), (now - began) / _MAX_LOAD), count + 1)
+        return proof
+
+    async def _stub_exit(self, endpoint: Endpoint) -> str | None:
+        ended = (await self._client.index(endpoint.address, pod=endpoint.pod)).stub_exit
+        return None if ended is None else stub_exit(ended)
+
+    async def _of_instances(self, endpoint: Endpoint, probe: Probe, revision: ProbedRevision) -> str | None:
+        """Send a few probes to each instance, and return Triton's words for a dead stub, if any of them gets those."""
+        for _ in range(2):
+            sent = (self._send(endpoint, probe, revision.hang_s) for _ in range(probe.instances))
+            for answer in await asyncio.gather(*sent):
+                if _is_failure(answer) and (words := _DEAD_STUB.search(answer.text)):
+                    return await self._stub_exit(endpoint) or words[0]
+        return None
+
+    async def _of_all(
+        self, endpoint: Endpoint, probe: Probe, revision: ProbedRevision, suspicion: Suspicion
+    ) -> str | None:
+        answer = Answer(0, "")
+        for _ in range(FAILED_PROBES):
+            began = self._clock()
+            try:
+                answer = await self._send(endpoint, probe, revision.hang_s)
+            except TimeoutError:
+                quiet_s = self._dead.quiet_s(endpoint.pod, self._clock())
+                if suspicion != "silent" or not revision.succeeded or quiet_s < revision.hang_s:
+                    return None
+                return (
+                    f"no request was answered for {quiet_s:.0f} s, a probe included; the longest execution took "
+                    f"{revision.longest_s:.1f} s"
+                )
+            if not _is_failure(answer):
+                if answer.status == 200:
+                    revision.succeeded = True
+                    revision.longest_s = max(revision.longest_s, self._clock() - began)
+                return None
+            if words := _DEAD_STUB.search(answer.text):
+                return await self._stub_exit(endpoint) or words[0]
+            if not (revision.succeeded and probe.is_alone):
+                return None
+            await asyncio.sleep(_PAUSE_S)
+        return f"a probe that succeeded on this revision fails: {_error(answer)}"
+
+    async def _send(self, endpoint: Endpoint, probe: Probe, timeout_s: float) -> Answer:
+        answer = await self._client.post(endpoint.address, probe.path, probe.headers, probe.body, timeout_s=timeout_s)
+        # A stream has status 200, whatever its first event is.
+        return Answer(500, answer.text) if answer.text.startswith('data: {"error"') else answer
+
+
+def _is_failure(answer: Answer) -> bool:
+    # Triton returns 4xx for a request that does not fit the model, and 503 if a queue is full.
+    return answer.status == 500
+
+
+def _error(answer: Answer) -> str:
+    try:
+        text = str(json.loads(answer.text.removeprefix("data: "))["error"])
+    except (ValueError, KeyError, TypeError):
+        text = answer.text
+    return " ".join(text.split())[:300]
+
+
+def stub_exit(ended: str) -> str:
+    """Return the reason for how a stub process ended: `exit-CODE` or `signal-NUMBER`, with `.oom` after an OOM kill in the container."""
+    how, _, cause = ended.partition(".")
+    kind, _, number = how.partition("-")
+    text = f"exited with code {number}" if kind == "exit" else f"was ended by signal {number}"
+    return f"a Python stub process {text}" + (
+        "; a process of the container was killed for lack of memory (OOM)" if cause == "oom" else ""
+    )

@@ -1,0 +1,152 @@
+"""Restart of pods whose Triton backend is proved to be dead: Triton keeps reporting "ready" and never restarts the backend.
+
+A pod is restarted in place, so that it keeps its node and GPU. The operator changes an annotation of the pod, the container receives it
+through a volume of the downward API and stops Triton, and the kubelet's liveness probe then kills and restarts the container.
+
+restarted before | another pod is restarting | other pods serve | since its last restart | action
+any              | yes                       | yes              | any                    | none: one at a time
+0 or 1           | no, or none serves        |                  | < backoff              | none: wait
+0 or 1           | no, or none serves        |                  | >= backoff             | restart
+2                | no, or none serves        |                  | >= backoff             | evict
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from halcyon.api.timestamps import rfc3339
+from halcyon.control.objects import pods
+from halcyon.control.state.scope import Scope
+from halcyon.kube import errors, kinds
+from halcyon.kube.client import Kube, Object
+from halcyon.kube.clock import Clock
+from halcyon.kube.event_recorder import EventRecorder, NewEvent
+from halcyon.kube.kinds import Key
+from halcyon.render import names
+
+log = logging.getLogger(__name__)
+
+MAX_RESTARTS = 2
+"""Number of restarts after which a pod whose backend is dead again is replaced."""
+RESTART_TIMEOUT_S = 20.0
+"""Time within which the container must have restarted; after it, the restart counts as failed."""
+MIN_BACKOFF_S, MAX_BACKOFF_S = 10.0, 300.0
+FORGET_S = 600.0
+"""Time without a dead backend after which a model's restarts are forgotten."""
+_POLL_INTERVAL_S = 2.0
+
+
+@dataclass
+class Order:
+    """Restarts of one pod."""
+
+    at: float
+    containers: int
+    """Number of restarts of the container when the last one was ordered."""
+    count: int = 1
+
+
+@dataclass
+class Record:
+    """Restarts and replacements of one model's pods."""
+
+    at: float
+    orders: dict[str, Order] = field(default_factory=dict)
+    replaced: int = 0
+
+
+@dataclass
+class BackendRestart:
+    """Restarts for all models, of one pod per model at a time."""
+
+    client: Kube
+    events: EventRecorder
+    clock: Clock
+
+    _records: dict[Key, Record] = field(default_factory=dict)
+
+    async def repair(self, scope: Scope) -> float | None:
+        """Restart or replace one pod whose backend is dead, if its turn has come; return the delay until the next look.
+
+        Returns:
+            Delay in seconds; None if no pod is dead.
+
+        Raises:
+            ApiError, Unreachable: the request failed, and not because of a PodDisruptionBudget or a missing pod.
+        """
+        now = self.clock.monotonic()
+        live = {str(p["metadata"]["name"]): p for p in scope.pods if pods.is_live(p)}
+        reported = scope.signals.dead if scope.signals else {}
+        dead = {name: reported[name] for name in sorted(reported) if name in live}
+        record = self._records.get(scope.key)
+        if record is not None and now - record.at > FORGET_S:
+            del self._records[scope.key]
+            record = None
+        if not dead:
+            return None
+        record = record or self._records.setdefault(scope.key, Record(now))
+        record.orders = {name: order for name, order in record.orders.items() if name in live}
+        restarting = {name for name, order in record.orders.items() if _is_restarting(live[name], order, dead, now)}
+        if restarting and any(pods.is_ready(pod) and name not in dead for name, pod in live.items()):
+            return _POLL_INTERVAL_S
+        due = {name: record_due(record, name) for name in dead if name not in restarting}
+        ready_now = [name for name, at in due.items() if at <= now]
+        if not ready_now:
+            return max(min(due.values(), default=now + _POLL_INTERVAL_S) - now, 0.1)
+        await self._treat(scope, record, live[ready_now[0]], dead[ready_now[0]], now)
+        return _POLL_INTERVAL_S
+
+    async def _treat(self, scope: Scope, record: Record, pod: Object, reason: str, now: float) -> None:
+        name = str(pod["metadata"]["name"])
+        order = record.orders.get(name)
+        is_last = order is not None and order.count >= MAX_RESTARTS
+        try:
+            if is_last:
+                await self.client.evict(scope.key.namespace, name)
+            else:
+                value = rfc3339(self.clock.wall(), "microseconds")
+                body = {"metadata": {"annotations": {names.RESTART_ANNOTATION: value}}}
+                await self.client.patch(kinds.POD, scope.key.namespace, name, body)
+        except (errors.Busy, errors.NotFound) as error:
+            log.info("cannot restart or evict yet", extra={"key": str(scope.key), "pod": name, "error": str(error)})
+            return
+        record.at = now
+        if is_last:
+            record.replaced += 1
+            did = f"it died again after {MAX_RESTARTS} restarts and is being replaced"
+        else:
+            record.orders[name] = Order(now, _restarts(pod), 1 if order is None else order.count + 1)
+            did = "it gets no requests and its container is being restarted"
+        message = f"the backend of pod {name} is dead: {reason}; {did}"
+        self.events.record(scope.resource, NewEvent("Warning", "BackendDied", message))
+        log.warning(
+            "a dead backend is repaired", extra={"key": str(scope.key), "pod": name, "reason": reason, "done": did}
+        )
+
+    def forget(self, key: Key) -> None:
+        """Drop the state of a model that was deleted."""
+        self._records.pop(key, None)
+
+
+def record_due(record: Record, name: str) -> float:
+    """Return the time from which a pod may be restarted or replaced, in monotonic seconds.
+
+    Each earlier restart of the pod and each replacement of a pod of the model doubles the backoff.
+    """
+    order = record.orders.get(name)
+    failed = (order.count if order else 0) + record.replaced
+    since = order.at if order else record.at
+    return since + min(MIN_BACKOFF_S * 2 ** (failed - 1), MAX_BACKOFF_S) if failed else since
+
+
+def _is_restarting(pod: Object, order: Order, dead: Mapping[str, str], now: float) -> bool:
+    """Return whether the pod's container has yet to restart, or to become ready after it did."""
+    if not pods.is_ready(pod):
+        return True
+    return pod["metadata"]["name"] in dead and _restarts(pod) == order.containers and now - order.at < RESTART_TIMEOUT_S
+
+
+def _restarts(pod: Object) -> int:
+    return sum(int(c["restartCount"]) for c in pod["status"]["containerStatuses"] if c["name"] == names.TRITON)

@@ -1,0 +1,28 @@
+"""Conditions about backends that are dead or that fail every request, from the agents' reports."""
+
+from __future__ import annotations
+
+from halcyon.api.conditions import Condition, Reason, Type
+from halcyon.control.objects import pods
+from halcyon.control.state.scope import Scope
+
+
+def dead_backend(view: Scope) -> str:
+    """Return the end of a sentence about the first live pod whose backend is dead; empty if there is none."""
+    dead = {**view.signals.restarting, **view.signals.dead} if view.signals else {}
+    names = (p["metadata"]["name"] for p in view.pods if p["metadata"]["name"] in dead and pods.is_live(p))
+    name = min(names, default="")
+    return f": the backend of pod {name} is dead: {dead[name]}; its container restarts" if name else ""
+
+
+def requests_failing(view: Scope) -> Condition | None:
+    """Return the condition RequestsFailing; None if no pod fails every request without a proof that its backend is dead."""
+    failing = view.signals.failing if view.signals else {}
+    if not failing:
+        return None
+    name = min(failing)
+    text = (
+        f"{len(failing)} of {len(view.pods)} pods, for example {name}: {failing[name]}. Compare clients' requests with the model's inputs, and "
+        f"read the log: kubectl logs {name}"
+    )
+    return Condition(Type.REQUESTS_FAILING, status=True, reason=Reason.BACKEND_ERRORS, message=text)

@@ -1,0 +1,72 @@
+"""Mean number of requests in progress, from a counter of the time that they took, by Little's law. Pure.
+
+A request adds all of its time when it ends. So the growth per second is no number of requests over a window that is shorter than one
+request: with ten requests that end together every 30 s, it would be 0 for 29 s and 300 for one. Therefore the window
+
+- begins and ends with a sample in which requests have ended, and has at least `_MIN_ENDS` of these,
+- ends now if no request has ended for longer than usual.
+
+The number follows the requests that end. While a queue grows, it is therefore too low: those that wait longer have not ended yet.
+
+Out of scope: what the counter counts. It is used for the time in Triton's queue, if Triton has no gauge of waiting requests, and
+for the time in computation, if there are no balancers that count requests in progress.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from halcyon.signals.time_series import Ring
+
+MIN_WINDOW_S = 4.5
+"""Minimum window in seconds: about five samples of a pod."""
+MAX_WINDOW_S = 180.0
+"""Maximum window in seconds. For requests that take longer, the number still varies with their ends."""
+_MIN_ENDS = 3
+"""Minimum number of samples in a window in which requests have ended, after its first one."""
+_MIN_SILENCE_S = 2.5
+"""Seconds without an ended request that are no silence: a growth counts one sample late."""
+_STEP_S = 1.9
+_AT: Final = 0
+_ENDED: Final = 1
+_SPENT_US: Final = 2
+
+
+class MeanInProgress:
+    """Samples of one pod's counters, and the mean number in progress that follows from them."""
+
+    __slots__ = ("_ring",)
+
+    def __init__(self) -> None:
+        """Start without samples."""
+        self._ring = Ring(3, max_age_s=MAX_WINDOW_S, step_s=_STEP_S)
+
+    def update(self, at: float, ended: float, spent_us: float) -> float | None:
+        """Add a sample and return the mean number of requests in progress; None until there are two samples.
+
+        Args:
+            at: time of the sample, in seconds.
+            ended: counter of the requests that ended.
+            spent_us: counter of the time that these requests took, in microseconds.
+        """
+        ring = self._ring
+        if len(ring) and (ended < ring.value(1, _ENDED) or spent_us < ring.value(1, _SPENT_US)):
+            ring = self._ring = Ring(3, max_age_s=MAX_WINDOW_S, step_s=_STEP_S)  # the server has restarted
+        ring.add((at, ended, spent_us))
+        last = 1
+        while last < len(ring) and ring.value(last + 1, _SPENT_US) == spent_us:
+            last += 1
+        ended_at, first, ends = ring.value(last, _AT), last, 0
+        for back in range(last + 1, len(ring)):
+            if ring.value(back, _SPENT_US) > ring.value(back + 1, _SPENT_US):
+                first, ends = back, ends + 1
+                if ends >= _MIN_ENDS and ended_at - ring.value(first, _AT) >= MIN_WINDOW_S:
+                    break
+        if last == len(ring):
+            return 0.0 if last > 1 else None
+        if not ends:
+            first, ends = len(ring), 1
+        begin = ring.value(first, _AT)
+        usual_s = 1.5 * (ended_at - begin) / max(ends, 1)
+        end = ended_at if at - ended_at <= max(usual_s, _MIN_SILENCE_S) else at
+        return (spent_us - ring.value(first, _SPENT_US)) / 1e6 / (end - begin)

@@ -1,0 +1,77 @@
+"""Shares of a pod's bound: what they add up to, and who gets them."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from halcyon.balancer.runtime.shares import BalancerLoad, LoadError, PodLoad, decayed, pod_limits
+
+PODS = {f"10.0.0.{number}": 8 for number in range(1, 5)}
+
+
+def load(agent: str, http: float, grpc: float = 0.0, **pods: PodLoad) -> BalancerLoad:
+    return BalancerLoad(agent, {"a": (http, grpc)}, {}, dict(pods))
+
+
+def settled(bound: int, loads: list[BalancerLoad], rounds: int = 4) -> list[BalancerLoad]:
+    """Return the loads after each agent has followed the others' limits some times, without requests in progress."""
+    bounds = dict.fromkeys(PODS, bound)
+    for _ in range(rounds):
+        for index, own in enumerate(loads):
+            found = pod_limits(bounds, "a", own, [other for other in loads if other is not own])
+            pods = {address: PodLoad((0, 0), limits) for address, limits in found.items()}
+            loads[index] = BalancerLoad(own.agent, own.demand, {}, pods)
+    return loads
+
+
+@given(
+    bound=st.integers(1, 300),
+    demands=st.lists(st.tuples(st.floats(0, 500), st.floats(0, 500)), min_size=1, max_size=5),
+)
+def test_limits_add_up_to_the_bound_and_at_most_one_each(bound: int, demands: list[tuple[float, float]]) -> None:
+    loads = settled(bound, [load(f"b{number}", *demand) for number, demand in enumerate(demands)])
+    for address in PODS:
+        limits = [limit for one in loads for limit in one.pods[address].limits]
+        assert min(limits) >= 1
+        assert sum(limit for limit in limits if limit > 1) <= bound
+        assert sum(limits) >= bound
+
+
+def test_one_with_demand_gets_the_whole_bound() -> None:
+    busy, idle = settled(8, [load("a", 30), load("b", 0)])
+    assert {pod.limits for pod in busy.pods.values()} == {(8, 1)}
+    assert {pod.limits for pod in idle.pods.values()} == {(1, 1)}
+
+
+def test_shares_follow_demand() -> None:
+    more, less = settled(8, [load("a", 30), load("b", 10)])
+    assert sum(pod.limits[0] for pod in more.pods.values()) == 24
+    assert sum(pod.limits[0] for pod in less.pods.values()) == 8
+
+
+def test_a_share_grows_only_into_what_others_have_released() -> None:
+    other = load("b", 0, **{"10.0.0.1": PodLoad((6, 0), (1, 1))})
+    own = load("a", 30, **{"10.0.0.1": PodLoad((1, 0), (1, 1))})
+    assert pod_limits({"10.0.0.1": 8}, "a", own, [other]) == {"10.0.0.1": (2, 1)}
+
+
+def test_a_balancer_that_is_not_known_yet_keeps_its_share() -> None:
+    own = load("a", 30)
+    assert pod_limits({"10.0.0.1": 8}, "a", own, [], unknown=1)["10.0.0.1"][0] == 4
+
+
+def test_demand_outlasts_a_short_gap() -> None:
+    assert decayed((8.0, 0.0), (0.0, 3.0), lasted_s=4.0) == (4.0, 3.0)
+
+
+def test_a_load_is_read_as_it_was_written() -> None:
+    one = BalancerLoad("m-1", {"a": (2.5, 0.0)}, {"a": 3}, {"10.0.0.1": PodLoad((1, 2), (3, 4), 5)}, {"m-a-1": 32})
+    assert BalancerLoad.from_json(one.to_json()) == one
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"agent":"a","demand":{"a":[1]},"waiting":{},"pods":{},"found":{}}'])
+def test_anything_else_is_no_load(text: str) -> None:
+    with pytest.raises(LoadError, match="not the load of a balancer"):
+        BalancerLoad.from_json(text)

@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from halcyon.balancer.telemetry.backend_probe import MAX_PROBE_BYTES, Probe, build, stub_exit
+
+IMAGE = {"name": "image", "data_type": "TYPE_FP32", "dims": [3, 4, -1]}
+
+
+def config(**changes: Any) -> dict[str, Any]:
+    """Return a configuration as Triton returns it."""
+    return {"max_batch_size": 8, "input": [IMAGE], "dynamic_batching": {}, "instance_group": [{"count": 2}]} | changes
+
+
+def document(probe: Probe | None) -> tuple[dict[str, Any], int]:
+    """Return the JSON part of a probe and the number of bytes after it."""
+    assert probe is not None
+    length = int(probe.headers["Inference-Header-Content-Length"])
+    return json.loads(probe.body[:length]), len(probe.body) - length
+
+
+def test_a_probe_fills_a_whole_batch_with_zeros() -> None:
+    probe = build(config())
+    said, size = document(probe)
+    assert said["inputs"][0]["shape"] == [8, 3, 4, 1]
+    assert size == said["inputs"][0]["parameters"]["binary_data_size"] == 8 * 12 * 4
+    assert probe is not None
+    assert (probe.path, probe.is_alone, probe.instances) == ("infer", True, 2)
+
+
+@pytest.mark.parametrize(
+    ("changes", "rows", "is_alone", "shape"),
+    [
+        ({}, 1, False, [1, 3, 4, 1]),
+        ({"max_batch_size": 0}, None, True, [3, 4, 1]),
+        ({"max_batch_size": 1}, None, True, [1, 3, 4, 1]),
+        ({"sequence_batching": {}}, None, False, [1, 3, 4, 1]),
+        ({"max_batch_size": MAX_PROBE_BYTES // 48}, None, True, [MAX_PROBE_BYTES // 48, 3, 4, 1]),
+        ({"max_batch_size": MAX_PROBE_BYTES // 48 + 1}, None, False, [1, 3, 4, 1]),
+    ],
+)
+def test_only_a_probe_without_other_requests_in_its_batch_is_alone(
+    changes: dict[str, Any], rows: int | None, *, is_alone: bool, shape: list[int]
+) -> None:
+    probe = build(config(**changes), rows=rows)
+    assert document(probe)[0]["inputs"][0]["shape"] == shape
+    assert probe is not None
+    assert probe.is_alone == is_alone
+
+
+def test_without_a_batcher_requests_are_executed_alone() -> None:
+    made = config()
+    del made["dynamic_batching"]
+    probe = build(made, rows=1)
+    assert probe is not None
+    assert probe.is_alone
+
+
+def test_the_first_warm_up_request_gives_shapes_and_inputs() -> None:
+    warm = {"inputs": {"text": {"data_type": "TYPE_STRING", "dims": ["2"], "zero_data": True}}}
+    said, size = document(build(config(max_batch_size=0, model_warmup=[{"name": "x"}, warm])))
+    assert [(t["name"], t["datatype"], t["shape"]) for t in said["inputs"]] == [("text", "BYTES", [2])]
+    assert size == 8, "two empty strings, each with its length"
+
+
+def test_optional_inputs_are_left_out() -> None:
+    said, _ = document(build(config(input=[IMAGE, {**IMAGE, "name": "mask", "optional": True}])))
+    assert [tensor["name"] for tensor in said["inputs"]] == ["image"]
+
+
+def test_a_sequence_model_gets_a_sequence_of_one_request() -> None:
+    parameters = document(build(config(sequence_batching={})))[0]["parameters"]
+    assert parameters["sequence_start"] is True
+    assert parameters["sequence_end"] is True
+    assert parameters["sequence_id"] >= 2**62
+
+
+def test_a_decoupled_model_is_probed_by_a_stream() -> None:
+    inputs = [
+        {"name": "n", "data_type": "TYPE_INT32", "dims": [1]},
+        {"name": "t", "data_type": "TYPE_STRING", "dims": [1]},
+    ]
+    probe = build(config(max_batch_size=0, input=inputs, model_transaction_policy={"decoupled": True}))
+    assert probe is not None
+    assert (probe.path, json.loads(probe.body)) == ("generate_stream", {"n": 0, "t": ""})
+
+
+@pytest.mark.parametrize(
+    "inputs", [[], [{"name": "x", "data_type": "TYPE_INVALID", "dims": [1]}], [{**IMAGE, "dims": [2**30]}]]
+)
+def test_a_model_of_unknown_or_huge_inputs_has_no_probe(inputs: list[dict[str, Any]]) -> None:
+    assert build(config(input=inputs)) is None
+
+
+@pytest.mark.parametrize(
+    ("ended", "reason"),
+    [
+        ("exit-139", "a Python stub process exited with code 139"),
+        ("signal-11", "a Python stub process was ended by signal 11"),
+        (
+            "signal-9.oom",
+            "a Python stub process was ended by signal 9; a process of the container was killed for lack of memory (OOM)",
+        ),
+    ],
+)
+def test_the_end_of_a_stub_is_told_in_words(ended: str, reason: str) -> None:
+    assert stub_exit(ended) == reason

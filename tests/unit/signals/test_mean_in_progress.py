@@ -1,0 +1,87 @@
+"""Requests in progress from the time that they took, against what is in progress."""
+
+from __future__ import annotations
+
+import pytest
+
+from halcyon.signals.mean_in_progress import MAX_WINDOW_S, MeanInProgress
+from halcyon.signals.observation_store import ObservationStore
+from tests.unit.signals.records import haproxy, record, triton
+
+
+def after(ends: list[float], took_s: float, seconds: int, *, together: int = 1) -> list[float | None]:
+    """The number at each second if `together` requests of `took_s` end at each of these times."""
+    made = MeanInProgress()
+    numbers = []
+    for at in range(seconds):
+        ended = together * sum(end <= at for end in ends)
+        numbers.append(made.update(float(at), ended, ended * took_s * 1e6))
+    return numbers
+
+
+@pytest.mark.parametrize("took_s", [0.03, 1.0, 7.0, 30.0, 60.0])
+def test_requests_that_end_together_are_as_many_between_their_ends(took_s: float) -> None:
+    every_s = max(took_s, 1.0)
+    ends = [every_s * n for n in range(1, round(400 / every_s))]
+    numbers = after(ends, took_s, 300, together=10)
+    steady = numbers[round(3.5 * every_s) + 10 :]
+
+    assert steady
+    assert steady == pytest.approx([10 * took_s / every_s] * len(steady), rel=0.2)
+
+
+def test_a_queue_that_ended_is_gone_after_one_more_wait() -> None:
+    numbers = after([n / 2 for n in range(1, 100)], 3.0, 100)
+
+    assert numbers[45] == pytest.approx(6.0, rel=0.05)
+    assert numbers[60] < 3.0
+    assert numbers[99] < 1.0
+
+
+def test_a_queue_is_seen_while_it_grows() -> None:
+    # 20 requests per second with a wait that grows by 0.2 s per second: at second n, 4 n of them wait.
+    made = MeanInProgress()
+    spent_us, numbers = 0.0, []
+    for at in range(40):
+        spent_us += 20 * 0.2 * at * 1e6
+        numbers.append(made.update(float(at), 20.0 * at, spent_us))
+
+    assert numbers[20] == pytest.approx(80, rel=0.2)
+
+
+def test_one_sample_is_not_enough_also_after_a_restart() -> None:
+    made = MeanInProgress()
+    assert made.update(0.0, 100, 5e9) is None
+    assert made.update(1.0, 100, 5e9) == 0.0
+    assert made.update(2.0, 0, 0) is None
+
+
+def test_samples_are_bounded() -> None:
+    made = MeanInProgress()
+    for at in range(1000):
+        made.update(float(at), at, at * 1e6)
+    assert len(made._ring) <= MAX_WINDOW_S + 2
+
+
+def test_the_store_has_the_queue_of_a_triton_without_the_gauge() -> None:
+    hub = ObservationStore()
+    for second in range(20):
+        waited = triton(at=second, pending=None, succeeded=40 * second, queue_us=3_000_000 * second)
+        gauged = triton("m-a-1", at=second, pending=6, succeeded=40 * second, queue_us=9_000_000 * second)
+        silent = triton("m-a-2", at=second, pending=None)
+        hub.receive(record(second, waited, gauged, silent, balancer=haproxy(inflight=50)), float(second))
+    found = hub.observe("ns", "m", 19.0)
+
+    assert found is not None
+    assert [pod.points[-1].pending for pod in found.pods] == [pytest.approx(3.0), 6, None]
+
+
+def test_no_more_requests_wait_in_a_pod_than_balancers_have_in_progress() -> None:
+    hub = ObservationStore()
+    for second in range(20):
+        sample = triton(at=second, pending=None, succeeded=40 * second, queue_us=30_000_000 * second)
+        hub.receive(record(second, sample, balancer=haproxy(inflight=30 if second < 19 else 2)), float(second))
+    found = hub.observe("ns", "m", 19.0)
+
+    assert found is not None
+    assert found.pods[0].points[-1].pending == 2
