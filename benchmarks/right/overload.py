@@ -1,6 +1,6 @@
-"""Overload by default: rows 4.2 and 4.3 on real Triton and HAProxy processes with their agents, without a cluster.
+"""Overload by default: rows 4.2, 4.3 and 4.5 on real Triton and HAProxy processes with their agents, without a cluster.
 
-    python -m benchmarks.right.overload [4.2|4.3] [--seconds N]
+    python -m benchmarks.right.overload [4.2|4.3|4.5] [--seconds N]
 
 The balancers have the plan that the controller writes for a model with `targets.latency` and no field of `traffic`.
 """
@@ -158,6 +158,7 @@ async def _offer(
     *,
     seed: int = 1,
     split: Sequence[float] | None = None,
+    deadline_s: float = _DEADLINE_S,
     **options: Any,
 ) -> list[Sent]:
     """Send an open loop to balancers, each with its share of the rate (`split`), and return the results."""
@@ -171,7 +172,7 @@ async def _offer(
                     address,
                     _MODEL,
                     Profile((Phase(0.0, rate_rps * share),), for_s),
-                    deadline_s=_DEADLINE_S,
+                    deadline_s=deadline_s,
                     seed=seed + 100 * number,
                     begin_s=begin_s,
                     **options,
@@ -298,16 +299,65 @@ def row_3(*, for_s: float, laws: Sequence[Law] = LAWS[:1]) -> rows.Row:
     )
 
 
+async def woken(law: Law, *, held: int, rate_rps: float) -> tuple[Outcome, Outcome]:
+    """Hold requests at zero pods, start one, and send more until the held ones are answered; return what became of both."""
+    with tritons.running([Work(_MODEL, law.t0_ms, law.a_ms, law.max_batch)]) as [server]:
+        _warm_up(server, law)
+        async with ways.balancers(2, plan(law, 2), []) as made:
+            addresses = [one.grpc for one in made]
+            for_s = 3.0
+            first = asyncio.create_task(_offer(addresses, held / for_s, for_s, deadline_s=60.0))
+            await asyncio.sleep(_STARTS_S + for_s + 1)
+            reading = [await one.balanced.haproxy.runtime.read() for one in made]
+            say(f"overload: held {[one.held for one in reading]}")
+            for one in made:
+                one.endpoints([server.address])
+            more_s = 2 * held / law.peak_rps
+            more = asyncio.create_task(_offer(addresses[:1], rate_rps, more_s, seed=2, deadline_s=60.0))
+            results = [await first, await more]
+            outcomes = [
+                _outcome(what, sent, law, capacity_rps=law.peak_rps, for_s=time_s)
+                for what, sent, time_s in zip(("held", "after them"), results, (for_s, more_s), strict=True)
+            ]
+            return outcomes[0], outcomes[1]
+
+
+def row_5() -> rows.Row:
+    """Measure row 4.5."""
+    law = LAWS[0]
+    held, after = asyncio.run(woken(law, held=300, rate_rps=20.0))
+    return rows.Row(
+        id="4.5",
+        what="300 held at zero, 20/s more while they are answered",
+        value={
+            "held": held.offered,
+            "more": after.offered,
+            "refused": held.refused + after.refused,
+            "failed": held.failed + after.failed,
+        },
+        target="0 refused",
+        limits=[("refused", 0, "=="), ("failed", 0, "=="), ("held", 250, ">=")],
+        command="python -m benchmarks.right.overload 4.5",
+        stand_ins=_STAND_INS + "; a pod that is ready stands in for one that starts",
+        n=held.offered + after.offered,
+        law=law.text,
+        load="Poisson, 300 in 3 s at zero pods, then 20/s, two balancers",
+        raw=[asdict(held), asdict(after)],
+    )
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure the rows, and record them."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.right.overload", description=__doc__)
-    parser.add_argument("rows", nargs="*", default=["4.2", "4.3"])
+    parser.add_argument("rows", nargs="*", default=["4.2", "4.3", "4.5"])
     parser.add_argument("--seconds", type=float, help="duration of each load (default: 30 for 4.2, 600 for 4.3)")
     parser.add_argument("--laws", type=int, default=len(LAWS), help="number of laws of row 4.2")
     given = parser.parse_args(arguments)
     for name in given.rows:
         if name == "4.2":
             row = row_2(for_s=given.seconds or 30.0, laws=LAWS[: given.laws])
+        elif name == "4.5":
+            row = row_5()
         else:
             row = row_3(for_s=given.seconds or 600.0)
         rows.record("right", [row])

@@ -13,7 +13,7 @@ DOCUMENTS = {
     "fleet": model("m", most=10, targets={"latency": "500ms"}),
     "parity": model("m", most=40, actuator="Direct"),
     "one": pods.model("m", start_s=0.5, scaling={"maxReplicas": 4, "targets": {"latency": "500ms"}}),
-    **{scaler.name: scaler.model("m") for scaler in (step.HALCYON, *step.PEERS)},
+    **{scaler.name: scaler.model("m") for scaler in (step.HALCYON, step.HALCYON_TUNED, *step.PEERS)},
 }
 
 
@@ -26,10 +26,16 @@ def test_a_document_of_the_benchmark_is_valid(name: str) -> None:
 
 
 def test_only_fixed_replicas_have_no_scaling() -> None:
-    specs = {scaler.name: parse("m", scaler.model("m")["spec"]) for scaler in (step.HALCYON, *step.PEERS)}
+    specs = {scaler.name: parse("m", scaler.model("m")["spec"]) for scaler in (step.HALCYON_TUNED, *step.PEERS)}
     assert [name for name, spec in specs.items() if spec.scaling is None] == ["static 4"]
     for spec in specs.values():
         assert duration_s(spec.traffic.queue_timeout) == duration_s(spec.traffic.response_timeout) == step.DEADLINE_S
+
+
+def test_the_default_document_sets_no_field_of_traffic_and_no_warmup() -> None:
+    document = step.HALCYON.model("m")["spec"]
+    assert document["traffic"] == {}
+    assert "warmup" not in document["model"]
 
 
 def test_the_models_files_say_the_names_that_the_load_uses() -> None:

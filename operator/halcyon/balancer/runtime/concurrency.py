@@ -30,6 +30,8 @@ WAIT_S: Final = 5.0
 """Time after the start in which balancers of the plan that are not known yet are taken to be busy, in seconds."""
 MAX_KEPT: Final = 8
 """Maximum number of revisions whose bound is kept."""
+OBJECTIVE_HALF_LIFE_S: Final = 2.0
+"""Time in which the demand of an idle balancer is halved if requests are rejected by a latency objective, in seconds."""
 _RECENT_S: Final = 1.2
 _FORGET_AFTER: Final = 100
 """Number of executions after which earlier ones count half."""
@@ -140,10 +142,8 @@ class Concurrency:
         if not plan.shares_pods:
             return dict.fromkeys(ready.values(), (plan.max_connections, plan.max_connections))
         self._started_at = now if self._started_at is None else self._started_at
-        # With an objective, requests are rejected, so a share must follow the demand within a second.
-        half_life_s = (
-            min(shares.HALF_LIFE_S, max(plan.objective_ms / 1000, 0.5)) if plan.objective_ms else shares.HALF_LIFE_S
-        )
+        # With an objective, requests are rejected, so a share follows the demand sooner.
+        half_life_s = OBJECTIVE_HALF_LIFE_S if plan.objective_ms else shares.HALF_LIFE_S
         self._measure(ready, loads, now, half_life_s)
         unknown = max(plan.balancers - 1 - len(self.others), 0) if now - self._started_at < WAIT_S else 0
         if plan.finds_concurrency and not plan.max_concurrency:
