@@ -431,6 +431,21 @@ def test_the_start_up_probe_and_the_deadline_follow_the_startup_timeout(timeout:
     assert deployment["progressDeadlineSeconds"] > seconds
 
 
+def test_no_command_has_two_dollar_signs_which_kubernetes_replaces_by_one() -> None:
+    for container in server_pod():
+        assert "$$" not in "".join([*container.get("command", ()), *container["args"]])
+
+
+def test_a_container_whose_triton_closed_its_port_restarts_within_seconds() -> None:
+    _, triton = server_pod()
+    probe = triton["livenessProbe"]
+
+    assert probe["periodSeconds"] * probe["failureThreshold"] + probe["terminationGracePeriodSeconds"] <= 5
+    assert probe["timeoutSeconds"] * probe["failureThreshold"] >= 30, (
+        "a Triton that is slow to respond is not killed soon"
+    )
+
+
 def test_the_probes_ask_for_the_model_itself() -> None:
     _, triton = server_pod(model={"name": "Digits.v2"})
 
