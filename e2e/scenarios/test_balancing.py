@@ -117,7 +117,7 @@ def _wait_for_restart(kube: Kube, name: str, pod: dict[str, Any], container: str
     wait_for(restarted, what=f"{container} of {pod['metadata']['name']} is up again", limit_s=60)
 
 
-def test_a_pod_whose_python_stub_died_is_out_at_once_and_restarts_in_place(kube: Kube, whole: str) -> None:
+def test_a_pod_whose_python_stub_died_is_out_and_restarts_in_place(kube: Kube, whole: str) -> None:
     _kill_a_stub(kube, whole, replicas=3)
 
 

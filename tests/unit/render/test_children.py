@@ -431,13 +431,13 @@ def test_the_start_up_probe_and_the_deadline_follow_the_startup_timeout(timeout:
     assert deployment["progressDeadlineSeconds"] > seconds
 
 
-def test_no_command_has_two_dollar_signs_which_kubernetes_replaces_by_one() -> None:
+def test_no_command_has_two_dollar_signs() -> None:
     _, triton = server_pod()
 
     assert "$$" not in "".join([*triton["command"], *triton["args"]])
 
 
-def test_a_container_whose_triton_closed_its_port_restarts_within_seconds() -> None:
+def test_a_container_with_a_closed_port_restarts_within_seconds() -> None:
     _, triton = server_pod()
     probe = triton["livenessProbe"]
 
