@@ -40,13 +40,15 @@ def _watch(repository: str) -> str:
 
     Triton doesn't wait for a stub process that ended, so it stays a zombie, and field 52 of its stat is the exit status. It counts if it is
     found twice, a moment apart, because Triton itself ends stub processes while it completes a configuration.
+
+    The number of the shell, and so of Triton, comes from /proc: in a container's command, Kubernetes replaces two dollar signs by one.
     """
     return f"""\
 watch() {{
   ordered=$(cat {ORDERS}/restart) seen= pause=1
-  while sleep $pause && kill -0 $$; do
+  while sleep $pause && kill -0 $main; do
     pause=1
-    test "$(cat {ORDERS}/restart)" = "$ordered" || {{ kill -TERM $$; return; }}
+    test "$(cat {ORDERS}/restart)" = "$ordered" || {{ kill -TERM $main; return; }}
     dead=
     for file in /proc/[0-9]*/stat; do
       {{ read -r line < "$file"; }} || continue
@@ -65,6 +67,7 @@ watch() {{
   done
 }}
 rm -rf {repository}/{STUB_EXIT}*
+read -r main _ < /proc/self/stat
 watch 2> /dev/null &
 """
 

@@ -467,6 +467,22 @@ def test_the_start_up_probe_and_the_deadline_follow_the_startup_timeout(timeout:
     assert deployment["progressDeadlineSeconds"] > seconds
 
 
+def test_no_command_has_two_dollar_signs() -> None:
+    _, triton = server_pod()
+
+    assert "$$" not in "".join([*triton["command"], *triton["args"]])
+
+
+def test_a_container_with_a_closed_port_restarts_within_seconds() -> None:
+    _, triton = server_pod()
+    probe = triton["livenessProbe"]
+
+    assert probe["periodSeconds"] * probe["failureThreshold"] + probe["terminationGracePeriodSeconds"] <= 5
+    assert probe["timeoutSeconds"] * probe["failureThreshold"] >= 30, (
+        "a Triton that is slow to respond is not killed soon"
+    )
+
+
 def test_the_probes_ask_for_the_model_itself() -> None:
     _, triton = server_pod(model={"name": "Digits.v2"})
 

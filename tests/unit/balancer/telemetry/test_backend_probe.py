@@ -106,5 +106,5 @@ def test_a_model_of_unknown_or_huge_inputs_has_no_probe(inputs: list[dict[str, A
         ),
     ],
 )
-def test_the_end_of_a_stub_is_told_in_words(ended: str, reason: str) -> None:
+def test_the_end_of_a_stub_is_described_in_words(ended: str, reason: str) -> None:
     assert stub_exit(ended) == reason

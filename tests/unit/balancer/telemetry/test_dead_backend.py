@@ -118,7 +118,7 @@ def test_a_dead_pod_is_out_until_its_container_has_restarted() -> None:
     assert (dead.out, dead.failures(3.0)) == (frozenset(), {})
 
 
-def test_counters_that_restarted_end_the_death_of_a_pod_never_seen_unready() -> None:
+def test_counters_that_restarted_show_a_restarted_container() -> None:
     dead = DeadBackends()
     dead.look(endpoints("a"), sampled(a=(5, 1)), 0.0)
     dead.proved("a", "the stub ended", partial=False)
@@ -126,7 +126,7 @@ def test_counters_that_restarted_end_the_death_of_a_pod_never_seen_unready() -> 
     assert (dead.out, dead.failures(1.0)) == (frozenset(), {})
 
 
-def test_pods_that_still_answer_go_out_one_at_a_time_after_those_that_do_not() -> None:
+def test_pods_that_still_answer_go_out_one_at_a_time() -> None:
     dead = DeadBackends()
     dead.proved("b", "one of four", partial=True)
     dead.proved("c", "one of four", partial=True)
@@ -138,7 +138,7 @@ def test_pods_that_still_answer_go_out_one_at_a_time_after_those_that_do_not() -
     assert dead.out == {"a", "b", "d"}
 
 
-def test_a_pod_that_fails_every_request_is_reported_and_keeps_its_requests() -> None:
+def test_a_pod_that_fails_every_request_is_only_reported() -> None:
     dead = DeadBackends()
     for second in range(int(REPORTED_AFTER_S) + 2):
         # A probe of another agent succeeds now and then.

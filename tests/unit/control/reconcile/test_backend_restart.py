@@ -95,7 +95,7 @@ def test_without_a_dead_backend_nothing_is_done() -> None:
     assert model.ordered() == set()
 
 
-def test_the_only_pod_is_restarted_in_place_and_the_event_has_the_reason() -> None:
+def test_the_only_pod_restarts_in_place_and_the_event_has_the_reason() -> None:
     model = RepairedModel()
     model.put(pod("a"))
     assert model.repair(a="a Python stub process exited with code 139") is not None
@@ -172,14 +172,14 @@ def test_a_container_that_does_not_restart_counts_as_failed() -> None:
     ("restarts", "replaced", "backoff_s"),
     [(0, 0, 0), (1, 0, 10), (2, 0, 20), (0, 1, 10), (1, 1, 20), (2, 3, 160), (2, 9, 300)],
 )
-def test_each_restart_and_replacement_doubles_the_backoff_up_to_five_minutes(
+def test_each_restart_and_replacement_doubles_the_backoff_up_to_a_limit(
     restarts: int, replaced: int, backoff_s: float
 ) -> None:
     record = Record(50.0, {"a": Order(100.0, 0, restarts)} if restarts else {}, replaced)
     assert record_due(record, "a") == (100.0 if restarts else 50.0) + backoff_s
 
 
-def test_a_model_that_was_well_for_ten_minutes_is_restarted_at_once() -> None:
+def test_a_model_that_was_well_for_ten_minutes_restarts_at_once() -> None:
     model = RepairedModel()
     model.put(pod("a"))
     model.repair(a="x")

@@ -818,7 +818,7 @@ def test_every_reason_that_a_condition_gives_is_documented() -> None:
 DIED = "a Python stub process exited with code 139"
 
 
-def test_the_only_pod_with_a_dead_backend_makes_the_model_unready_and_names_the_reason() -> None:
+def test_the_only_pod_with_a_dead_backend_makes_the_model_unready() -> None:
     now = deployed(signals=Signals(dead={"ready-0": DIED}))
     message = f"0 of 1 servers are ready: the backend of pod ready-0 is dead: {DIED}; its container restarts"
     assert condition(now, "Ready") == condition(now, "ServersReady") == ("False", "BackendDead", message)
@@ -831,7 +831,7 @@ def test_a_restarting_container_keeps_the_reason_of_its_dead_backend() -> None:
     assert DIED in (condition(now, "ServersReady") or ("",))[-1]
 
 
-def test_a_dead_backend_beside_a_pod_that_serves_is_named_in_a_model_that_is_ready() -> None:
+def test_a_dead_backend_beside_a_pod_that_serves_is_named() -> None:
     now = deployed({"replicas": 2}, ready=2, signals=Signals(dead={"ready-1": DIED}))
     assert reason_and_message(now, "ServersReady") == ("False", "PartiallyReady")
     ready = condition(now, "Ready")
@@ -839,7 +839,7 @@ def test_a_dead_backend_beside_a_pod_that_serves_is_named_in_a_model_that_is_rea
     assert (ready[0], DIED in ready[2]) == ("True", True)
 
 
-def test_pods_that_fail_every_request_without_a_proof_are_reported_and_stay_ready() -> None:
+def test_pods_that_fail_every_request_without_a_proof_stay_ready() -> None:
     now = deployed(signals=Signals(failing={"ready-0": "every request fails"}))
     found = condition(now, "RequestsFailing")
     assert found is not None
