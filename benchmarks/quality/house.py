@@ -121,7 +121,12 @@ def structure() -> Row:
 
 def lines() -> Row:
     """Count the lines of code in the operator's wheel."""
-    counts = {str(p.relative_to(ROOT)): len(p.read_text().splitlines()) for p in _python("halcyon")}
+    counts = {
+        str(p.relative_to(ROOT)): len(p.read_text().splitlines())
+        for p in _python("halcyon")
+        if not p.is_relative_to(ROOT / "operator/halcyon/balancer")
+        and not p.is_relative_to(ROOT / "operator/halcyon/fetch")
+    }
     return Row(
         4,
         "lines of Python in the operator's wheel; modules in it that only simulate or generate",

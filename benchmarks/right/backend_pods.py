@@ -27,11 +27,6 @@ from benchmarks.dataplane import installed
 from benchmarks.dataplane.tritons import GRPC_PORT, HTTP_PORT, METRICS_PORT
 from halcyon.api.spec.parse import parse
 from halcyon.balancer.agent.agent import SAMPLE_INTERVAL_S, SUSPECT_SAMPLE_INTERVAL_S
-from halcyon.balancer.runtime.server_assignment import Endpoint
-from halcyon.balancer.telemetry.backend_probe import BackendProbes
-from halcyon.balancer.telemetry.dead_backend import DeadBackends
-from halcyon.balancer.telemetry.sampler import PodSampler
-from halcyon.balancer.telemetry.triton_client import TritonClient
 from halcyon.control.objects import pods
 from halcyon.control.reconcile.backend_restart import BackendRestart
 from halcyon.control.state.scope import Scope, Signals
@@ -39,6 +34,10 @@ from halcyon.kube.client import Kube
 from halcyon.kube.event_recorder import EventRecorder, NewEvent
 from halcyon.render import names, server, server_start
 from halcyon.render.site import Site, Subject
+from halcyon.triton.backend_probe import BackendProbes
+from halcyon.triton.client import Endpoint, TritonClient
+from halcyon.triton.dead_backend import DeadBackends
+from halcyon.triton.pod_sampler import PodSampler
 
 ORDER_DELAY_S = 1.5
 """Time from a write of a pod's annotation until its volume has it, as measured on the embedded cluster."""

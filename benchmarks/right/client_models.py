@@ -12,7 +12,7 @@ from benchmarks.dataplane import tritons, ways
 from benchmarks.dataplane.tritons import Triton
 from halcyon.api.documents.balancer_plan import BalancerPlan
 from halcyon.balancer.runtime.controller import HaproxyController
-from halcyon.balancer.runtime.server_assignment import Endpoint
+from halcyon.triton.client import Endpoint
 from tests.unit.balancer import real_haproxy
 from tests.unit.balancer.real_haproxy import Haproxy
 

@@ -43,9 +43,7 @@ from halcyon.api.spec import Spec, defaults
 from halcyon.api.spec.parse import parse
 from halcyon.balancer.config.model import Listen, Ports
 from halcyon.balancer.runtime.controller import HaproxyController
-from halcyon.balancer.runtime.server_assignment import Endpoint
-from halcyon.balancer.telemetry import sampler
-from halcyon.balancer.telemetry.triton_client import TritonClient
+from halcyon.balancer.telemetry.balancer_sample import balancer_sample
 from halcyon.control.autoscaling.model_signals import _Means
 from halcyon.control.autoscaling.scraped_demand import ScrapedDemand
 from halcyon.control.reporting.dashboard_source import WINDOW_S, measured
@@ -60,6 +58,8 @@ from halcyon.signals.busy_fraction import BusyMemory
 from halcyon.signals.clock import WallClock
 from halcyon.signals.observation_store import ObservationStore
 from halcyon.signals.planner_reading import SignalMemory, reading
+from halcyon.triton import pod_sampler as sampler
+from halcyon.triton.client import Endpoint, TritonClient
 from tests.unit.balancer import real_haproxy
 
 MODEL = "m"
@@ -276,7 +276,7 @@ async def run(servers: list[Triton], profile: Profile, *, balanced: bool) -> Run
                     name=MODEL,
                     agent="b",
                     at=time.time(),
-                    reading=None if controller is None else controller.reading,
+                    balancer=balancer_sample(None if controller is None else controller.reading),
                     endpoints=endpoints,
                     samples=seen,
                     maintenance=frozenset(),

@@ -20,7 +20,6 @@ from demo.kube import SYSTEM, Kube
 from e2e.load import process
 from e2e.load.settings import Load, Report
 from halcyon.api.documents.observation_report import AgentReport, BalancerSample, PodSample
-from halcyon.balancer.telemetry.triton_client import Metrics, parse_metrics
 from halcyon.control.reporting.dashboard_source import WINDOW_S
 from halcyon.scaling.hpa import metrics
 from halcyon.scaling.observations import Value
@@ -29,6 +28,7 @@ from halcyon.signals.clock import WallClock
 from halcyon.signals.mean_in_progress import MIN_WINDOW_S
 from halcyon.signals.observation_store import ObservationStore
 from halcyon.signals.planner_reading import SignalMemory, reading
+from halcyon.triton.client import Metrics, parse_metrics
 
 pytestmark = pytest.mark.more
 

@@ -17,6 +17,8 @@ _PROCESSES = {
     "fetch": "halcyon.fetch.main",
 }
 """What runs in the pods of an installation."""
+_SIDECARS = ("halcyon.balancer", "halcyon.fetch")
+"""Packages of the distribution halcyon-sidecars, which is in the operator's image."""
 _COMMANDS = "halcyon_cli.commands.app"
 _INSTALL = "the distribution halcyon-cli, which isn't installed: pip install . ./cli, in a clone"
 _HELP = f"""\
@@ -34,7 +36,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run a process, or a command of people; returns the exit status."""
     given = list(sys.argv[1:] if argv is None else argv)
     if given and given[0] in _PROCESSES:
-        run: Callable[[Sequence[str]], int] = import_module(_PROCESSES[given[0]]).main
+        try:
+            run: Callable[[Sequence[str]], int] = import_module(_PROCESSES[given[0]]).main
+        except ModuleNotFoundError as error:
+            if error.name not in _SIDECARS:
+                raise
+            sys.stderr.write(
+                f"halcyon {given[0]}: needs the distribution halcyon-sidecars: pip install ./sidecars, in a clone\n"
+            )
+            return 2
         return run(given[1:])
     try:
         commands = import_module(_COMMANDS)

@@ -17,7 +17,7 @@ import grpc.aio  # type: ignore[import-untyped]  # same
 
 from halcyon.api.documents.balancer_plan import BalancerPlan, CollectorAddress, Slot
 from halcyon.balancer.runtime.controller import HaproxyController
-from halcyon.balancer.runtime.server_assignment import Endpoint
+from halcyon.triton.client import Endpoint
 from tests.integration.waiting import PATIENCE
 from tests.ports import free_ports
 from tests.unit.balancer import real_haproxy

@@ -10,8 +10,8 @@ import yaml
 from benchmarks.right.canary import run
 from benchmarks.right.simulated_canary import Rollout
 from halcyon.api.spec.parse import SpecError, parse
-from halcyon.balancer.telemetry.triton_client import parse_metrics
 from halcyon.signals.prometheus.source import PrometheusSource
+from halcyon.triton.client import parse_metrics
 from tests.unit.api.spec_cases import PVC
 from tests.unit.render import rendered
 from tests.unit.signals.prometheus.test_source import NOW, SITE

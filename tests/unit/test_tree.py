@@ -11,7 +11,12 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "operator" / "halcyon"
-DISTRIBUTIONS = {ROOT: "halcyon-operator", ROOT / "cli": "halcyon-cli", ROOT / "simulator": "halcyon-simulator"}
+DISTRIBUTIONS = {
+    ROOT: "halcyon-operator",
+    ROOT / "cli": "halcyon-cli",
+    ROOT / "simulator": "halcyon-simulator",
+    ROOT / "sidecars": "halcyon-sidecars",
+}
 """By the folder of its pyproject.toml."""
 SOURCES = {
     "halcyon": ROOT / "operator",

@@ -5,9 +5,8 @@ from __future__ import annotations
 import aiohttp
 
 from halcyon.api.documents.observation_report import BatchStats
-from halcyon.balancer.runtime.server_assignment import Endpoint
-from halcyon.balancer.telemetry.sampler import MAX_WITH_BATCHES, PodSampler
-from halcyon.balancer.telemetry.triton_client import TritonClient
+from halcyon.triton.client import Endpoint, TritonClient
+from halcyon.triton.pod_sampler import MAX_WITH_BATCHES, PodSampler
 from tests.ports import free_ports
 from tests.unit.balancer.batch_statistics import size, stats, version
 from tests.unit.balancer.stand_ins import Pod

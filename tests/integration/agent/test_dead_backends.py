@@ -13,7 +13,7 @@ import pytest
 
 from benchmarks.right import backends
 from benchmarks.right.backend_pods import running
-from halcyon.balancer.telemetry.dead_backend import EVERY_REQUEST_FAILS
+from halcyon.triton.dead_backend import EVERY_REQUEST_FAILS
 from tests.integration.waiting import PATIENCE
 
 pytestmark = pytest.mark.more

@@ -14,8 +14,8 @@ import pytest
 
 from halcyon.balancer.discovery import endpoint_slices
 from halcyon.balancer.runtime.controller import HaproxyController
-from halcyon.balancer.telemetry.sampler import PodSampler
-from halcyon.balancer.telemetry.triton_client import TritonClient
+from halcyon.triton.client import TritonClient
+from halcyon.triton.pod_sampler import PodSampler
 from tests.integration.balanced import TIMEOUT, Balanced, infer
 from tests.ports import free_ports
 from tests.unit.balancer import real_haproxy

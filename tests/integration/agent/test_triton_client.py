@@ -8,10 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from halcyon.balancer.discovery.endpoint_slices import merge, of_slice
-from halcyon.balancer.runtime.server_assignment import Endpoint
 from halcyon.balancer.telemetry import triton_client
-from halcyon.balancer.telemetry.sampler import PodSampler, ScrapedPod, report
-from halcyon.balancer.telemetry.triton_client import (
+from halcyon.triton.client import (
+    Endpoint,
     Index,
     Metrics,
     TritonClient,
@@ -19,6 +18,7 @@ from halcyon.balancer.telemetry.triton_client import (
     parse_index,
     parse_metrics,
 )
+from halcyon.triton.pod_sampler import PodSampler, ScrapedPod, report
 from tests.integration.waiting import PATIENCE
 from tests.ports import free_ports
 from tests.unit.balancer.stand_in_api import slice_of
@@ -179,7 +179,6 @@ async def test_pods_are_polled_together_and_a_hanging_pod_delays_no_other(monkey
             name="d",
             agent="x",
             at=1001.0,
-            reading=None,
             endpoints=pods[:4],
             samples=seen,
             maintenance=set(),
@@ -229,7 +228,6 @@ def test_states_follow_the_endpoint_first() -> None:
         name="m",
         agent="x",
         at=2.0,
-        reading=None,
         endpoints=pods,
         samples=seen,
         maintenance={"dead", "leaving"},

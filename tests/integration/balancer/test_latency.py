@@ -12,13 +12,14 @@ import pytest
 
 from halcyon.api.documents.balancer_plan import Slot
 from halcyon.api.documents.observation_report import AgentReport
-from halcyon.balancer.telemetry import sampler
-from halcyon.balancer.telemetry.triton_client import Metrics
+from halcyon.balancer.telemetry.balancer_sample import balancer_sample
 from halcyon.control.rollout.canary_analysis import CanaryAnalysis
 from halcyon.kube.kinds import Key
 from halcyon.render import names
 from halcyon.signals.observation_store import ObservationStore
 from halcyon.signals.validation import validate
+from halcyon.triton import pod_sampler as sampler
+from halcyon.triton.client import Metrics
 from tests.clocks import DrivenClock
 from tests.integration import balanced as ways
 from tests.integration.balanced import Balanced, endpoint, http_response, infer, until
@@ -174,7 +175,7 @@ class Judged:
                 name="m",
                 agent="m-balancer-0",
                 at=at,
-                reading=reading,
+                balancer=balancer_sample(reading),
                 endpoints=endpoints,
                 samples=sightings,
                 maintenance=frozenset(),

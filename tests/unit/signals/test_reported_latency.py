@@ -13,10 +13,11 @@ from halcyon.balancer.config import latency_buckets
 from halcyon.balancer.config.model import ServerKey
 from halcyon.balancer.runtime.runtime_api import HaproxyStats
 from halcyon.balancer.runtime.server_assignment import ServerState
-from halcyon.balancer.telemetry import sampler
+from halcyon.balancer.telemetry.balancer_sample import balancer_sample
 from halcyon.scaling.observations import MAX_AGE_S
 from halcyon.signals.observation_store import ObservationStore
 from halcyon.signals.validation import validate
+from halcyon.triton import pod_sampler as sampler
 from tests.unit.signals.records import haproxy, record
 
 SLOT_A, CLIENTS = 22, 6
@@ -35,7 +36,7 @@ def report_of(*slots: str) -> AgentReport:
         name="m",
         agent="m-balancer-0",
         at=1.0,
-        reading=reading,
+        balancer=balancer_sample(reading),
         endpoints=(),
         samples={},
         maintenance=frozenset(),

@@ -25,16 +25,18 @@ from halcyon.balancer.config.writer import ConfigError
 from halcyon.balancer.discovery import endpoint_slices
 from halcyon.balancer.discovery.kube_watch import ApiServerAccess, KubeError, Watch
 from halcyon.balancer.discovery.pod_notices import NoticedEndpoints
-from halcyon.balancer.log import log
 from halcyon.balancer.runtime.controller import HaproxyController
 from halcyon.balancer.runtime.rate_feedback import RateFeedback
 from halcyon.balancer.runtime.runtime_api import HaproxyError, RuntimeSocket
-from halcyon.balancer.telemetry import metrics_page, sampler
+from halcyon.balancer.telemetry import metrics_page
 from halcyon.balancer.telemetry.arrival_surge import CONFIRM_INTERVAL_S, ArrivalSurge
-from halcyon.balancer.telemetry.backend_probe import MAX_EXAMINED, MAX_PROBED_INSTANCES, BackendProbes
-from halcyon.balancer.telemetry.dead_backend import DeadBackends
+from halcyon.balancer.telemetry.balancer_sample import balancer_sample
 from halcyon.balancer.telemetry.report_stream import ReportStream
-from halcyon.balancer.telemetry.triton_client import TritonClient
+from halcyon.triton import pod_sampler as sampler
+from halcyon.triton.backend_probe import MAX_EXAMINED, MAX_PROBED_INSTANCES, BackendProbes
+from halcyon.triton.client import TritonClient
+from halcyon.triton.dead_backend import DeadBackends
+from halcyon.triton.json_log import log
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -43,8 +45,8 @@ if TYPE_CHECKING:
     from halcyon.api.documents.balancer_plan import CollectorAddress
     from halcyon.api.documents.pod_notice import Notice
     from halcyon.balancer.agent.settings import AgentSettings
-    from halcyon.balancer.runtime.server_assignment import Endpoint
-    from halcyon.balancer.telemetry.sampler import ScrapedPod
+    from halcyon.triton.client import Endpoint
+    from halcyon.triton.pod_sampler import ScrapedPod
 
 PASS_INTERVAL_S = 2.0
 """Maximum time between two passes of the controller, in seconds. Each sample of the server pods triggers a pass, too."""
@@ -463,12 +465,11 @@ class Agent:
             name=self._plan.name,
             agent=self._settings.pod,
             at=time.time() if reading is None else reading.at,
-            reading=reading,
+            balancer=balancer_sample(reading, self._problems),
             endpoints=self._endpoints,
             samples=self._samples,
             maintenance=self._dead.out,
             backend_failures=self._dead.failures(asyncio.get_running_loop().time()),
-            problem=self._problems,
         )
         self._stream.publish(report, urgent=urgent)
 

@@ -11,7 +11,7 @@ import socket
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from halcyon.balancer.log import log
+from halcyon.triton.json_log import log
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from halcyon.balancer.discovery.peers import Peers
 from halcyon.balancer.runtime.concurrency import Concurrency
 from halcyon.balancer.runtime.runtime_api import HaproxyError
-from halcyon.balancer.telemetry.triton_client import TritonError
+from halcyon.triton.client import TritonError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -22,8 +22,7 @@ if TYPE_CHECKING:
 
     from halcyon.balancer.agent.settings import AgentSettings
     from halcyon.balancer.runtime.controller import HaproxyController
-    from halcyon.balancer.runtime.server_assignment import Endpoint
-    from halcyon.balancer.telemetry.triton_client import TritonClient
+    from halcyon.triton.client import Endpoint, TritonClient
 
 INTERVAL_S = 0.25
 """Time between two readings of the loads of all balancers, in seconds. A share moves from one balancer to another within three."""

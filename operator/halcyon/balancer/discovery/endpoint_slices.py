@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 from typing import TYPE_CHECKING, Any
 
-from halcyon.balancer.runtime.server_assignment import Endpoint
+from halcyon.triton.client import Endpoint
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

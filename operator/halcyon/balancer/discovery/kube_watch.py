@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import aiohttp
 
-from halcyon.balancer.log import log
+from halcyon.triton.json_log import log
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

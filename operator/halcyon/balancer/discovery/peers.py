@@ -14,7 +14,7 @@ from halcyon.balancer.runtime.shares import MAX_BYTES, BalancerLoad, LoadError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from halcyon.balancer.runtime.server_assignment import Endpoint
+    from halcyon.triton.client import Endpoint
 
 PATH: Final = "/load"
 """Path of the load on the agent's port."""

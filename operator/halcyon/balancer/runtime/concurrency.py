@@ -15,8 +15,9 @@ from collections import deque
 from typing import TYPE_CHECKING, Final, Protocol
 
 from halcyon.balancer.runtime import shares
-from halcyon.balancer.runtime.concurrency_finder import ConcurrencyFinder, Load, ModelConcurrency, initial_bound
+from halcyon.balancer.runtime.concurrency_finder import ConcurrencyFinder, Load, initial_bound
 from halcyon.balancer.runtime.shares import MIN_DEMAND, BalancerLoad
+from halcyon.triton.client import ModelConcurrency
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
     from halcyon.api.documents.balancer_plan import BalancerPlan
     from halcyon.balancer.config.model import ServerKey
     from halcyon.balancer.runtime.runtime_api import BackendLoads
-    from halcyon.balancer.runtime.server_assignment import AssignedServer, Endpoint
+    from halcyon.balancer.runtime.server_assignment import AssignedServer
+    from halcyon.triton.client import Endpoint
 
 WAIT_S: Final = 5.0
 """Time after the start in which balancers of the plan that are not known yet are taken to be busy, in seconds."""

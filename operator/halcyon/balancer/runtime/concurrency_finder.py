@@ -17,6 +17,8 @@ import math
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from halcyon.triton.client import ModelConcurrency
+
 AHEAD_S: Final = 0.1
 """Work that may wait in a pod for its instances, in seconds: more than the way of a request to the pod and back."""
 MIN_GAIN: Final = 1.25
@@ -35,16 +37,6 @@ MIN_WINDOW_S: Final = 0.75
 """Minimum time over which answers are counted, in seconds: three samples."""
 DRAIN_SHARE: Final = 0.9
 """Share of the drain time that the requests in a pod may take."""
-
-
-@dataclass(frozen=True)
-class ModelConcurrency:
-    """What Triton's model configuration says about the concurrency of one pod."""
-
-    instances: int = 1
-    batches: bool = False
-    """Whether a batcher, a sequence or an ensemble takes requests from a queue, so that the plan's limit applies."""
-    decoupled: bool = False
 
 
 @dataclass(frozen=True)

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 
 from halcyon.balancer.config import haproxy_cfg
 from halcyon.balancer.config.model import TlsFiles
-from halcyon.balancer.log import log
 from halcyon.balancer.runtime import server_assignment
 from halcyon.balancer.runtime.concurrency import Concurrency
 from halcyon.balancer.runtime.process_variables import Variables
 from halcyon.balancer.runtime.runtime_api import HaproxyError, RejectedError
 from halcyon.balancer.runtime.server_assignment import Command
+from halcyon.triton.json_log import log
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -29,8 +29,9 @@ if TYPE_CHECKING:
     from halcyon.api.documents.balancer_plan import BalancerPlan
     from halcyon.balancer.config.model import Listen
     from halcyon.balancer.runtime.runtime_api import BackendLoads, HaproxyStats, RuntimeSocket
-    from halcyon.balancer.runtime.server_assignment import AssignedServer, Endpoint
+    from halcyon.balancer.runtime.server_assignment import AssignedServer
     from halcyon.balancer.secrets.mounted_secrets import MountedSecrets
+    from halcyon.triton.client import Endpoint
 
 RETRY_INTERVAL_S = 30.0
 """Delay before a configuration that HAProxy rejected is tried again, in seconds."""

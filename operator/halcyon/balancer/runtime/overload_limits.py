@@ -20,12 +20,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from halcyon.balancer.config import overload_rules
+from halcyon.triton.pod_sampler import PodStatistics
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from halcyon.api.documents.balancer_plan import BalancerPlan
-    from halcyon.api.documents.observation_report import Batches
     from halcyon.balancer.runtime.runtime_api import HaproxyStats
     from halcyon.balancer.runtime.service_rate import ServiceRate
 
@@ -37,17 +37,6 @@ MAX_AGE_S: Final = 3.0
 """Time over which rows per request and the share of the answers are measured, in seconds."""
 _MIN_ANSWERS: Final = 10
 NO_LIMITS: Final = dict.fromkeys(overload_rules.LIMITS, 0)
-
-
-@dataclass(frozen=True)
-class PodStatistics:
-    """Triton's statistics of one pod."""
-
-    succeeded: int | None = None
-    """Counter of the requests with a successful response; None if unknown."""
-    rows: int | None = None
-    """Counter of the rows of these requests; None if unknown."""
-    batches: Batches = ()
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from halcyon.balancer.config.haproxy_cfg import STOPPING
 from halcyon.balancer.config.queueing import RATE, SERVICE
 from halcyon.balancer.config.retries import ONCE
-from halcyon.balancer.log import log
 from halcyon.balancer.runtime.runtime_api import HaproxyError
+from halcyon.triton.json_log import log
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING
 
 from halcyon.balancer.config.queueing import RATE, SERVICE
 from halcyon.balancer.config.retries import ONCE
-from halcyon.balancer.log import log
 from halcyon.balancer.runtime.overload_limits import OverloadLimits
 from halcyon.balancer.runtime.retry_budget import MAX_SHARE, RetryBudget
 from halcyon.balancer.runtime.service_rate import ServiceRateMeter
+from halcyon.triton.json_log import log
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from halcyon.api.documents.balancer_plan import BalancerPlan
-    from halcyon.balancer.runtime.overload_limits import PodStatistics
     from halcyon.balancer.runtime.process_variables import Variables
     from halcyon.balancer.runtime.runtime_api import HaproxyStats
+    from halcyon.triton.pod_sampler import PodStatistics
 
 
 class RateFeedback:

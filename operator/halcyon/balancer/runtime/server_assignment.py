@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from halcyon.balancer.config.model import ServerKey
+from halcyon.triton.client import Endpoint
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -33,21 +34,6 @@ ADMIN_STATES: dict[AssignmentState, Literal["ready", "drain", "maint"]] = {
     "draining": "drain",
     "closing": "drain",
 }
-
-
-@dataclass(frozen=True)
-class Endpoint:
-    """Pod of a slot, as listed in its EndpointSlice."""
-
-    slot: str
-    pod: str
-    address: str
-    serving: bool
-    """Condition `serving` of the endpoint: whether the pod passes its readiness probe.
-
-    The condition `ready` cannot be used, because it is always true if the Service publishes unready addresses.
-    """
-    terminating: bool
 
 
 @dataclass(frozen=True)

@@ -26,8 +26,8 @@ from typing import TYPE_CHECKING
 from halcyon.api.documents.balancer_plan import CERTIFICATE_FOLDER, CLIENTS_FOLDER, KEYS_FOLDER
 from halcyon.balancer.config import api_keys
 from halcyon.balancer.config.model import TlsFiles
-from halcyon.balancer.log import log
 from halcyon.balancer.secrets import certificate_expiry
+from halcyon.triton.json_log import log
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -11,9 +11,9 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from halcyon.balancer.telemetry.sampler import state
 from halcyon.monitoring.agent_metrics import METRICS, PREFIX
 from halcyon.monitoring.metric import family
+from halcyon.triton.pod_sampler import state
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
     from halcyon.balancer.config.latency_buckets import Latency
     from halcyon.balancer.runtime.runtime_api import HaproxyStats
-    from halcyon.balancer.runtime.server_assignment import Endpoint
-    from halcyon.balancer.telemetry.sampler import ScrapedPod
     from halcyon.monitoring.metric import Labels, Sample
+    from halcyon.triton.client import Endpoint
+    from halcyon.triton.pod_sampler import ScrapedPod
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 

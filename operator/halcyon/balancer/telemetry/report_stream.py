@@ -23,8 +23,8 @@ import aiohttp
 
 from halcyon.api.documents.observation_report import STREAM_PATH
 from halcyon.api.documents.pod_notice import Notice, NoticeError
-from halcyon.balancer.log import log
-from halcyon.balancer.telemetry.sampler import without_times
+from halcyon.triton.json_log import log
+from halcyon.triton.pod_sampler import without_times
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

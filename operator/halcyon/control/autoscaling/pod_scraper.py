@@ -18,12 +18,6 @@ from dataclasses import dataclass, field, replace
 import aiohttp
 
 from halcyon.api.spec import routing_mode
-from halcyon.balancer.runtime.server_assignment import Endpoint
-from halcyon.balancer.telemetry import sampler
-from halcyon.balancer.telemetry.backend_probe import BackendProbes
-from halcyon.balancer.telemetry.dead_backend import DeadBackends
-from halcyon.balancer.telemetry.sampler import PodSampler
-from halcyon.balancer.telemetry.triton_client import TritonClient
 from halcyon.control.acceptance.accepted_specs import SpecsInForce
 from halcyon.control.autoscaling.decider import SCRAPE
 from halcyon.control.autoscaling.poll_schedule import PollSchedule
@@ -38,6 +32,11 @@ from halcyon.render import names
 from halcyon.render.model_overlay import model_name
 from halcyon.signals.observation_store import ObservationStore
 from halcyon.signals.validation import validate
+from halcyon.triton import pod_sampler as sampler
+from halcyon.triton.backend_probe import BackendProbes
+from halcyon.triton.client import Endpoint, TritonClient
+from halcyon.triton.dead_backend import DeadBackends
+from halcyon.triton.pod_sampler import PodSampler
 
 log = logging.getLogger(__name__)
 
@@ -133,7 +132,6 @@ class PodScraper:
             name=key.name,
             agent=SCRAPE,
             at=self.clock.wall(),
-            reading=None,
             endpoints=endpoints,
             samples=sightings,
             maintenance=read.dead.out,

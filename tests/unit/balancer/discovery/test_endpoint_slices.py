@@ -10,7 +10,7 @@ import pytest
 
 from halcyon.balancer.discovery import endpoint_slices
 from halcyon.balancer.discovery.kube_watch import ApiServerAccess, Watch
-from halcyon.balancer.runtime.server_assignment import Endpoint
+from halcyon.triton.client import Endpoint
 
 Kept = Mapping[str, tuple[Endpoint, ...]]
 

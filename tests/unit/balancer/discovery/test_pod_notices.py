@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from halcyon.api.documents.pod_notice import Notice, PodChange
 from halcyon.balancer.discovery.pod_notices import MAX_HELD_S, NoticedEndpoints
-from halcyon.balancer.runtime.server_assignment import Endpoint
+from halcyon.triton.client import Endpoint
 
 READY = Endpoint("a", "p", "10.0.0.1", serving=True, terminating=False)
 OTHER = Endpoint("a", "q", "10.0.0.2", serving=True, terminating=False)

@@ -6,7 +6,8 @@ import heapq
 
 import pytest
 
-from halcyon.balancer.runtime.concurrency_finder import MAX_BOUND, ConcurrencyFinder, Load, ModelConcurrency
+from halcyon.balancer.runtime.concurrency_finder import MAX_BOUND, ConcurrencyFinder, Load
+from halcyon.triton.client import ModelConcurrency
 
 START, DRAIN_S, TICK_S = 32, 30.0, 0.25
 

@@ -15,12 +15,12 @@ from halcyon.balancer.runtime.overload_limits import (
     BatchTime,
     OverloadLimits,
     PodCapacity,
-    PodStatistics,
     batch_time,
     pod_capacity,
 )
 from halcyon.balancer.runtime.runtime_api import HaproxyStats
 from halcyon.balancer.runtime.service_rate import ServiceRate
+from halcyon.triton.pod_sampler import PodStatistics
 
 PLAN = BalancerPlan(
     namespace="default",

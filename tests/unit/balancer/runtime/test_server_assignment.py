@@ -7,15 +7,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from halcyon.balancer.config.model import ServerKey
-from halcyon.balancer.runtime.server_assignment import (
-    AssignedServer,
-    Command,
-    Endpoint,
-    ServerState,
-    adopt,
-    place,
-    resize,
-)
+from halcyon.balancer.runtime.server_assignment import AssignedServer, Command, ServerState, adopt, place, resize
+from halcyon.triton.client import Endpoint
 from tests.drawn import draws
 
 DRAIN_S = 5.0

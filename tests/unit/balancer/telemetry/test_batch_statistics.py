@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from halcyon.api.documents.observation_report import MAX_SIZES, AgentReport, BatchStats, PodSample, ReportError
-from halcyon.balancer.runtime.server_assignment import Endpoint
-from halcyon.balancer.telemetry.sampler import MAX_WITH_BATCHES, ScrapedPod, report, without_times
-from halcyon.balancer.telemetry.triton_client import TritonError, parse_batches
+from halcyon.triton.client import Endpoint, TritonError, parse_batches
+from halcyon.triton.pod_sampler import MAX_WITH_BATCHES, ScrapedPod, report, without_times
 from tests.unit.balancer.batch_statistics import size, stats, version
 
 
@@ -70,7 +69,6 @@ def report_of(batches: BatchStats | None) -> AgentReport:
         name="m",
         agent="x",
         at=1001.0,
-        reading=None,
         endpoints=pods(1),
         samples={"p-0": ScrapedPod(1000.5, None, None, batches)},
         maintenance=set(),

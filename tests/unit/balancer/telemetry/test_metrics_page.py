@@ -13,9 +13,10 @@ from halcyon.balancer.config import latency_buckets
 from halcyon.balancer.config.latency_buckets import BOUNDS_MS, SHOWN_MS, Latency
 from halcyon.balancer.config.model import ServerKey
 from halcyon.balancer.runtime.runtime_api import HaproxyStats
-from halcyon.balancer.runtime.server_assignment import Endpoint, ServerState
+from halcyon.balancer.runtime.server_assignment import ServerState
 from halcyon.balancer.telemetry.metrics_page import PageInput, page
 from halcyon.monitoring.agent_metrics import METRICS
+from halcyon.triton.client import Endpoint
 
 PAGE = Path(__file__).parents[4] / "docs/reference/agent-metrics.md"
 SLOT_A, SLOT_B = 22, 61

@@ -13,19 +13,15 @@ from halcyon.api.documents.observation_report import (
     BatchStats,
     PodSample,
     PodState,
-    ReportedHistogram,
-    SlotLatency,
 )
-from halcyon.balancer.runtime.overload_limits import PodStatistics
-from halcyon.balancer.telemetry.triton_client import Index, Metrics, TritonError
+from halcyon.triton.client import Index, Metrics, TritonError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from collections.abc import Set as AbstractSet
 
-    from halcyon.balancer.runtime.runtime_api import HaproxyStats
-    from halcyon.balancer.runtime.server_assignment import Endpoint
-    from halcyon.balancer.telemetry.triton_client import TritonClient
+    from halcyon.api.documents.observation_report import Batches
+    from halcyon.triton.client import Endpoint, TritonClient
 
 MAX_CONCURRENT_READS = 16
 """Maximum number of pods that are sampled at the same time."""
@@ -50,6 +46,17 @@ class ScrapedPod:
     index: Index | None = None
     batches: BatchStats | None = None
     """Newest known batch statistics, which may be older than the metrics."""
+
+
+@dataclass(frozen=True)
+class PodStatistics:
+    """Triton's statistics of one pod."""
+
+    succeeded: int | None = None
+    """Counter of the requests with a successful response; None if unknown."""
+    rows: int | None = None
+    """Counter of the rows of these requests; None if unknown."""
+    batches: Batches = ()
 
 
 def statistics(sample: ScrapedPod) -> PodStatistics:
@@ -148,33 +155,16 @@ def report(
     name: str,
     agent: str,
     at: float,
-    reading: HaproxyStats | None,
     endpoints: Iterable[Endpoint],
     samples: Mapping[str, ScrapedPod],
     maintenance: AbstractSet[str],
+    balancer: BalancerSample | None = None,
     backend_failures: Mapping[str, str] = MappingProxyType({}),
-    problem: str = "",
 ) -> AgentReport:
-    """Build a report from HAProxy's statistics and the samples. Pods without a sample are included with unknown values.
+    """Build a report from the samples. Pods without a sample are included with unknown values.
 
-    `backend_failures` has the text of `PodSample.backend_failure` by pod.
+    `balancer` is the sample of the balancer, if there is one. `backend_failures` has the text of `PodSample.backend_failure` by pod.
     """
-    balancer = None
-    if reading is not None:
-        balancer = BalancerSample(
-            queued=reading.queued + reading.held,
-            inflight=reading.inflight,
-            requests=reading.demand,
-            rejected=reading.rejected,
-            errors=reading.errors,
-            held=reading.held,
-            unavailable=reading.unavailable,
-            problem=problem,
-            latency=_latency(reading),
-            clients=None
-            if reading.clients is None
-            else ReportedHistogram(reading.clients.bounds_ms, reading.clients.counts),
-        )
     pods = tuple(
         replace(
             _pod(endpoint, samples.get(endpoint.pod), at, maintenance),
@@ -183,21 +173,6 @@ def report(
         for endpoint in endpoints
     )
     return AgentReport(namespace=namespace, name=name, agent=agent, at=at, balancer=balancer, pods=pods)
-
-
-def _latency(reading: HaproxyStats) -> tuple[SlotLatency, ...]:
-    """Return the latency histograms of both slots.
-
-    Return an empty tuple if only one slot is in use, because the histograms are needed only to compare two revisions.
-    """
-    slots = {key.slot for key in reading.servers}
-    if len(slots) < 2:
-        return ()
-    return tuple(
-        SlotLatency(slot, latency.bounds_ms, latency.counts, latency.failed)
-        for slot, latency in sorted(reading.latency.items())
-        if slot in slots
-    )
 
 
 def _pod(endpoint: Endpoint, seen: ScrapedPod | None, at: float, maintenance: AbstractSet[str]) -> PodSample:

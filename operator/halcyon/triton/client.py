@@ -16,7 +16,6 @@ import aiohttp
 
 from halcyon.api.documents.observation_report import MAX_SIZES
 from halcyon.api.documents.repository_marker import STUB_EXIT
-from halcyon.balancer.runtime.concurrency_finder import ModelConcurrency
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -43,6 +42,31 @@ _OF_MODEL = frozenset({_PENDING, _SUCCESS, _FAILURE, _ROWS, _EXECUTIONS, _QUEUE_
 
 class TritonError(OSError):
     """The pod did not respond, or its response does not have Triton's format."""
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """Pod of a slot, as listed in its EndpointSlice."""
+
+    slot: str
+    pod: str
+    address: str
+    serving: bool
+    """Condition `serving` of the endpoint: whether the pod passes its readiness probe.
+
+    The condition `ready` cannot be used, because it is always true if the Service publishes unready addresses.
+    """
+    terminating: bool
+
+
+@dataclass(frozen=True)
+class ModelConcurrency:
+    """What Triton's model configuration says about the concurrency of one pod."""
+
+    instances: int = 1
+    batches: bool = False
+    """Whether a batcher, a sequence or an ensemble takes requests from a queue, so that the plan's limit applies."""
+    decoupled: bool = False
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from halcyon.balancer.telemetry.backend_probe import MAX_PROBE_BYTES, Probe, build, stub_exit
+from halcyon.triton.backend_probe import MAX_PROBE_BYTES, Probe, build, stub_exit
 
 IMAGE = {"name": "image", "data_type": "TYPE_FP32", "dims": [3, 4, -1]}
 

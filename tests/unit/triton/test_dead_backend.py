@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from halcyon.balancer.runtime.server_assignment import Endpoint
-from halcyon.balancer.telemetry.dead_backend import (
+from halcyon.triton.client import Endpoint, Metrics
+from halcyon.triton.dead_backend import (
     EVERY_REQUEST_FAILS,
     REPORTED_AFTER_S,
     DeadBackends,
@@ -11,8 +11,7 @@ from halcyon.balancer.telemetry.dead_backend import (
     Suspicion,
     revision_of,
 )
-from halcyon.balancer.telemetry.sampler import ScrapedPod
-from halcyon.balancer.telemetry.triton_client import Metrics
+from halcyon.triton.pod_sampler import ScrapedPod
 
 
 def endpoints(*pods: str, serving: bool = True) -> list[Endpoint]:

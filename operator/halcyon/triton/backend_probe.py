@@ -23,14 +23,14 @@ from functools import partial
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from halcyon.balancer.log import log
-from halcyon.balancer.telemetry.dead_backend import DeadBackends, ProbedRevision, Suspicion, revision_of
-from halcyon.balancer.telemetry.triton_client import Answer, TritonClient, TritonError
+from halcyon.triton.client import Answer, TritonClient, TritonError
+from halcyon.triton.dead_backend import DeadBackends, ProbedRevision, Suspicion, revision_of
+from halcyon.triton.json_log import log
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from halcyon.balancer.runtime.server_assignment import Endpoint
+    from halcyon.triton.client import Endpoint
 
 MAX_PROBE_BYTES = 8 * 2**20
 """Maximum size of a probe's tensors. A larger batch is not sent; a single row then is, whose failure proves less."""

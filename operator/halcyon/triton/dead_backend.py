@@ -23,9 +23,8 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from halcyon.balancer.runtime.server_assignment import Endpoint
-    from halcyon.balancer.telemetry.sampler import ScrapedPod
-    from halcyon.balancer.telemetry.triton_client import Metrics
+    from halcyon.triton.client import Endpoint, Metrics
+    from halcyon.triton.pod_sampler import ScrapedPod
 
 Suspicion = Literal["failing", "partly", "silent", "idle"]
 

@@ -1,0 +1,45 @@
+"""Part of an agent's report that describes the balancer, from HAProxy's statistics."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from halcyon.api.documents.observation_report import BalancerSample, ReportedHistogram, SlotLatency
+
+if TYPE_CHECKING:
+    from halcyon.balancer.runtime.runtime_api import HaproxyStats
+
+
+def balancer_sample(reading: HaproxyStats | None, problem: str = "") -> BalancerSample | None:
+    """Return the sample of the balancer; None before HAProxy's first statistics. `problem` is what its users should know."""
+    if reading is None:
+        return None
+    return BalancerSample(
+        queued=reading.queued + reading.held,
+        inflight=reading.inflight,
+        requests=reading.demand,
+        rejected=reading.rejected,
+        errors=reading.errors,
+        held=reading.held,
+        unavailable=reading.unavailable,
+        problem=problem,
+        latency=_latency(reading),
+        clients=None
+        if reading.clients is None
+        else ReportedHistogram(reading.clients.bounds_ms, reading.clients.counts),
+    )
+
+
+def _latency(reading: HaproxyStats) -> tuple[SlotLatency, ...]:
+    """Return the latency histograms of both slots.
+
+    Return an empty tuple if only one slot is in use, because the histograms are needed only to compare two revisions.
+    """
+    slots = {key.slot for key in reading.servers}
+    if len(slots) < 2:
+        return ()
+    return tuple(
+        SlotLatency(slot, latency.bounds_ms, latency.counts, latency.failed)
+        for slot, latency in sorted(reading.latency.items())
+        if slot in slots
+    )
