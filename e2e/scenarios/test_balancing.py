@@ -118,18 +118,17 @@ def _wait_for_restart(kube: Kube, name: str, pod: dict[str, Any], container: str
 
 
 def test_a_pod_whose_python_stub_died_is_out_and_restarts_in_place(kube: Kube, whole: str) -> None:
-    _kill_a_stub(kube, whole, replicas=3)
+    _kill_a_stub(kube, whole)
 
 
 def test_the_only_pod_whose_python_stub_died_restarts_in_place(kube: Kube, served: Callable[..., str]) -> None:
     document = models.variant("lonely", replicas=1, gpus=0)
     document["spec"]["traffic"] = {"balancerReplicas": 2}
     name = served(document, replicas=1)
-    wait_for(lambda: kube.pods(name, "balancer"), what="it has balancers")
-    _kill_a_stub(kube, name, replicas=1)
+    _kill_a_stub(kube, name)
 
 
-def _kill_a_stub(kube: Kube, model: str, *, replicas: int) -> None:
+def _kill_a_stub(kube: Kube, model: str) -> None:
     dead = kube.pods(model, "server")[0]
     name = dead["metadata"]["name"]
     with _load(kube, model) as load:
@@ -144,7 +143,12 @@ def _kill_a_stub(kube: Kube, model: str, *, replicas: int) -> None:
             return next(p for p in kube.pods(model, "server") if p["metadata"]["uid"] == dead["metadata"]["uid"])
 
         before = processes.restarts(dead, "triton")
-        wait_for(lambda: processes.restarts(found(), "triton") > before, what="its container restarts", limit_s=30, every_s=0.1)
+        wait_for(
+            lambda: processes.restarts(found(), "triton") > before,
+            what="its container restarts",
+            limit_s=30,
+            every_s=0.1,
+        )
         restarted_after_s = time.monotonic() - killed_s
         wait_for(lambda: is_ready(found()), what="it is ready again", limit_s=60)
         time.sleep(2)
