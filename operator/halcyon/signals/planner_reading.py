@@ -157,6 +157,7 @@ def reading(
         memory.rows_per_request,
         pods_read,
         None if silence else rejected.total,
+        None if silence else sums.queued,
     )
     return ReadingResult(result, memory, tuple(unknown))
 
