@@ -38,6 +38,8 @@ LIMITS = {
     "max": "no more replicas are allowed",
     "hold": "as many were needed recently",
     "veto": "GPU utilization is too high for fewer",
+    "answers": "no fewer have been seen to answer as much",
+    "shared": "the pods share a limit, so more would answer no more",
     "idle": "no requests",
     "learning": "too few measurements yet",
     "unknown": "a signal is missing or implausible",

@@ -49,8 +49,8 @@ PART: Final = _of(
 LIMITED: Final = _of(
     "limited",
     "gauge",
-    "1 for each limit that changed or kept the desired replicas in spite of the signals: min, max, hold, veto, unknown, learning, idle, "
-    "stabilisation, pace, off, quota or budget.",
+    "1 for each limit that changed or kept the desired replicas in spite of the signals: min, max, hold, veto, answers, "
+    "shared, unknown, learning, idle, stabilisation, pace, off, quota or budget.",
     "limit",
 )
 CHANGES: Final = _of(

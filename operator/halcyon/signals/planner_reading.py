@@ -157,6 +157,7 @@ def reading(
         pods_read,
         None if silence else rejected.total,
         None if silence else sum(_mean_held(ring, now) for ring in sums.rings.values()),
+        None if silence else sums.queued,
     )
     return ReadingResult(result, memory, tuple(unknown))
 

@@ -14,7 +14,12 @@ Times = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class ServiceLaw:
-    """Compute time of a replica: a batch of b requests takes t0_s + a_s x b seconds on one instance."""
+    """Compute time of a replica: a batch of b requests takes t0_s + a_s x b seconds on one instance.
+
+    With `shared`, a replica executes up to `instances` requests at once, without batches. While b requests are executed, each
+    advances as if it took t0_s + a_s x b seconds. With t0_s = 0 this is processor sharing. With both it is a stream of tokens:
+    prefill and decode steps that take longer the more streams there are.
+    """
 
     t0_s: float
     a_s: float
@@ -22,6 +27,12 @@ class ServiceLaw:
     instances: int = 1
     delay_s: float = 0.0
     """Maximum time that Triton's batcher waits for a fuller batch, in seconds (`max_queue_delay_microseconds`)."""
+    shared: bool = False
+    """True if requests are executed at once and share the replica. Batches then have one request."""
+    reported_s: float | None = None
+    """Time of each batch in Triton's statistics, in seconds; None if it is the true one. Models that answer after `execute` has
+    returned report less. With 0 no batch is reported at all. Triton takes requests for executed then, so none waits in it, and
+    its configuration has one instance."""
 
     def seconds(self, batch: int) -> float:
         """Return the duration of a batch of this size, in seconds."""
@@ -30,7 +41,7 @@ class ServiceLaw:
     @property
     def peak_rps(self) -> float:
         """Requests per second of one replica with full batches, the upper limit of its throughput."""
-        return self.instances * self.max_batch / self.seconds(self.max_batch)
+        return self.instances * self.max_batch / self.seconds(self.instances if self.shared else self.max_batch)
 
 
 @dataclass(frozen=True)

@@ -82,8 +82,9 @@ _CLOCKS = 4
 # Indexes into `State.law`. HORIZON is the time after which responses no longer count; PEAK is a replica's maximum
 # requests per second.
 T0, A, DELAY, SLO, DRIFT_BEGIN, DRIFT_END, DRIFT_FACTOR, HORIZON, PEAK = 0, 1, 2, 3, 4, 5, 6, 7, 8
-MAX_BATCH, INSTANCES, SLOTS, QUEUE_LIMIT, REFUSE_LATE, PREFIX = 9, 10, 11, 12, 13, 14
-_LAWS = 15
+MAX_BATCH, INSTANCES, SLOTS, QUEUE_LIMIT, REFUSE_LATE, PREFIX, SHARED, REPORTED = 9, 10, 11, 12, 13, 14, 15, 16
+"""REPORTED is the time of a batch in the statistics: nan for the true one, 0 if none is reported."""
+_LAWS = 17
 
 _NONE, _ONE, _ALL = np.uint64(0), np.uint64(1), np.uint64(2**64 - 1)
 _DE_BRUIJN, _TOP = np.uint64(0x03F79D71B4CB0A89), np.uint64(58)
@@ -123,7 +124,8 @@ class State(NamedTuple):
     ring_at: Floats
     """Index: (slot, place). Time at which the request began to wait."""
     work: Floats
-    """Index: (slot, instance; 0: end, 1: start, 2: size of the batch). The end is inf for an idle instance."""
+    """Index: (slot, instance; 0: end, 1: start, 2: size of the batch, 3: request, if executions are shared). The end is inf for an
+    idle instance."""
     live: Ints
     """Slots of all pods that aren't GONE."""
     ready: Ints
@@ -205,6 +207,8 @@ def engine(case: Case, *, samples: Floats, prefix: int, past: int) -> Engine:
     law[QUEUE_LIMIT] = np.inf if case.queue_limit is None else case.queue_limit
     law[REFUSE_LATE] = case.refuse_late
     law[PREFIX] = prefix
+    law[SHARED] = service.shared
+    law[REPORTED] = np.nan if service.reported_s is None else service.reported_s
     arrivals = np.require(case.arrivals, np.float64, ["C", "W"])
     arrivals = arrivals[: int(np.searchsorted(arrivals, case.duration_s))]
     tally = np.zeros(_TALLIES, np.int64)
@@ -235,7 +239,7 @@ def _slots(number: int, law: Floats) -> dict[str, NDArray[Any]]:
         "released": np.full(number, np.nan),
         "ring": np.zeros((number, places), np.int64),
         "ring_at": np.zeros((number, places)),
-        "work": np.full((number, instances, 3), np.inf),
+        "work": np.full((number, instances, 4), np.inf),
         "live": np.zeros(number, np.int64),
         "ready": np.zeros(number, np.int64),
         "place": np.zeros(number, np.int64),
@@ -369,6 +373,27 @@ def _batch_s(now: float, size: int, law: Floats) -> float:
 
 
 @jit
+def _stretch(now: float, pod: int, before: int, after: int, law: Floats, work: Floats) -> None:
+    """Move the ends of a pod's executions because `after` instead of `before` requests share it from now on."""
+    if law[SHARED] == 0 or before == 0:
+        return
+    factor = _batch_s(now, after, law) / _batch_s(now, before, law)
+    for instance in range(work.shape[1]):
+        if work[pod, instance, 0] < np.inf:
+            work[pod, instance, 0] = now + (work[pod, instance, 0] - now) * factor
+
+
+@jit
+def _executing(pod: int, work: Floats) -> int:
+    """Return the number of a pod's instances that execute."""
+    count = 0
+    for instance in range(work.shape[1]):
+        if work[pod, instance, 0] < np.inf:
+            count += 1
+    return count
+
+
+@jit
 def _compute(
     now: float,
     pod: int,
@@ -385,6 +410,11 @@ def _compute(
 ) -> None:
     """Start the batches that a pod's idle instances may take now, and set the pod's next event."""
     next_s = np.inf
+    sharing = 1
+    if law[SHARED] != 0:
+        before = _executing(pod, work)
+        sharing = before + min(pods[PENDING, pod], work.shape[1] - before)
+        _stretch(now, pod, before, sharing, law, work)
     for instance in range(work.shape[1]):
         end = work[pod, instance, 0]
         pending, place = pods[PENDING, pod], pods[FRONT, pod]
@@ -394,12 +424,13 @@ def _compute(
             end = ring_at[pod, place] + law[DELAY]
             if pending >= law[MAX_BATCH] or law[DELAY] == 0 or now >= end:
                 size = min(pending, int(law[MAX_BATCH]))
-                end = now + _batch_s(now, size, law)
+                end = now + _batch_s(now, size if law[SHARED] == 0 else sharing, law)
                 for _ in range(size):
                     request = ring[pod, place]
                     clock[QUEUE_S] += now - ring_at[pod, place]
-                    # The latency is known now, but the response is counted when the batch ends.
-                    if end <= law[HORIZON]:
+                    # The latency is known now, unless executions are shared. The response is counted when the batch ends.
+                    work[pod, instance, 3] = request
+                    if end <= law[HORIZON] and law[SHARED] == 0:
                         latency[request] = end - arrivals[request]
                     place += 1
                     if place == ring.shape[1]:
@@ -419,8 +450,11 @@ def _compute(
 def _answer(
     now: float,
     pod: int,
+    law: Floats,
     clock: Floats,
     tally: Ints,
+    arrivals: Floats,
+    latency: Latencies,
     batches: Floats,
     pods: Ints,
     work: Floats,
@@ -429,12 +463,17 @@ def _answer(
     marks: Marks,
 ) -> None:
     """Finish the batches of a pod that end now."""
+    before = _executing(pod, work) if law[SHARED] != 0 else 0
     for instance in range(work.shape[1]):
         end = work[pod, instance, 0]
         if end <= now:
             size = int(work[pod, instance, 2])
-            batches[0, size] += 1
-            batches[1, size] += end - work[pod, instance, 1]
+            if law[REPORTED] != 0:
+                batches[0, size] += 1
+                batches[1, size] += end - work[pod, instance, 1] if np.isnan(law[REPORTED]) else law[REPORTED]
+            if law[SHARED] != 0 and end <= law[HORIZON]:
+                request = int(work[pod, instance, 3])
+                latency[request] = end - arrivals[request]
             work[pod, instance, 0] = np.inf
             if pods[PHASE, pod] == READY:
                 _held(pod, -size, pods, loads, places, marks)
@@ -444,6 +483,8 @@ def _answer(
             tally[IN_PODS] -= size
             tally[ANSWERED] += size
             _count_busy(now, -1, clock, tally)
+    if before > 0:
+        _stretch(now, pod, before, _executing(pod, work), law, work)
 
 
 @jit
@@ -510,6 +551,7 @@ def _sample(
     before: float,
     until: float,
     prefix: int,
+    law: Floats,
     clock: Floats,
     tally: Ints,
     samples: Floats,
@@ -523,7 +565,8 @@ def _sample(
         samples[0, column] = tally[NEXT]
         samples[1, column] = tally[REFUSED]
         samples[2, column] = tally[ANSWERED]
-        samples[3, column] = tally[WAITING] + tally[IN_QUEUES]
+        # Requests that Triton's statistics take for executed don't wait in it.
+        samples[3, column] = tally[WAITING] + (tally[IN_QUEUES] if np.isnan(law[REPORTED]) else 0)
         samples[4, column] = tally[WAITING] + tally[IN_PODS]
         samples[5, column] = clock[BUSY_S] + tally[COMPUTING] * (second - clock[BUSY_AT])
         samples[6, column] = clock[QUEUE_S]
@@ -612,7 +655,7 @@ def _advance(until: float, state: State) -> None:
         arrival = arrivals[tally[NEXT]] if tally[NEXT] < len(arrivals) else np.inf
         now = min(due[soonest], arrival)
         if tally[SECOND] < now:
-            _sample(now, until, prefix, clock, tally, samples, past, batches)
+            _sample(now, until, prefix, law, clock, tally, samples, past, batches)
         if now > until:
             return
         if arrival < due[soonest]:
@@ -632,7 +675,7 @@ def _advance(until: float, state: State) -> None:
         if pods[PHASE, soonest] == STARTING:
             _open(now, tally, pods, due, live, ready, loads, places, marks)
         else:
-            _answer(now, soonest, clock, tally, batches, pods, work, loads, places, marks)
+            _answer(now, soonest, law, clock, tally, arrivals, latency, batches, pods, work, loads, places, marks)
         # All pods that become ready now are added before queued requests are distributed. Instances take batches after
         # that.
         _fill(now, slots, tally, latency, pods, ring, ring_at, ready, loads, places, marks)

@@ -29,17 +29,21 @@ class HalcyonPolicy:
             )
         service = case.service
         sizes = {size or service.max_batch for size in _WARMED}
+        reported_s, is_true = service.reported_s, service.reported_s is None
+        prior = {size: service.seconds(size) if reported_s is None else reported_s for size in sizes if reported_s != 0}
         objectives = Objectives(
             low=case.low,
             high=case.high,
             max_batch=service.max_batch,
-            instances=service.instances,
+            instances=service.instances if is_true else 1,
             latency_s=case.slo_s,
             queue_limit=case.queue_limit,
             idle_after_s=IDLE_AFTER_S if case.low == 0 else None,
             start_s=case.start_s,
-            batch_prior={size: service.seconds(size) for size in sizes},
+            batch_prior=prior or None,
         )
+        self._has_gpu = is_true
+        """Whether utilisation is known. The time of instances isn't that of a GPU if an engine executes requests at once."""
         self.objectives = replace(objectives, **knobs)  # type: ignore[arg-type]  # all of them are numbers
         self.memory = PlannerMemory()
         self.last: Plan | None = None
@@ -55,7 +59,7 @@ class HalcyonPolicy:
             rejected=view.value(SampleColumn.REFUSED),
             waiting=view.value(SampleColumn.WAITING),
             inflight=view.value(SampleColumn.INFLIGHT),
-            gpu=None if busy is None else 100.0 * busy / self.objectives.instances,
+            gpu=None if busy is None or not self._has_gpu else 100.0 * busy / self.objectives.instances,
             batches=view.batches(),
             pods=tuple(_pod(pod) for pod in view.pods),
         )

@@ -12,6 +12,7 @@ from halcyon.scaling.planner.reading import Objectives, PodReading, Reading
 
 OBJECTIVES = Objectives(low=1, high=100, max_batch=4, latency_s=2.4, start_s=60.0, batch_prior={1: 0.4, 4: 0.4})
 """Objectives with at most ten requests per second per replica."""
+BATCH_S = 0.4
 EPOCH = 1.7e9
 Told = Callable[[Reading], Reading]
 
@@ -30,6 +31,7 @@ class Driven:
     arrived: float = 0.0
     waiting: float = 0.0
     peak_rps: float = 10.0
+    served_rps: float = 0.0
     pods: list[PodReading] = field(default_factory=list)
     plans: list[Plan] = field(default_factory=list)
     made: int = 0
@@ -45,6 +47,7 @@ class Driven:
             self.now += 1.0
             self.arrived += rate
             ready = sum(pod.phase == "ready" for pod in self.pods)
+            self.served_rps = min(self.waiting + rate, ready * self.peak_rps)
             self.waiting = max(self.waiting + rate - ready * self.peak_rps, 0.0)
             self.pods = [self._grown(pod) for pod in self.pods]
             made = plan(self.now, self.objectives, told(self.reading()), self.memory)
@@ -56,13 +59,13 @@ class Driven:
 
     def reading(self) -> Reading:
         """Return the correct reading at this time."""
-        ready = sum(pod.phase == "ready" for pod in self.pods)
         return Reading(
             at=self.now,
             replicas=self.replicas,
             arrived=self.arrived,
             waiting=self.waiting,
-            inflight=self.waiting + 2.0 * ready,
+            # Four requests at once take 0.4 s, whatever their number is.
+            inflight=self.waiting + BATCH_S * self.served_rps,
             pods=tuple(self.pods),
         )
 

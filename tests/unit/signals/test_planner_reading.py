@@ -87,6 +87,7 @@ def test_all_agents_and_pods_become_one_reading() -> None:
         arrived=0.0,
         waiting=13.0,
         inflight=29.0,
+        queued=7.0,
         gpu=140.0,
         batches=None,
         pods=kubernetes("p-0", "p-1"),

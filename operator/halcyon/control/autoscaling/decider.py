@@ -154,10 +154,12 @@ class Decider:
         model = self._models.get(key)
         if model is None or (memory := model.memory) is None or model.aimed is None:
             return None
-        if (line := memory.capacity.line) is None:
-            return None
+        line, replica = memory.capacity.line, memory.evidence.replica()
         aims = objectives(spec, largest_seen=model.aimed.largest)
-        replica = replica_of(aims, line, model.rows)
+        if replica is None and line is not None:
+            replica = replica_of(aims, line, model.rows)
+        if replica is None:
+            return None
         return Known(aims, replica, memory.arrivals.spread.value, memory.headroom.value)
 
     def learn(self, key: Key, history: History) -> None:
@@ -188,7 +190,8 @@ class Decider:
         before = self._restored(key) if model.memory is None else model.memory
         planned = plan(at, aims, read, before)
         model.memory, model.rows = planned.memory, read.rows_per_request
-        if planned.memory.capacity.line is None and read.replicas > 0 and _is_learning(planned):
+        is_unknown = planned.memory.capacity.line is None and planned.memory.evidence.replica() is None
+        if is_unknown and read.replicas > 0 and _is_learning(planned):
             made = self._by_rules(key, model, spec, now, bounds(aims))
             if made.desired is not None:
                 # Let the planner continue from the rules' decision, so that the change from rules to planner keeps the replicas.

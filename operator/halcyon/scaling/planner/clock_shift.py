@@ -45,6 +45,7 @@ def shifted(memory: PlannerMemory, by_s: float) -> PlannerMemory:
         zero=replace(memory.zero, left=_moved(memory.zero.left, by_s), back=_moved(memory.zero.back, by_s)),
         still=replace(memory.still, since=memory.still.since + by_s),
         rejections=replace(memory.rejections, at=at(memory.rejections.at)),
+        evidence=memory.evidence.shifted(by_s),
     )
 
 

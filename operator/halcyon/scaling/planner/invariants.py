@@ -9,6 +9,7 @@ from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
+from halcyon.scaling.planner.capacity.answer_evidence import AnswerEvidence
 from halcyon.scaling.planner.capacity.bounded_queue import RejectionBound
 from halcyon.scaling.planner.capacity.replica_capacity import Capacity
 from halcyon.scaling.planner.forecast.arrival_rate import ArrivalRate
@@ -33,6 +34,7 @@ def broken_invariant(part: Any) -> str | None:
         TrendDamping: _unsound_damping,
         IdleTimeout: _unsound_zero,
         RejectionBound: _unsound_refusals,
+        AnswerEvidence: _unsound_evidence,
         SpikeMemory: _unsound_spikes,
         History: _unsound_history,
     }
@@ -105,6 +107,17 @@ def _unsound_zero(part: IdleTimeout) -> str | None:
 def _unsound_refusals(part: RejectionBound) -> str | None:
     if min(part.counted or 0.0, part.waiting) < 0:
         return f"{part.counted} requests were rejected while {part.waiting:g} waited; neither can be below 0"
+    return None
+
+
+def _unsound_evidence(part: AnswerEvidence) -> str | None:
+    rates = (part.least_rps, part.seconds, *(rate for _, rate, _ in part.peaks))
+    if min(rates) < 0 or not 0 < part.at_once <= MAX_COUNT or (part.rps is not None and part.rps <= 0):
+        return f"rps is {part.rps}, at_once is {part.at_once:g}; both must be above 0, and no rate or time below 0"
+    if part.shared is not None and (not 0 < part.shared.replicas <= MAX_COUNT or part.shared.rps <= 0):
+        return f"the shared limit is {part.shared.rps:g} requests per second of {part.shared.replicas} replicas"
+    if any(not 0 < count <= MAX_COUNT for count, _, _ in part.peaks):
+        return f"a number of pods is not between 1 and {MAX_COUNT}"
     return None
 
 

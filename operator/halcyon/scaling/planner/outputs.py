@@ -8,6 +8,7 @@ from typing import Literal
 from typing_extensions import override
 
 from halcyon.scaling.frozen import immutable
+from halcyon.scaling.planner.capacity.answer_evidence import AnswerEvidence
 from halcyon.scaling.planner.capacity.bounded_queue import RejectionBound
 from halcyon.scaling.planner.capacity.replica_capacity import Capacity
 from halcyon.scaling.planner.forecast.arrival_rate import ArrivalRate
@@ -20,9 +21,10 @@ from halcyon.scaling.planner.scale_down_hold import ScaleDownHold
 from halcyon.scaling.planner.scale_to_zero import IdleTimeout
 
 PartName = Literal["rate", "trend", "season", "spike", "queueDepth", "gpuUtilization", "concurrency", "backlog"]
-LimitName = Literal["min", "max", "hold", "veto", "unknown", "learning", "idle"]
+LimitName = Literal["min", "max", "hold", "veto", "answers", "shared", "unknown", "learning", "idle"]
 """Names of the limits. min, max: minReplicas and maxReplicas, or those of an open schedule. hold: more replicas were
-needed a while ago. veto: the GPUs are too busy for fewer replicas. unknown: the reading is implausible. learning: too
+needed a while ago. veto: the GPUs are too busy for fewer replicas. answers: fewer replicas have never been seen to
+answer as much. shared: the pods share a limit, so more would answer no more. unknown: the reading is implausible. learning: too
 little is known yet. idle: there are no requests, so the model can be scaled to zero."""
 
 
@@ -91,6 +93,7 @@ class PlannerMemory:
     spikes: SpikeMemory = field(default_factory=SpikeMemory)
     still: StuckCounter = field(default_factory=StuckCounter)
     rejections: RejectionBound = field(default_factory=RejectionBound)
+    evidence: AnswerEvidence = field(default_factory=AnswerEvidence)
 
     def with_changes(
         self,
@@ -106,6 +109,7 @@ class PlannerMemory:
         spikes: SpikeMemory | None = None,
         still: StuckCounter | None = None,
         refusals: RejectionBound | None = None,
+        evidence: AnswerEvidence | None = None,
     ) -> PlannerMemory:
         """Return the memory with some parts replaced.
 
@@ -123,6 +127,7 @@ class PlannerMemory:
             self.spikes if spikes is None else spikes,
             self.still if still is None else still,
             self.rejections if refusals is None else refusals,
+            self.evidence if evidence is None else evidence,
         )
 
 

@@ -31,6 +31,8 @@ _BAND_SIGMAS = 3.0
 """Width of the band between scaling down and scaling up, in standard errors of a minute's rate and of its dispersion.
 With 2 for the rate, constant loads reversed the direction of scaling about four times as often (0.3 times an hour, with
 noise and without). That saved 3 % GPU time for constant loads, and 0.2 % in the table of scenarios."""
+_SURE_S = 30.0
+"""Seconds after a shared limit was found until replicas that it makes useless are released."""
 _AHEAD_S = 5.0
 """Seconds added to the start time when pods are requested for a recurring load. They cover the time that a decision
 takes, and a slow start."""
@@ -96,9 +98,18 @@ def replicas_for_rate(rate: float, objectives: Objectives, replica: Replica, *, 
     """
     if rate <= 0:
         return 0
-    if objectives.latency_s is None:
+    if not _decides(objectives, replica):
         return min(max(math.ceil(rate / (objectives.utilization * replica.peak_rps) - 1e-9), 1), most)
-    return replicas_within(rate, replica, objectives.latency_s, dispersion=dispersion, most=most)
+    return replicas_within(rate, replica, objectives.latency_s or 0.0, dispersion=dispersion, most=most)
+
+
+def _decides(objectives: Objectives, replica: Replica) -> bool:
+    """Return whether the latency objective decides.
+
+    It doesn't if a request alone takes longer in a pod: then no number of replicas meets it.
+    """
+    latency_s = objectives.latency_s
+    return latency_s is not None and (replica.residual > 0 or replica.slack_s(latency_s) > 0)
 
 
 @immutable(frozen=True, slots=True)
@@ -119,7 +130,7 @@ class _RateReason:
         The rate that each replica can serve is computed only here, because decisions don't need it.
         """
         objectives, need = self.objectives, self.need
-        if objectives.latency_s is not None and need:
+        if objectives.latency_s is not None and need and _decides(objectives, self.replica):
             each = rate_within(need, self.replica, objectives.latency_s, dispersion=self.dispersion) / need
         else:
             each = objectives.utilization * self.replica.peak_rps
@@ -229,7 +240,8 @@ def backlog(at: Situation, held: int) -> PlanPart | None:
     staying = min(at.ready, held)
     # Requests that fit into the next batches, or can be served within half the slack of the objective, are not a
     # backlog.
-    waiting = max((at.reading.waiting or 0.0) - staying * replica.max_batch * replica.instances, 0.0)
+    fits = staying * replica.max_batch * replica.instances if replica.residual else 0
+    waiting = max((at.reading.waiting or 0.0) - fits, 0.0)
     slack_s = max(replica.slack_s(objectives.latency_s or 0.0), 0.0) / 2
     serving, rate = staying * replica.peak_rps, at.rate * at.sure
     if waiting <= slack_s * serving and rate <= serving:
@@ -237,6 +249,8 @@ def backlog(at: Situation, held: int) -> PlanPart | None:
     arriving = sorted(_joins(at.now, pod, at.start_s) for pod in pods if pod.phase == "starting")
     missing = at.reading.replicas - sum(pod.phase not in {"draining", "broken"} for pod in pods)
     arriving += [at.start_s] * max(missing, 0)
+    # A backlog of requests that take long can't be cleared within seconds.
+    drain_s = objectives.drain_s if replica.residual else max(objectives.drain_s, 2 * replica.batch_s)
     plan = drain(
         backlog=waiting,
         rate=rate,
@@ -245,7 +259,7 @@ def backlog(at: Situation, held: int) -> PlanPart | None:
         ready=at.ready,
         arriving_s=arriving,
         start_s=at.start_s,
-        drain_s=objectives.drain_s,
+        drain_s=drain_s,
         most=min(
             math.inf if objectives.queue_limit is None else float(objectives.queue_limit),
             at.memory.rejections.max_waiting(),
@@ -255,9 +269,9 @@ def backlog(at: Situation, held: int) -> PlanPart | None:
     # capacity.
     stuck = sum(pod.phase == "unschedulable" for pod in pods) if plan.keep and not plan.new else 0
     total = plan.keep + plan.new + stuck
-    goal = f"to drain in {objectives.drain_s:g} s needs"
+    goal = f"to drain in {drain_s:.3g} s needs"
     if plan.new < plan.quickest:
-        goal = f"would drain in {objectives.drain_s:g} s with {plan.quickest - plan.new} more, whose start costs more than it saves:"
+        goal = f"would drain in {drain_s:.3g} s with {plan.quickest - plan.new} more, whose start costs more than it saves:"
     return PlanPart("backlog", total, f"{waiting:.0f} waiting {goal} {total} ({plan.new} new)")
 
 
@@ -281,3 +295,36 @@ def gpu_veto(at: Situation, count: int) -> PlanLimit | None:
         return None
     why = f"GPUs are {gpu / ready:.0f} % busy, although {100 * usual:.0f} % was expected: at least {least} replicas are kept"
     return PlanLimit("veto", least, why)
+
+
+def answers_limit(at: Situation, count: int) -> PlanLimit | None:
+    """Return a limit that prevents scaling down to `count` while answers contradict the service line; None if none does.
+
+    Until pods have been full, only what each of them has answered so far is known to be possible.
+    """
+    evidence = at.memory.evidence
+    if not evidence.is_in_force or evidence.rps is not None or evidence.least_rps <= 0:
+        return None
+    rate = at.with_headroom(at.rate)
+    least = min(math.ceil(rate / (at.objectives.utilization * evidence.least_rps) - 1e-9), at.reading.replicas)
+    return PlanLimit("answers", least, evidence.describe()) if least > count else None
+
+
+def shared_limit(at: Situation, count: int) -> PlanLimit | None:
+    """Return a limit below `count` if more pods have answered no more because they share a limit; None if none is below.
+
+    More replicas are not added from then on. Surplus replicas are released only after `_SURE_S`, in which new pods may still
+    prove that they answer more.
+    """
+    shared = at.memory.evidence.shared
+    if shared is None:
+        return None
+    surplus = at.reading.replicas if at.now - shared.at < _SURE_S else 0
+    most = max(shared.replicas, surplus)
+    if count <= most:
+        return None
+    why = (
+        f"{shared.pods} full pods answered {shared.rps:.3g} req/s together, about as much as {shared.replicas - 1} of their own: "
+        "they share a limit, so more replicas would answer no more"
+    )
+    return PlanLimit("shared", most, why)

@@ -28,6 +28,7 @@ from halcyon.scaling.planner.headroom import Headroom
 from halcyon.scaling.planner.outputs import LimitName, Plan, PlanLimit, PlannerMemory, PlanPart
 from halcyon.scaling.planner.parts import (
     Situation,
+    answers_limit,
     backlog,
     certain_need,
     gpu_veto,
@@ -35,6 +36,7 @@ from halcyon.scaling.planner.parts import (
     need_beyond_noise,
     rate_now,
     recurring_parts,
+    shared_limit,
 )
 from halcyon.scaling.planner.plausibility import implausibility
 from halcyon.scaling.planner.reading import Objectives, Reading
@@ -78,7 +80,9 @@ def plan(now: float, objectives: Objectives, reading: Reading, memory: PlannerMe
             now, kept, current, memory, why=f"{reason}; the last valid number of replicas is kept", limit="unknown"
         )
     start_s = start_time.start_s(capacity, start_time.PLANNED_SHARE, objectives.start_s)
-    memory = _update_memory(now, objectives, reading, memory, capacity, start_s)
+    evidence = memory.evidence.with_reading(reading.at or now, reading, replica)
+    memory = _update_memory(now, objectives, reading, memory.with_changes(evidence=evidence), capacity, start_s)
+    replica = evidence.replica() or replica
     if replica is None:
         why = "too few batches have run, so the capacity is unknown"
         return _plan_unlearnt(now, objectives, reading, memory, why=why)
@@ -159,6 +163,12 @@ def _decide(at: Situation, damping: TrendDamping, low: int, high: int) -> Plan:
     if count < current and not idle and (veto := gpu_veto(at, count)) is not None:
         count = min(veto.replicas, current)
         limits += (veto,)
+    if count < current and not idle and (least := answers_limit(at, count)) is not None:
+        count = least.replicas
+        limits += (least,)
+    if (shared := shared_limit(at, count)) is not None:
+        count = shared.replicas
+        limits += (shared,)
     if count > high:
         limits += (PlanLimit("max", high, f"maxReplicas is {high}"),)
     elif count < low:

@@ -55,10 +55,12 @@ class Reading:
     """Mean number of rows per request."""
     pods: tuple[PodReading, ...] = ()
     rejected: float | None = None
-    """Counter of the requests that the balancers rejected; `arrived` includes them. It is used only to bound the queue
-    length. If it is unknown, the queue is assumed to be unlimited."""
+    """Counter of the requests that the balancers rejected; `arrived` includes them. If it is unknown, the queue is assumed
+    to be unlimited."""
     concurrency: float | None = None
     """Mean of `inflight` over the last seconds; None if unknown."""
+    queued: float | None = None
+    """Number of requests queued in the balancers alone; None if unknown."""
 
 
 @dataclass(frozen=True)

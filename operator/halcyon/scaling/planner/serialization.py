@@ -44,7 +44,7 @@ _UNKNOWN, _ZERO, _FIRST = 0, 1, 2
 `_FIRST` + 900 x (exponent + `_EXPONENTS`) + (three digits - 100)."""
 _EXPONENTS = 140
 """Highest exponent of ten, positive or negative, that a code can represent."""
-_LATER = frozenset({"damping", "rejections", "zero"})
+_LATER = frozenset({"damping", "evidence", "rejections", "zero"})
 """Parts that were added to version 1 later. If one is missing from a stored memory, nothing was lost."""
 
 
@@ -71,6 +71,7 @@ def packed(memory: PlannerMemory) -> dict[str, Any]:
         arrivals=_thinned(memory.arrivals),
         hold=_fewer(memory.hold),
         drain=_fewer(memory.drain),
+        evidence=memory.evidence.shifted(0.0),
     )
     document: dict[str, Any] = {"version": VERSION}
     for part in fields(PlannerMemory):
@@ -176,8 +177,8 @@ def _decoded(hint: Any, raw: Any, path: str, base: Any = None) -> Any:  # noqa: 
     if hint is float:
         if isinstance(raw, int | float) and not isinstance(raw, bool) and math.isfinite(raw):
             return float(raw)
-    elif hint in {int, str}:
-        if isinstance(raw, hint) and not isinstance(raw, bool):
+    elif hint in {int, str, bool}:
+        if isinstance(raw, hint) and isinstance(raw, bool) is (hint is bool):
             return raw
     elif origin is frozenset:
         return frozenset(_decoded(get_args(hint)[0], item, path) for item in _without_prefix(raw, path))

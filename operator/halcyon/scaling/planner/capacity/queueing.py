@@ -54,6 +54,9 @@ class Replica:
     max_batch: int
     """Number of requests in the largest batch."""
     instances: int = 1
+    residual: float = _RESIDUAL
+    """Average time that a request waits for the batch ahead of it, as a multiple of the time of a full batch. It is 0 if
+    requests are executed one by one, many at once (`answer_evidence`)."""
     batch_s: float = field(init=False, compare=False)
     """Seconds that a full batch takes."""
     peak_rps: float = field(init=False, compare=False)
@@ -71,7 +74,7 @@ class Replica:
         This is the objective minus the time of a full batch and the average wait for the batch ahead. It is negative if
         these two exceed the objective.
         """
-        return latency_s - (1 + _RESIDUAL) * self.batch_s
+        return latency_s - (1 + self.residual) * self.batch_s
 
     def within(self, latency_s: float) -> Replica:
         """Return the replica with batches so small that two consecutive ones fit into the latency objective.
@@ -80,7 +83,7 @@ class Replica:
         long, batches of one are used.
         """
         line = self.line
-        if _MIN_BATCHES * self.batch_s <= latency_s:
+        if _MIN_BATCHES * self.batch_s <= latency_s or not self.residual:
             return self
         fits = (latency_s / _MIN_BATCHES - line.t0_s) / line.row_s + 1e-9 if line.row_s > 0 else 1.0
         return Replica(line, int(min(max(fits, 1.0), self.max_batch)), self.instances)

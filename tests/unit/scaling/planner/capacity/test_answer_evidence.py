@@ -1,0 +1,102 @@
+"""The capacity by answers, of models whose batch times say nothing about them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from halcyon.scaling.planner.outputs import Plan, PlannerMemory
+from halcyon.scaling.planner.plan import plan
+from halcyon.scaling.planner.reading import Objectives, PodReading, Reading
+
+EPOCH = 1.7e9
+AT_ONCE, TAKES_S = 32, 16
+
+
+def planned(seconds: int, reading: Callable[[int, int], Reading], prior: dict[int, float] | None) -> list[Plan]:
+    """The plans of each second; `reading` gets the second and the replicas."""
+    memory, plans, replicas = PlannerMemory(), [], 1
+    objectives = Objectives(low=1, high=10, batch_prior=prior, start_s=10.0)
+    for second in range(seconds):
+        made = plan(EPOCH + second, objectives, reading(second, replicas), memory)
+        memory, replicas = made.memory, made.count
+        plans.append(made)
+    return plans
+
+
+def pods(count: int) -> tuple[PodReading, ...]:
+    return tuple(PodReading(number, "ready", EPOCH - 100, EPOCH - 50) for number in range(count))
+
+
+def one_pod(rate: int) -> Callable[[int, int], Reading]:
+    """One pod that executes 32 requests at once, 16 s each. The others never get ready."""
+
+    def reading(second: int, replicas: int) -> Reading:
+        ends: list[float] = []
+        for request in range(rate * second):
+            came = request / rate
+            begins = came if request < AT_ONCE else max(came, ends[request - AT_ONCE])
+            ends.append(begins + TAKES_S)
+        left = [end for end in ends if end > second]
+        waits = max(len(left) - AT_ONCE, 0)
+        return Reading(
+            at=EPOCH + second,
+            replicas=replicas,
+            arrived=float(rate * second),
+            rejected=0.0,
+            waiting=float(waits),
+            inflight=float(len(left)),
+            pods=pods(1),
+        )
+
+    return reading
+
+
+@pytest.mark.parametrize("prior", [{1: 0.0003}, None])
+def test_answers_give_the_capacity_where_batch_times_do_not(prior: dict[int, float] | None) -> None:
+    made = planned(21, one_pod(4), prior)[-1]
+    assert made.memory.evidence.is_in_force
+    assert made.memory.evidence.rps == pytest.approx(AT_ONCE / TAKES_S, rel=0.1)
+    assert made.count >= 3
+
+
+def test_the_service_line_is_believed_while_answers_agree_with_it() -> None:
+    def reading(second: int, replicas: int) -> Reading:
+        return Reading(
+            at=EPOCH + second,
+            replicas=replicas,
+            arrived=10.0 * second,
+            rejected=0.0,
+            waiting=0.0,
+            inflight=1.0,
+            pods=pods(1),
+        )
+
+    made = planned(120, reading, {1: 0.1})[-1]
+    assert not made.memory.evidence.is_in_force
+    assert made.memory.evidence.samples == ()
+
+
+def test_pods_that_share_a_limit_are_not_added_for_ever() -> None:
+    """Full pods answer two requests per second together, one of them one."""
+    done = 0.0
+
+    def reading(second: int, replicas: int) -> Reading:
+        nonlocal done
+        ready = replicas if second > 15 else 1
+        done += min(ready, 2) if second else 0
+        inside = 4.0 * second - done
+        return Reading(
+            at=EPOCH + second,
+            replicas=replicas,
+            arrived=4.0 * second,
+            rejected=0.0,
+            waiting=max(inside - ready, 0.0),
+            inflight=inside,
+            pods=pods(ready),
+        )
+
+    plans = planned(700, reading, {1: 0.0003})
+    assert {made.count for made in plans[100:]} == {3}
+    assert [limit.name for limit in plans[-1].limits] == ["shared"]
