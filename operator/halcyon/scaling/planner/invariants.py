@@ -9,7 +9,7 @@ from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
-from halcyon.scaling.planner.capacity.answer_evidence import AnswerEvidence
+from halcyon.scaling.planner.answer_evidence import AnswerEvidence
 from halcyon.scaling.planner.capacity.bounded_queue import RejectionBound
 from halcyon.scaling.planner.capacity.replica_capacity import Capacity
 from halcyon.scaling.planner.forecast.arrival_rate import ArrivalRate

@@ -8,7 +8,7 @@ from typing import Literal
 from typing_extensions import override
 
 from halcyon.scaling.frozen import immutable
-from halcyon.scaling.planner.capacity.answer_evidence import AnswerEvidence
+from halcyon.scaling.planner.answer_evidence import AnswerEvidence
 from halcyon.scaling.planner.capacity.bounded_queue import RejectionBound
 from halcyon.scaling.planner.capacity.replica_capacity import Capacity
 from halcyon.scaling.planner.forecast.arrival_rate import ArrivalRate

@@ -194,7 +194,7 @@ class AnswerEvidence:
         peaks, shared = self.peaks, self.shared
         if samples[-1][_WAITING] <= fits and shared is None:
             peaks = ()
-        elif waits and covered_s >= window_s and _waits(samples, window_s, fits):
+        elif self.is_in_force and waits and covered_s >= window_s and _waits(samples, window_s, fits):
             peaks, shared = _with_peak(at, peaks, shared, ready, total)
         if shared is not None and at - shared.at > _SHARED_S:
             peaks, shared = (), None
