@@ -28,15 +28,16 @@ def triton(spec: dict[str, Any]) -> dict[str, Any]:
     return next(one for one in containers if one["name"] == "triton")
 
 
-def test_1_a_load_may_take_as_long_as_startup_timeout_before_a_probe_restarts_it() -> None:
+def test_1_a_load_may_take_as_long_as_startup_timeout() -> None:
     probe = triton({"runtime": {"startupTimeout": "30m"}})["startupProbe"]
     assert probe["failureThreshold"] * probe["periodSeconds"] >= 1800
 
 
-def test_2_the_probe_that_restarts_a_container_does_not_ask_for_the_model() -> None:
+def test_2_the_liveness_probe_does_not_depend_on_the_model() -> None:
     made = triton({})
     assert made["livenessProbe"]["httpGet"]["path"] == "/v2/health/live"
-    assert made["livenessProbe"]["periodSeconds"] * made["livenessProbe"]["failureThreshold"] >= 60
+    # A server that doesn't respond is given 30 s: each try waits for its time-out.
+    assert made["livenessProbe"]["timeoutSeconds"] * made["livenessProbe"]["failureThreshold"] >= 30
 
 
 def test_17_shared_memory_has_the_size_that_the_spec_states() -> None:

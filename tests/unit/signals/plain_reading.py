@@ -95,6 +95,7 @@ def plain_reading(
         rows_per_request=memory.rows_per_request,
         pods=judged,
         rejected=None if silence else memory.rejected.total,
+        queued=None if silence else queued,
         concurrency=None if silence else sum(_held(points, now) for points in heard.values()),
     )
     return ReadingResult(made, memory, tuple(unknown))
