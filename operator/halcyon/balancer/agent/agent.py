@@ -435,7 +435,11 @@ class Agent:
             return
         capacity = self._feedback.limits.capacity
         servers = self._controller.in_use
-        concurrency.objective_bound = capacity.bound(servers, plan.balancers) if capacity is not None and servers else 0
+        concurrency.objective_bound = (
+            capacity.bound(servers, plan.balancers)
+            if capacity is not None and servers and self._feedback.limits.lasts
+            else 0
+        )
         values = self._feedback.limits.values(
             servers=servers,
             share=concurrency.share(plan.balancers),

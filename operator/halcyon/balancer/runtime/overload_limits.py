@@ -6,6 +6,9 @@
     answered within twice the objective  | the same of twice the objective
     sent to the pod                      | what can be answered in time, at most three batches: with two, Triton computes smaller ones
 
+The last one applies while an overload lasts. In a burst it would keep pods idle, because the shares of balancers follow the demand only
+after a second.
+
 A balancer has its share of these numbers. What is sent to pods is not queued, so it is subtracted from the limits on the queue.
 
 The time of a batch is taken from Triton's statistics. If the rate at which the pods answer while requests are queued contradicts them,
@@ -35,6 +38,12 @@ AGREES: Final = 0.7
 """Share of the rate that the statistics promise from which a measured rate confirms them: the limits themselves can keep batches small."""
 MAX_AGE_S: Final = 3.0
 """Time over which rows per request and the share of the answers are measured, in seconds."""
+REJECTED_OVER_S: Final = 4.0
+"""Time over which the share of rejected requests is averaged, in seconds."""
+LASTS_FROM: Final = 0.12
+"""Share of rejected requests from which the overload lasts, so that fewer requests are sent to pods. Bursts stay below it (measured: at
+70 % of the capacity and a variation of 3, 5 % are rejected)."""
+ENDS_BELOW: Final = 0.03
 _MIN_ANSWERS: Final = 10
 NO_LIMITS: Final = dict.fromkeys(overload_rules.LIMITS, 0)
 
@@ -121,7 +130,10 @@ class OverloadLimits:
         """Start without measurements."""
         self._answers: deque[tuple[float, HaproxyStats, dict[str, PodStatistics]]] = deque()
         self._rows_per_request = 1.0
-        self._rejected: tuple[float, int, int] | None = None
+        self._rejected: tuple[float, int, int, int] | None = None
+        self._rejected_share = 0.0
+        self.lasts = False
+        """Whether so many requests are rejected that the load is above the capacity, not only a burst."""
         self.capacity: PodCapacity | None = None
         """Numbers of requests that one pod can hold, from the last call of `update`; None if unknown."""
         self.rejected_load = 0.0
@@ -151,7 +163,7 @@ class OverloadLimits:
         """
         self.capacity = None
         if not plan.objective_ms or not servers:
-            self.rejected_load = 0.0
+            self.rejected_load, self._rejected_share, self.lasts = 0.0, 0.0, False
             return
         objective_s = plan.objective_ms / 1000
         self._count_rejected(reading, objective_s, now)
@@ -188,10 +200,15 @@ class OverloadLimits:
         return dict(zip(overload_rules.LIMITS, values, strict=True))
 
     def _count_rejected(self, reading: HaproxyStats, objective_s: float, now: float) -> None:
-        before, self._rejected = self._rejected, (now, reading.process, reading.rejected)
+        before, self._rejected = self._rejected, (now, reading.process, reading.rejected, reading.requests)
         self.rejected_load = 0.0
         if before is not None and before[1] == reading.process and now > before[0]:
-            self.rejected_load = max(reading.rejected - before[2], 0) / (now - before[0]) * objective_s
+            rejected, lasted_s = max(reading.rejected - before[2], 0), now - before[0]
+            self.rejected_load = rejected / lasted_s * objective_s
+            share = min(rejected / max(reading.requests - before[3], 1), 1.0)
+            self._rejected_share += (share - self._rejected_share) * (1 - math.exp(-lasted_s / REJECTED_OVER_S))
+        limit = ENDS_BELOW if self.lasts else LASTS_FROM
+        self.lasts = self._rejected_share >= limit
 
     def _add_answers(self, reading: HaproxyStats, pods: Mapping[str, PodStatistics], now: float) -> float | None:
         """Update the rows per request, and return this balancer's share of the answers in the last seconds; None if there were few."""

@@ -159,6 +159,25 @@ def test_rejected_requests_are_demand() -> None:
     assert made.rejected_load == 75.0, "150 per second, each for half a second"
 
 
+def test_an_overload_lasts_once_many_requests_are_rejected_for_seconds() -> None:
+    made = OverloadLimits()
+
+    def after(seconds: int, *, share: float) -> bool:
+        nonlocal now, requests, rejected
+        for _ in range(seconds):
+            now, requests, rejected = now + 1, requests + 100, rejected + round(100 * share)
+            reading = replace(READING, requests=requests, rejected=rejected)
+            made.update(PLAN, reading, {"p": DEMO}, None, servers=1, now=float(now), share=1.0)
+        return made.lasts
+
+    now = requests = rejected = 0
+    assert not after(20, share=0.05), "a bursty load"
+    assert not after(1, share=0.3), "one burst"
+    assert after(4, share=0.3)
+    assert after(3, share=0.0), "it ends later than it began"
+    assert not after(10, share=0.0)
+
+
 @pytest.mark.parametrize(
     ("plan", "servers", "statistics"),
     [(replace(PLAN, objective_ms=0), 1, DEMO), (PLAN, 0, DEMO), (PLAN, 1, PodStatistics())],
