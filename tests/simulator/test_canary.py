@@ -173,8 +173,8 @@ def test_five_percent_of_failures_are_found() -> None:
 
 def test_a_broken_revision_costs_some_twenty_requests() -> None:
     looks, verdict = rollout(1, failing=1.0)
-    assert (looks, verdict.action) == (3, "rollback")
-    assert check(verdict, "errors").sizes == (135, 15)
+    assert (looks, verdict.action) == (4, "rollback"), "no sample counts for more than a third of the evidence"
+    assert check(verdict, "errors").sizes == (180, 20)
 
 
 def test_half_as_slow_again_is_found() -> None:
