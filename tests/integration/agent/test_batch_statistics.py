@@ -30,11 +30,11 @@ async def test_statistics_of_a_pod_are_read_every_five_seconds_and_repeated_mean
             now += 1.0
         assert pod.stats_count == 2
         assert [one.at for one in told if one is not None] == [1000.0] * 5 + [1005.0] * 2
-        assert told[0] == BatchStats(1000.0, ((4, 10, 90_000),))
+        assert told[0] == BatchStats(1000.0, ((4, 10, 90_000),), 90_000)
 
         pod.stats = None
         now += 5.0
-        assert (await sensor.sample(pods(1)))["p-0"].batches == BatchStats(1005.0, ((4, 10, 90_000),))
+        assert (await sensor.sample(pods(1)))["p-0"].batches == BatchStats(1005.0, ((4, 10, 90_000),), 90_000)
         assert pod.stats_count == 3
         now -= 3600.0
         await sensor.sample(pods(1))

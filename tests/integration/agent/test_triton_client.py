@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from halcyon.balancer.discovery.endpoint_slices import merge, of_slice
-from halcyon.balancer.telemetry import triton_client
+from halcyon.triton import client as triton_client
 from halcyon.triton.client import (
     Endpoint,
     Index,

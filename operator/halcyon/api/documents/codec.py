@@ -26,9 +26,16 @@ class UnknownVersionError(ValueError):
 
 
 def encoded(document: object, version: int, *, leave_out: frozenset[str] = frozenset(), sort_keys: bool = False) -> str:
-    """Return the document as one line of JSON, with its version and with the fields of its dataclass except `leave_out`."""
+    """Return the document as one line of JSON, with its version and with the fields of its dataclass except `leave_out`.
+
+    Unknown values (None) of the dataclasses inside of it are left out, so that a field costs nothing where it is not known.
+    """
     raw = {name: value for name, value in vars(document).items() if name not in leave_out}
-    return json.dumps({"version": version, **raw}, default=vars, sort_keys=sort_keys, separators=(",", ":"))
+    return json.dumps({"version": version, **raw}, default=_known, sort_keys=sort_keys, separators=(",", ":"))
+
+
+def _known(part: object) -> dict[str, Any]:
+    return {name: value for name, value in vars(part).items() if value is not None}
 
 
 def fields_of(text: str | bytes, version: int) -> dict[str, Any]:
