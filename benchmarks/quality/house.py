@@ -202,11 +202,9 @@ def runs() -> Row:
 def memory() -> Row:
     """Return the paired measurement of memory, import time and unit tests, if it was made."""
     path = OUT / "raw" / "pairs.json"
-    value = (
-        json.loads(path.read_text())
-        if path.exists()
-        else {"operator_memory": None, "agent_memory": None, "import_time": None, "unit_s": None}
-    )
+    unknown = {"operator_memory": None, "agent_memory": None, "import_time": None, "unit_s": None}
+    value = json.loads(path.read_text()) if path.exists() else unknown
+    measured_on = value.pop("commit", "an earlier commit")
     limits = [
         ("operator_memory", 1.05, "<="),
         ("agent_memory", 1.05, "<="),
@@ -214,6 +212,8 @@ def memory() -> Row:
         ("unit_s", 30, "<="),
     ]
     why = "" if path.exists() else "`python -m benchmarks.quality.pairs` was not run on this machine"
+    if path.exists() and measured_on != commit():
+        why, value = f"last measured on {measured_on}: {json.dumps(value)}", unknown
     return Row(
         7,
         f"memory and import time against {BASE} (ratios), unit tests (s)",

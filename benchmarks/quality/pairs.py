@@ -27,6 +27,8 @@ ROUNDS = 7
 CHILD = """
 import time; began = time.perf_counter()
 import {module}
+
+from benchmarks.quality.rows import commit
 took = time.perf_counter() - began
 peak = next(line for line in open("/proc/self/status") if line.startswith("VmHWM")).split()[1]
 print(peak, took)
@@ -54,7 +56,7 @@ def main() -> int:
     subprocess.run([sys.executable, "-m", "tests.parts", "tests/unit", "-q"], cwd=ROOT, check=True, capture_output=True)
     value["unit_s"] = round(time.monotonic() - began, 1)
     OUT.parent.mkdir(parents=True, exist_ok=True)
-    OUT.write_text(json.dumps(value))
+    OUT.write_text(json.dumps({"commit": commit(), **value}))
     print(json.dumps(value | {"samples": figures}))
     return 0
 
