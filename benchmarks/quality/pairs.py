@@ -15,6 +15,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from benchmarks.quality.rows import commit
+
 ROOT = Path(__file__).resolve().parents[2]
 OUT = ROOT / "build" / "quality" / "raw" / "pairs.json"
 BASE = "a528a11"
@@ -27,8 +29,6 @@ ROUNDS = 7
 CHILD = """
 import time; began = time.perf_counter()
 import {module}
-
-from benchmarks.quality.rows import commit
 took = time.perf_counter() - began
 peak = next(line for line in open("/proc/self/status") if line.startswith("VmHWM")).split()[1]
 print(peak, took)
