@@ -133,7 +133,7 @@ def test_a_store_that_the_site_has_not_named_is_refused_before_a_pod_is_made(kub
     other = store.url.replace(str(PORT), str(PORT + 1))
     with pytest.raises(
         DemoError,
-        match=f"spec.model.source.endpoint is {other}, which this site does not allow .allowed: {store.url}",
+        match=f"spec.model.source.endpoint or credentials.identity.endpoint is {other}, which this site does not allow .allowed: {store.url}",
     ):
         kube.apply(tiny("other", "s3://models/tiny", endpoint=other))
     models.delete(kube, "other")
