@@ -11,6 +11,9 @@ from collections.abc import Iterable
 
 from generators.monitoring.queries import NamedQuery
 
+OF_STREAMS = "halcyon_agent_first_event_duration_seconds"
+"""Metric whose quantiles are numbers only while clients stream. Tests of streams compare it with what clients measure."""
+
 
 def unanswered(address: str, asked: Iterable[NamedQuery]) -> list[NamedQuery]:
     """Return the queries that have no value now, sent to the Prometheus at HOST:PORT."""
