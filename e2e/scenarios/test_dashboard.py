@@ -78,7 +78,7 @@ class Withheld:
         """One look, told at once."""
         assert page.pending is None
         sample = PodSample(self.pod, "ready", at, **vars(page))
-        balancer = BalancerSample(queued=0, inflight=0, requests=page.succeeded or 0, rejected=0, errors=0)
+        balancer = BalancerSample(queued=0, inflight=CLIENTS, requests=page.succeeded or 0, rejected=0, errors=0)
         self.hub.receive(AgentReport("n", "m", "agent", at, balancer, (sample,)), at)
 
     def ruled(self, now: float) -> float | None:
