@@ -22,5 +22,8 @@ def server_connections(spec: Spec) -> int:
 
 def finds_concurrency(spec: Spec) -> bool:
     """Return whether the agents find the requests that a server may have in progress, unless its configuration turns batching on."""
+    batching = spec.batching
+    if batching is not None and (batching.priority_levels or batching.queue_policy is not None):
+        return False  # The order and the length of the queue are those of Triton, so requests have to wait there.
     batch = spec.batching.max_batch_size if spec.batching else None
     return spec.traffic.max_concurrency is None and (batch is None or batch < 2)

@@ -171,7 +171,8 @@ class DeadBackends:
         # A process that has answered nothing yet may still compile its first execution.
         if due and after.succeeded and quiet_s >= max(QUIET_S, 2 * revision.longest_s):
             return "silent"
-        return "idle" if succeeded and not revision.tried and not after.pending else None
+        # A probe beside a client's request could take its place in a short queue.
+        return "idle" if succeeded and not revision.tried and not due else None
 
 
 def revision_of(pod: str) -> str:
