@@ -58,6 +58,8 @@ _TRITON = {
     "--grpc-keepalive-permit-without-calls",
 }  # fmt: skip
 _STARTS = [server_start.command("/models", direct=direct) for direct in (False, True)]
+_CLOUDS = re.compile(r"sts\.amazonaws\.com|api://AzureADTokenExchange|//iam\.googleapis\.com/projects/.+")
+"""Audiences of the tokens that a download may have for the identity of `spec.model.source.credentials`."""
 _RIGHTS = {("", "configmaps"), ("discovery.k8s.io", "endpointslices")}
 
 
@@ -167,11 +169,13 @@ def pod(template: Object, *, name: str) -> Iterator[str]:
     if spec.get("serviceAccountName", account) != account:
         yield f"service account {spec['serviceAccountName']}"
     yield from (f"volume {volume}" for volume in spec["volumes"] if not _is_harmless(volume))
+    stores = {volume["name"] for volume in spec["volumes"] if served and _is_for_a_store(volume)}
     tokens = {volume["name"] for volume in spec["volumes"] if _has_token(volume)}
-    if tokens and (served or "serviceAccountName" not in spec):
-        yield f"tokens {tokens}"
+    if tokens - stores and (served or "serviceAccountName" not in spec):
+        yield f"tokens {tokens - stores}"
     for container in (*spec["initContainers"], *spec["containers"]):
-        yield from (f"{container['name']}: {said}" for said in _container(container, tokens))
+        hidden = tokens - stores if container["name"] == "fetch" else tokens
+        yield from (f"{container['name']}: {said}" for said in _container(container, hidden))
 
 
 def _is_harmless(volume: Object) -> bool:
@@ -181,6 +185,13 @@ def _is_harmless(volume: Object) -> bool:
 
 def _has_token(volume: Object) -> bool:
     return any("serviceAccountToken" in source for source in volume.get("projected", {}).get("sources", ()))
+
+
+def _is_for_a_store(volume: Object) -> bool:
+    """Return whether the volume holds one token that a cloud's token service accepts and the API server refuses."""
+    sources = volume.get("projected", {}).get("sources", [])
+    tokens = [source.get("serviceAccountToken", {}) for source in sources]
+    return len(tokens) == 1 and bool(_CLOUDS.fullmatch(tokens[0].get("audience", "")))
 
 
 def _container(container: Object, tokens: set[str]) -> Iterator[str]:
