@@ -44,6 +44,10 @@ class WarmUp:
     fixed: bool = False
 
 
+class SilenceError(errors.MeasureError):
+    """A process of the load that sends no events."""
+
+
 Progress = Callable[[str, float, Block], None]
 """Function that is called once a second with the phase (`warm-up` or `measuring`), its seconds, and the last second."""
 
@@ -78,6 +82,7 @@ class Pool:
         self._folder = tempfile.TemporaryDirectory(prefix="halcyon-bench-")
         self._results = [Path(self._folder.name) / f"{index}.npz" for index in range(processes)]
         self._workers: list[subprocess.Popen[str]] = []
+        self._readers: list[threading.Thread] = []
         self._said: list[str] = []
 
     def __enter__(self) -> Self:
@@ -94,7 +99,9 @@ class Pool:
             )
             self._workers.append(worker)
             for target in (self._read_events, self._read_errors):
-                threading.Thread(target=target, args=(index, worker), daemon=True).start()
+                reader = threading.Thread(target=target, args=(index, worker), daemon=True)
+                self._readers.append(reader)
+                reader.start()
             self._write(worker, self._job.of_worker(index, count, str(result)).to_json())
         return self
 
@@ -105,6 +112,13 @@ class Pool:
             if worker.poll() is None:
                 worker.kill()
             worker.wait()
+        for reader in self._readers:
+            reader.join()
+        for worker in self._workers:
+            for stream in (worker.stdin, worker.stdout, worker.stderr):
+                if stream is not None:
+                    with contextlib.suppress(BrokenPipeError):
+                        stream.close()
         self._folder.cleanup()
 
     def run(self, *, warm_up: WarmUp, progress: Progress | None = None) -> Run:
@@ -198,10 +212,8 @@ class Pool:
         while len(parts) < len(self._workers):
             try:
                 index, event = self._next(timeout_s)
-            except errors.MeasureError:
-                if self._alive():
-                    return None
-                raise
+            except SilenceError:
+                return None
             if event["event"] == "second":
                 parts[index] = Block(event["answered"], event["failed"], event["median_s"])
         return together(list(parts.values()))
@@ -217,7 +229,7 @@ class Pool:
         try:
             index, event = self._events.get(timeout=timeout_s)
         except queue.Empty:
-            raise errors.MeasureError(f"a process of the load has said nothing for {timeout_s:.0f} s") from None
+            raise SilenceError(f"a process of the load has sent no event for {timeout_s:.0f} s") from None
         if event["event"] == "error":
             kind = getattr(errors, str(event["error"]), errors.MeasureError)
             raise kind(event["message"])
@@ -225,9 +237,6 @@ class Pool:
             said = "\n".join(self._said[-6:]) or f"exit status {event['status']}"
             raise errors.MeasureError(f"a process of the load ended: {said}")
         return index, event
-
-    def _alive(self) -> bool:
-        return all(worker.poll() is None for worker in self._workers)
 
     def _command(self, document: dict[str, Any]) -> None:
         for worker in self._workers:

@@ -56,9 +56,7 @@ def build(
     late = _percentile((columns.sent - columns.prepared)[np.isfinite(columns.sent)], 0.99)
     p50 = statistics.percentile(latency, 0.5)
     # What is due at once can't be sent at once: in `offline` it waits by design.
-    limit = judge(
-        run.usage, late_p99_s=late, p50_s=p50, is_open=scenario.is_open and scenario.kind != "offline"
-    )
+    limit = judge(run.usage, late_p99_s=late, p50_s=p50, is_open=scenario.is_open and scenario.kind != "offline")
     requests = _requests(columns, latency, objective_s)
     n = len(ended)
     return BenchDocument(

@@ -66,7 +66,7 @@ def test_several_rows_need_a_dimension_of_rows() -> None:
 
 @pytest.mark.parametrize("text", ["0", "9..8", "-1", "1..", "4097", "two"])
 def test_invalid_rows_are_refused(text: str) -> None:
-    with pytest.raises(TensorError, match="for example 8 or 1..8"):
+    with pytest.raises(TensorError, match=r"for example 8 or 1\.\.8"):
         Rows.parse(text)
 
 

@@ -20,7 +20,12 @@ def test_a_percentile_of_nothing_is_unknown() -> None:
 
 
 def test_a_percentile_needs_ten_values_above_it() -> None:
-    assert (supports(999, 0.99), supports(1000, 0.99), supports(20, 0.5), supports(19, 0.5)) == (False, True, True, False)
+    assert (supports(999, 0.99), supports(1000, 0.99), supports(20, 0.5), supports(19, 0.5)) == (
+        False,
+        True,
+        True,
+        False,
+    )
 
 
 def exponential(seed: int, length: int = 60, rate: int = 100) -> tuple[np.ndarray, np.ndarray]:  # type: ignore[type-arg]

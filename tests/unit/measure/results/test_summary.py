@@ -25,7 +25,7 @@ USAGE = {"wall_s": 10.0, "cpu_s": 0.5, "core_wait_s": 0.01, "gc_s": 0.0, "gc_lon
 
 
 def row(
-    due: float, latency: float, outcome: Outcome = Outcome.ANSWERED, kind: int = -1, late: float = 0.0, pod: int = -1
+    due: float, latency: float, outcome: Outcome = Outcome.ANSWERED, kind: int = -1, *, late: float = 0.0, pod: int = -1
 ) -> tuple[float, ...]:
     sent = math.nan if outcome is Outcome.NOT_SENT else due + late
     return (due, due, sent, due + latency, due + latency, due + latency, outcome, kind, 2, 100, 50, pod)
@@ -64,7 +64,12 @@ EVEN = [row(n / 100, 0.05) for n in range(1000)]
 def test_rates_and_counts_are_those_of_the_requests() -> None:
     made = document(EVEN, objective_s=0.1)
     assert (made.offered.value, made.throughput.value, made.goodput.value, made.rows.value) == (100, 100, 100, 200)
-    assert (made.requests.due, made.requests.answered, made.requests.good, made.requests.rows) == (1000, 1000, 1000, 2000)
+    assert (made.requests.due, made.requests.answered, made.requests.good, made.requests.rows) == (
+        1000,
+        1000,
+        1000,
+        2000,
+    )
     assert made.run.valid
 
 
@@ -140,6 +145,9 @@ def test_the_text_says_the_result_in_its_first_line_and_fits_eighty_columns() ->
     rows = [*EVEN, row(2.0, 0.001, Outcome.REJECTED, 0)]
     page = text.page(document(rows, messages=("429: " + "full " * 40,), objective_s=0.1, partial=True))
     first, *_ = page.splitlines()
-    assert first == "digits answered 100 requests/s: p50 50.0 ms, p99 50.0 ms, 99.9 % within the objective; 1 of 1001 failed."
+    assert (
+        first
+        == "digits answered 100 requests/s: p50 50.0 ms, p99 50.0 ms, 99.9 % within the objective; 1 of 1001 failed."
+    )
     assert max(map(len, page.splitlines()[1:])) <= 80
     assert "NOT VALID the run was interrupted" in page
