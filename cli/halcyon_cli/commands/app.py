@@ -19,6 +19,7 @@ from click.shell_completion import CompletionItem
 from typing_extensions import override
 
 from halcyon_cli.errors import Failure
+from halcyon_measure.errors import MeasureError
 
 COMMANDS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "Inspect": {
@@ -36,6 +37,9 @@ COMMANDS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "refresh": ("halcyon_cli.commands.refresh", "Roll models to the current pod template of the operator"),
         "infer": ("halcyon_cli.commands.infer", "Send one request to a model, timed by phase"),
     },
+    "Measure": {
+        "bench": ("halcyon_cli.commands.bench", "Measure a server: rates, latencies, failures under a load"),
+    },
     "Offline": {
         "lint": ("halcyon_cli.commands.lint", "Validate files against the rules of the API server and the operator"),
         "plan": ("halcyon_cli.commands.plan", "Preview a change, or replay recorded observations through the planner"),
@@ -49,10 +53,11 @@ _SETTINGS: Any = {"help_option_names": ["-h", "--help"], "max_content_width": 12
 _HELP = """\
 Manage autoscaled models on Kubernetes. Also available as kubectl halcyon.
 """
-_DEPENDENCIES = {"rich", "numpy", "PIL", "tritonclient", "geventhttpclient"}
+_DEPENDENCIES = {"rich", "numpy", "PIL", "tritonclient", "geventhttpclient", "grpc"}
 """Packages that halcyon-cli depends on and halcyon-operator doesn't."""
 _SIMULATOR = "halcyon_simulator"
 NEGATIVE_RESULTS: Mapping[str, str] = {
+    "bench": "the run isn't valid",
     "diagnose": "likely causes were found",
     "infer": "the response is an error, or late",
     "lint": "there are errors",
@@ -143,7 +148,7 @@ def run(argv: Sequence[str] | None = None) -> int:
             raise
         print(f"halcyon {argv[0]}: {lacks}", file=sys.stderr)
         return 2
-    except Failure as error:
+    except (Failure, MeasureError) as error:
         print(f"halcyon {argv[0]}: {error}", file=sys.stderr)
         return 2
     return int(status or 0)

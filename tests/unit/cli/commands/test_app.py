@@ -66,7 +66,8 @@ def test_every_command_has_help_that_names_its_exit_statuses(name: str, capsys: 
 @pytest.mark.parametrize("parameter", COMMON)
 def test_an_option_that_commands_share_is_on_all_that_could_use_it(parameter: str) -> None:
     having = {name for name, command in commands() if parameter in {param.name for param in command.params}}
-    offline = {"lint"} if parameter not in {"form", "no_color"} else set()
+    # They reach no cluster.
+    offline = {"bench", "lint"} if parameter not in {"form", "no_color"} else set()
 
     assert having == set(NAMES) - {"simulate", "completion"} - offline
 
