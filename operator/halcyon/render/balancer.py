@@ -8,6 +8,7 @@ import math
 from halcyon.api.documents.balancer_plan import (
     CERTIFICATE_FOLDER,
     CLIENTS_FOLDER,
+    DRAIN_HEADER,
     HAPROXY_MEMORY_MIB,
     KEYS_FOLDER,
     PLAN_KEY,
@@ -195,7 +196,7 @@ def deployment(subject: Subject, spec: Spec, site: Site) -> Object:
                 "terminationGracePeriodSeconds": PRE_STOP_S + drain_s(spec) + STOP_MARGIN_S,
                 "securityContext": pod_security(65532, site),
                 "initContainers": [_agent(subject, spec, site)],
-                "containers": [_haproxy(site)],
+                "containers": [_haproxy(subject, site)],
                 "volumes": [*_volumes(), *_secrets(spec)],
                 **spread(selector),
             },
@@ -216,6 +217,7 @@ def _agent(subject: Subject, spec: Spec, site: Site) -> Object:
             f"--plan={names.balancer(subject.name)}",
             f"--run-dir={_RUN}",
             f"--port={names.AGENT_PORT}",
+            f"--drain-key={_drain_key(subject)}",
             # These are arguments and not part of the plan, so that a pod never switches between TLS and plain text.
             *([f"--certificate-secret={tls.secret_name}"] if tls else ()),
             *([f"--clients-secret={tls.client_ca}"] if tls and tls.client_ca else ()),
@@ -250,7 +252,12 @@ def _agent(subject: Subject, spec: Spec, site: Site) -> Object:
     }
 
 
-def _haproxy(site: Site) -> Object:
+def _drain_key(subject: Subject) -> str:
+    """Return the key with which the kubelet drains a pod of this model; clients of the model and other namespaces don't know it."""
+    return names.digest([subject.uid, "drain"])
+
+
+def _haproxy(subject: Subject, site: Site) -> Object:
     return {
         "name": "haproxy",
         "image": site.balancer_image,
@@ -268,7 +275,14 @@ def _haproxy(site: Site) -> Object:
             "failureThreshold": 3,
         },
         "lifecycle": {
-            "preStop": {"httpGet": {"path": f"/drain?delay={PRE_STOP_S}", "port": names.AGENT_PORT, "scheme": "HTTP"}}
+            "preStop": {
+                "httpGet": {
+                    "path": f"/drain?delay={PRE_STOP_S}",
+                    "port": names.AGENT_PORT,
+                    "scheme": "HTTP",
+                    "httpHeaders": [{"name": DRAIN_HEADER, "value": _drain_key(subject)}],
+                }
+            }
         },
         "resources": {"requests": {"cpu": "50m", "memory": "32Mi"}, "limits": {"memory": f"{HAPROXY_MEMORY_MIB}Mi"}},
         "securityContext": RESTRICTED,

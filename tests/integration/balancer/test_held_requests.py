@@ -351,10 +351,10 @@ async def test_a_balancers_stop_waits_for_held_requests_until_the_drain_is_over(
         await clients.begin(1, 1)
         clock = asyncio.get_running_loop().time
         began = clock()
-        assert (await running.probe("/drain?delay=0"))[0] == 200
+        assert (await running.drain(0))[0] == 200
         assert clock() - began >= 1.0
         assert await held_is(balanced, 2)
-        drained = asyncio.create_task(running.probe("/drain?delay=0"))
+        drained = asyncio.create_task(running.drain(0))
         [pod] = await balanced.start()
         running.api.put(SLICES, "m-server-a-x", slice_of("m-server-a", {endpoint(pod).pod: pod.address}))
         assert await asyncio.gather(*clients.waiting) == [pod.address, pod.address]
