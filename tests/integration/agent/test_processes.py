@@ -50,6 +50,8 @@ STATE = """1
 5 http_a 2 s2 127.0.0.1 0 5 1 1 2 1 0 0 14 0 0 0 - 1 - 0 0 - - 0
 6 grpc_a 1 s1 10.0.0.1 2 0 1 1 2 1 0 0 8 0 0 0 - 8001 - 0 0 - - 0
 6 grpc_a 2 s2 127.0.0.1 0 7 1 1 2 1 0 0 8 0 0 0 - 1 - 0 0 - - 0
+7 http_b 1 held - 0 1 1 1 2 1 0 0 14 0 0 0 - 0 - 0 0 - - 0
+8 grpc_b 1 held - 2 0 1 1 2 1 0 0 14 0 0 0 - 0 - 0 0 - - 0
 """
 STAT = """# pxname,svname,qcur,qmax,scur,smax,slim,stot,
 counters,BACKEND,0,0,0,0,1,0,
@@ -71,7 +73,7 @@ def test_a_reading_adds_up_both_protocols() -> None:
     assert (reading.queued, reading.held, reading.inflight) == (31, 5, 7)
     assert (reading.answered, reading.service_ms) == (80, 9000)
     assert (reading.requests, reading.rejected, reading.errors) == (100, 7, 2)
-    assert (reading.retried, reading.broken) == (4, 3)
+    assert (reading.retried, reading.broken, reading.open_holds) == (4, 3, {"b"})
     assert reading.first_events is not None
     assert (reading.first_events.answered, reading.first_events.counts[:3]) == (9, (0, 1, 8))
     assert reading.servers == {
