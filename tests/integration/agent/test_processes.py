@@ -204,7 +204,7 @@ async def test_the_probes_answer_and_nothing_else_does() -> None:
 
 
 @pytest.mark.parametrize("key", ["k3y", ""], ids=["with a key", "without a key"])
-async def test_only_the_key_of_the_pods_specification_drains_it(key: str) -> None:
+async def test_only_the_key_of_the_specification_drains_a_pod(key: str) -> None:
     health = _Health()
     server = await probes.serve(health, host="127.0.0.1", port=0, drain_key=key)
     port = server.sockets[0].getsockname()[1]
@@ -215,7 +215,7 @@ async def test_only_the_key_of_the_pods_specification_drains_it(key: str) -> Non
     server.close()
 
 
-async def test_a_crowd_at_the_agents_port_does_not_stop_the_kubelets_probes() -> None:
+async def test_a_crowd_at_the_agents_port_leaves_probes_answered() -> None:
     health = _Health()
     server = await probes.serve(health, host="127.0.0.1", port=0, drain_key="k3y")
     port = server.sockets[0].getsockname()[1]

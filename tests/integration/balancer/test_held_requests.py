@@ -364,7 +364,7 @@ async def test_a_balancers_stop_waits_for_held_requests_until_the_drain_is_over(
 
 
 @pytest.mark.parametrize("leaves", ["terminating", "gone", "dead"])
-async def test_a_queue_whose_last_pod_leaves_waits_for_the_next_pod(balanced: Balanced, leaves: str) -> None:
+async def test_a_queue_whose_last_pod_leaves_waits_for_the_next(balanced: Balanced, leaves: str) -> None:
     [pod] = await balanced.start()
     pod.hold = asyncio.Event()
     await balanced.begin(replace(LONG, max_connections=1))
@@ -391,7 +391,7 @@ async def test_a_queue_whose_last_pod_leaves_waits_for_the_next_pod(balanced: Ba
     assert reading.answered == 10
 
 
-async def test_a_hold_left_open_sends_no_request_in_circles_and_is_closed(balanced: Balanced) -> None:
+async def test_a_hold_left_open_makes_no_circle_and_is_closed(balanced: Balanced) -> None:
     await balanced.begin(LONG)
     runtime = balanced.haproxy.runtime
     await runtime.apply([Command(ServerKey("a", 0), "open")])

@@ -415,7 +415,7 @@ def test_service_meshes_leave_the_agent_s_port_to_the_kubelet() -> None:
     assert str(haproxy["readinessProbe"]["httpGet"]["port"]) == port
 
 
-def test_the_kubelet_alone_has_the_key_that_drains_a_balancer() -> None:
+def test_the_kubelet_has_the_key_that_drains_a_balancer() -> None:
     template = find(children(MINIMAL), "Deployment", "digits-balancer")["spec"]["template"]
     agent, haproxy = template["spec"]["initContainers"][0], template["spec"]["containers"][0]
     [header] = haproxy["lifecycle"]["preStop"]["httpGet"]["httpHeaders"]

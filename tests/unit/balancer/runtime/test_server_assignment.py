@@ -75,7 +75,7 @@ def test_a_ready_pod_gets_a_free_server_and_another_look_changes_nothing() -> No
     assert again.servers == lines
 
 
-def test_the_last_server_of_a_slot_leaves_while_its_queue_is_taken_over() -> None:
+def test_the_queue_is_taken_over_before_the_last_server_leaves() -> None:
     model = Model({**Model.fresh(2).lines, **Model.fresh(1, "b").lines})
     pods = [pod("p", "10.0.0.1"), pod("q", "10.0.0.2"), pod("r", "10.0.0.3", slot="b")]
     lines = step(model, resize((), {"a": 2, "b": 1}), pods, 0)
