@@ -55,8 +55,6 @@ HELD_SERVER: Final = "held"
 """Name of the server of a slot's back end that leads to the front end of held requests."""
 RATE = "proc.rate"
 """HAProxy variable with the measured rate of all servers, in responses per 1000 s; 0 if unknown."""
-SOURCES = "sources"
-"""Name of the stick table that counts, by source address, the requests in progress that had to wait for a server."""
 SERVICE = "proc.service"
 """HAProxy variable with the mean time that a server takes for one request, including its own queue, in milliseconds."""
 
@@ -95,11 +93,8 @@ def tables(out: Writer, plan: BalancerPlan) -> None:
     """Add the stick tables of the counters."""
     out.section("backend $table", table=COUNTERS)
     out.add("stick-table type integer size 16 store gpc($counters),conn_cur", counters=latency_buckets.COUNTERS)
-    if _is_shared(plan):
-        out.section("backend $table", table=SOURCES)
-        out.add("stick-table type ipv6 size 10000 expire 1m store conn_cur")
+    client_limits.queue_tables(out)
     latency_buckets.tables(out)
-    overload_rules.tables(out, plan)
     stickiness.tables(out, plan)
 
 
@@ -133,16 +128,7 @@ def arrival_rules(out: Writer, plan: BalancerPlan, protocol: Protocol) -> None:
     out.add("http-request set-var(txn.service_ms) int(0) if waits")
     out.add(f"http-request set-var(txn.service_ms) var({SERVICE}) if waits {sooner}", ms=plan.queue_timeout_ms)
     out.add(f"http-request set-var(txn.left_ms) int($ms) if waits !{sooner}", ms=plan.queue_timeout_ms)
-    if _is_shared(plan):
-        # The owner of an IPv6 network has 2^64 addresses.
-        out.add("http-request track-sc5 src,ipmask(32,64) table $table if waits", table=SOURCES)
-        own = max(1, plan.queue_limit * plan.source_share // 100)
-        error_responses.reject_retryable(
-            out, plan, protocol, "too many of one", "waits { sc_conn_cur(5) gt $own }", own=own
-        )
-    error_responses.reject_retryable(
-        out, plan, protocol, "too many wait", "waits up { var(txn.waiting) -m int ge $waiting }"
-    )
+    client_limits.queue_rules(out, plan, protocol)
     overload_rules.rejection_rules(out, plan, protocol)
     # The queued requests ahead of this one and its own time in a server must fit into 80 % of the time left. The margin of 20 % is
     # needed because rate and time are means, and a response that is just too late costs as much as one in time. If no requests are
@@ -210,10 +196,6 @@ def stream_rules(out: Writer, plan: BalancerPlan) -> None:
 
 def _weighted_slots(plan: BalancerPlan) -> tuple[Slot, ...]:
     return tuple(slot for slot in plan.slots if slot.weight)
-
-
-def _is_shared(plan: BalancerPlan) -> bool:
-    return plan.source_share < 100
 
 
 def _hop(out: Writer, plan: BalancerPlan, protocol: Protocol, *, name: Literal["wait", "next"], path: str) -> None:
