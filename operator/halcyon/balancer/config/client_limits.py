@@ -49,6 +49,7 @@ CLIENTS: Final = "clients"
 """Name of the stick table that counts, by API key, the requests in progress that had to wait for a server."""
 SOURCES: Final = "sources"
 """Name of the stick table that counts the same by source."""
+_SCRAPES: Final = "scrapes"
 _WAITING: Final = "waiting"
 _MAX_OVERTAKING_MS: Final = 5000
 _BY_SOURCE: Final = "requests_of"
@@ -76,6 +77,8 @@ def tables(out: Writer, room: HaproxyLimits) -> None:
     for frontend in ("http", "grpc", "metrics"):
         out.section("backend connections_$name", name=frontend)
         out.add("stick-table type ipv6 size $most expire 10s store conn_cur", most=2 * _max_connections(room, frontend))
+    out.section("backend $table", table=_SCRAPES)
+    out.add("stick-table type ipv6 size 1000 expire 10s store http_req_rate(10s)")
     out.section("backend $table", table=_BY_SOURCE)
     out.add("stick-table type ipv6 size $most expire 10s store conn_cur", most=2 * MAX_REQUESTS)
 
@@ -137,6 +140,16 @@ def connection_rules(out: Writer, room: HaproxyLimits, frontend: Frontend) -> No
             crowded=crowded,
             share=share,
         )
+
+
+def scrape_rules(out: Writer) -> None:
+    """Add the rules of the front end `metrics` that limit scrapes, because a page takes as much CPU time as hundreds of requests.
+
+    One source may send two scrapes per second on average, and one in 3 s while all sources send more than four per second.
+    """
+    out.add(f"http-request track-sc0 {_SOURCE} table $table", table=_SCRAPES)
+    crowded = "{ sc_http_req_rate(0) gt 3 } { fe_req_rate gt 4 }"
+    out.add(f"http-request return status 429 hdr Retry-After 10 if {{ sc_http_req_rate(0) gt 20 }} or {crowded}")
 
 
 def few_connections_left(room: HaproxyLimits) -> str:

@@ -100,6 +100,9 @@ def _body(plan: BalancerPlan, listen: Listen, placed: Mapping[ServerKey, str]) -
     out.section("frontend metrics")
     frontends.bind(out, listen, listen.ports.metrics, "")
     client_limits.connection_rules(out, room, "metrics")
+    client_limits.scrape_rules(out)
+    # Unused servers are not exported: a plan can have thousands.
+    out.add("http-request set-query no-maint")
     out.add("http-request use-service prometheus-exporter if { path -m str /metrics } METH_GET")
     out.add("http-request return status 404")
     queueing.tables(out, plan)

@@ -66,7 +66,7 @@ class HaproxyLimits:
     def connections(self) -> int:
         """Maximum number of connections of the process: more than all front ends can use together, so that each can reach its limit."""
         # A stream uses two connections from the process to itself, a held HTTP/1.1 request one; it counts as two requests.
-        return self.http + self.grpc + MAX_METRICS_CONNECTIONS + 2 * MAX_STREAMS + MAX_REQUESTS // 2 + 4 * MAX_MOVED
+        return self.http + self.grpc + MAX_METRICS_CONNECTIONS + 2 * MAX_STREAMS + MAX_REQUESTS // 2 + 2 * MAX_MOVED
 
     @property
     def lone_source(self) -> int:
