@@ -38,6 +38,9 @@ response to their next request.
 STOP_MARGIN_S = 10
 """Time from the end of `traffic.drainTimeout` until the kubelet's SIGKILL, in seconds. The drain begins with HAProxy's stop signal."""
 
+AGENT_MEMORY_MIB = 96
+"""Memory limit of the agent's container, in MiB."""
+
 _NO_QUEUE_LIMIT = 100_000
 """Largest `queue_limit` of a plan; the limits on a balancer's memory are below it."""
 _RUN = "/run/halcyon"
@@ -238,7 +241,10 @@ def _agent(subject: Subject, spec: Spec, site: Site) -> Object:
             "timeoutSeconds": 5,
             "failureThreshold": 3,
         },
-        "resources": {"requests": {"cpu": "10m", "memory": "48Mi"}, "limits": {"memory": "96Mi"}},
+        "resources": {
+            "requests": {"cpu": "10m", "memory": "48Mi"},
+            "limits": {"memory": f"{AGENT_MEMORY_MIB}Mi"},
+        },
         "securityContext": RESTRICTED,
         "volumeMounts": [
             {"name": "run", "mountPath": _RUN},
