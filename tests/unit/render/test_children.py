@@ -18,7 +18,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from pydantic import StringConstraints
 
-from halcyon.api.documents.balancer_plan import PLAN_KEY, BalancerPlan
+from halcyon.api.documents.balancer_plan import DRAIN_HEADER, PLAN_KEY, BalancerPlan
 from halcyon.api.documents.model_overlay import Overlay
 from halcyon.api.spec import Spec, routing_mode
 from halcyon.api.spec.parse import SpecError, parse
@@ -413,6 +413,16 @@ def test_service_meshes_leave_the_agent_s_port_to_the_kubelet() -> None:
     }
     assert str(haproxy["lifecycle"]["preStop"]["httpGet"]["port"]) == port
     assert str(haproxy["readinessProbe"]["httpGet"]["port"]) == port
+
+
+def test_the_kubelet_has_the_key_that_drains_a_balancer() -> None:
+    template = find(children(MINIMAL), "Deployment", "digits-balancer")["spec"]["template"]
+    agent, haproxy = template["spec"]["initContainers"][0], template["spec"]["containers"][0]
+    [header] = haproxy["lifecycle"]["preStop"]["httpGet"]["httpHeaders"]
+
+    assert header["name"] == DRAIN_HEADER
+    assert f"--drain-key={header['value']}" in agent["args"]
+    assert len(header["value"]) >= 10
 
 
 def test_a_pod_without_gpu_requests_none() -> None:

@@ -32,6 +32,7 @@ MAX_DECISION_INTERVAL_S = 4.5
 the same interval."""
 UNLIMITED = "; no limit applies"
 """End of the planner's sentence if no limit changed the decision."""
+SILENT_REASON = "a balancer is silent, so the load of the others decides, upwards only"
 RULES_REASON = "the capacity of a replica is not known yet, so queue depth and GPU utilisation decide"
 
 
