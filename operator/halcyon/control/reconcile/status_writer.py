@@ -58,13 +58,13 @@ class StatusWriter:
         body = {
             "apiVersion": kinds.MODEL_DEPLOYMENT.api_version,
             "kind": kinds.MODEL_DEPLOYMENT.kind,
-            "metadata": {"namespace": scope.key.namespace, "name": scope.key.name},
+            "metadata": {"namespace": scope.key.namespace, "name": scope.key.name, "uid": scope.subject.uid},
             "status": desired,
         }
         try:
             written = await self.client.apply(kinds.MODEL_DEPLOYMENT, body, subresource="status")
-        except errors.NotFound:
-            return None
+        except (errors.NotFound, errors.Conflicted):
+            return None  # it was deleted; another ModelDeployment of its name gets its own status
         self.counts.statuses += 1
         self._written_at[scope.key] = self.clock.monotonic()
         self.caches.wrote(scope.key, kinds.MODEL_DEPLOYMENT, written)

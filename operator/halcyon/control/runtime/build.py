@@ -60,7 +60,7 @@ from halcyon.kube.client import KubeClient
 from halcyon.kube.clock import Clock
 from halcyon.kube.event_recorder import EventRecorder
 from halcyon.kube.kinds import Key
-from halcyon.kube.leader_election import RENEW_DEADLINE_S, LeaderElector
+from halcyon.kube.leader_election import DURATION_S, RENEW_DEADLINE_S, LeaderElector
 from halcyon.kube.lease_fence import LeaseFence
 from halcyon.kube.tracing import Tracer
 from halcyon.kube.work_queue import Priority, WorkQueue
@@ -344,7 +344,9 @@ def build_dashboard(
 
 def build_fence(settings: OperatorSettings, clock: Clock) -> LeaseFence:
     """Build the fence, which lets the client write only while this replica holds the Lease."""
-    return LeaseFence(f"{settings.namespace}/{settings.lease}", clock, deadline_s=RENEW_DEADLINE_S)
+    return LeaseFence(
+        f"{settings.namespace}/{settings.lease}", clock, deadline_s=RENEW_DEADLINE_S, duration_s=DURATION_S
+    )
 
 
 def new_registry() -> CollectorRegistry:
