@@ -133,6 +133,7 @@ class Informer:
                 group.create_task(self._keep(scope), name=f"informer-{self.kind.plural}-{scope.namespace}")
 
     async def _keep(self, scope: _Scope) -> None:
+        scope.version = ""
         while True:
             try:
                 if not scope.version:

@@ -157,7 +157,7 @@ def test_a_broken_watch_goes_on_where_it_broke_without_a_list(error: Exception) 
     assert script.asked == ["list a=b", "watch 5", "watch 6", "watch 7"]
 
 
-def test_a_watch_that_breaks_without_any_news_for_minutes_is_followed_by_a_list() -> None:
+def test_a_watch_without_news_for_minutes_is_followed_by_a_list() -> None:
     cut = [60.0, errors.Unreachable("reset")]
     script = Script(([obj("a", 1)], 5), *[cut] * 5, ([obj("b", 2)], 3))
     informer, _ = follow(script, limit_s=400.0)

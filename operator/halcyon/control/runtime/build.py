@@ -35,6 +35,7 @@ from halcyon.control.reconcile.gpu_reservations import GpuReservations
 from halcyon.control.reconcile.pod_notices import PodNotices
 from halcyon.control.reconcile.reconcile_counts import ReconcileCounts
 from halcyon.control.reconcile.reconciler import Reconciler
+from halcyon.control.reconcile.release_overlap import ReleaseOverlap
 from halcyon.control.reconcile.scope_builder import ScopeBuilder
 from halcyon.control.reconcile.status_writer import StatusWriter
 from halcyon.control.reconcile.workers import Workers
@@ -263,8 +264,9 @@ def build_reconciler(
         ),
         children=ChildrenWriter(client, caches, reservations, counts),
         restarts=BackendRestart(client, events, clock),
-        statuses=StatusWriter(client, caches, events, clock, counts),
+        statuses=StatusWriter(client, caches, events, clock, counts, base.settings.release),
         reservations=reservations,
+        overlap=ReleaseOverlap(client, clock, base.settings.release),
         events=events,
         observers=(autoscaler, canaries, base.reports),
         tracer=base.tracer,
@@ -344,9 +346,7 @@ def build_dashboard(
 
 def build_fence(settings: OperatorSettings, clock: Clock) -> LeaseFence:
     """Build the fence, which lets the client write only while this replica holds the Lease."""
-    return LeaseFence(
-        f"{settings.namespace}/{settings.lease}", clock, deadline_s=RENEW_DEADLINE_S, duration_s=DURATION_S
-    )
+    return LeaseFence(settings.release, clock, deadline_s=RENEW_DEADLINE_S, duration_s=DURATION_S)
 
 
 def new_registry() -> CollectorRegistry:

@@ -115,7 +115,7 @@ def test_every_harmless_line_stays_as_it_is(line: str) -> None:
     assert redaction.text(line) == line
 
 
-def test_the_corpus_has_two_hundred_secrets_and_a_hundred_harmless_lines() -> None:
+def test_the_corpus_has_two_hundred_secrets_and_a_hundred_other_lines() -> None:
     assert len({line for line, _ in secrets()}) >= 200
     assert len(set(HARMLESS)) >= 100
 

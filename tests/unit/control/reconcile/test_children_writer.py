@@ -68,7 +68,7 @@ async def test_an_object_that_appears_after_the_look_is_not_taken_over(word: str
 
 
 @pytest.mark.parametrize("word", MADE)
-async def test_an_object_that_took_the_place_of_a_child_is_not_taken_over(word: str) -> None:
+async def test_an_object_in_the_place_of_a_child_is_not_taken_over(word: str) -> None:
     team = settled()
     for _ in range(3):
         await team.reconciler.reconcile(ONE)
@@ -86,7 +86,7 @@ async def test_an_object_that_took_the_place_of_a_child_is_not_taken_over(word: 
 
 
 @pytest.mark.parametrize(("word", "versioned"), [("ConfigMap", True), ("Role", True), ("Deployment", False)])
-async def test_a_version_is_a_condition_only_for_kinds_that_controllers_do_not_write(
+async def test_a_version_is_a_condition_only_for_kinds_without_a_status(
     word: str, versioned: bool
 ) -> None:
     team = settled()

@@ -108,7 +108,7 @@ def timeouts(port: int | None) -> set[int]:
     return found - {0}
 
 
-def test_kinds_without_a_status_are_those_that_nothing_else_writes(cluster: Cluster) -> None:
+def test_kinds_with_a_status_are_those_of_the_api_server(cluster: Cluster) -> None:
     """By the API server's own documents."""
     found = set()
     for kind in (*CHILDREN, *WALLS):
@@ -135,7 +135,7 @@ def start(cluster: Cluster, door: Door, directory: Path, watch: str) -> Operator
 SERVICE = {"metadata": {"name": "m"}, "spec": {"selector": {"theirs": "1"}, "ports": [{"port": 80}]}}
 
 
-def test_what_appears_between_look_and_write_is_never_taken_over(
+def test_an_object_between_look_and_write_is_never_taken_over(
     cluster: Cluster, namespace: str, proxy: Proxy, tmp_path: Path
 ) -> None:
     space = Space(cluster.api, namespace)
