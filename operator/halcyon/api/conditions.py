@@ -29,6 +29,9 @@ class Type(StrEnum):
     """The Gateway has accepted the model's routes. Present only if spec.traffic.gateway is set."""
     SCALING_ACTIVE = "ScalingActive"
     """The replicas follow the load, or are fixed because `scaling` is not set."""
+    OPERATOR_CONFLICT = "OperatorConflict"
+    """Another Halcyon release also watches this namespace. It leaves the model to the release in status.operator. Present
+    only while true."""
     AUTOSCALER_CONFLICT = "AutoscalerConflict"
     """Another controller or user also writes the replicas, so Halcyon has stopped scaling the model. Present only while true."""
     FIELD_IGNORED = "FieldIgnored"
@@ -55,6 +58,7 @@ class Type(StrEnum):
 LOUD: Final[Mapping[str, str]] = {
     Type.STALLED: "True",
     Type.ACCEPTED: "False",
+    Type.OPERATOR_CONFLICT: "True",
     Type.AUTOSCALER_CONFLICT: "True",
     Type.FIELD_IGNORED: "True",
     Type.TIMEOUT_MISMATCH: "True",
@@ -165,6 +169,8 @@ class Reason(StrEnum):
     the model."""
     EXTERNAL_WRITER = "ExternalWriter"
     """Another controller or user repeatedly sets spec.replicas, against the autoscaler. Halcyon has stopped scaling the model."""
+    RELEASE_OVERLAP = "ReleaseOverlap"
+    """The message names both releases, by the namespaces and names of their Leases. Only one release may watch a namespace."""
     PAUSED = "Paused"
     """spec.scaling.mode is `Paused`: the replicas stay as they are. The message has the decision that would be applied."""
     RECOMMENDING = "Recommending"
@@ -223,6 +229,7 @@ REASONS: Final[Mapping[Type, tuple[Reason, ...]]] = {
         *(Reason.SCALING_ACTIVE, Reason.FIXED_REPLICAS, Reason.METRICS_MISSING, Reason.HPA_INACTIVE),
         *(Reason.EXTERNAL_AUTOSCALER, Reason.EXTERNAL_WRITER, Reason.PAUSED, Reason.RECOMMENDING, Reason.UNKNOWN),
     ),
+    Type.OPERATOR_CONFLICT: (Reason.RELEASE_OVERLAP,),
     Type.AUTOSCALER_CONFLICT: (Reason.EXTERNAL_AUTOSCALER, Reason.EXTERNAL_WRITER),
     Type.FIELD_IGNORED: (Reason.NO_EFFECT,),
     Type.TIMEOUT_MISMATCH: (Reason.QUEUE_DELAY_TOO_LONG,),

@@ -35,6 +35,7 @@ from halcyon.control.reconcile.gpu_reservations import GpuReservations
 from halcyon.control.reconcile.pod_notices import PodNotices
 from halcyon.control.reconcile.reconcile_counts import ReconcileCounts
 from halcyon.control.reconcile.reconciler import Reconciler
+from halcyon.control.reconcile.release_overlap import ReleaseOverlap
 from halcyon.control.reconcile.scope_builder import ScopeBuilder
 from halcyon.control.reconcile.status_writer import StatusWriter
 from halcyon.control.reconcile.workers import Workers
@@ -60,7 +61,7 @@ from halcyon.kube.client import KubeClient
 from halcyon.kube.clock import Clock
 from halcyon.kube.event_recorder import EventRecorder
 from halcyon.kube.kinds import Key
-from halcyon.kube.leader_election import RENEW_DEADLINE_S, LeaderElector
+from halcyon.kube.leader_election import DURATION_S, RENEW_DEADLINE_S, LeaderElector
 from halcyon.kube.lease_fence import LeaseFence
 from halcyon.kube.tracing import Tracer
 from halcyon.kube.work_queue import Priority, WorkQueue
@@ -263,8 +264,9 @@ def build_reconciler(
         ),
         children=ChildrenWriter(client, caches, reservations, counts),
         restarts=BackendRestart(client, events, clock),
-        statuses=StatusWriter(client, caches, events, clock, counts),
+        statuses=StatusWriter(client, caches, events, clock, counts, base.settings.release),
         reservations=reservations,
+        overlap=ReleaseOverlap(client, clock, base.settings.release),
         events=events,
         observers=(autoscaler, canaries, base.reports),
         tracer=base.tracer,
@@ -344,7 +346,7 @@ def build_dashboard(
 
 def build_fence(settings: OperatorSettings, clock: Clock) -> LeaseFence:
     """Build the fence, which lets the client write only while this replica holds the Lease."""
-    return LeaseFence(f"{settings.namespace}/{settings.lease}", clock, deadline_s=RENEW_DEADLINE_S)
+    return LeaseFence(settings.release, clock, deadline_s=RENEW_DEADLINE_S, duration_s=DURATION_S)
 
 
 def new_registry() -> CollectorRegistry:

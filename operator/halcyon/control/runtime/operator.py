@@ -103,7 +103,7 @@ class Operator:
         self._reports_are_in = False
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Run until `stop` is set or kopf ends. A leader stops its work before it releases the Lease."""
+        """Run until `stop` is set. A leader stops its work before it releases the Lease."""
         released = asyncio.Event()
         async with asyncio.TaskGroup() as group:
             background = [
@@ -121,9 +121,9 @@ class Operator:
             leader = group.create_task(self._lead(), name="leader")
             loop = asyncio.get_running_loop()
             kopf_stop = asyncio.Event()
-            kopf = group.create_task(self._watch_by_kopf(loop, kopf_stop), name="kopf")
-            await asyncio.wait({asyncio.ensure_future(stop.wait()), kopf}, return_when=asyncio.FIRST_COMPLETED)
-            log.info("stopping", extra={"asked": stop.is_set()})
+            group.create_task(self._watch_by_kopf(loop, kopf_stop), name="kopf")
+            await stop.wait()
+            log.info("stopping")
             kopf_stop.set()
             leader.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -143,7 +143,7 @@ class Operator:
 
         handlers = kopf_watch.registry(enqueue, self.settings.kubeconfig)
         namespaces, identity = self.settings.watch_namespaces, self.settings.pod_name
-        await kopf_watch.run(handlers, namespaces=namespaces, identity=identity, stop=stop)
+        await kopf_watch.keep(handlers, namespaces=namespaces, identity=identity, stop=stop)
 
     async def _lead(self) -> None:
         await self.elector.leading.wait()
@@ -236,6 +236,9 @@ class Operator:
                 self.gate.trust(self.identity.front_proxy)
             except (errors.ApiError, errors.Unreachable) as error:
                 log.warning("cannot refresh the certificates", extra={"error": str(error)})
+            except Exception:
+                # Contents that OpenSSL rejects, for example. The certificates in use stay; without them, no other part works either.
+                log.exception("cannot use the certificates")
             waiting = self.identity.tls is None
             if waiting and not leading:
                 with contextlib.suppress(TimeoutError):
