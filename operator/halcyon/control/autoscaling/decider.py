@@ -28,6 +28,7 @@ from halcyon.kube.kinds import Key
 from halcyon.scaling.hpa import algorithm
 from halcyon.scaling.hpa.behavior import HpaMemory
 from halcyon.scaling.observations import Missing
+from halcyon.scaling.planner.capacity_source import source
 from halcyon.scaling.planner.clock_shift import shifted
 from halcyon.scaling.planner.forecast.seasonality import DAY, History
 from halcyon.scaling.planner.objectives import largest, objectives, schedules, windows
@@ -201,7 +202,10 @@ class Decider:
         model.ruled = None
         rate = _rate_signal(read, planned)
         planned = bounded(planned, aims, lambda others: plan(at, others, read, before))
-        made = decisions.of_plan(planned, at=at, signals=(rate, *sensed.signals))
+        line = planned.memory.capacity.line
+        replica = None if line is None else replica_of(aims, line, read.rows_per_request)
+        found = source(planned.memory.evidence, replica)
+        made = decisions.of_plan(planned, at=at, signals=(rate, *sensed.signals), capacity=found)
         if made.unknown and gathered.unknown:
             # The planner's reason is only that data is missing; the reading has the agents that didn't report.
             why = "; ".join(gathered.unknown)
