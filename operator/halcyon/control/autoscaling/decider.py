@@ -191,7 +191,8 @@ class Decider:
         before = self._restored(key) if model.memory is None else model.memory
         planned = plan(at, aims, read, before)
         model.memory, model.rows = planned.memory, read.rows_per_request
-        is_unknown = planned.memory.capacity.line is None and planned.memory.evidence.replica() is None
+        evidence = planned.memory.evidence
+        is_unknown = planned.memory.capacity.line is None and (evidence.replica() or evidence.provisional()) is None
         if is_unknown and read.replicas > 0 and _is_learning(planned):
             made = self._by_rules(key, model, spec, now, bounds(aims))
             if made.desired is not None:

@@ -74,6 +74,8 @@ _SHARED_S = 1800.0
 """Seconds after which a shared limit is tested again by allowing more replicas."""
 _SHORT_S, _WINDOW_S = 3.0, 10.0
 """Minimum windows, in seconds, for rates of answers: of full pods, and of others."""
+_PROVISIONAL = 10.0
+"""Capacity assumed before a pod has been full, as a multiple of what a pod has answered at most."""
 _ROUNDS = 2.0
 """Times in a pod for which pods must have been full in addition, if batch times are believed: new pods fill up first."""
 
@@ -154,6 +156,15 @@ class AnswerEvidence:
             return None
         slots = max(round(self.at_once), 1)
         return Replica(ServiceLine(slots / self.rps, 0.0), 1, slots, residual=0.0)
+
+    def provisional(self) -> Replica | None:
+        """Return a capacity for models without batch times before a pod has been full; None if no answers are known.
+
+        It is far above what was seen, so it never adds replicas: a full pod does. What pods have answered keeps the others.
+        """
+        if not self.is_in_force or self.rps is not None or self.least_rps <= 0:
+            return None
+        return Replica(ServiceLine(1 / (_PROVISIONAL * self.least_rps), 0.0), 1, 1, residual=0.0)
 
     def describe(self) -> str:
         """Return why the service line is not believed, as a sentence without a subject of its own."""
