@@ -41,6 +41,7 @@ from halcyon.scaling.planner.capacity.answer_samples import (
     WAITING,
     Sample,
     answer_rate,
+    answers_s,
     most_ready,
     queues,
     thinned,
@@ -370,8 +371,9 @@ def _full_rate(
             return mean / (ready * seconds), mean / ready, "TimeInPods"
         return None
     # The request that was answered last has waited in its pod or shared it, so the pod was full all that time.
-    window = within(samples, max(seconds, _SHORT_S))
-    rate, covered_s = answer_rate(samples, max(seconds, _SHORT_S))
+    span_s = max(seconds, _SHORT_S, answers_s(samples))
+    window = within(samples, span_s)
+    rate, covered_s = answer_rate(samples, span_s)
     answers, grown = rate * covered_s, window[-1][EXECUTING] - window[0][EXECUTING]
     if answers < MIN_ANSWERS or covered_s < seconds or any(s[READY] != ready for s in window):
         return None

@@ -78,6 +78,13 @@ def answer_rate(samples: Sequence[Sample], span_s: float) -> tuple[float, float]
     return ((window[-1][ANSWERED] - window[0][ANSWERED]) / covered if covered > 0 else 0.0), covered
 
 
+def answers_s(samples: Sequence[Sample]) -> float:
+    """Return the seconds in which the last `MIN_ANSWERS` requests were answered, or those that samples cover."""
+    newest = samples[-1]
+    index = bisect_right(samples, newest[ANSWERED] - MIN_ANSWERS, key=lambda s: s[ANSWERED]) - 1
+    return newest[AT] - samples[max(index, 0)][AT]
+
+
 def most_ready(samples: Sequence[Sample], span_s: float) -> int:
     """Return the largest number of ready pods in the last `span_s` seconds."""
     return max(int(s[READY]) for s in within(samples, span_s))
