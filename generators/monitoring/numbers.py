@@ -73,6 +73,18 @@ GROUPS: Final = (
                 ),
             ),
             Number(
+                "capacity of a replica",
+                "Requests per second that a full replica answers. By Triton's batch times, as long as answers don't contradict them; else "
+                "requests in execution divided by their time in a pod, or the answers of full pods.",
+                "`batch_stats`; `halcyon_agent_requests_total`, `halcyon_agent_inflight` and `halcyon_agent_queued`",
+                (
+                    "`status.scaling.capacity`",
+                    "`explain`: replica",
+                    "model: One replica",
+                    "`halcyon_model_replica_capacity_requests_per_second`",
+                ),
+            ),
+            Number(
                 "in progress",
                 "Requests that balancers have sent to servers and that are not answered yet.",
                 "HAProxy's sessions of each server",

@@ -48,6 +48,9 @@ class Type(StrEnum):
     REQUESTS_FAILING = "RequestsFailing"
     """Every request to a pod fails in its backend, and nothing proves that the backend is dead, so the pod keeps its
     requests. The cause is often a client whose requests the model rejects. Present only while true."""
+    CAPACITY_CONTRADICTED = "CapacityContradicted"
+    """What pods answer contradicts Triton's batch statistics, so the planner takes the capacity of a replica, or the number of
+    useful replicas, from answers. Present only while true."""
     RECONCILING = "Reconciling"
     """The target revision is not fully rolled out yet. A change of the replicas is not a new revision. Present only
     while true."""
@@ -178,6 +181,13 @@ class Reason(StrEnum):
     NO_EFFECT = "NoEffect"
     """The message names the fields without an effect, the cause, and what to change so that they take effect."""
 
+    ANSWERS_DISAGREE = "AnswersDisagree"
+    """Requests take longer in pods than Triton's batch times, or pods answer fewer than these promise. Models that answer after
+    `execute` has returned are the usual case. The message has the numbers."""
+    SHARED_LIMIT = "SharedLimit"
+    """More pods answered no more than fewer, although each was full: they share a limit, such as a lock, a database or a GPU.
+    The planner adds no more replicas, and tries again after 30 minutes."""
+
     READY = "Ready"
     """The model answers requests."""
     PROGRESSING = "Progressing"
@@ -237,6 +247,7 @@ REASONS: Final[Mapping[Type, tuple[Reason, ...]]] = {
     Type.POLICY_WARNING: (Reason.POLICY_ADVICE,),
     Type.RUNTIME_OUTDATED: (Reason.POD_TEMPLATE_OUTDATED,),
     Type.REQUESTS_FAILING: (Reason.BACKEND_ERRORS,),
+    Type.CAPACITY_CONTRADICTED: (Reason.ANSWERS_DISAGREE, Reason.SHARED_LIMIT),
     Type.RECONCILING: (Reason.PROGRESSING, Reason.ROLLOUT_BLOCKED, Reason.CANARY_PAUSED, Reason.DEPLOYMENT_PAUSED),
     Type.STALLED: (Reason.ROLLED_BACK, Reason.ROLLOUT_BLOCKED, Reason.PROGRESS_DEADLINE_EXCEEDED),
 }

@@ -101,6 +101,7 @@ export interface Scaling {
   actuator?: string;
   why?: string;
   limitedBy?: string[];
+  capacity?: { source: string; requestsPerSecond?: string; why: string };
   signals?: Signal[];
   parts?: { name: string; replicas: number; why: string }[];
 }

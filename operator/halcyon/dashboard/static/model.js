@@ -279,6 +279,8 @@ function why(page, scaling) {
   const parts = [h("p", { class: "why" }, scaling.why || "No decision has been made yet.")];
   const details = `${scaling.policy}, written by ${scaling.actuator}${scaling.mode === "Active" ? "" : `; ${scaling.mode}`}${scaling.limitedBy ? `; limited by ${scaling.limitedBy.join(", ")}` : ""}${page.note ? `; ${page.note}` : ""}`;
   parts.push(h("p", { class: "hint" }, details));
+  const capacity = scaling.capacity;
+  if (capacity) parts.push(h("p", { class: "hint" }, `One replica: ${capacity.requestsPerSecond ? `${capacity.requestsPerSecond} requests/s` : "unknown"} (${capacity.source}): ${capacity.why}`));
   if (scaling.parts) parts.push(h("ul", {}, ...scaling.parts.map((one) => h("li", {}, h("b", {}, `${one.name}: ${one.replicas}`), ` ${one.why}`))));
   const missing = (scaling.signals || []).filter((one) => one.missing);
   if (missing.length) parts.push(h("ul", {}, ...missing.map((one) => h("li", { class: "error" }, `${one.name} is missing: ${one.missing}`))));
