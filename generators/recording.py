@@ -50,7 +50,8 @@ def lines(cast: str) -> list[tuple[float, str]]:
 
 def paced(times: Iterable[float]) -> list[float]:
     """Return the times with each wait between `MIN_WAIT_S` and `MAX_WAIT_S`."""
-    shown, last, now = [], 0.0, 0.0
+    shown: list[float] = []
+    last = now = 0.0
     for time in times:
         now += min(max(time - last, MIN_WAIT_S), MAX_WAIT_S) if shown else MIN_WAIT_S
         last = time
@@ -71,9 +72,9 @@ def svg(cast: str) -> str:
     delays = paced(at for at, _ in recorded)
     width = round(max((len(text) for _, text in recorded), default=0) * _CHARACTER + 2 * _PADDING)
     height = _BAR + len(recorded) * _LINE + 2 * _PADDING
+    size = f'viewBox="0 0 {width} {height}" width="{width}" height="{height}"'
     out = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
-        f'role="img" aria-label="{escape(title)}">',
+        f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" aria-label="{escape(title)}">',
         f"<title>{escape(title)}</title>",
         f"<style>{_STYLE}</style>",
         f'<rect width="{width}" height="{height}" rx="8" fill="#14191f"/>',

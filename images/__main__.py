@@ -50,6 +50,15 @@ def _told(found: list[Finding]) -> int:
     return 1 if found else 0
 
 
+def _built(arguments: argparse.Namespace) -> None:
+    """Build with docker or podman: into kind, or to a registry if `push` names a program."""
+    engine = find_engine(arguments.engine)
+    if arguments.command == "kind":
+        load_into_kind(engine, cluster=arguments.cluster, values=arguments.values)
+    else:
+        push_with(engine, registry=arguments.registry, values=arguments.values)
+
+
 def main() -> int:
     arguments = _parser().parse_args()
     try:
@@ -64,10 +73,8 @@ def main() -> int:
         elif arguments.command == "sbom":
             for path in sbom.write(arguments.only, arguments.to):
                 print(path)
-        elif arguments.command == "kind":
-            load_into_kind(find_engine(arguments.engine), cluster=arguments.cluster, values=arguments.values)
-        elif arguments.engine:
-            push_with(find_engine(arguments.engine), registry=arguments.registry, values=arguments.values)
+        elif arguments.command == "kind" or arguments.engine:
+            _built(arguments)
         else:
             push_images(registry=arguments.registry, values=arguments.values, plain_http=arguments.plain_http)
     except ImagesError as error:
