@@ -16,7 +16,7 @@ class Type(StrEnum):
     """Types of conditions, in the order in which the status lists them."""
 
     READY = "Ready"
-    """The model answers requests: the spec is accepted, a balancer is ready, and a server is ready or the model is scaled to 0."""
+    """The model answers requests, by the last accepted spec: a balancer is ready, and a server is ready or the model is scaled to 0."""
     ACCEPTED = "Accepted"
     """The spec is valid, the objects that it names exist, and every object that it needs could be written."""
     MODEL_LOADED = "ModelLoaded"

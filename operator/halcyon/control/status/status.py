@@ -19,7 +19,7 @@ from halcyon.control.objects import pod_stage, pods, volume_attachment
 from halcyon.control.objects.actuator import Actuator
 from halcyon.control.state.ownership import own
 from halcyon.control.state.scope import Scope
-from halcyon.control.status import backend, cold_start, cost, rollout, routes, scaling
+from halcyon.control.status import backend, cold_start, cost, readiness, rollout, routes, scaling
 from halcyon.kube import kinds
 from halcyon.kube.client import Object
 from halcyon.render import names
@@ -74,8 +74,11 @@ def _conditions(view: Scope, plan: ReconcilePlan) -> list[Condition]:
     balancer = _balancer_ready(view, plan)
     routed = routes.accepted(view, plan)
     stalled = _stalled(view, plan, accepted, loaded, servers)
+    in_effect = plan.spec is not None and not plan.conflicts
     decided = [
-        _ready(accepted, servers, _entry_point(plan, balancer, routed), loaded),
+        readiness.ready(
+            accepted, readiness.traffic(servers, _entry_point(plan, balancer, routed), loaded), in_effect=in_effect
+        ),
         accepted,
         loaded,
         servers,
@@ -260,30 +263,6 @@ def _balancer_ready(view: Scope, plan: ReconcilePlan) -> Condition:
 def _entry_point(plan: ReconcilePlan, balancer: Condition, routed: Condition | None) -> Condition:
     """Return the condition of the component that clients connect to: BalancerReady, or RoutesAccepted with a Gateway instead."""
     return routed if routed is not None and plan.spec is not None and routing_mode.is_direct(plan.spec) else balancer
-
-
-# Accepted    BalancerReady or    servers ready      Ready
-#             RoutesAccepted
-# not True    -                   -                  False    the reason of Accepted
-# True        Unknown             -                  Unknown
-# True        False               -                  False
-# True        True                0 desired          True     ScaledToZero
-# True        True                1 or more          True
-# True        True                none               False    the reason of ModelLoaded or of ServersReady
-def _ready(accepted: Condition, servers: Condition, balancer: Condition, loaded: Condition) -> Condition:
-    if accepted.status is not True:
-        return Condition(Type.READY, status=False, reason=accepted.reason, message=accepted.message)
-    if balancer.status is None:
-        return Condition(Type.READY, status=None, reason=Reason.UNKNOWN, message=balancer.message)
-    if not balancer.status:
-        return Condition(Type.READY, status=False, reason=balancer.reason, message=balancer.message)
-    if servers.reason is Reason.SCALED_TO_ZERO:
-        return Condition(Type.READY, status=True, reason=servers.reason, message=servers.message)
-    if servers.status or servers.reason is Reason.PARTIALLY_READY:
-        return Condition(Type.READY, status=True, reason=Reason.READY, message=servers.message)
-    if loaded.status is False:
-        return Condition(Type.READY, status=False, reason=loaded.reason, message=loaded.message)
-    return Condition(Type.READY, status=servers.status, reason=servers.reason, message=servers.message)
 
 
 # Deployment status   pods                                              Reconciling

@@ -451,7 +451,10 @@ def test_a_batch_delay_beyond_the_request_timeout_causes_a_warning(spec: dict[st
     ("now", "expected"),
     [
         (scope_of({"replicas": -1}), ("False", "Invalid")),
-        (deployed(refused="no"), ("False", "Forbidden")),
+        (deployed(refused="no"), ("True", "Ready")),
+        (deployed(refused="no", ready=0, starting=1), ("False", "Forbidden")),
+        (replace(deployed(), resource=resource({"batching": {"maxBatchSize": 0}})), ("True", "Ready")),
+        (replace(deployed(balancers=0), resource=resource({"batching": {"maxBatchSize": 0}})), ("False", "Invalid")),
         (scope_of(), ("Unknown", "Unknown")),
         (deployed(balancers=0), ("False", "BalancerNotReady")),
         (deployed({"traffic": {"mode": "Direct"}}), ("True", "Ready")),
