@@ -44,7 +44,13 @@ def test_a_site_leaves_alerts_out() -> None:
 def test_thresholds_are_values_of_the_chart() -> None:
     values = yaml.safe_load((CHART / "values.yaml").read_text())["monitoring"]["prometheusRule"]["thresholds"]
     assert values == THRESHOLDS
-    given = {"startSeconds": 1234, "errorRatio": 0.123, "latencyRatio": 0.011, "idleGpuRatio": 0.31, "memoryRatio": 0.77}
+    given = {
+        "startSeconds": 1234,
+        "errorRatio": 0.123,
+        "latencyRatio": 0.011,
+        "idleGpuRatio": 0.31,
+        "memoryRatio": 0.77,
+    }
     made = json.dumps(rules({"monitoring": {"prometheusRule": {"thresholds": given}}}))
     assert [key for key, value in given.items() if f"{value}" not in made] == []
 

@@ -90,7 +90,7 @@ def _conditions(view: Scope, plan: ReconcilePlan) -> list[Condition]:
         routed,
         scaling.conflict(view, plan),
         scaling.ignored(plan),
-        _mismatch(plan),
+        _mismatch(view, plan),
         _image_mismatch(view, plan),
         _advice(view, plan),
         rollout.outdated(view, plan),
@@ -116,11 +116,15 @@ def _accepted(view: Scope, plan: ReconcilePlan) -> Condition:
     return Condition(Type.ACCEPTED, status=acceptance.accepted, reason=acceptance.reason, message=message)
 
 
-def _mismatch(plan: ReconcilePlan) -> Condition | None:
-    said = defaults.mismatched(plan.spec) if plan.spec is not None else ()
-    if not said:
+def _mismatch(view: Scope, plan: ReconcilePlan) -> Condition | None:
+    if plan.spec is None:
         return None
-    return Condition(Type.TIMEOUT_MISMATCH, status=True, reason=Reason.QUEUE_DELAY_TOO_LONG, message="; ".join(said))
+    delays = defaults.mismatched(plan.spec)
+    starts = defaults.late_starts(plan.spec, (view.status.get("coldStart") or {}).get("seconds"))
+    if not (delays or starts):
+        return None
+    reason = Reason.QUEUE_DELAY_TOO_LONG if delays else Reason.QUEUE_TIMEOUT_TOO_SHORT
+    return Condition(Type.TIMEOUT_MISMATCH, status=True, reason=reason, message="; ".join((*delays, *starts)))
 
 
 def _image_mismatch(view: Scope, plan: ReconcilePlan) -> Condition | None:
