@@ -12,7 +12,7 @@ from typing import Any
 from halcyon.api import conditions
 from halcyon.api.conditions import Condition, Reason, Type
 from halcyon.api.policy import triton_images
-from halcyon.api.spec import defaults, routing_mode
+from halcyon.api.spec import Spec, defaults, routing_mode
 from halcyon.control.acceptance import site_policy
 from halcyon.control.desired.plan import ReconcilePlan, counts
 from halcyon.control.objects import pod_stage, pods, volume_attachment
@@ -128,15 +128,20 @@ def _mismatch(view: Scope, plan: ReconcilePlan) -> Condition | None:
 
 
 def _image_mismatch(view: Scope, plan: ReconcilePlan) -> Condition | None:
-    image = "" if plan.spec is None else plan.spec.runtime.image or view.site.server_image
-    said = [] if plan.spec is None else triton_images.mismatches(plan.spec, image)
+    said = [] if plan.spec is None else triton_images.mismatches(plan.spec, _image(view, plan.spec))
     if not said:
         return None
     return Condition(Type.IMAGE_MISMATCH, status=True, reason=Reason.IMAGE_UNSUITABLE, message="; ".join(said))
 
 
+def _image(view: Scope, spec: Spec) -> str:
+    return spec.runtime.image or view.site.server_image
+
+
 def _advice(view: Scope, plan: ReconcilePlan) -> Condition | None:
     said = [] if plan.spec is None else site_policy.advice(view, plan.spec)
+    if plan.spec is not None and view.site.policy.triton.warn_below is None:
+        said = [*said, *triton_images.outdated(_image(view, plan.spec))]
     if not said:
         return None
     return Condition(Type.POLICY_WARNING, status=True, reason=Reason.POLICY_ADVICE, message="; ".join(said))
