@@ -116,10 +116,14 @@ cluster-down: bootstrap ## end it
 images: bootstrap ## build the images; `make images push REGISTRY=...` pushes them and writes build/images-values.yaml
 	@$(PY) -m images build
 
+.PHONY: kind
+kind: bootstrap ## build the images with docker or podman and load them into a kind cluster (KIND_CLUSTER=kind); writes build/images-values.yaml
+	@$(PY) -m images kind --cluster $(or $(KIND_CLUSTER),kind)
+
 .PHONY: push
-push: images
+push: $(if $(WITH),bootstrap,images) ## push the images to REGISTRY (WITH=docker or podman: build with it, without root)
 	@test -n "$(REGISTRY)" || { echo "push: REGISTRY is not set; for example: make images push REGISTRY=127.0.0.1:5000/halcyon" >&2; exit 2; }
-	@$(PY) -m images push --registry $(REGISTRY) --values build/images-values.yaml
+	@$(PY) -m images push --registry $(REGISTRY) --values build/images-values.yaml $(if $(WITH),--with $(WITH))
 
 .PHONY: sbom
 sbom: bootstrap ## what is in the images that the chart refers to, as CycloneDX documents: build/sbom

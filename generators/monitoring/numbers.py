@@ -214,6 +214,12 @@ GROUPS: Final = (
                 ),
             ),
             Number(
+                "latency objective",
+                "`targets.latency`, with the policy Planner.",
+                "the spec",
+                ("`halcyon_model_latency_target_seconds`", "Grafana Model: Client latency, objective"),
+            ),
+            Number(
                 "server latency",
                 "Time from sending a request to a server until its response begins, without waiting in the balancer.",
                 "`halcyon_agent_response_duration_seconds`",

@@ -154,7 +154,8 @@ def _spec(name: str, spec_fields: Any) -> Iterator[tuple[Literal["error", "warni
     yield from (("warning", sentence) for sentence in (*defaults.mismatched(spec), *defaults.risky(spec)))
     yield from (("warning", sentence) for sentence in _unmeasured_gpu(spec))
     # Without an image in the spec, the site's default applies, which is not known here.
-    yield from (("warning", sentence) for sentence in triton_images.mismatches(spec, spec.runtime.image or ""))
+    image = spec.runtime.image or ""
+    yield from (("warning", said) for said in (*triton_images.mismatches(spec, image), *triton_images.outdated(image)))
 
 
 def _unmeasured_gpu(spec: Spec) -> Iterator[str]:

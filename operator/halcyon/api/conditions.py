@@ -16,7 +16,7 @@ class Type(StrEnum):
     """Types of conditions, in the order in which the status lists them."""
 
     READY = "Ready"
-    """The model answers requests: the spec is accepted, a balancer is ready, and a server is ready or the model is scaled to 0."""
+    """The model answers requests, by the last accepted spec: a balancer is ready, and a server is ready or the model is scaled to 0."""
     ACCEPTED = "Accepted"
     """The spec is valid, the objects that it names exist, and every object that it needs could be written."""
     MODEL_LOADED = "ModelLoaded"
@@ -84,6 +84,8 @@ class Reason(StrEnum):
     QUEUE_DELAY_TOO_LONG = "QueueDelayTooLong"
     """Triton may wait longer for a fuller batch than clients wait for a response. Results that come after that are
     wasted work."""
+    QUEUE_TIMEOUT_TOO_SHORT = "QueueTimeoutTooShort"
+    """A request at zero replicas is rejected before a pod is ready, by the last start of a pod."""
     IMAGE_UNSUITABLE = "ImageUnsuitable"
     """The image's name shows that it lacks the model's backend, a server, or support for GPUs. The message names the
     fields and an image that fits."""
@@ -242,7 +244,7 @@ REASONS: Final[Mapping[Type, tuple[Reason, ...]]] = {
     Type.OPERATOR_CONFLICT: (Reason.RELEASE_OVERLAP,),
     Type.AUTOSCALER_CONFLICT: (Reason.EXTERNAL_AUTOSCALER, Reason.EXTERNAL_WRITER),
     Type.FIELD_IGNORED: (Reason.NO_EFFECT,),
-    Type.TIMEOUT_MISMATCH: (Reason.QUEUE_DELAY_TOO_LONG,),
+    Type.TIMEOUT_MISMATCH: (Reason.QUEUE_DELAY_TOO_LONG, Reason.QUEUE_TIMEOUT_TOO_SHORT),
     Type.IMAGE_MISMATCH: (Reason.IMAGE_UNSUITABLE,),
     Type.POLICY_WARNING: (Reason.POLICY_ADVICE,),
     Type.RUNTIME_OUTDATED: (Reason.POD_TEMPLATE_OUTDATED,),

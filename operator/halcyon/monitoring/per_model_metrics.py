@@ -79,6 +79,11 @@ QUEUE_TARGET: Final = _of(
     "gauge",
     "Target of queued requests per replica: spec.scaling.targets.queueDepth or its default.",
 )
+LATENCY_TARGET: Final = _of(
+    "latency_target_seconds",
+    "gauge",
+    "Latency objective: spec.scaling.targets.latency. Present only if it is set, and with the policy Planner.",
+)
 GPUS: Final = _of("gpus", "gauge", "GPUs of the server pods that have a node.")
 GPU_UTILIZATION: Final = _of(
     "gpu_utilization_ratio", "gauge", "Mean GPU utilisation of the ready server pods over about 15 s, 0 to 1."

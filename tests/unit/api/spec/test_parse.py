@@ -24,11 +24,8 @@ def test_the_least_spec_has_every_default() -> None:
 
     assert spec == Spec.model_validate(document())
     assert (spec.replicas, spec.runtime.gpus, spec.runtime.shared_memory) == (1, 0, "256Mi")
-    assert (spec.runtime.startup_timeout, spec.traffic.drain_timeout, spec.traffic.queue_timeout) == (
-        "10m",
-        "30s",
-        "1m",
-    )
+    assert (spec.runtime.startup_timeout, spec.traffic.drain_timeout) == ("10m", "30s")
+    assert defaults.queue_timeout_ms(spec) == 60_000
     assert (spec.traffic.balancer_replicas, defaults.queue_limit(spec)) == (2, 200)
     assert spec.batching is None
     assert spec.scaling is None
