@@ -257,7 +257,8 @@ def _spec(name: str, spec_fields: Mapping[str, Any], file: Path) -> Spec:
     try:
         spec = parse(name, spec_fields)
     except SpecError as error:
-        raise InputError(f"{file}: {KIND} {name}: {error}") from None
+        text = str(error) if len(error.sentences) == 1 else "\n  ".join(("", *error.sentences))
+        raise InputError(f"{file}: {KIND} {name}: {text}") from None
     except TypeError as error:  # YAML has types that JSON lacks, for example dates
         raise InputError(f"{file}: {KIND} {name}: a value in spec is not valid JSON ({error}); quote it") from None
     if invalid := problems(schedules(spec)):

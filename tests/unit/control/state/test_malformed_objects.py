@@ -15,8 +15,8 @@ from prometheus_client.exposition import generate_latest
 from typing_extensions import override
 
 from halcyon.api.conditions import Reason
-from halcyon.api.schema.shape import fitted
 from halcyon.api.schema.structural_schema import JsonSchema, schema
+from halcyon.api.shape import fitted
 from halcyon.api.spec import Spec
 from halcyon.api.status import Status
 from halcyon.control.acceptance.accepted_specs import AcceptedSpecs
