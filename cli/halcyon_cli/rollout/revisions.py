@@ -81,7 +81,8 @@ def restoring_patch(name: str, spec: Json, past: Json) -> dict[str, Any]:
     patch = {}
     now = _without_defaults(name, spec)
     for part in _PARTS:
-        change = merge_patch(now.get(part), past.get(part))
+        # A spec without runtime has all of its defaults, but one without batching has none.
+        change = merge_patch(now.get(part, {} if part == "runtime" else None), past.get(part))
         if change is not _SAME:
             patch[part] = change
     return patch
