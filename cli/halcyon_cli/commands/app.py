@@ -44,6 +44,7 @@ COMMANDS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     },
     "Installation": {
         "dashboard": ("halcyon_cli.commands.installation.dashboard", "Open the dashboard through a port-forward"),
+        "images": ("halcyon_cli.commands.installation.images", "List all images of an installation"),
         "version": ("halcyon_cli.commands.installation.version", "Show the versions of halcyon and of the operator"),
     },
     "Offline": {

@@ -12,6 +12,8 @@ from typing import Any
 import click
 
 from halcyon.api.user_annotations import PAUSED_FROM, REASON
+from halcyon.control.autoscaling.limits.scale_down_hold import SWITCH
+from halcyon.kube import kinds
 from halcyon_cli.arguments.options import (
     REPLICAS,
     Output,
@@ -24,18 +26,20 @@ from halcyon_cli.arguments.options import (
 from halcyon_cli.errors import ClusterError, InputError
 from halcyon_cli.kube import fields
 from halcyon_cli.kube.client import Cluster, Target
+from halcyon_cli.kube.operator_pods import only_operator
 
 _BY_HAND = f"""\
 The reason is stored in the annotation {REASON}, and shown by halcyon get, by halcyon explain and in the condition ScalingActive. If a
 GitOps tool manages the object, change its file instead.
 """
 _PAUSE_ALL = """\
-With --all, models whose scaling is paused already stay as they are. To stop only scaling
-down, for all models and at once, use the switch of the site: docs/guides/incidents.md.
+With --all, models whose scaling is paused already stay as they are. --site sets
+a switch of the operator instead: within 5 s, no model loses a replica to a
+scaling decision, and models still scale up. See docs/guides/incidents.md.
 """
 _RESUME_ALL = """\
-With --all, the models that pause --all paused get back the mode they had before. Models that
-were paused one by one stay paused.
+With --all, the models that pause --all paused get back the mode they had before.
+Models that were paused one by one stay paused. --site turns the site's switch off.
 """
 _EXIT_STATUS = (
     "exit status: 0, or 2 if nothing was changed: no such name, not allowed by the current spec, no access, no cluster."
@@ -79,6 +83,7 @@ def scale(  # noqa: PLR0917  # click passes them by keyword
 
 _ALL_OPTIONS = (
     click.option("--all", "every", is_flag=True, help="All models in the namespace that have spec.scaling."),
+    click.option("--site", is_flag=True, help="The site's switch: no model loses a replica to a scaling decision."),
     click.option(
         "-A", "--all-namespaces", "all_namespaces", is_flag=True, help="With --all: models in all namespaces."
     ),
@@ -86,23 +91,25 @@ _ALL_OPTIONS = (
 
 
 def _many(command: Any) -> Any:
-    """Add --all, -A and -l to a command."""
+    """Add --all, --site, -A and -l to a command."""
     for option in (*reversed(_ALL_OPTIONS), selector_option):
         command = option(command)
     return command
 
 
-@click.command("pause", epilog=f"\b\nexamples:\n  halcyon pause resnet50 --reason 'node gpu-7 is being repaired'\n  halcyon pause --all -A --reason 'incident 4711'\n\n{_BY_HAND}\n{_PAUSE_ALL}\n{_EXIT_STATUS}")  # fmt: skip
+@click.command("pause", epilog=f"\b\nexamples:\n  halcyon pause resnet50 --reason 'node gpu-7 is being repaired'\n  halcyon pause --all -A --reason 'incident 4711'\n  halcyon pause --site --reason 'incident 4711'\n\n{_BY_HAND}\n{_PAUSE_ALL}\n{_EXIT_STATUS}")  # fmt: skip
 @name_argument(required=False)
 @_many
 @_REASON_OPTION
 @cluster_options
 @output_options("table", "name", "json", "yaml")
 def pause(  # noqa: PLR0917  # click passes them by keyword
-    name: str | None, every: bool, all_namespaces: bool, selector: str, reason: str | None, target: Target, output: Output
+    name: str | None, every: bool, site: bool, all_namespaces: bool, selector: str, reason: str | None, target: Target, output: Output
 ) -> int:  # fmt: skip
     """Keep a model's replicas until scaling is resumed. Decisions continue and are shown."""
     cluster = Cluster(target)
+    if site:
+        return _switch(cluster, reason or "halcyon pause --site", name, output, every=every)
     if name is not None and not every:
         model = cluster.model(name)
         if _scaling(model) is None:
@@ -126,17 +133,19 @@ def pause(  # noqa: PLR0917  # click passes them by keyword
 
 @click.command(
     "resume",
-    epilog=f"\b\nexamples:\n  halcyon resume resnet50\n  halcyon resume --all -A\n\n{_RESUME_ALL}\n{_EXIT_STATUS}",
+    epilog=f"\b\nexamples:\n  halcyon resume resnet50\n  halcyon resume --all -A\n  halcyon resume --site\n\n{_RESUME_ALL}\n{_EXIT_STATUS}",
 )
 @name_argument(required=False)
 @_many
 @cluster_options
 @output_options("table", "name", "json", "yaml")
 def resume(  # noqa: PLR0917  # click passes them by keyword
-    name: str | None, every: bool, all_namespaces: bool, selector: str, target: Target, output: Output
+    name: str | None, every: bool, site: bool, all_namespaces: bool, selector: str, target: Target, output: Output
 ) -> int:  # fmt: skip
     """Resume scaling, and remove the recorded reason."""
     cluster = Cluster(target)
+    if site:
+        return _switch(cluster, "", name, output, every=every)
     if name is not None and not every:
         scaling = _scaling(cluster.model(name))
         if scaling is None:
@@ -156,6 +165,19 @@ def resume(  # noqa: PLR0917  # click passes them by keyword
             mode = before if before in {"Active", "Recommend"} else "Active"
             changes.append((model, _patch_with_reason({"scaling": {"mode": mode}}, None)))
     return _change_all(cluster, changes, "resumed", len(models), output)
+
+
+def _switch(cluster: Cluster, reason: str, name: str | None, output: Output, *, every: bool) -> int:
+    """Set the site's switch that stops scaling down; an empty reason turns it off."""
+    if name is not None or every:
+        raise InputError("--site is for the whole site; omit the name and --all")
+    operator = only_operator(cluster, kinds.DEPLOYMENT)["metadata"]
+    config_map = cluster.in_namespace(str(operator["namespace"])).set_switch(
+        f"{operator['name']}-switches", {SWITCH: reason}
+    )
+    what = f"set: no model loses a replica ({reason})" if reason else "set: scaling down is allowed again"
+    output.changed({"apiVersion": "v1", "kind": "ConfigMap", **config_map}, what)
+    return 0
 
 
 def _selected(

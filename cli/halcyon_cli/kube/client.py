@@ -150,6 +150,24 @@ class Cluster:
         """Set annotations of a ModelDeployment, remove those whose value is None, and return the patched object."""
         return self.patch(name, {"metadata": {"annotations": dict(annotations)}})
 
+    def set_switch(self, name: str, data: Mapping[str, str]) -> Object:
+        """Set keys of a ConfigMap in the client's namespace, which is created if it doesn't exist.
+
+        Raises:
+            ClusterError: the user may not change it, or the API server is unreachable.
+        """
+        path = kinds.CONFIG_MAP.path(self.namespace, name)
+        patched = self._json("PATCH", path, body={"data": dict(data)})
+        if patched is not None:
+            return patched
+        made = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": dict(data)}
+        status, content, reason = self._send("POST", kinds.CONFIG_MAP.path(self.namespace), None, made, content=_PLAIN)
+        if status >= 400:
+            permission = f"get, create and patch on configmaps in namespace {self.namespace}"
+            raise ClusterError(self._error_message(status, content, reason, permission))
+        stored: Object = json.loads(content)
+        return stored
+
     def dry_run(self, method: Literal["POST", "PUT", "PATCH"], kind: Kind, name: str, body: Object) -> Object | None:
         """Return the object as the API server would store it after this write; None if the user may not write it.
 

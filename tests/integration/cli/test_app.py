@@ -307,3 +307,57 @@ def test_a_connection_is_copied_both_ways_until_it_ends() -> None:
         browser.shutdown(socket.SHUT_WR)
         copying.join(10)
         assert not copying.is_alive()
+
+
+def test_the_switch_of_the_site_is_set_in_the_operators_namespace(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with serving() as api:
+        desk = Desk(tmp_path, capsys, api)
+        config = ["--kubeconfig", str(desk.kubeconfig)]
+        assert main(["pause", "--site", *config]) == 2
+        assert "no operator was found" in capsys.readouterr().err
+        found = [{"metadata": {"namespace": name, "name": "halcyon"}} for name in ("one", "two")]
+        api.answers["/apis/apps/v1/deployments"] = (200, {"items": found})
+        assert main(["pause", "--site", *config]) == 2
+        assert "there are operators in one, two; choose one, for example -n one" in capsys.readouterr().err
+
+        path = "/api/v1/namespaces/two/configmaps"
+        stored = {"metadata": {"name": "halcyon-switches", "namespace": "two"}}
+        api.answers[path] = (201, stored)
+        assert main(["pause", "--site", "--reason", "incident", "-n", "two", *config]) == 0
+        assert capsys.readouterr().out == "configmap/halcyon-switches set: no model loses a replica (incident)\n"
+        assert api.asked[-2:] == [("PATCH", f"{path}/halcyon-switches"), ("POST", path)]
+        api.answers[f"{path}/halcyon-switches"] = (200, stored)
+        assert main(["resume", "--site", "-n", "two", *config]) == 0
+        assert capsys.readouterr().out == "configmap/halcyon-switches set: scaling down is allowed again\n"
+        assert main(["pause", "m", "--site", *config]) == 2
+
+
+def test_all_images_are_listed_from_manifests_or_from_the_cluster(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    operator = {
+        "kind": "Deployment",
+        "metadata": {"namespace": "halcyon-system", "name": "halcyon"},
+        "spec": {
+            "template": {
+                "spec": {
+                    "containers": [{"image": "r/operator@sha256:1", "args": ["--server-image=r/triton:1", "--x=y"]}]
+                }
+            }
+        },
+    }
+    model = {"kind": "ModelDeployment", "spec": {"runtime": {"image": "r/own:2"}}}
+    file = tmp_path / "all.yaml"
+    file.write_text(yaml.safe_dump_all([operator, None, {"kind": "List", "items": [model]}]))
+    with serving() as api:
+        desk = Desk(tmp_path, capsys, api)
+        assert main(["images", "-f", str(file)]) == 0
+        told = capsys.readouterr()
+        assert told.out.split() == ["r/operator@sha256:1", "r/own:2", "r/triton:1"]
+        assert told.err.count("has no digest") == 2
+        api.answers["/apis/apps/v1/deployments"] = (200, {"items": [operator]})
+        api.answers["/apis/serving.halcyon.dev/v1alpha1/modeldeployments"] = (200, {"items": [model]})
+        assert main(["images", "--kubeconfig", str(desk.kubeconfig), "-o", "json"]) == 0
+        assert json.loads(capsys.readouterr().out)["images"] == ["r/operator@sha256:1", "r/own:2", "r/triton:1"]

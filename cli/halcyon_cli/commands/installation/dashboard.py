@@ -15,11 +15,11 @@ import click
 
 from halcyon.kube import kinds
 from halcyon_cli.arguments.options import cluster_options, emit, warn
-from halcyon_cli.commands.installation.version import OPERATOR_SELECTOR
 from halcyon_cli.errors import ClusterError, InputError
 from halcyon_cli.infer.connection import open_tunnel
 from halcyon_cli.kube import fields
 from halcyon_cli.kube.client import Cluster, Target
+from halcyon_cli.kube.operator_pods import of_operators
 
 _DEFAULT_PORT = 8090
 _FLAG = re.compile(r"--dashboard(-port)?=(.+)")
@@ -69,10 +69,7 @@ def find(cluster: Cluster) -> tuple[Cluster, str, int, str]:
     Raises:
         ClusterError: there is no operator, none is ready, or it has no dashboard.
     """
-    try:
-        pods = cluster.items(kinds.POD, selector=OPERATOR_SELECTOR, all_namespaces=True) or []
-    except ClusterError:
-        pods = cluster.items(kinds.POD, selector=OPERATOR_SELECTOR) or []
+    pods = of_operators(cluster, kinds.POD)
     if not pods:
         raise ClusterError(
             "no operator was found; if you may list its namespace only, give it with -n, for example -n halcyon-system"

@@ -15,8 +15,8 @@ from halcyon_cli.arguments.options import Output, cluster_options, emit, output_
 from halcyon_cli.errors import ClusterError
 from halcyon_cli.kube import fields
 from halcyon_cli.kube.client import Cluster, Target
+from halcyon_cli.kube.operator_pods import of_operators
 
-OPERATOR_SELECTOR = "app.kubernetes.io/name=halcyon,app.kubernetes.io/component=operator"
 _EPILOG = """\
 \b
 examples:
@@ -76,15 +76,11 @@ def skewed(one: str, other: str) -> bool:
 
 
 def _operators(cluster: Cluster) -> Sequence[OperatorVersion]:
-    """Return the operators in all namespaces; if the user may not list these, those in the client's namespace."""
+    """Return the operators that the user may see."""
     try:
-        found = cluster.items(kinds.DEPLOYMENT, selector=OPERATOR_SELECTOR, all_namespaces=True)
+        return [_operator(deployment) for deployment in of_operators(cluster, kinds.DEPLOYMENT)]
     except ClusterError:
-        try:
-            found = cluster.items(kinds.DEPLOYMENT, selector=OPERATOR_SELECTOR)
-        except ClusterError:
-            found = None
-    return [_operator(deployment) for deployment in found or ()]
+        return ()
 
 
 def _operator(deployment: Any) -> OperatorVersion:
