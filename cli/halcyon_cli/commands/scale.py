@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from halcyon.api.user_annotations import PAUSED_FROM, REASON
-from halcyon.control.autoscaling.limits.scale_down_hold import SWITCH
+from halcyon.control.autoscaling.limits.site_hold import SWITCH
 from halcyon.kube import kinds
 from halcyon_cli.arguments.options import (
     REPLICAS,

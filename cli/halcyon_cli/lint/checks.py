@@ -27,8 +27,10 @@ from halcyon_cli.lint.rules import RULES, Level
 _PATH = re.compile(r"\b(?:spec|metadata)(?:\.[A-Za-z0-9_]+|\[\d+\])+")
 _STEP = re.compile(r"([A-Za-z0-9_]+)|\[(\d+)\]")
 _FIELDS = ("apiVersion", "kind", "metadata", "spec", "status")
-_ANY_NAME, _LEAST = "model", {"model": {"source": {"uri": "s3://models/model"}}}
-"""A valid name and a valid spec, for checks of parts of an invalid object."""
+_ANY_NAME = "model"
+"""Valid name, for checks of an object without one."""
+_VALID_SPEC = {"model": {"source": {"uri": "s3://models/model"}}}
+"""Valid spec, for checks of parts of an invalid one."""
 _NON_JSON_TAGS = {"tag:yaml.org,2002:timestamp", "tag:yaml.org,2002:binary"}
 """YAML types of unquoted values that don't exist in JSON, and so not in the API server."""
 
@@ -199,7 +201,7 @@ def _only_schedules(spec_fields: Any) -> Spec | None:
     scaling = spec_fields.get("scaling") if isinstance(spec_fields, dict) else None
     given = scaling.get("schedules") if isinstance(scaling, dict) else None
     try:
-        return parse(_ANY_NAME, _LEAST | {"scaling": {"maxReplicas": 1000, "schedules": given}}) if given else None
+        return parse(_ANY_NAME, _VALID_SPEC | {"scaling": {"maxReplicas": 1000, "schedules": given}}) if given else None
     except SpecError:
         return None
 

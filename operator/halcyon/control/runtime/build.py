@@ -21,7 +21,7 @@ from halcyon.control.autoscaling.decision_metrics import DecisionMetrics
 from halcyon.control.autoscaling.history_backfill import HistoryBackfill
 from halcyon.control.autoscaling.limits.gpu_budget import GpuBudget
 from halcyon.control.autoscaling.limits.replica_limits import ReplicaLimits
-from halcyon.control.autoscaling.limits.scale_down_hold import ScaleDownHold
+from halcyon.control.autoscaling.limits.site_hold import SiteHold
 from halcyon.control.autoscaling.loop import Autoscaler
 from halcyon.control.autoscaling.model_signals import ModelSignals
 from halcyon.control.autoscaling.model_state import ModelState, ages_s
@@ -114,7 +114,7 @@ def build(settings: OperatorSettings, client: KubeClient, fence: LeaseFence, tra
         client, settings.namespace, clock, cost=costs.stored, config_maps=settings.memory_config_maps
     )
     events = EventRecorder(client, instance=settings.pod_name, clock=clock)
-    hold = ScaleDownHold(client, settings.namespace, f"{settings.service}-switches", base.requeue_all)
+    hold = SiteHold(client, settings.namespace, f"{settings.service}-switches", base.requeue_all)
     autoscaler = build_autoscaler(base, signals, memories, hold, events)
     served = ServedMetrics(base.caches, base.specs, signals, autoscaler.models, base.leadership, clock)
     identity = build_certificate(base)
@@ -211,7 +211,7 @@ def build_foundation(
 
 
 def build_autoscaler(
-    base: Foundation, signals: ModelSignals, memories: PlannerMemoryStore, hold: ScaleDownHold, events: EventRecorder
+    base: Foundation, signals: ModelSignals, memories: PlannerMemoryStore, hold: SiteHold, events: EventRecorder
 ) -> Autoscaler:
     """Build the autoscaler with its parts."""
     caches, specs, clock, leadership = base.caches, base.specs, base.clock, base.leadership
@@ -246,7 +246,7 @@ def build_reconciler(
     events: EventRecorder,
     counts: ReconcileCounts,
     queries: CanaryQueries | None,
-    hold: ScaleDownHold,
+    hold: SiteHold,
 ) -> Reconciler:
     """Build the reconciler, with the state that is shared by the reconciles of all models: GPU reservations, canary analyses."""
     client, caches, clock = base.client, base.caches, base.clock
@@ -293,7 +293,7 @@ def build_certificate(base: Foundation) -> ServingCertificate:
     )
 
 
-def current_site(settings: OperatorSettings, identity: ServingCertificate, hold: ScaleDownHold) -> Callable[[], Site]:
+def current_site(settings: OperatorSettings, identity: ServingCertificate, hold: SiteHold) -> Callable[[], Site]:
     """Return a function that returns the current site. It isn't constant, because its certificate is issued late and renewed."""
 
     def site() -> Site:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry
 
-from halcyon.control.autoscaling.limits.scale_down_hold import ScaleDownHold
+from halcyon.control.autoscaling.limits.site_hold import SiteHold
 from halcyon.control.autoscaling.loop import Autoscaler
 from halcyon.control.autoscaling.planner_memory_store import PlannerMemoryStore
 from halcyon.control.autoscaling.pod_scraper import PodScraper
@@ -97,7 +97,7 @@ class Operator:
     """The web dashboard; None if it is disabled."""
     model_metrics: ModelMetrics
     costs: GpuCosts
-    hold: ScaleDownHold
+    hold: SiteHold
 
     def __post_init__(self) -> None:
         """Start the maximum wait for agents' reports."""

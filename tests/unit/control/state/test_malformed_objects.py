@@ -16,9 +16,9 @@ from typing_extensions import override
 
 from halcyon.api.conditions import Reason
 from halcyon.api.schema.structural_schema import JsonSchema, schema
-from halcyon.api.shape import fitted
 from halcyon.api.spec import Spec
 from halcyon.api.status import Status
+from halcyon.api.stored.shape import fitted
 from halcyon.control.acceptance.accepted_specs import AcceptedSpecs
 from halcyon.control.autoscaling.limits.gpu_budget import GpuBudget
 from halcyon.control.autoscaling.model_signals import ModelSignals

@@ -1,6 +1,6 @@
 """External limits on a model's replicas, applied to each decision: ResourceQuotas, the site's GPU budget, its switch for scaling down.
 
-Out of scope: the evaluation of quotas (`resource_quotas`), grants from the budget (`gpu_budget`), the switch (`scale_down_hold`).
+Out of scope: the evaluation of quotas (`resource_quotas`), grants from the budget (`gpu_budget`), the switch (`site_hold`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from halcyon.api.spec import Spec
 from halcyon.control.acceptance.accepted_specs import SpecsInForce
 from halcyon.control.autoscaling.limits.gpu_budget import GpuBudget
-from halcyon.control.autoscaling.limits.scale_down_hold import ScaleDownHold
+from halcyon.control.autoscaling.limits.site_hold import SiteHold
 from halcyon.control.objects import pods, resource_quotas
 from halcyon.control.state.cluster_state import QUOTA_WORD, ClusterState
 from halcyon.control.state.lookups import gpus_each, servers
@@ -60,7 +60,7 @@ class ReplicaLimits:
     clock: Clock
     budget: GpuBudget | None = None
     """The site's GPU budget; None if there is none."""
-    hold: ScaleDownHold | None = None
+    hold: SiteHold | None = None
     """The site's switch that stops scaling down; None if the operator has none."""
 
     _rooms: dict[Key, _Known] = field(default_factory=dict)

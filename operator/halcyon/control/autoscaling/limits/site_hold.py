@@ -40,7 +40,7 @@ class Reader(Protocol):
 
 
 @dataclass
-class ScaleDownHold:
+class SiteHold:
     """State of the switch."""
 
     client: Reader

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from halcyon.control.autoscaling.limits.scale_down_hold import MAX_REASON_LENGTH, SWITCH, ScaleDownHold
+from halcyon.control.autoscaling.limits.site_hold import MAX_REASON_LENGTH, SWITCH, SiteHold
 from halcyon.control.objects.actuator import Actuator
 from halcyon.kube import kinds
 from halcyon.kube.client import Object
@@ -29,9 +29,9 @@ class Stored:
         return None if self.text is None else {"data": {SWITCH: self.text}}
 
 
-def switch(text: str | None = None) -> tuple[ScaleDownHold, Stored, list[str]]:
+def switch(text: str | None = None) -> tuple[SiteHold, Stored, list[str]]:
     stored, changes = Stored(text), list[str]()
-    hold = ScaleDownHold(stored, "halcyon-system", "halcyon-switches", lambda: changes.append(hold.reason))
+    hold = SiteHold(stored, "halcyon-system", "halcyon-switches", lambda: changes.append(hold.reason))
     return hold, stored, changes
 
 
@@ -63,7 +63,7 @@ def test_a_failed_read_keeps_the_last_state() -> None:
     assert (hold.reason, changes) == ("", ["incident", ""])
 
 
-def test_no_replicas_are_taken_away_while_the_site_holds_them_and_more_are_added() -> None:
+def test_the_site_keeps_replicas_and_adds_more() -> None:
     async def scenario(world: OperatorReplica) -> None:
         hold, stored, _ = switch("incident 4711")
         await hold.poll()
