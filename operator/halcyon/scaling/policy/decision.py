@@ -18,8 +18,9 @@ from halcyon.scaling.planner.capacity_source import CapacitySource
 from halcyon.scaling.planner.outputs import Plan, PlanPart
 
 PolicyName = Literal["Planner", "Rules"]
-ReplicaLimitName = Literal["quota", "budget"]
-"""Limit set outside the model. quota: a ResourceQuota of the namespace. budget: the site's GPU budget."""
+ReplicaLimitName = Literal["quota", "budget", "site"]
+"""Limit set outside the model. quota: a ResourceQuota of the namespace. budget: the site's GPU budget. site: the site has stopped
+scaling down."""
 MAX_CHANGES = 10
 """Maximum number of changes to the desired replicas that the status keeps."""
 _MIN_RELATIVE_CHANGE = 0.2
@@ -223,6 +224,19 @@ def limited(decision: Decision, limits: Iterable[ReplicaLimit]) -> Decision:
         text=f"{counted(lowest.replicas)}, although {counted(decision.desired)} "
         f"{'is' if decision.desired == 1 else 'are'} desired: {lowest.why}. " + decision.why.removesuffix(UNLIMITED),
         limited_by=(*decision.limited_by, lowest.name),
+    )
+
+
+def held(decision: Decision, floor: int, why: str) -> Decision:
+    """Return the decision with at least `floor` desired replicas; unchanged if it has them, or if another controller sets them."""
+    if decision.desired is None or decision.desired >= floor:
+        return decision
+    return replace(
+        decision,
+        desired=floor,
+        text=f"{counted(floor)}, although {counted(decision.desired)} "
+        f"{'is' if decision.desired == 1 else 'are'} desired: {why}. " + decision.why.removesuffix(UNLIMITED),
+        limited_by=(*decision.limited_by, "site"),
     )
 
 

@@ -15,10 +15,10 @@ from prometheus_client.exposition import generate_latest
 from typing_extensions import override
 
 from halcyon.api.conditions import Reason
-from halcyon.api.schema.shape import fitted
 from halcyon.api.schema.structural_schema import JsonSchema, schema
 from halcyon.api.spec import Spec
 from halcyon.api.status import Status
+from halcyon.api.stored.shape import fitted
 from halcyon.control.acceptance.accepted_specs import AcceptedSpecs
 from halcyon.control.autoscaling.limits.gpu_budget import GpuBudget
 from halcyon.control.autoscaling.model_signals import ModelSignals

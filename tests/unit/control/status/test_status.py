@@ -137,7 +137,7 @@ def test_accepted_is_false_where_the_spec_is_broken() -> None:
     now = scope_of({"replicas": 2, "batching": {"maxBatchSize": 0}})
 
     assert condition(now, "Accepted") == (
-        "False", "Invalid", "spec.batching.maxBatchSize is 0: Input should be greater than or equal to 1",
+        "False", "Invalid", "spec.batching.maxBatchSize is 0: must be a whole number from 1 to 65536",
     )  # fmt: skip
 
 
