@@ -40,7 +40,7 @@ from halcyon.control.reconcile.release_overlap import ReleaseOverlap
 from halcyon.control.reconcile.scope_builder import ScopeBuilder
 from halcyon.control.reconcile.status_writer import StatusWriter
 from halcyon.control.reconcile.workers import Workers
-from halcyon.control.reporting.dashboard_source import DashboardService, OperatorSource
+from halcyon.control.reporting.dashboard_source import QUERY_TIMEOUT_OF_PAGES_S, DashboardService, OperatorSource
 from halcyon.control.reporting.gpu_costs import GpuCosts
 from halcyon.control.reporting.model_metrics import ModelMetrics
 from halcyon.control.reporting.start_time_metrics import StartTimes
@@ -350,6 +350,7 @@ def build_dashboard(
         OperatorSource(base.caches, base.reports, autoscaler, base.clock),
         ModelReviews(reviews),
         ports,
+        None if base.prometheus is None else base.prometheus.beside(QUERY_TIMEOUT_OF_PAGES_S),
     )
 
 

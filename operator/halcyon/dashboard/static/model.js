@@ -45,9 +45,9 @@ export function modelPage(main, namespace, name, listener) {
     quantiles: new Chart({
       title: "Client latency",
       lines: [
-        { field: "p50", name: "p50", style: "second" },
+        { field: "p50", name: "p50", style: "third" },
         { field: "p95", name: "p95", style: "first" },
-        { field: "p99", name: "p99", style: "bad" },
+        { field: "p99", name: "p99", style: "second" },
         { field: "latencyTarget", name: "target", style: "limit" },
       ],
       format: millis,
@@ -61,7 +61,7 @@ export function modelPage(main, namespace, name, listener) {
       lines: [
         { field: "rejected", name: "rejected by balancers", style: "second" },
         { field: "lost", name: "lost", style: "first" },
-        { field: "failed", name: "failed in Triton", style: "bad" },
+        { field: "failed", name: "failed in Triton", style: "third" },
       ],
       format: percent,
       least: 1,

@@ -32,7 +32,8 @@ from halcyon.control.reporting.recent_events import RecentEvents
 from halcyon.control.reporting.start_time_metrics import StartTimes
 from halcyon.control.state.cluster_state import ClusterState, _project_resource
 from halcyon.dashboard.history import ChartHistory
-from halcyon.dashboard.model_table import Fleet, TableQuery, TableRow, row
+from halcyon.dashboard.model_row import TableRow, row
+from halcyon.dashboard.model_table import Fleet, TableQuery
 from halcyon.dashboard.ports import UNKNOWN, Name
 from halcyon.kube import kinds, malformed_objects
 from halcyon.kube.client import Object
