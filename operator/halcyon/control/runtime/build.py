@@ -53,6 +53,7 @@ from halcyon.control.runtime.settings import OperatorSettings
 from halcyon.control.state.cluster_state import ClusterState
 from halcyon.control.state.metrics_api_check import MetricsApiCheck
 from halcyon.control.state.model_sources import ModelSources
+from halcyon.control.state.reported_models import ReportedModels
 from halcyon.dashboard.authorization import ModelReviews
 from halcyon.kube import malformed_objects, rbac_denials
 from halcyon.kube.auth.callers import Reviews
@@ -142,7 +143,10 @@ def build(settings: OperatorSettings, client: KubeClient, fence: LeaseFence, tra
     )
     reviews = build_reviews(base)
     gate = Gate(front_proxy=None, review_token=reviews.user, review_access=metric_reviewer(reviews))
-    collector = Collector(base.reports, reviews.agent, monotonic=clock.monotonic, registry=base.registry)
+    collector = Collector(
+        base.reports, reviews.agent, ReportedModels(base.caches), monotonic=clock.monotonic, registry=base.registry
+    )
+    base.caches.resources.listeners.append(lambda key, _, after: None if after is not None else collector.forget(*key))
     PodNotices(base.caches, collector.send)
     ports = ListeningPorts(base.registry)
     starts = StartTimes(base.caches, base.registry)
