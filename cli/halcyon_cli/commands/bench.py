@@ -157,7 +157,9 @@ exit status:
 @click.option("--ca", metavar="FILE", help="Certificates of the authorities to trust. Default: the system's.")
 @click.option("--cert", metavar="FILE", help="Certificate of the client.")
 @click.option("--key", metavar="FILE", help="Key of the client's certificate.")
-@click.option("--request-timeout", type=DURATION, default=30.0, metavar="TIME", help="Time-out of a request. Default: 30s.")
+@click.option(
+    "--request-timeout", type=DURATION, default=30.0, metavar="TIME", help="Time-out of a request. Default: 30s."
+)
 @click.option(
     "--channels", type=click.IntRange(1, 256), default=4, metavar="N", help="Connections of gRPC. Default: 4."
 )
