@@ -33,7 +33,7 @@ async def attacked(tmp_path: Path) -> AsyncIterator[Scene]:
             yield made
 
 
-def test_there_are_25_deeds_with_and_without_a_key() -> None:
+def test_deeds_are_25_with_and_without_a_key() -> None:
     assert len(DEEDS) == len(WITH_KEY) + len(WITHOUT_KEY) == 25
 
 
