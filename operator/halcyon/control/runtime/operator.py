@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry
 
+from halcyon.control.autoscaling.limits.site_hold import SiteHold
 from halcyon.control.autoscaling.loop import Autoscaler
 from halcyon.control.autoscaling.planner_memory_store import PlannerMemoryStore
 from halcyon.control.autoscaling.pod_scraper import PodScraper
@@ -96,6 +97,7 @@ class Operator:
     """The web dashboard; None if it is disabled."""
     model_metrics: ModelMetrics
     costs: GpuCosts
+    hold: SiteHold
 
     def __post_init__(self) -> None:
         """Start the maximum wait for agents' reports."""
@@ -115,6 +117,7 @@ class Operator:
                 group.create_task(self._scrape(), name="scraping"),
                 group.create_task(self._serve_dashboard(), name="dashboard"),
                 group.create_task(self._count_costs(), name="costs"),
+                group.create_task(self.hold.run(), name="switches"),
                 group.create_task(GcFreeze(self.caches.size, self.caches.changes).run(), name="heap"),
             ]
             election = group.create_task(self.elector.run(released), name="election")

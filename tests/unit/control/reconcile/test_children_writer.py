@@ -86,9 +86,7 @@ async def test_an_object_in_the_place_of_a_child_is_not_taken_over(word: str) ->
 
 
 @pytest.mark.parametrize(("word", "versioned"), [("ConfigMap", True), ("Role", True), ("Deployment", False)])
-async def test_a_version_is_a_condition_only_for_kinds_without_a_status(
-    word: str, versioned: bool
-) -> None:
+async def test_a_version_is_a_condition_only_for_kinds_without_a_status(word: str, versioned: bool) -> None:
     team = settled()
     for _ in range(3):
         await team.reconciler.reconcile(ONE)
