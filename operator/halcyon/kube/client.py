@@ -26,6 +26,7 @@ from halcyon.kube.clock import SYSTEM_CLOCK, Clock, ClusterClock
 from halcyon.kube.kinds import Kind
 from halcyon.kube.lease_fence import LeaseFence
 from halcyon.kube.rbac_denials import RbacDenials
+from halcyon.kube.token_file import FILE, TokenFile
 from halcyon.kube.tracing import OFF, Span, Tracer
 
 FIELD_MANAGER = "halcyon"
@@ -133,9 +134,10 @@ async def connect(
 
     `clock` follows the API server's clock from then on.
     """
-    configuration = Configuration()
+    configuration, clock = Configuration(), clock or ClusterClock()
     if kubeconfig is None:
-        kubernetes_config.load_incluster_config(configuration)
+        kubernetes_config.load_incluster_config(configuration, try_refresh_token=False)
+        configuration.refresh_api_key_hook = TokenFile(FILE, clock)
     else:
         await kubernetes_config.load_kube_config(config_file=kubeconfig, client_configuration=configuration)
     # No limit: each watch needs a connection, and other requests are limited by semaphores.
@@ -143,7 +145,7 @@ async def connect(
     api = ApiClient(configuration)
     connector = aiohttp.TCPConnector(limit=0, ssl=api.rest_client.ssl_context, socket_factory=_socket)
     configuration.client_session_kwargs = {"connector": connector}
-    return KubeClient(api, fence=fence, tracer=tracer, clock=clock or ClusterClock(), connector=connector)
+    return KubeClient(api, fence=fence, tracer=tracer, clock=clock, connector=connector)
 
 
 def _socket(address: aiohttp.AddrInfoType) -> socket.socket:
