@@ -35,7 +35,7 @@ _QCUR, _SCUR, _SLIM, _STOT = 2, 4, 6, 7
 _WRAP = 2**32
 _MAX_UNWRAPPED_S = 3600
 """Seconds in which no counter of requests wraps: even a million requests per second need 71 minutes for 2^32."""
-_SHOW_STAT = "show stat -1 6 -1"
+_SHOW_STAT = "show stat -1 7 -1"
 _SHOW = f"show info;show servers state;{_SHOW_STAT};show table {COUNTERS};show held;show broken;show table {latency_buckets.STREAMS}"
 _OF_STREAMS = 100
 """Offset of the numbers of the counters of streams, to tell them from those of `COUNTERS`."""
@@ -126,6 +126,8 @@ class HaproxyStats:
     """Number of requests that were retried, or that needed more than one connection attempt."""
     loads: BackendLoads = field(default_factory=BackendLoads)
     """Load and limits of each server."""
+    connections_used: float = 0.0
+    """Largest share of a client port's maximum number of connections that is in use."""
     open_holds: frozenset[str] = frozenset()
     """Slots whose server `held` (`queueing`) is not in maintenance in both protocols."""
     broken: int = 0
@@ -190,9 +192,10 @@ def parse(answers: Sequence[str], *, at: float, wide: WideCounters) -> HaproxySt
             ),
             repeated=repeated,
             broken=_broken(broken),
+            connections_used=_connections_used(stat),
             open_holds=_open_holds(state),
         )
-    except (ValueError, IndexError, KeyError) as error:
+    except (ValueError, IndexError, KeyError, ZeroDivisionError) as error:
         raise HaproxyError(f"HAProxy's response can't be parsed: {error!r}") from error
 
 
@@ -263,6 +266,12 @@ def _lines(text: str, sessions: Mapping[ServerKey, int]) -> dict[ServerKey, Serv
         )
         for key, states in by_protocol.items()
     }
+
+
+def _connections_used(text: str) -> float:
+    rows = (row.split(",", _STOT) for row in text.splitlines())
+    ports = [row for row in rows if row[0] in PROTOCOLS and row[1] == "FRONTEND"]
+    return max((int(row[_SCUR]) / int(row[_SLIM]) for row in ports), default=0.0)
 
 
 def _open_holds(text: str) -> frozenset[str]:
