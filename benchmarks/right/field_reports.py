@@ -45,11 +45,11 @@ for pytest's `-k`.
 class Report:
     """A line of the table."""
 
-    number: int
+    number: str
     repository: str
     kind: str
     """`issues` or `pull`."""
-    issue: int
+    issue: str
     symptom: str
     right: str
     how: str
@@ -67,20 +67,21 @@ class Report:
 def read() -> list[Report]:
     """Return all reports, in the order of their numbers."""
     with DATA.open(newline="") as file:
-        rows = list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
-    numbers = ("number", "issue")
-    return [Report(**{name: int(cell) if name in numbers else cell for name, cell in row.items()}) for row in rows]
+        return [Report(**row) for row in csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE)]
 
 
 def page(reports: Sequence[Report]) -> str:
     """Return the page in Markdown."""
     counts, before = Counter(one.verdict for one in reports), Counter(one.old for one in reports if one.verdict)
+    summary = (
+        f"{sum(counts.values()) - counts['']} of {len(reports)} reports were tried: {counts['right']} right, "
+        f"{counts['mended']} mended, {counts['limit']} limits. At a528a11, {before['wrong']} of them are wrong, "
+        f"{before['right']} right, {before['limit']} limits, and {before['not tried']} were not tried."
+    )
     lines = [
         _HEAD.rstrip(),
         "",
-        f"{sum(counts.values()) - counts['']} of {len(reports)} reports were tried: {counts['right']} right, "
-        f"{counts['mended']} mended, {counts['limit']} limits. At a528a11, {before['wrong']} of them are wrong, "
-        f"{before['right']} right, {before['limit']} limits, and {before['not tried']} were not tried.",
+        summary,
         "",
         "| no. | source | symptom | right | verdict | on a528a11 | test |",
         "| --- | --- | --- | --- | --- | --- | --- |",
@@ -88,7 +89,7 @@ def page(reports: Sequence[Report]) -> str:
     for one in reports:
         url = f"https://github.com/{one.repository}/{one.kind}/{one.issue}"
         cells = (
-            str(one.number),
+            one.number,
             f"[{one.repository} {one.issue}]({url})",
             one.symptom,
             one.right,
@@ -104,7 +105,7 @@ def _noted(verdict: str, note: str) -> str:
     return f"{verdict}: {note}" if note else verdict
 
 
-def failed(reports: Sequence[Report]) -> list[int]:
+def failed(reports: Sequence[Report]) -> list[str]:
     """Run the tests of the reports, each test once, and return the numbers of the reports that have a failing test."""
     results: dict[str, bool] = {}
     for tests in sorted({one.tests for one in reports if one.tests}):
@@ -116,7 +117,7 @@ def failed(reports: Sequence[Report]) -> list[int]:
 def main(arguments: Sequence[str]) -> int:
     """Write the page, record the row, and return 1 if a test fails."""
     reports = read()
-    wanted = [one for one in reports if not arguments[1:] or str(one.number) in arguments[1:]]
+    wanted = [one for one in reports if not arguments[1:] or one.number in arguments[1:]]
     wrong = failed(wanted) if arguments[:1] == ["run"] else []
     PAGE.write_text(page(reports))
     tried = [one for one in reports if one.verdict]
@@ -136,7 +137,9 @@ def main(arguments: Sequence[str]) -> int:
         [("tried", WANTED, ">="), ("failing", 0, "=="), ("at least half wrong at a528a11", 1, "==")],
         command="python -m benchmarks.right.field_reports run",
         stand_ins="each test names its own",
-        why="most of the reports that were listed are right at a528a11 too" if 2 * value["wrong at a528a11"] < len(tried) else "",
+        why="most of the reports that were listed are right at a528a11 too"
+        if 2 * value["wrong at a528a11"] < len(tried)
+        else "",
         n=len(tried),
         raw=[vars(one) for one in tried],
     )
