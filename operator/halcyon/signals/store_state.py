@@ -107,6 +107,8 @@ class ObservedPod:
     counters: dict[str, Counters] = field(default_factory=dict)
     in_queue: MeanInProgress | None = None
     """Samples of the queue's times, if Triton has no gauge of waiting requests; else None."""
+    engine_used: float | None = None
+    """Used share of the engine's room in the last sample, 0 to 1; None if no engine reports it."""
     batches_at: float = -math.inf
     """Time at which `batches` was read."""
     batches: array[int] | None = None
@@ -127,6 +129,8 @@ class PodSnapshot(NamedTuple):
     """Samples of the pod, as rows with the fields of `PodPoint` in the same order; None if no value was reported."""
     batches: array[int] | None
     """Batch counters of the last read, as in `ObservedPod`. Each new read is a new array."""
+    engine_used: float | None = None
+    """As in `ObservedPod`."""
 
     def sizes(self) -> Batches:
         """Return the batch counters as (rows, executions, microseconds) per size; empty if none were read."""
@@ -206,7 +210,9 @@ def derive_state(model: ObservedModel, now: float) -> DerivedState:
 
 
 def _view_pod(name: str, pod: ObservedPod | None, state: PodState) -> PodSnapshot:
-    return PodSnapshot(name, state, None, None) if pod is None else PodSnapshot(name, state, pod.ring, pod.batches)
+    if pod is None:
+        return PodSnapshot(name, state, None, None)
+    return PodSnapshot(name, state, pod.ring, pod.batches, pod.engine_used)
 
 
 def pods_of(active: Iterable[AgentState]) -> list[str]:
