@@ -209,9 +209,12 @@ class AnswerEvidence:
     ) -> AnswerEvidence:
         """Return the evidence after the newest of `samples`."""
         seconds, alone = time_in_pod(samples), self.alone
-        new = self._with(anchor=anchor, samples=samples, contradicts_at=self.contradicts_at, alone=alone)
         if seconds is None:
-            return new
+            contradicts_at = self.contradicts_at
+            # Requests that have been in pods for long contradict the line even before the first of them is answered.
+            if anchor[3] > limit_s * (max(samples[-1][ANSWERED] - anchor[1], 0.0) + 1):
+                contradicts_at = at if contradicts_at is None else contradicts_at
+            return self._with(anchor=anchor, samples=samples, contradicts_at=contradicts_at, alone=alone)
         ready = int(samples[-1][READY])
         window_s = max(seconds, _WINDOW_S)
         total, covered_s = answer_rate(samples, window_s)
