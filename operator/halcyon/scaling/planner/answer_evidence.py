@@ -198,7 +198,7 @@ class AnswerEvidence:
             return ready, replica.peak_rps, at
         return known
 
-    def _judged(  # noqa: PLR0917  # one pass over the questions of the table above
+    def _judged(  # noqa: C901, PLR0917  # one pass over the questions of the table above
         self,
         at: float,
         samples: tuple[Sample, ...],
