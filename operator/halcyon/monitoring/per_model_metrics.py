@@ -56,7 +56,7 @@ LIMITED: Final = _of(
 CAPACITY: Final = _of(
     "replica_capacity_requests_per_second",
     "gauge",
-    "Requests per second that a full replica answers, as the planner assumes. Source: BatchStatistics, TimeInPods or Answers. "
+    "Requests per second that a full replica answers, as the planner assumes. Source: BatchStatistics, TimeInPods, Answers or EngineMetrics. "
     "Missing if it isn't known, or with the policy Rules.",
     "source",
 )

@@ -16,6 +16,7 @@ import aiohttp
 
 from halcyon.api.documents.observation_report import MAX_SIZES
 from halcyon.api.documents.repository_marker import STUB_EXIT
+from halcyon.triton import engine_metrics
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -86,6 +87,8 @@ class Metrics:
     compute_us: int | None = None
     gpu: float | None = None
     """GPU utilisation from 0 to 1, mean over the pod's GPUs."""
+    engine_used: float | None = None
+    """Share of an engine's room for requests that is used, 0 to 1: blocks of its KV cache, or requests in execution."""
 
 
 @dataclass(frozen=True)
@@ -113,8 +116,9 @@ def parse_metrics(text: str, model: str) -> Metrics:
     """Parse the metrics of `model` from a page in the Prometheus text format (0.0.4). Skip invalid lines."""
     sums: dict[str, float] = {}
     gpus: dict[str, float] = {}
+    engine: dict[tuple[str, str], float] = {}
     for line in text.splitlines():
-        if not line.startswith("nv_"):
+        if not line.startswith(("nv_", "vllm:")):
             continue
         sample = _sample(line)
         if sample is None:
@@ -122,6 +126,9 @@ def parse_metrics(text: str, model: str) -> Metrics:
         name, labels, value = sample
         if name == _GPU:
             gpus[labels.get("gpu_uuid", "")] = value
+        elif name in engine_metrics.LABELS:
+            gauge = name, labels.get(engine_metrics.LABELS[name], "")
+            engine[gauge] = engine.get(gauge, 0.0) + value
         elif labels.get("model") == model:
             sums[name] = sums.get(name, 0.0) + value
             if name == _FAILURE and (reason := labels.get("reason")) in _REASONS:
@@ -131,8 +138,9 @@ def parse_metrics(text: str, model: str) -> Metrics:
         sums = {**dict.fromkeys(_REASONS, 0.0), **sums}
         sums[_FAILURE] -= sums["CANCELED"]
     whole = {name: int(value) for name, value in sums.items()}
+    waits = engine_metrics.waiting(engine)
     return Metrics(
-        pending=whole.get(_PENDING),
+        pending=whole.get(_PENDING) if waits is None else int(waits) + whole.get(_PENDING, 0),
         succeeded=whole.get(_SUCCESS),
         failed=whole.get(_FAILURE),
         backend_failed=whole.get("BACKEND"),
@@ -142,6 +150,7 @@ def parse_metrics(text: str, model: str) -> Metrics:
         queue_us=whole.get(_QUEUE_US),
         compute_us=whole.get(_COMPUTE_US),
         gpu=sum(gpus.values()) / len(gpus) if gpus else None,
+        engine_used=engine_metrics.used(engine),
     )
 
 
@@ -149,7 +158,7 @@ def _sample(line: str) -> tuple[str, dict[str, str], float] | None:
     end = line.find("{")
     name = line[:end] if end >= 0 else line.split(None, 1)[0]
     name = name.strip()
-    if name != _GPU and name not in _OF_MODEL:
+    if name != _GPU and name not in _OF_MODEL and name not in engine_metrics.LABELS:
         return None
     labels: dict[str, str] = {}
     rest = line[len(name) :]

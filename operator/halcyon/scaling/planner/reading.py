@@ -61,6 +61,8 @@ class Reading:
     """Mean of `inflight` over the last seconds; None if unknown."""
     queued: float | None = None
     """Number of requests queued in the balancers alone; None if unknown."""
+    engine_used: float | None = None
+    """Used share of the engine's room for requests, 0 to 1, of the ready pod that uses least; None if no engine reports it."""
 
 
 @dataclass(frozen=True)
