@@ -53,6 +53,13 @@ LIMITED: Final = _of(
     "shared, unknown, learning, idle, stabilisation, pace, off, quota or budget.",
     "limit",
 )
+CAPACITY: Final = _of(
+    "replica_capacity_requests_per_second",
+    "gauge",
+    "Requests per second that a full replica answers, as the planner assumes. Source: BatchStatistics, TimeInPods or Answers. "
+    "Missing if it isn't known, or with the policy Rules.",
+    "source",
+)
 CHANGES: Final = _of(
     "desired_changes_total",
     "counter",
@@ -71,6 +78,11 @@ QUEUE_TARGET: Final = _of(
     "queue_target_requests",
     "gauge",
     "Target of queued requests per replica: spec.scaling.targets.queueDepth or its default.",
+)
+LATENCY_TARGET: Final = _of(
+    "latency_target_seconds",
+    "gauge",
+    "Latency objective: spec.scaling.targets.latency. Present only if it is set, and with the policy Planner.",
 )
 GPUS: Final = _of("gpus", "gauge", "GPUs of the server pods that have a node.")
 GPU_UTILIZATION: Final = _of(

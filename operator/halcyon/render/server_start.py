@@ -8,6 +8,7 @@ The command is a POSIX shell script that starts Triton with what its image and i
 | a pod with an IPv6 address | lets HTTP and metrics listen on IPv6: by default they listen on IPv4 only, gRPC on both |
 | the fetcher has marked the configuration as complete | disables auto-complete: it starts a Python model twice (`fetch.auto_complete`) |
 | a Python stub process ended | creates a folder that agents find in the repository index; Triton itself doesn't restart the process |
+| Triton was killed | deletes the shared memory of its Python stubs: a pod's /dev/shm outlives its containers |
 | the operator orders a restart | sends SIGTERM: Triton closes its port, so that the liveness probe fails |
 | an NVIDIA image | starts Triton through the image's entrypoint, which selects the CUDA libraries for the node's driver |
 """
@@ -32,6 +33,8 @@ _OPTIONAL = (
     *("grpc-http2-min-recv-ping-interval-without-data", "grpc-keepalive-permit-without-calls"),
 )
 _RESTRICTED = ("http-restricted-api", "grpc-restricted-protocol")
+_SHARED_MEMORY = "/dev/shm/triton_python_backend_shm_region_*"  # noqa: S108  # a volume of the pod's own
+"""Files that Triton's Python backend deletes when it ends by itself, by the default of its `shm-region-prefix-name`."""
 _NVIDIA_ENTRYPOINT = "/opt/nvidia/nvidia_entrypoint.sh"
 
 
@@ -66,7 +69,7 @@ watch() {{
     seen=$dead
   done
 }}
-rm -rf {repository}/{STUB_EXIT}*
+rm -rf {repository}/{STUB_EXIT}* {_SHARED_MEMORY}
 read -r main _ < /proc/self/stat
 watch 2> /dev/null &
 """

@@ -45,6 +45,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--collector", default="", metavar="HOST:PORT", help="address for reports (default: the address in the plan)"
     )
     parser.add_argument("--collector-name", default="", metavar="NAME", help="name in the collector's certificate")
+    parser.add_argument(
+        "--drain-key",
+        default="",
+        metavar="KEY",
+        help="key that a request to /drain must have; default: /drain is closed",
+    )
     parser.add_argument("--port", type=int, default=9100, help="port of the probes (default: %(default)s)")
 
 
@@ -63,6 +69,7 @@ def settings(arguments: argparse.Namespace) -> AgentSettings:
         pod=os.environ.get("POD_NAME") or socket.gethostname(),
         run_dir=arguments.run_dir,
         port=arguments.port,
+        drain_key=arguments.drain_key,
         front=front if front != SecretNames() else None,
         collector=collector_address(arguments.collector, arguments.collector_name),
     )
