@@ -47,12 +47,14 @@ A watch receives a bookmark about once a minute, sometimes slightly later.
 """
 CHUNK = 500
 MAX_AT_ONCE = 32
-"""Maximum number of concurrent requests, except watches, Leases and /scale.
+"""Maximum number of concurrent requests, except watches, Leases, /scale and reviews.
 
 Without this limit, 20 new models would open 170 connections, each of which takes 0.3 MiB.
 """
 MAX_COUNTS_AT_ONCE = 16
 """Maximum number of concurrent writes to /scale. A separate limit prevents them from waiting for the writes that earlier ones caused."""
+MAX_REVIEWS_AT_ONCE = 16
+"""Maximum number of concurrent token and access reviews. Clients of the operator cause them, and they must not delay other requests."""
 
 LEASE_LATE_S = 0.5
 """Time after which a Lease request without a response delays further applies, in seconds.
@@ -180,6 +182,7 @@ class KubeClient(Kube):
         self._host = str(api.configuration.host).rstrip("/")
         self._turns = asyncio.Semaphore(MAX_AT_ONCE)
         self._count_turns = asyncio.Semaphore(MAX_COUNTS_AT_ONCE)
+        self._review_turns = asyncio.Semaphore(MAX_REVIEWS_AT_ONCE)
         self._calm = asyncio.Event()
         self._calm.set()
         self.rights = RbacDenials(clock.monotonic)
@@ -373,6 +376,8 @@ class KubeClient(Kube):
     def _turn(self, path: str) -> contextlib.AbstractAsyncContextManager[None]:
         if "/leases" in path:
             return self._lease_first()
+        if path.endswith("reviews"):
+            return self._review_turns
         return self._count_turns if path.endswith("/scale") else self._turns
 
     @contextlib.asynccontextmanager

@@ -21,7 +21,7 @@ class Authenticator(Protocol):
         """
 
 
-class KnownModels(Protocol):
+class ExistingModels(Protocol):
     """Interface to the models that exist, and to their pods."""
 
     @property

@@ -19,7 +19,7 @@ import aiohttp
 from halcyon.api.documents.balancer_plan import PLAN_KEY, BalancerPlan, PlanError
 from halcyon.balancer.agent import probes
 from halcyon.balancer.agent.pod_shares import BALANCERS, PodShares
-from halcyon.balancer.agent.settings import files, listen
+from halcyon.balancer.agent.settings import collector_of, files, listen
 from halcyon.balancer.config.haproxy_cfg import STOPPING
 from halcyon.balancer.config.writer import ConfigError
 from halcyon.balancer.discovery import endpoint_slices
@@ -301,7 +301,8 @@ class Agent:
                 if plan is not None:
                     # The client Service, which has the model's name, lists the balancers.
                     services = {slot.service: slot.name for slot in plan.slots} | {plan.name: BALANCERS}
-                    inputs = (plan.namespace, plan.name, plan.model, plan.collector, tuple(services.items()))
+                    collector = collector_of(self._settings, plan)
+                    inputs = (plan.namespace, plan.name, plan.model, collector, tuple(services.items()))
                     if inputs != current:
                         await _end(tasks)
                         tasks = [
@@ -310,8 +311,8 @@ class Agent:
                             asyncio.ensure_future(self._shares.run(self._controller, self._limit_queue)),
                         ]
                         self._stream = None
-                        if plan.collector is not None:
-                            tasks.append(asyncio.ensure_future(self._report(plan.collector)))
+                        if collector is not None:
+                            tasks.append(asyncio.ensure_future(self._report(collector)))
                         current = inputs
                 waiting = asyncio.ensure_future(_until(self._replan))
                 try:
