@@ -131,7 +131,7 @@ class PartStatus(_Documented):
     """One part of a decision."""
 
     name: Short
-    """Name of the part: rate, trend, season, spike, backlog, queueDepth, concurrency or gpuUtilization."""
+    """Name of the part: rate, trend, season, spike, backlog, queueDepth, concurrency, metric or gpuUtilization."""
     replicas: Count
     """Replicas that the part requires."""
     why: Long

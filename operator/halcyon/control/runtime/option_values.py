@@ -127,3 +127,13 @@ def parse_policy(name: str) -> SitePolicy:
     except ValueError as error:
         good = '{"limits": {"replicas": 8}}'
         raise argparse.ArgumentTypeError(f"{name} is not a site policy: {error}; for example {good}") from None
+
+
+def parse_query(text: str) -> tuple[str, str]:
+    """Parse NAME=PROMQL."""
+    name, found, query = text.partition("=")
+    if not found or not query.strip() or not re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", name):
+        raise argparse.ArgumentTypeError(
+            f'\'{text}\' is not NAME=PROMQL; for example pending-jobs=sum(jobs{{namespace="$namespace",model="$name"}})'
+        )
+    return name, query

@@ -156,6 +156,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         ),
     )
     add(
+        "--prometheus-query",
+        action="append",
+        default=[],
+        metavar="NAME=PROMQL",
+        type=option_values.parse_query,
+        help="query that models may use as a target by its name, with $namespace and $name; repeatable",
+    )
+    add(
         "--gpu-budget",
         type=option_values.parse_count,
         default=None,
@@ -349,7 +357,7 @@ def _dashboard(arguments: argparse.Namespace) -> DashboardSettings | None:
 
 def _prometheus(arguments: argparse.Namespace) -> PrometheusSite | None:
     if not arguments.prometheus_url:
-        for option in ("token_file", "ca_file", "gpu_matchers", "arrivals"):
+        for option in ("token_file", "ca_file", "gpu_matchers", "arrivals", "query"):
             if getattr(arguments, f"prometheus_{option}"):
                 raise SettingsError(
                     f"--prometheus-{option.replace('_', '-')} is given without --prometheus-url; for example "
@@ -363,6 +371,7 @@ def _prometheus(arguments: argparse.Namespace) -> PrometheusSite | None:
             ca_file=_readable("--prometheus-ca-file", arguments.prometheus_ca_file),
             gpu_matchers=arguments.prometheus_gpu_matchers,
             arrivals=arguments.prometheus_arrivals or arrival_history.ARRIVALS,
+            queries=dict(arguments.prometheus_query),
         )
     except ValueError as error:
         raise SettingsError(f"--prometheus-url and the options that belong to it: {error}") from error
