@@ -171,6 +171,7 @@ def one_file(folder: Path, built: list[Path]) -> Path:
             "--venv-repository",
             python,
             "halcyon-cli",
+            "--venv",
             "-c",
             "halcyon",
             "-o",
