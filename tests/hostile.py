@@ -271,7 +271,7 @@ ROWS: tuple[Row, ...] = (
         bad("scaling", {"maxReplicas": 1.5}, "spec.scaling.maxReplicas"),
         Attempt(spec("replicas", "NaN"), "spec.replicas", "spec.replicas", storable=False),
         bad("runtime.resources", {"limits": {"memory": "1e1000"}}, _MATCH, "spec.runtime.resources.limits.memory"),
-        bad("runtime.resources", {"memory": "0.1m"}, "spec.runtime.sharedMemory is 256Mi"),
+        bad("runtime.resources", {"limits": {"memory": "0.1m"}}, "spec.runtime.sharedMemory is 256Mi"),
     ), deed="numbers_that_json_has_not"),
     Row(34, "durations that are none", tuple(
         bad("traffic.drainTimeout", text, "spec.traffic.drainTimeout") for text in ("-5s", "0s", "999999h", "99999999999h", "5 minutes", "")

@@ -30,7 +30,7 @@ from halcyon.balancer.agent.agent import SAMPLE_INTERVAL_S, SUSPECT_SAMPLE_INTER
 from halcyon.control.objects import pods
 from halcyon.control.reconcile.backend_restart import BackendRestart
 from halcyon.control.state.scope import Scope, Signals
-from halcyon.kube.client import Kube
+from halcyon.kube.client import Kube, Object
 from halcyon.kube.event_recorder import EventRecorder, NewEvent
 from halcyon.render import names, server, server_start
 from halcyon.render.site import Site, Subject
@@ -239,8 +239,8 @@ class _Api:
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
 
-    async def evict(self, _namespace: str, name: str) -> None:
-        self.fleet.evicted.append(name)
+    async def evict(self, _namespace: str, pod: Object) -> None:
+        self.fleet.evicted.append(str(pod["metadata"]["name"]))
 
 
 class _Clock:

@@ -154,7 +154,7 @@ def test_arrows_go_from_row_to_row_and_escape_goes_back(models: Page) -> None:
     models.keyboard.press("Enter")
     expect(models.get_by_role("heading", name="Reason for the replicas")).to_be_visible()
     models.keyboard.press("Escape")
-    expect(models.get_by_role("heading", name="Models", exact=True)).to_be_visible()
+    expect(models.get_by_role("heading", name="Models", exact=True)).to_be_attached()
 
 
 def test_an_open_page_of_a_model_follows_a_real_scale_up(page: Page, leader: Operator, served: Space) -> None:

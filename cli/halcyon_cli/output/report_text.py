@@ -75,6 +75,8 @@ class _Page:
                 f"{item.name} ({item.meaning})" if item.meaning else item.name for item in explained.limited_by
             )
             facts.append(("limited by", reasons))
+        if explained.capacity is not None:
+            facts.append(("replica", explained.capacity.describe()))
         if explained.pods is not None:
             facts.append(("pods", _pods(explained.pods)))
         if explained.start is not None:

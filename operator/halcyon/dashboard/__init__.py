@@ -5,6 +5,7 @@
 | `ports`              | interface to the operator                                                            |
 | `history`            | one hour of chart points per model, in memory                                        |
 | `client_latency`     | quantiles of client latency between two samples of the balancers' counters           |
+| `model_row`          | row of one model, its problems, and the totals over rows                             |
 | `model_table`        | table of models: filtering, sorting and paging                                       |
 | `pod_start_phases`   | phases of a pod's start                                                              |
 | `model_page`         | document for the page of one model                                                   |
@@ -15,6 +16,6 @@
 | `static/`            | pages: JavaScript modules without a build step, and uPlot (`scripts/charts`)         |
 | `documents.d.ts`     | TypeScript types of the responses, for `make typecheck`                              |
 
-`client_latency`, `model_table`, `pod_start_phases`, `model_page` and `whatif` are pure. Out of scope: informers, access reviews and
+`client_latency`, `model_row`, `pod_start_phases`, `model_page` and `whatif` are pure. Out of scope: informers, access reviews and
 agent reports; `halcyon.control.reporting.dashboard_source` provides them.
 """

@@ -3,6 +3,21 @@
 
 export type State = "stalled" | "unready" | "progressing" | "unknown" | "limited" | "zero" | "ready";
 
+export type Problem = "unready" | "errors" | "slow" | "stalled" | "blind" | "limited";
+
+/** A rollout that is not complete. Unknown numbers are null. */
+export interface Rollout {
+  phase: string;
+  strategy: string;
+  message: string;
+  updated: number | null;
+  pods: number | null;
+  /** Percent of the requests for the canary. */
+  weight: number | null;
+  step: number | null;
+  paused: boolean;
+}
+
 /** One model of the fleet. Unknown numbers are null. */
 export interface Row {
   namespace: string;
@@ -25,6 +40,11 @@ export interface Row {
   image: string;
   created: string;
   why: string;
+  /** Objective for the p95, in milliseconds. */
+  latency_target: number | null;
+  /** A signal of the last scaling decision is missing. */
+  blind: boolean;
+  rollout: Rollout | null;
 }
 
 /** The same on a page of the fleet, with the values that change. */
@@ -38,14 +58,34 @@ export interface ShownRow extends Row {
   in_triton: number | null;
   /** Percent. */
   errors: number | null;
+  /** The most urgent first. */
+  problems: Problem[];
 }
 
+/** A page of the fleet, and the totals over the models of the namespace. */
 export interface Fleet {
   synced: boolean;
   total: number;
   matched: number;
   offset: number;
   counts: Record<State, number>;
+  problems: Record<Problem, number>;
+  /** Models with a problem. */
+  troubled: number;
+  namespaces: string[];
+  /** Requests per second. */
+  rate: number | null;
+  /** Models with a known rate. */
+  reporting: number;
+  /** Failing requests per second. */
+  errors: number | null;
+  /** Models with an objective and a known p95. */
+  judged: number;
+  rollouts: (Rollout & { namespace: string; name: string })[];
+  /** All rollouts that are not complete. */
+  rolling: number;
+  /** GPUs of the cluster's nodes; if unknown, `why` has the reason. */
+  allocatable: { gpus: number | null; why: string };
   gpus: number;
   cost: number | null;
   currency: string;
@@ -101,6 +141,7 @@ export interface Scaling {
   actuator?: string;
   why?: string;
   limitedBy?: string[];
+  capacity?: { source: string; requestsPerSecond?: string; why: string };
   signals?: Signal[];
   parts?: { name: string; replicas: number; why: string }[];
 }

@@ -14,8 +14,7 @@ import yaml
 
 from halcyon.api import user_annotations
 from halcyon.api.conditions import LOUD
-from halcyon.api.types import duration_s
-from halcyon.dashboard import model_table, pod_start_phases
+from halcyon.dashboard import model_row, pod_start_phases
 from halcyon.dashboard.history import FIELDS, STEP_S, Series
 from halcyon.dashboard.ports import DashboardPod, Event, ModelNumbers, Object, Past
 
@@ -47,7 +46,7 @@ def page(
         meta = {name: str(model["metadata"].get(name) or "") for name in ("namespace", "name", "uid")}
         log.exception("a ModelDeployment can't be shown", extra={"key": f"{meta['namespace']}/{meta['name']}"})
         found = made({"metadata": meta})
-        return found | {"model": found["model"] | {"reason": model_table.UNREADABLE}}
+        return found | {"model": found["model"] | {"reason": model_row.UNREADABLE}}
 
 
 def _page(
@@ -64,12 +63,12 @@ def _page(
     scaling = dict(status.get("scaling") or {})
     decisions = scaling.pop("decisions", None) or []
     return {
-        "model": asdict(model_table.row(model)),
+        "model": asdict(model_row.row(model)),
         "generation": meta.get("generation"),
         "uid": meta["uid"],
         "note": user_annotations.reason(meta),
         "largest_batch": batching.get("maxBatchSize"),
-        "latency_target_ms": _latency_target_ms(model),
+        "latency_target_ms": model_row.latency_target_ms(model),
         "conditions": sorted(status.get("conditions") or (), key=_urgency),
         "scaling": scaling,
         "decisions": decisions,
@@ -83,11 +82,6 @@ def _page(
         "now": asdict(numbers) | {"errors": numbers.errors},
         "newest": series(newest),
     }
-
-
-def _latency_target_ms(model: Object) -> float | None:
-    target = (((model.get("spec") or {}).get("scaling") or {}).get("targets") or {}).get("latency")
-    return None if target is None else duration_s(target) * 1000
 
 
 def spec(model: Object, overlay: str) -> dict[str, str]:

@@ -20,9 +20,10 @@ import asyncio
 import gzip
 import hashlib
 import logging
+import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib import resources
 from importlib.resources.abc import Traversable
 from typing import Any
@@ -36,6 +37,7 @@ from halcyon.dashboard.history import ChartHistory
 from halcyon.dashboard.model_table import Fleet, InvalidQuery, TableQuery
 from halcyon.dashboard.ports import DashboardSource, Name
 from halcyon.dashboard.server_sent_events import ConnectionLimit, ConnectionLimitReached
+from halcyon.dashboard.site import NO_LINKS, Links, SiteMetrics
 from halcyon.dashboard.whatif import WhatIfQuery
 from halcyon.kube.auth.callers import Forbidden, Unauthenticated
 
@@ -86,6 +88,8 @@ class Dashboard:
         access: Authorizer,
         history: ChartHistory,
         *,
+        site: SiteMetrics | None = None,
+        links: Links = NO_LINKS,
         streams: ConnectionLimit | None = None,
         steps: Callable[[], int],
     ) -> None:
@@ -95,11 +99,14 @@ class Dashboard:
             source: the operator's state.
             access: authentication and authorization of users.
             history: history of the models for the charts.
+            site: values from the site's Prometheus; None if there is none.
+            links: base URLs of the site's other tools.
             streams: limit on the number of open pages; None for the default.
             steps: returns the number of steps in the history so far.
         """
         self._source, self._access, self._history = source, access, history
-        self._steps = steps
+        self._steps, self._links = steps, links
+        self._metrics = site or SiteMetrics(None, monotonic=time.monotonic, wall=time.time)
         self._fleet = Fleet(history)
         self.streams = streams or ConnectionLimit()
         self._whatif_lock = asyncio.Lock()
@@ -161,7 +168,7 @@ class Dashboard:
 
     async def _session(self, request: web.Request) -> web.Response:
         user = await self._access.user(request)
-        return _json(200, {"user": user.name, "open": self._access.is_open})
+        return _json(200, {"user": user.name, "open": self._access.is_open, "links": asdict(self._links)})
 
     async def _sign_in(self, request: web.Request) -> web.Response:
         # A form on another site cannot send this content type without a CORS preflight request, which this server never allows.
@@ -232,7 +239,7 @@ class Dashboard:
             changes=self._source.changes,
             step=self._steps(),
         )
-        return orjson.dumps({"synced": self._source.synced} | document)
+        return orjson.dumps({"synced": self._source.synced, "allocatable": self._metrics.allocatable()} | document)
 
     async def _model_document(self, request: web.Request, name: Name) -> bytes:
         await self._access.may_get(await self._access.user(request), name)

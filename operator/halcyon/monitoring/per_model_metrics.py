@@ -53,6 +53,13 @@ LIMITED: Final = _of(
     "shared, unknown, learning, idle, stabilisation, pace, off, quota or budget.",
     "limit",
 )
+CAPACITY: Final = _of(
+    "replica_capacity_requests_per_second",
+    "gauge",
+    "Requests per second that a full replica answers, as the planner assumes. Source: BatchStatistics, TimeInPods or Answers. "
+    "Missing if it isn't known, or with the policy Rules.",
+    "source",
+)
 CHANGES: Final = _of(
     "desired_changes_total",
     "counter",

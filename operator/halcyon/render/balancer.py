@@ -8,6 +8,7 @@ import math
 from halcyon.api.documents.balancer_plan import (
     CERTIFICATE_FOLDER,
     CLIENTS_FOLDER,
+    DRAIN_HEADER,
     HAPROXY_MEMORY_MIB,
     KEYS_FOLDER,
     PLAN_KEY,
@@ -36,6 +37,9 @@ response to their next request.
 """
 STOP_MARGIN_S = 10
 """Time from the end of `traffic.drainTimeout` until the kubelet's SIGKILL, in seconds. The drain begins with HAProxy's stop signal."""
+
+AGENT_MEMORY_MIB = 96
+"""Memory limit of the agent's container, in MiB."""
 
 _NO_QUEUE_LIMIT = 100_000
 """Largest `queue_limit` of a plan; the limits on a balancer's memory are below it."""
@@ -199,7 +203,7 @@ def deployment(subject: Subject, spec: Spec, site: Site) -> Object:
                 "terminationGracePeriodSeconds": PRE_STOP_S + drain_s(spec) + STOP_MARGIN_S,
                 "securityContext": pod_security(65532, site),
                 "initContainers": [_agent(subject, spec, site)],
-                "containers": [_haproxy(site)],
+                "containers": [_haproxy(subject, site)],
                 "volumes": [*_volumes(), *_secrets(spec)],
                 **spread(selector),
             },
@@ -220,6 +224,7 @@ def _agent(subject: Subject, spec: Spec, site: Site) -> Object:
             f"--plan={names.balancer(subject.name)}",
             f"--run-dir={_RUN}",
             f"--port={names.AGENT_PORT}",
+            f"--drain-key={_drain_key(subject)}",
             # These are arguments and not part of the plan, so that a pod never switches between TLS and plain text.
             *([f"--certificate-secret={tls.secret_name}"] if tls else ()),
             *([f"--clients-secret={tls.client_ca}"] if tls and tls.client_ca else ()),
@@ -240,7 +245,10 @@ def _agent(subject: Subject, spec: Spec, site: Site) -> Object:
             "timeoutSeconds": 5,
             "failureThreshold": 3,
         },
-        "resources": {"requests": {"cpu": "10m", "memory": "48Mi"}, "limits": {"memory": "96Mi"}},
+        "resources": {
+            "requests": {"cpu": "10m", "memory": "48Mi"},
+            "limits": {"memory": f"{AGENT_MEMORY_MIB}Mi"},
+        },
         "securityContext": RESTRICTED,
         "volumeMounts": [
             {"name": "run", "mountPath": _RUN},
@@ -254,7 +262,12 @@ def _agent(subject: Subject, spec: Spec, site: Site) -> Object:
     }
 
 
-def _haproxy(site: Site) -> Object:
+def _drain_key(subject: Subject) -> str:
+    """Return the key with which the kubelet drains a pod of this model; clients of the model and other namespaces don't know it."""
+    return names.digest([subject.uid, "drain"])
+
+
+def _haproxy(subject: Subject, site: Site) -> Object:
     return {
         "name": "haproxy",
         "image": site.balancer_image,
@@ -272,7 +285,14 @@ def _haproxy(site: Site) -> Object:
             "failureThreshold": 3,
         },
         "lifecycle": {
-            "preStop": {"httpGet": {"path": f"/drain?delay={PRE_STOP_S}", "port": names.AGENT_PORT, "scheme": "HTTP"}}
+            "preStop": {
+                "httpGet": {
+                    "path": f"/drain?delay={PRE_STOP_S}",
+                    "port": names.AGENT_PORT,
+                    "scheme": "HTTP",
+                    "httpHeaders": [{"name": DRAIN_HEADER, "value": _drain_key(subject)}],
+                }
+            }
         },
         "resources": {"requests": {"cpu": "50m", "memory": "32Mi"}, "limits": {"memory": f"{HAPROXY_MEMORY_MIB}Mi"}},
         "securityContext": RESTRICTED,

@@ -8,6 +8,7 @@ The command is a POSIX shell script that starts Triton with what its image and i
 | a pod with an IPv6 address | lets HTTP and metrics listen on IPv6: by default they listen on IPv4 only, gRPC on both |
 | the fetcher has marked the configuration as complete | disables auto-complete: it starts a Python model twice (`fetch.auto_complete`) |
 | a Python stub process ended | creates a folder that agents find in the repository index; Triton itself doesn't restart the process |
+| Triton was killed | deletes the shared memory of its Python stubs: a pod's /dev/shm outlives its containers |
 | the operator orders a restart | sends SIGTERM: Triton closes its port, so that the liveness probe fails |
 | an NVIDIA image | starts Triton through the image's entrypoint, which selects the CUDA libraries for the node's driver |
 """
@@ -38,6 +39,8 @@ OPTIONAL = {
 """Options that the start script leaves out if the release doesn't know them, with the effect."""
 RESTRICTED = ("http-restricted-api", "grpc-restricted-protocol")
 """Options that close the administrative APIs. They may be missing only behind balancers, which close them too."""
+_SHARED_MEMORY = "/dev/shm/triton_python_backend_shm_region_*"  # noqa: S108  # a volume of the pod's own
+"""Files that Triton's Python backend deletes when it ends by itself, by the default of its `shm-region-prefix-name`."""
 _NVIDIA_ENTRYPOINT = "/opt/nvidia/nvidia_entrypoint.sh"
 
 
@@ -72,7 +75,7 @@ watch() {{
     seen=$dead
   done
 }}
-rm -rf {repository}/{STUB_EXIT}*
+rm -rf {repository}/{STUB_EXIT}* {_SHARED_MEMORY}
 read -r main _ < /proc/self/stat
 watch 2> /dev/null &
 """

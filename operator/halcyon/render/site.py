@@ -66,6 +66,8 @@ class Site:
     """TLS port of the operator pods to which agents connect."""
     has_prometheus: bool = False
     """Whether the operator has a Prometheus to query."""
+    hold_scale_down: bool = False
+    """Whether the site has stopped scaling down, for HPAs that decide by themselves."""
     own_secret: str = ""
     """NAMESPACE/NAME of the Secret with the operator's private key, which no model may use."""
 

@@ -808,7 +808,7 @@ async def test_the_agent_process_serves_reports_evicts_a_dead_backend_and_stays_
         record_testsuite_property("agent_kib", running.memory_kib())
         record_testsuite_property("agent_kib_at_most", running.memory_kib("VmHWM"))
         assert running.memory_kib("VmHWM") < 48 * 1024
-        drained = asyncio.ensure_future(running.probe("/drain?delay=1"))
+        drained = asyncio.ensure_future(running.drain(1))
         await until(lambda: running.is_("/readyz", 503), 1)
         assert (await drained)[0] == 200
         balanced.haproxy.kill()

@@ -26,6 +26,8 @@ CLIENTS_FOLDER = "clients"
 """Folder with the Secret of `traffic.tls.clientCA`, below /var/run/secrets in a balancer pod."""
 KEYS_FOLDER = "keys"
 """Folder with the Secret of `traffic.apiKeys`, below /var/run/secrets in a balancer pod."""
+DRAIN_HEADER = "halcyon-drain"
+"""Header with the key that a request to the agent's `/drain` must have. The kubelet takes the key from the pod's specification."""
 
 
 class PlanError(ValueError):

@@ -111,7 +111,8 @@ class Agent:
         Raises:
             KubeError: the API server forbids the agent at startup to read the plan or the EndpointSlices.
         """
-        server = await probes.serve(self, host=self._settings.host, port=self._settings.port)
+        settings = self._settings
+        server = await probes.serve(self, host=settings.host, port=settings.port, drain_key=settings.drain_key)
         self._read_copy()
         connector = aiohttp.TCPConnector(
             # Probes of pods that hang must not use up the connections for samples.

@@ -41,6 +41,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--clients-secret", default="", metavar="NAME", help="Secret with the CA certificates of clients"
     )
     parser.add_argument("--keys-secret", default="", metavar="NAME", help="Secret with the clients' API keys")
+    parser.add_argument(
+        "--drain-key",
+        default="",
+        metavar="KEY",
+        help="key that a request to /drain must have; default: /drain is closed",
+    )
     parser.add_argument("--port", type=int, default=9100, help="port of the probes (default: %(default)s)")
 
 
@@ -56,6 +62,7 @@ def settings(arguments: argparse.Namespace) -> AgentSettings:
         pod=os.environ.get("POD_NAME") or socket.gethostname(),
         run_dir=arguments.run_dir,
         port=arguments.port,
+        drain_key=arguments.drain_key,
         front=front if front != SecretNames() else None,
     )
 

@@ -34,6 +34,8 @@ class AgentSettings:
     """Address on which the HTTP server of the probes listens; None for all addresses."""
     stop_within_s: float = 30.0
     """Time after a drain in which HAProxy must stop, in seconds; if it has not, the agent becomes ready again."""
+    drain_key: str = ""
+    """Key that a request to `/drain` must have; if empty, `/drain` is closed."""
     front: SecretNames | None = None
     """Secrets for the client-facing ports (TLS, API keys); None if there are none."""
 

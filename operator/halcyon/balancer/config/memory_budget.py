@@ -36,6 +36,8 @@ MAX_REQUESTS: Final = 3072
 """Maximum number of concurrent requests in HAProxy in any state. A request that passes through HAProxy twice counts as two."""
 MAX_STREAMS: Final = 1024
 """Maximum number of concurrent gRPC streams (`ModelStreamInfer`); further streams are queued."""
+MAX_MOVED: Final = 256
+"""Maximum number of queued requests that each back end passes on when its last server leaves; each takes another connection and request."""
 MAX_METRICS_CONNECTIONS: Final = 100
 """Maximum number of connections to HAProxy's own Prometheus exporter."""
 
@@ -64,7 +66,7 @@ class HaproxyLimits:
     def connections(self) -> int:
         """Maximum number of connections of the process: more than all front ends can use together, so that each can reach its limit."""
         # A stream uses two connections from the process to itself, a held HTTP/1.1 request one; it counts as two requests.
-        return self.http + self.grpc + MAX_METRICS_CONNECTIONS + 2 * MAX_STREAMS + MAX_REQUESTS // 2
+        return self.http + self.grpc + MAX_METRICS_CONNECTIONS + 2 * MAX_STREAMS + MAX_REQUESTS // 2 + 2 * MAX_MOVED
 
     @property
     def lone_source(self) -> int:
@@ -94,6 +96,8 @@ def haproxy_limits(plan: BalancerPlan, *, tls: bool, limit_mib: int = HAPROXY_ME
         # to itself take as much as one to a server.
         + MAX_REQUESTS * _GRPC
         + (MAX_REQUESTS + STREAMS_PER_CHANNEL) * _REQUEST
+        # Both protocols of each slot.
+        + 2 * len(plan.slots) * MAX_MOVED * (_GRPC + _REQUEST)
         + _MARGIN
     )
     return HaproxyLimits(http, grpc, (limit_mib * 1024 - fixed) // (BUFFER_BYTES // 1024 + _REQUEST))

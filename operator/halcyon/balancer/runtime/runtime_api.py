@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from halcyon.balancer.config import latency_buckets
 from halcyon.balancer.config.error_responses import PROTOCOLS
 from halcyon.balancer.config.model import Ports, ServerKey
-from halcyon.balancer.config.queueing import COUNTERS
+from halcyon.balancer.config.queueing import COUNTERS, HELD_SERVER
 from halcyon.balancer.runtime.server_assignment import AdminState, Command, ServerState
 from halcyon.balancer.runtime.shares import PodLoad
 
@@ -126,6 +126,8 @@ class HaproxyStats:
     """Number of requests that were retried, or that needed more than one connection attempt."""
     loads: BackendLoads = field(default_factory=BackendLoads)
     """Load and limits of each server."""
+    open_holds: frozenset[str] = frozenset()
+    """Slots whose server `held` (`queueing`) is not in maintenance in both protocols."""
     broken: int = 0
     """Number of streams that were cut because their server disappeared, or because they did not end within its drain time."""
 
@@ -188,6 +190,7 @@ def parse(answers: Sequence[str], *, at: float, wide: WideCounters) -> HaproxySt
             ),
             repeated=repeated,
             broken=_broken(broken),
+            open_holds=_open_holds(state),
         )
     except (ValueError, IndexError, KeyError) as error:
         raise HaproxyError(f"HAProxy's response can't be parsed: {error!r}") from error
@@ -260,6 +263,16 @@ def _lines(text: str, sessions: Mapping[ServerKey, int]) -> dict[ServerKey, Serv
         )
         for key, states in by_protocol.items()
     }
+
+
+def _open_holds(text: str) -> frozenset[str]:
+    rows = (row.split(" ", 7) for row in text.splitlines())
+    return frozenset(
+        backend[2]
+        for columns in rows
+        if len(columns) == 8 and columns[3] == HELD_SERVER and not int(columns[6]) & _FORCED_MAINT
+        if (backend := _BACKEND.fullmatch(columns[1]))
+    )
 
 
 def _admin(bits: int) -> AdminState:
@@ -357,6 +370,9 @@ class RuntimeSocket:
 
     def _command_lines(self, command: Command) -> list[str]:
         key = command.key
+        if command.verb in {"open", "close"}:
+            to = _VERBS["ready" if command.verb == "open" else "maint"]
+            return [f"set server {protocol}_{key.slot}/{HELD_SERVER} {to}" for protocol in PROTOCOLS]
         servers = [(f"{protocol}_{key.slot}/s{key.number}", protocol) for protocol in PROTOCOLS]
         if command.verb == "limit":
             return [

@@ -6,9 +6,9 @@ computation of signals from reports (`signals.planner_reading`, `scaling.hpa.met
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
 from halcyon.api.documents.observation_report import PodState
 from halcyon.api.spec import Spec, defaults
@@ -38,8 +38,10 @@ from halcyon.signals.planner_reading import OBSERVATION_WINDOW_S, ReadingResult,
 from halcyon.signals.prometheus.source import Sampled
 
 BATCH_WINDOW_S = 15.0
-_SHOWN_MEAN_S = 7.5
-"""Time constant of the published averages, in seconds: their values are as old as those of a window of 15 s, 7.5 s in the mean."""
+_SHOWN_WINDOW_S = 15.0
+"""Length of the window of published means, in seconds: the same as on the dashboard."""
+_Samples = tuple[tuple[float, float], ...]
+"""(time, value), oldest first."""
 _RULES_WINDOW_S = 20.0
 """Length of the window of reports for the policy Rules, in seconds: longer than the 15 s over which it averages."""
 
@@ -65,22 +67,39 @@ class RulesInput:
 
 @immutable(frozen=True, slots=True)
 class _Means:
-    """Exponential moving averages of the values that are published."""
+    """Means over `_SHOWN_WINDOW_S` of the values that are published; None for a value that is unknown now."""
 
-    at: float | None = None
     waiting: float | None = None
     gpu: float | None = None
     """Mean GPU utilisation of the ready pods, in percent."""
     source: str = ""
-    """Source of `gpu`; if the source changes, the average restarts."""
+    """Source of `gpu`; if the source changes, the mean restarts."""
+    waiting_samples: _Samples = ()
+    gpu_samples: _Samples = ()
 
     def with_values(self, now: float, waiting: float | None, gpu: float | None, source: str) -> _Means:
-        weight = 1.0 if self.at is None else 1 - math.exp((self.at - now) / _SHOWN_MEAN_S)
-        if waiting is not None and self.waiting is not None:
-            waiting = self.waiting + weight * (waiting - self.waiting)
-        if gpu is not None and self.gpu is not None and source == self.source:
-            gpu = self.gpu + weight * (gpu - self.gpu)
-        return _Means(now, waiting, gpu, source)
+        waits = _with_sample(self.waiting_samples, now, waiting)
+        gpus = _with_sample(self.gpu_samples if source == self.source else (), now, gpu)
+        return _Means(_mean(waits), _mean(gpus), source, waits, gpus)
+
+
+def _with_sample(samples: _Samples, now: float, value: float | None) -> _Samples:
+    """Return the samples of the window that ends now, with the one before it; none if the value is unknown."""
+    if value is None:
+        return ()
+    begin = now - _SHOWN_WINDOW_S
+    first = next((n for n, (at, _) in enumerate(samples) if at > begin), len(samples))
+    return (*samples[max(first - 1, 0) :], (now, value))
+
+
+def _mean(samples: _Samples) -> float | None:
+    """Return the mean over the window before the newest sample, in which each value holds until the next one."""
+    if len(samples) < 2:
+        return samples[0][1] if samples else None
+    begin = max(samples[-1][0] - _SHOWN_WINDOW_S, samples[0][0])
+    held = sum(value * (end - max(at, begin)) for (at, value), (end, _) in pairwise(samples))
+    spent_s = samples[-1][0] - begin
+    return held / spent_s if spent_s > 0 else samples[-1][1]
 
 
 @dataclass(slots=True)
@@ -318,7 +337,7 @@ def _shown(
 ) -> tuple[Signal, ...]:
     """Return the signals to publish: queueDepth and, if pods have GPUs, gpuUtilization.
 
-    Their values are averages over about 15 s, because single values vary too much to be readable.
+    Their values are means over 15 s, because single values vary too much to be readable.
     """
     read = gathered.reading
     targets = spec.scaling.targets if spec.scaling else Targets()

@@ -22,6 +22,7 @@ from halcyon.dashboard.client_latency import ClientLatency
 from halcyon.dashboard.history import STEP_S, ChartHistory, ReplicaCounts
 from halcyon.dashboard.ports import UNKNOWN, DashboardPod, Event, ModelNumbers, Name, Past
 from halcyon.dashboard.server import NO_PAGES, Dashboard
+from halcyon.dashboard.site import NO_LINKS, Links, Prometheus, SiteMetrics
 from halcyon.kube import kinds
 from halcyon.kube.client import Object
 from halcyon.kube.clock import Clock
@@ -44,6 +45,8 @@ SLICE_S = 0.02
 """Time after which sampling yields to other tasks, in seconds."""
 CLOSE_WITHIN_S = 0.5
 """Maximum time to close the server, in seconds, out of the 2 s that a change of the leader may take."""
+QUERY_TIMEOUT_OF_PAGES_S = 15.0
+"""Maximum time of a query to the site's Prometheus for a page, in seconds. A page shows the reason if it takes longer."""
 _SLICES = STEP_S
 """Number of groups of models. One group is sampled each second, so that thousands of models cause no peak load."""
 _QUEUED = 1
@@ -68,6 +71,7 @@ class DashboardSettings:
     port: int
     proxy: Proxy | None = None
     """Proxy that is trusted to authenticate users; None if no proxy is trusted."""
+    links: Links = NO_LINKS
 
 
 @dataclass
@@ -234,8 +238,9 @@ class DashboardService:
         source: OperatorSource,
         reviews: ModelReviews,
         ports: ListeningPorts,
+        prometheus: Prometheus | None = None,
     ) -> None:
-        """Create the dashboard with data from `source`."""
+        """Create the dashboard with data from `source`, and from the site's Prometheus if there is one."""
         self._ports = ports
         self._chosen, self._source, self._clock = chosen, source, source.clock
         self.history = ChartHistory()
@@ -247,7 +252,8 @@ class DashboardService:
             proxy=chosen.proxy,
         )
         steps = lambda: int(self._clock.wall() // STEP_S)  # noqa: E731  # as short as a name for it
-        self._site = Dashboard(source, access, self.history, steps=steps)
+        site = SiteMetrics(prometheus, monotonic=source.clock.monotonic, wall=source.clock.wall)
+        self._site = Dashboard(source, access, self.history, site=site, links=chosen.links, steps=steps)
 
     async def run(self, tls: Callable[[], Awaitable[ServingTLS]]) -> None:
         """Serve and sample until cancelled. If the port can't be opened, log that and return: the operator runs without a dashboard.

@@ -73,6 +73,11 @@ class OperatorSettings:
     traces: TracesSite | None = None
     """Receiver of traces; None if no traces are sent."""
 
+    @property
+    def release(self) -> str:
+        """The installation among all in the cluster: namespace and name of its Lease."""
+        return f"{self.namespace}/{self.lease}"
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options to the command line."""

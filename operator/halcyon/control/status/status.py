@@ -89,6 +89,7 @@ def _conditions(view: Scope, plan: ReconcilePlan) -> list[Condition]:
     at_times = (
         routed,
         scaling.conflict(view, plan),
+        scaling.contradicted(view, plan),
         scaling.ignored(plan),
         _mismatch(view, plan),
         _image_mismatch(view, plan),

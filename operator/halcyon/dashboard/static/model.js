@@ -45,9 +45,9 @@ export function modelPage(main, namespace, name, listener) {
     quantiles: new Chart({
       title: "Client latency",
       lines: [
-        { field: "p50", name: "p50", style: "second" },
+        { field: "p50", name: "p50", style: "third" },
         { field: "p95", name: "p95", style: "first" },
-        { field: "p99", name: "p99", style: "bad" },
+        { field: "p99", name: "p99", style: "second" },
         { field: "latencyTarget", name: "target", style: "limit" },
       ],
       format: millis,
@@ -61,7 +61,7 @@ export function modelPage(main, namespace, name, listener) {
       lines: [
         { field: "rejected", name: "rejected by balancers", style: "second" },
         { field: "lost", name: "lost", style: "first" },
-        { field: "failed", name: "failed in Triton", style: "bad" },
+        { field: "failed", name: "failed in Triton", style: "third" },
       ],
       format: percent,
       least: 1,
@@ -279,6 +279,8 @@ function why(page, scaling) {
   const parts = [h("p", { class: "why" }, scaling.why || "No decision has been made yet.")];
   const details = `${scaling.policy}, written by ${scaling.actuator}${scaling.mode === "Active" ? "" : `; ${scaling.mode}`}${scaling.limitedBy ? `; limited by ${scaling.limitedBy.join(", ")}` : ""}${page.note ? `; ${page.note}` : ""}`;
   parts.push(h("p", { class: "hint" }, details));
+  const capacity = scaling.capacity;
+  if (capacity) parts.push(h("p", { class: "hint" }, `One replica: ${capacity.requestsPerSecond ? `${capacity.requestsPerSecond} requests/s` : "unknown"} (${capacity.source}): ${capacity.why}`));
   if (scaling.parts) parts.push(h("ul", {}, ...scaling.parts.map((one) => h("li", {}, h("b", {}, `${one.name}: ${one.replicas}`), ` ${one.why}`))));
   const missing = (scaling.signals || []).filter((one) => one.missing);
   if (missing.length) parts.push(h("ul", {}, ...missing.map((one) => h("li", { class: "error" }, `${one.name} is missing: ${one.missing}`))));

@@ -323,8 +323,4 @@ def shared_limit(at: Situation, count: int) -> PlanLimit | None:
     most = max(shared.replicas, surplus)
     if count <= most:
         return None
-    why = (
-        f"{shared.pods} full pods answered {shared.rps:.3g} req/s together, about as much as {shared.replicas - 1} of their own: "
-        "they share a limit, so more replicas would answer no more"
-    )
-    return PlanLimit("shared", most, why)
+    return PlanLimit("shared", most, shared.describe())

@@ -82,7 +82,7 @@ def plan(now: float, objectives: Objectives, reading: Reading, memory: PlannerMe
     start_s = start_time.start_s(capacity, start_time.PLANNED_SHARE, objectives.start_s)
     evidence = memory.evidence.with_reading(reading.at or now, reading, replica)
     memory = _update_memory(now, objectives, reading, memory.with_changes(evidence=evidence), capacity, start_s)
-    replica = evidence.replica() or replica
+    replica = evidence.replica() or replica or evidence.provisional()
     if replica is None:
         why = "too few batches have run, so the capacity is unknown"
         return _plan_unlearnt(now, objectives, reading, memory, why=why)
