@@ -123,7 +123,11 @@ kind: bootstrap ## build the images with docker or podman and load them into a k
 .PHONY: push
 push: $(if $(WITH),bootstrap,images) ## push the images to REGISTRY (WITH=docker or podman: build with it, without root)
 	@test -n "$(REGISTRY)" || { echo "push: REGISTRY is not set; for example: make images push REGISTRY=127.0.0.1:5000/halcyon" >&2; exit 2; }
-	@$(PY) -m images push --registry $(REGISTRY) --values build/images-values.yaml $(if $(WITH),--with $(WITH))
+	@$(PY) -m images push --registry $(REGISTRY) --values build/images-values.yaml $(if $(WITH),--with $(WITH)) $(if $(PLATFORMS),--platforms $(PLATFORMS))
+
+.PHONY: release
+release: bootstrap ## wheels, charts with digests, install.yaml, the command line as one file, SBOMs, checksums: build/release (DRY=1: without a push before)
+	@$(PY) scripts/release.py $(if $(DRY),--dry-run) $(if $(WITHOUT_SBOM),--without-sbom)
 
 .PHONY: sbom
 sbom: bootstrap ## what is in the images that the chart refers to, as CycloneDX documents: build/sbom

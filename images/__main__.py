@@ -29,6 +29,7 @@ def _parser() -> argparse.ArgumentParser:
     push.add_argument("--registry", required=True, help="host and path, such as registry.example.com/ml")
     push.add_argument("--values", type=Path, default=VALUES, help="default: %(default)s")
     push.add_argument("--plain-http", action="store_true", help="the registry has no TLS (a test's own, on loopback)")
+    push.add_argument("--platforms", default="", help="with --with docker, by buildx: such as linux/amd64,linux/arm64")
     kind = commands.add_parser("kind", help="build with docker or podman, and load into the nodes of a kind cluster")
     kind.add_argument("--cluster", default="kind", metavar="NAME", help="default: %(default)s")
     kind.add_argument("--values", type=Path, default=VALUES, help="default: %(default)s")
@@ -56,7 +57,7 @@ def _built(arguments: argparse.Namespace) -> None:
     if arguments.command == "kind":
         load_into_kind(engine, cluster=arguments.cluster, values=arguments.values)
     else:
-        push_with(engine, registry=arguments.registry, values=arguments.values)
+        push_with(engine, registry=arguments.registry, values=arguments.values, platforms=arguments.platforms)
 
 
 def main() -> int:

@@ -1,5 +1,6 @@
 """Builds with docker or podman, as any user who may run them: into the nodes of a kind cluster, or to a registry."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -60,6 +61,17 @@ class Engine:
                 return name.partition("@")[2]
         raise ImagesError(f"images: {self.program} names no digest of {target} after its push")
 
+    def push_for(self, recipe: Recipe, target: str, platforms: str) -> str:
+        """Build an image for several platforms with docker buildx, push it, and return the digest of its index."""
+        with tempfile.TemporaryDirectory() as scratch:
+            written = Path(scratch) / "metadata.json"
+            self(
+                *("buildx", "build", "--quiet", "--platform", platforms, "--push", "--tag", target),
+                *("--provenance", "false", "--metadata-file", str(written)),
+                *("--file", str(REPOSITORY / recipe.dockerfile), str(REPOSITORY / recipe.context)),
+            )
+            return str(json.loads(written.read_text())["containerimage.digest"])
+
 
 def find_engine(program: str = "") -> Engine:
     """Return the engine of this name; without a name, the first one on the path.
@@ -111,8 +123,11 @@ def kind_values() -> dict[str, Any]:
     return written
 
 
-def push_with(engine: Engine, *, registry: str, values: Path) -> None:
+def push_with(engine: Engine, *, registry: str, values: Path, platforms: str = "") -> None:
     """Build the images and push them to `registry`, a host with an optional path; write `values` as `push_images` does.
+
+    With `platforms`, such as `linux/amd64,linux/arm64`, operator and balancer are built for each of them. The CPU build of
+    Triton is for tests, and is built for the machine's own.
 
     Raises:
         ImagesError: a build or a push fails. `values` is written last.
@@ -122,7 +137,10 @@ def push_with(engine: Engine, *, registry: str, values: Path) -> None:
         name, tag = recipe.reference.removeprefix("localhost/").split(":")
         target = f"{registry.rstrip('/')}/{name}:{tag}"
         progress(recipe.name, f"building with {engine.program}, pushing to {target}")
-        digest = engine.push(engine.build(recipe), target)
+        if platforms and recipe.name != _CPU_BUILD:
+            digest = engine.push_for(recipe, target, platforms)
+        else:
+            digest = engine.push(engine.build(recipe), target)
         host, _, path = target.rpartition(":")[0].partition("/")
         section, _, key = recipe.values_key.partition(".")
         written.setdefault(section, {})[key] = {"registry": host, "repository": path, "digest": digest}
