@@ -130,6 +130,11 @@ class Series:
     rows: Sequence[Values]
     """Values of the points, oldest first."""
 
+    @property
+    def load(self) -> Load:
+        """Load in the newest point; all None if there is none."""
+        return Load(*(self.rows[-1][FIELDS.index(name)] for name in Load._fields)) if self.rows else NO_LOAD
+
 
 class ChartHistory:
     """History of all models."""
