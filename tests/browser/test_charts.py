@@ -7,6 +7,7 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from tests.browser.fleet import Fleet
+from tests.browser.test_pages import ROWS
 
 END = 1_767_268_800
 STEP = 10
@@ -47,7 +48,7 @@ PIXEL = """([chart, at, value]) => {
 @pytest.fixture
 def charts(page: Page, fleet: Fleet) -> Page:
     page.goto(fleet.url)
-    expect(page.locator("tbody tr")).to_have_count(100)
+    expect(page.locator("tbody tr")).to_have_count(ROWS)
     page.evaluate(MAKE, [END, STEP, list(GAP)])
     return page
 

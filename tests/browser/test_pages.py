@@ -17,6 +17,8 @@ from tests.integration.operator_process import Operator
 from tests.integration.operator_space import MERGE, Space, deployment, files
 
 FIGURES = Path("build/browser.json")
+ROWS = 40
+"""Rows that exist at once in a window of this height."""
 PATIENCE_MS = 60_000
 """Ends what never comes; how long things take are figures, not assertions."""
 expect.set_options(timeout=PATIENCE_MS)
@@ -43,7 +45,7 @@ def axe(page: Page) -> list[str]:
 def models(page: Page, fleet: Fleet) -> Page:
     """The fleet's page, with its rows."""
     page.goto(fleet.url)
-    expect(page.locator("tbody tr")).to_have_count(100)
+    expect(page.locator("tbody tr")).to_have_count(ROWS)
     return page
 
 
@@ -66,7 +68,7 @@ def test_5000_models_are_painted_and_only_those_in_sight_exist(page: Page, fleet
     record(first_paint_s=paint_ms / 1000, first_rows_s=rows_ms / 1000)
     expect(page.locator(".count")).to_contain_text(f"{MODELS} models")
     expect(page.locator("table")).to_have_attribute("aria-rowcount", str(MODELS + 1))
-    assert page.locator("tbody tr").count() == 100
+    assert page.locator("tbody tr").count() == ROWS
 
 
 def test_the_last_of_5000_is_reached_by_scrolling(models: Page) -> None:
@@ -205,7 +207,7 @@ def sights(page: Page, fleet: Fleet, leader: Operator, served: Space) -> dict[st
     """Each page's address, and the wait for it."""
     assert served.settled("digits")
     return {
-        "fleet": (fleet.url, lambda: expect(page.locator("tbody tr")).to_have_count(100)),
+        "fleet": (fleet.url, lambda: expect(page.locator("tbody tr")).to_have_count(ROWS)),
         "model": (f"{url(leader)}#/live/digits", lambda: expect(page.locator(".facts")).to_contain_text("ready")),
     }
 
@@ -249,6 +251,6 @@ def test_the_dashboard_costs_the_operator_a_bounded_amount(page: Page, fleet: Fl
     extra = resident_mib(fleet.shows) - resident_mib(fleet.plain)
     record(idle_cpu_share=shows - plain, extra_memory_mib=extra, extra_memory_kib_per_model=extra * 1024 / MODELS)
     page.goto(fleet.url)
-    expect(page.locator("tbody tr")).to_have_count(100)
+    expect(page.locator("tbody tr")).to_have_count(ROWS)
     shows, plain = spent(20)
     record(one_reader_cpu_share=shows - plain)

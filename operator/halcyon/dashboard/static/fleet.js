@@ -11,7 +11,9 @@ import { viewList } from "./views.js";
 /** @typedef {import("../documents.js").ShownRow} ShownRow */
 /** @typedef {import("../documents.js").State} State */
 
-const PAGE = 100;
+/** Least and largest number of rows that are requested at once; between them, two screens. */
+const LEAST_ROWS = 40;
+const MOST_ROWS = 100;
 /** @type {Record<State, string>} */
 const STATE_NAMES = {
   stalled: "Stalled",
@@ -156,13 +158,17 @@ export function fleetPage(main, params, listener) {
     openStream();
   }
 
+  function pageRows() {
+    return Math.min(Math.max(2 * Math.ceil(scroller.clientHeight / rowPx), LEAST_ROWS), MOST_ROWS);
+  }
+
   /** Requests another page if rows that are now visible are not in this one. */
   function loadVisibleRows() {
     if (!fleet) return;
     const first = Math.max(Math.floor(scroller.scrollTop / rowPx) - 1, 0);
     const last = Math.min(first + Math.ceil(scroller.clientHeight / rowPx) + 1, fleet.matched);
     if (first >= fleet.offset && last <= fleet.offset + fleet.rows.length) return;
-    const offset = Math.max(0, first - Math.floor((PAGE - (last - first)) / 2));
+    const offset = Math.max(0, first - Math.floor((pageRows() - (last - first)) / 2));
     if (offset === query.offset) return;
     query.offset = offset;
     debounce(openStream);
@@ -171,7 +177,7 @@ export function fleetPage(main, params, listener) {
   function openStream() {
     clearTimeout(timer);
     end();
-    const parameters = new URLSearchParams({ ...query, offset: String(query.offset), limit: String(PAGE) });
+    const parameters = new URLSearchParams({ ...query, offset: String(query.offset), limit: String(pageRows()) });
     end = follow(`/api/stream/models?${parameters}`, `/api/models?${parameters}`, "models", {
       document: draw,
       state: listener.state,
