@@ -75,7 +75,6 @@ def main() -> int:
             ("fleet-dark", "", "dark", 1280, 800),
             ("fleet-phone", "", "dark", 390, 800),
             ("model", "#/vision/detector", "dark", 1280, 1500),
-            ("model-light", "#/search/ranker", "light", 1280, 1500),
             ("model-failed", "#/assistants/intent", "light", 1280, 1100),
         ):
             context = browser.new_context(
