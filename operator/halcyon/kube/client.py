@@ -191,6 +191,11 @@ class KubeClient(Kube):
         self.writes = 0
         """Number of writes so far, except writes to Leases, token reviews and access reviews."""
 
+    @property
+    def endpoint(self) -> tuple[str, str | None]:
+        """URL of the API server without a path, and the path of the PEM file with its CA (None: the system's CAs)."""
+        return self._host, self._api.configuration.ssl_ca_cert or None
+
     async def close(self) -> None:
         """Close all connections."""
         await self._api.close()

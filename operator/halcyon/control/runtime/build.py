@@ -56,6 +56,7 @@ from halcyon.control.state.metrics_api_check import MetricsApiCheck
 from halcyon.control.state.model_sources import ModelSources
 from halcyon.control.state.reported_models import ReportedModels
 from halcyon.dashboard.authorization import ModelReviews
+from halcyon.dashboard.pod_logs import PodLogs
 from halcyon.kube import malformed_objects, rbac_denials
 from halcyon.kube.auth.callers import Reviews
 from halcyon.kube.auth.namespaced_reviews import NamespacedReviews
@@ -360,7 +361,8 @@ def build_dashboard(
         OperatorSource(base.caches, base.reports, autoscaler, base.clock),
         ModelReviews(reviews),
         ports,
-        None if base.prometheus is None else base.prometheus.beside(QUERY_TIMEOUT_OF_PAGES_S),
+        prometheus=None if base.prometheus is None else base.prometheus.beside(QUERY_TIMEOUT_OF_PAGES_S),
+        logs=PodLogs(*base.client.endpoint),
     )
 
 

@@ -16,6 +16,7 @@ from halcyon.control.autoscaling.planner_memory_store import CONFIG_MAPS as MEMO
 from halcyon.control.reporting.dashboard_source import DashboardSettings
 from halcyon.control.runtime import option_values
 from halcyon.dashboard.authorization import Proxy
+from halcyon.dashboard.site import LINKED, Links
 from halcyon.kube.errors import SettingsError
 from halcyon.kube.tracing import TracesSite
 from halcyon.render.site import ANYWHERE, SERVICE_ANNOTATIONS
@@ -237,6 +238,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="X-Forwarded-Groups",
         help="the proxy's header with the user's groups, comma-separated (default: X-Forwarded-Groups)",
     )
+    for tool in LINKED:
+        add(
+            f"--dashboard-{tool}",
+            type=option_values.parse_base_url,
+            metavar="URL",
+            help=f"base URL of the site's {tool}, for links in the dashboard (default: no links)",
+        )
     add(
         "--site-policy-file",
         dest="site_policy",
@@ -352,7 +360,8 @@ def _dashboard(arguments: argparse.Namespace) -> DashboardSettings | None:
             "for example --dashboard=pod"
         )
     proxy = Proxy(networks, arguments.dashboard_user_header, arguments.dashboard_groups_header) if networks else None
-    return DashboardSettings(local, arguments.dashboard_port, proxy)
+    links = Links(**{tool: getattr(arguments, f"dashboard_{tool}") or "" for tool in LINKED})
+    return DashboardSettings(local, arguments.dashboard_port, proxy, links)
 
 
 def _prometheus(arguments: argparse.Namespace) -> PrometheusSite | None:
