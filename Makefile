@@ -95,6 +95,11 @@ test-compat: bootstrap ## what the API server's version could change, on the old
 test-clients: bootstrap binaries ## NVIDIA's perf_analyzer and PyTriton's ModelClient against models on the cluster, with and without balancers
 	@$(PY) -m pytest e2e/scenarios/test_clients.py -q -m more
 
+.PHONY: test-adversary
+test-adversary: bootstrap ## a tenant and a client that do harm: their deeds as tests, and what each costs, into build/quality and docs/quality/hold.md
+	@$(PY) -m pytest tests/adversary -q
+	@$(PY) -m benchmarks.hold.tenant
+
 .PHONY: test-keda
 test-keda: bootstrap binaries ## the real KEDA beside Halcyon, on the API server; builds it the first time (10 minutes)
 	@$(PY) -m pytest tests/integration -q -m keda

@@ -44,7 +44,7 @@ Limit = Literal["source", "all"]
 class PortLimits:
     """Maximum numbers of connections of a port, without streams.
 
-    A TLS connection takes 44 KiB, and about 80 KiB during its handshake.
+    A TLS connection takes about 31 KiB, and about 80 KiB during its handshake.
     """
 
     unidentified: int = 256

@@ -90,7 +90,7 @@ async def test_scrapes_at_the_same_time_share_one_page() -> None:
 
 
 @pytest.mark.parametrize("size", [MAX_PAGE_BYTES, 8 * MAX_PAGE_BYTES])
-async def test_a_dear_page_of_a_models_server_is_not_parsed_on_the_loop(size: int) -> None:
+async def test_a_large_page_of_a_server_is_parsed_off_the_loop(size: int) -> None:
     line = 'nv_inference_count{model="m",version="1"} 1\n'
     metrics = (line * (size // len(line))).encode()
     batch = {"batch_size": 1, "compute_infer": {"count": 1, "ns": 1}}
@@ -112,7 +112,7 @@ async def test_a_dear_page_of_a_models_server_is_not_parsed_on_the_loop(size: in
         assert measured.longest_s < 0.02
 
 
-async def test_a_page_of_a_user_of_one_namespace_costs_few_reviews() -> None:
+async def test_a_page_of_one_namespace_costs_few_reviews() -> None:
     """The dashboard's page is rendered each second, and 1,000 namespaces have models."""
     now, reviews = 0.0, 0
 

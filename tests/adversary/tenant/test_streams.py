@@ -161,7 +161,7 @@ async def test_a_deleted_model_leaves_nothing() -> None:
         assert (scene.collector._budgets, scene.collector._per_model) == ({}, {})
 
 
-async def test_invalid_tokens_of_one_address_are_reviewed_at_a_bounded_rate() -> None:
+async def test_invalid_tokens_are_reviewed_at_a_bounded_rate() -> None:
     """Agents behind the same address, whose tokens were valid a moment ago, still connect."""
     async with served() as scene:
         known = await scene.connect("b-0")
