@@ -91,9 +91,7 @@ FAILED = {"terminated": {"exitCode": 3}}
         ({"fetch": DONE, "server": RUNNING, "restarts": 2, "last": FAILED}, "server", False),
     ],
 )
-def test_the_log_is_of_the_container_that_fails_or_runs(
-    made: dict[str, Any], container: str, previous: bool
-) -> None:
+def test_the_log_is_of_the_container_that_fails_or_runs(made: dict[str, Any], container: str, previous: bool) -> None:
     assert pod_start_phases.log_of(pod(**made)) == {"container": container, "previous": previous}
 
 
