@@ -14,6 +14,7 @@ RUN_BY = {
     "kubectl kustomize": "e2e/guides/test_install_page.py",
     "kubectl -n halcyon-system port-forward": "e2e/guides/test_dashboard_page.py",
     "kubectl -n NAMESPACE create token": "e2e/guides/test_dashboard_page.py",
+    "oauth2-proxy": "tests/integration/dashboard/test_single_sign_on.py",
     "kubectl logs POD -c fetch": "e2e/scenarios/test_download.py",
     "pip install . ./cli": "tests/integration/cli/test_wheel.py",
 }

@@ -54,7 +54,7 @@ def upgrade(kube: Kube, *values: str) -> None:
 
 
 def test_it_is_reached_as_the_page_says(kube: Kube) -> None:
-    on_localhost, by_service, make_token = commands(PAGE)
+    on_localhost, by_service, make_token, _ = commands(PAGE)  # the last is run by tests/integration/dashboard
 
     with forwarded(on_localhost, kube) as port:
         status, page = answer(f"http://localhost:{port}/")

@@ -1,4 +1,4 @@
-"""Fixtures of the browser tests: a cluster, a fleet of 5,000 models with two operators, and the browser.
+"""Fixtures of the browser tests: a cluster, a fleet of 5,000 models with two operators, a simulated fleet, and the browser.
 
 `make test-browser` runs these tests. Without Playwright, no tests are collected.
 """
@@ -30,6 +30,14 @@ else:
             found = playwright.chromium.launch(executable_path=os.environ["HALCYON_CHROMIUM"], args=flags)
             yield found
             found.close()
+
+    @pytest.fixture(scope="session")
+    def simulated() -> str:
+        """Serve the dashboard of a fleet under simulated load, and return its URL."""
+        from tests.browser.screenshots import serve  # noqa: PLC0415  # needs Playwright
+        from tests.browser.simulated_fleet import SimulatedFleet  # noqa: PLC0415
+
+        return serve(SimulatedFleet())
 
     @pytest.fixture
     def bare(browser: Browser) -> Iterator[Page]:

@@ -180,7 +180,7 @@ def test_the_specification_is_read_when_it_is_asked_for(page: Page, leader: Oper
     page.goto(f"{url(leader)}#/live/digits")
     page.get_by_text("Specification and configuration").click()
     expect(page.get_by_label("Specification as YAML")).to_contain_text("maxReplicas: 8")
-    expect(page.get_by_label("What Halcyon sets")).to_contain_text('"model_name": "digits"')
+    expect(page.get_by_label("Settings that Halcyon adds")).to_contain_text('"model_name": "digits"')
 
 
 def test_the_what_if_form_says_why_it_has_no_answer(page: Page, leader: Operator, served: Space) -> None:

@@ -18,9 +18,9 @@ FRAMES = """() => { window.frames_ms = []; let last = performance.now();
   new PerformanceObserver((list) => (window.tasks_ms = [...(window.tasks_ms || []), ...list.getEntries().map((one) => one.duration)])).observe({ type: "longtask" }); }"""
 
 
-@pytest.fixture(scope="module")
-def url() -> str:
-    return serve(SimulatedFleet())
+@pytest.fixture
+def url(simulated: str) -> str:
+    return simulated
 
 
 @pytest.fixture(scope="module")

@@ -220,7 +220,7 @@ export function fleetPage(main, params, listener) {
     const rows = [...lines.values()].map((one) => one.element);
     const isSame = rows.length > 0 && rows.length === body.children.length && rows.every((row, index) => row === body.children[index]);
     if (!isSame) body.replaceChildren(...(rows.length ? rows : [empty(now)]));
-    if (rows.length) rowPx = rows[0].getBoundingClientRect().height;
+    rowPx = rows[0]?.getBoundingClientRect().height || rowPx;
     pad.style.paddingTop = `${offset * rowPx}px`;
     pad.style.paddingBottom = `${Math.max(matched - offset - rows.length, 0) * rowPx}px`;
     const refocused = focused && body.querySelector(`tr[data-key="${CSS.escape(focused)}"] a`);

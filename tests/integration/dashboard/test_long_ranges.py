@@ -1,0 +1,99 @@
+"""Longer ranges of the charts and the GPUs of the cluster, from a real Prometheus with a day of series."""
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from halcyon.dashboard.history import FIELDS, MAX_POINTS
+from halcyon.dashboard.ports import Name
+from halcyon.dashboard.site import SiteMetrics
+from halcyon.signals.prometheus.client import PrometheusSite
+from halcyon.signals.prometheus.source import PrometheusSource
+from tests.integration.real_prometheus import Prometheus, prometheus
+
+STEP_S = 60
+DAY_S = 86400
+LABELS = 'namespace="team-a",model_deployment="digits",pod="p"'
+GAUGES = {
+    "halcyon_model_spec_replicas": 3,
+    "halcyon_model_replicas_ready": 2,
+    "halcyon_model_replicas_desired": 4,
+    "halcyon_model_gpu_utilization_ratio": 0.5,
+    "halcyon_model_queue_requests": 7,
+}
+RATES = {
+    "halcyon_agent_requests_total": 20.0,
+    "halcyon_agent_rejected_total": 1.0,
+    "halcyon_agent_errors_total": 0.4,
+    "nv_inference_queue_duration_us_total": 40_000.0,
+    "nv_inference_compute_infer_duration_us_total": 60_000.0,
+    "nv_inference_request_success_total": 20.0,
+    "nv_inference_count_total": 40.0,
+    "nv_inference_exec_count_total": 10.0,
+}
+"""Growth of each counter per second."""
+
+
+def series(end: int) -> str:
+    """A day of the model's series, as OpenMetrics. Triton's counters have no suffix, so they are written as gauges."""
+    times = range(end - DAY_S, end, STEP_S)
+    lines = ["# TYPE kube_node_status_allocatable gauge"]
+    lines += [f'kube_node_status_allocatable{{resource="nvidia_com_gpu",node="n"}} 8 {at}' for at in times]
+    for name, value in GAUGES.items():
+        lines += [f"# TYPE {name} gauge", *(f"{name}{{{LABELS}}} {value} {at}" for at in times)]
+    for name, rate in RATES.items():
+        shown = name.removesuffix("_total") if name.startswith("nv_") else name
+        lines += [f"# TYPE {shown} gauge", *(f"{shown}{{{LABELS}}} {rate * (at - times[0])} {at}" for at in times)]
+    failure = "nv_inference_request_failure"
+    lines.append(f"# TYPE {failure} gauge")
+    for reason, rate in (("BACKEND", 0.2), ("CANCELED", 9.0)):
+        lines += [f'{failure}{{{LABELS},reason="{reason}"}} {rate * (at - times[0])} {at}' for at in times]
+    bucket = "halcyon_agent_request_duration_seconds_bucket"
+    lines.append(f"# TYPE {bucket} gauge")
+    for le, share in (("0.1", 0.5), ("0.2", 1.0), ("+Inf", 1.0)):
+        lines += [f'{bucket}{{{LABELS},le="{le}"}} {20 * share * (at - times[0])} {at}' for at in times]
+    return "\n".join([*lines, "# EOF", ""])
+
+
+@pytest.fixture(scope="module")
+def stored() -> Iterator[Prometheus]:
+    with prometheus([], past=series(int(time.time()) // STEP_S * STEP_S)) as running:
+        yield running
+
+
+def site(running: Prometheus) -> SiteMetrics:
+    source = PrometheusSource(PrometheusSite(f"http://{running.address}")).beside(15.0)
+    return SiteMetrics(source, monotonic=time.monotonic, wall=time.time)
+
+
+async def test_one_query_has_a_day_of_all_fields(stored: Prometheus) -> None:
+    found = await site(stored).history(Name("team-a", "digits"), 24)
+    middle = {field: found[field][MAX_POINTS // 2] for field in FIELDS}
+    replicas = {
+        "replicas": 3,
+        "ready": 2,
+        "desired": 4,
+        "gpu": 50,
+        "batch": 4,
+        "waiting": 7,
+        "rate": 20,
+        "in_triton": 5,
+    }
+    shares = {"rejected": 5, "lost": 2, "failed": 1, "errors": 8}
+    expected = replicas | shares | {"p50": 100, "p95": 190, "p99": 198}
+    assert middle == pytest.approx(expected, rel=0.01)
+    assert found["step"] == 240
+
+
+async def test_another_model_has_no_points(stored: Prometheus) -> None:
+    found = await site(stored).history(Name("team-a", "other"), 24)
+    assert all(value is None for field in FIELDS for value in found[field])
+
+
+async def test_gpus_of_nodes_are_added_up(stored: Prometheus) -> None:
+    metrics = site(stored)
+    metrics.allocatable()
+    assert metrics._refresh is not None
+    await metrics._refresh
+    assert metrics.allocatable()["gpus"] == 8
