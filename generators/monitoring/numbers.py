@@ -54,7 +54,7 @@ GROUPS: Final = (
                 "`halcyon_agent_requests_total`, or `nv_inference_request_success`, `nv_inference_request_failure` and "
                 "`nv_inference_pending_request_count`",
                 (
-                    "fleet: Requests/s, 10 min",
+                    "fleet: Requests/s, 10 min, Requests/s of all models",
                     "model: Requests/s",
                     "`halcyon_agent_requests_total`",
                     "Grafana Fleet, Model: Requests",
@@ -70,6 +70,18 @@ GROUPS: Final = (
                     "`explain`",
                     "`halcyon_model_requests_per_second`",
                     "Grafana Scaling: Planned request rate",
+                ),
+            ),
+            Number(
+                "capacity of a replica",
+                "Requests per second that a full replica answers. By Triton's batch times, as long as answers don't contradict them; else "
+                "requests in execution divided by their time in a pod, or the answers of full pods.",
+                "`batch_stats`; `halcyon_agent_requests_total`, `halcyon_agent_inflight` and `halcyon_agent_queued`",
+                (
+                    "`status.scaling.capacity`",
+                    "`explain`: replica",
+                    "model: One replica",
+                    "`halcyon_model_replica_capacity_requests_per_second`",
                 ),
             ),
             Number(
@@ -97,7 +109,7 @@ GROUPS: Final = (
                 "waiting",
                 "Requests that wait in balancers for a server's free capacity or for the first server, plus those in Triton's queue of the ready "
                 "pods; mean over 15 s. Releases of Triton without a gauge: the time that requests waited, by Little's law, over at "
-                "least three times at which some of them left the queue. Without balancers, that number is too low while a queue grows.",
+                "least three times at which some of them left the queue. The growth of these times counts the requests that wait longer.",
                 "`halcyon_agent_queued`, `halcyon_agent_held`, `nv_inference_pending_request_count` (or `nv_inference_queue_duration_us`)",
                 (
                     "fleet: Queue",
@@ -175,7 +187,7 @@ GROUPS: Final = (
                 "errors",
                 "Rejected, lost and failed requests as a share of the requests per second, over 15 s.",
                 "as above",
-                ("fleet: Errors", "model: Errors"),
+                ("fleet: Errors, Errors/s", "model: Errors"),
             ),
             Number(
                 "canceled",
@@ -195,11 +207,17 @@ GROUPS: Final = (
                 "unknown.",
                 "`halcyon_agent_request_duration_seconds`",
                 (
-                    "fleet: Latency, p95",
+                    "fleet: p95, Missing their p95 objective",
                     "model: Latency, Client latency",
                     "`halcyon_agent_request_duration_seconds`",
                     "Grafana Fleet, Model: Client latency",
                 ),
+            ),
+            Number(
+                "latency objective",
+                "`targets.latency`, with the policy Planner.",
+                "the spec",
+                ("`halcyon_model_latency_target_seconds`", "Grafana Model: Client latency, objective"),
             ),
             Number(
                 "server latency",
@@ -259,7 +277,7 @@ GROUPS: Final = (
                 "GPUs of the model's server pods that have a node, ready or not.",
                 "`runtime.gpu.count` and the pods' nodes, every 10 s",
                 (
-                    "fleet: GPUs",
+                    "fleet: GPUs, GPUs used",
                     "model: GPUs",
                     "`status.cost.gpus`",
                     "`top`: GPUS",
@@ -272,7 +290,7 @@ GROUPS: Final = (
                 "GPUs times the price of one. `top --gpu-price` uses its own price.",
                 "the chart's prices",
                 (
-                    "fleet: Cost/h",
+                    "fleet: Cost/h, Cost per hour",
                     "model: GPUs",
                     "`status.cost.perHour`",
                     "`top`: COST/H",

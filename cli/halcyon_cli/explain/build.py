@@ -25,6 +25,7 @@ from halcyon_cli.explain.report import (
     PodCounts,
     ReplicaBounds,
     Report,
+    ShownCapacity,
     ShownChange,
     ShownLimit,
     ShownSignal,
@@ -45,6 +46,7 @@ LIMITS = {
     "unknown": "a signal is missing or implausible",
     "quota": "the namespace's ResourceQuotas allow no more",
     "budget": "the site's GPU budget allows no more",
+    "site": "the site has stopped scaling down",
     "stabilisation": "the stabilization window of the HPA behavior",
     "pace": "the scaling policies of the HPA behavior",
     "off": "spec.replicas is 0, which disables scaling",
@@ -124,6 +126,7 @@ def report(resource: Mapping[str, Any], now: datetime, capacity: Sequence[FreeCa
         signals=tuple(_signals(scaling)),
         parts=_parts(scaling),
         limited_by=tuple(ShownLimit(name, LIMITS.get(name, "")) for name in _limited_by(scaling)),
+        capacity=_capacity(scaling),
         pods=_pods(status, replicas),
         start=_start(status, replicas),
         free_capacity=tuple(capacity),
@@ -231,6 +234,13 @@ def _parts(scaling: Mapping[str, Any]) -> tuple[Part, ...]:
     return tuple(
         Part(str(part.get("name")), counts[n], n == winner, str(part.get("why") or "")) for n, part in enumerate(parts)
     )
+
+
+def _capacity(scaling: Mapping[str, Any]) -> ShownCapacity | None:
+    found = fields.mapping(scaling.get("capacity"))
+    if (source := fields.text(found.get("source"))) is None:
+        return None
+    return ShownCapacity(source, fields.text(found.get("requestsPerSecond")), fields.text(found.get("why")) or "")
 
 
 def _pods(status: Mapping[str, Any], desired: int) -> PodCounts | None:

@@ -102,6 +102,20 @@ class ShownChange:
 
 
 @dataclass(frozen=True)
+class ShownCapacity:
+    """Capacity of a replica, with its source."""
+
+    source: str
+    requests_per_second: str | None
+    why: str
+
+    def describe(self) -> str:
+        """Return the capacity in one sentence."""
+        value = "unknown" if self.requests_per_second is None else f"{self.requests_per_second} req/s per replica"
+        return f"{value}, source {self.source}: {self.why}"
+
+
+@dataclass(frozen=True)
 class Report:
     """The report that `halcyon explain` prints."""
 
@@ -124,6 +138,8 @@ class Report:
     signals: tuple[ShownSignal, ...]
     parts: tuple[Part, ...]
     limited_by: tuple[ShownLimit, ...]
+    capacity: ShownCapacity | None
+    """Capacity of a replica that the decision is based on; None if it isn't based on one."""
     pods: PodCounts | None
     start: str | None
     """Progress of starting pods and the duration of the last start; None if no pod is starting."""

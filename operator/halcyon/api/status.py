@@ -131,11 +131,25 @@ class PartStatus(_Documented):
     """One part of a decision."""
 
     name: Short
-    """Name of the part: rate, trend, season, spike, backlog, queueDepth, concurrency or gpuUtilization."""
+    """Name of the part: rate, trend, season, spike, backlog, queueDepth, concurrency, metric or gpuUtilization."""
     replicas: Count
     """Replicas that the part requires."""
     why: Long
     """Explanation, with numbers."""
+
+
+class CapacityStatus(_Documented):
+    """Capacity of a replica that scaling uses, and its source."""
+
+    source: Short
+    """Source of the capacity: BatchStatistics (batch times in Triton's statistics), TimeInPods (requests in execution divided by
+    their time in a pod, at the balancers), Answers (answers of full pods, counted at the balancers), EngineMetrics (the same, while the engine's
+    own metrics say that it is full) or Unknown."""
+    requests_per_second: Short | None = None
+    """Requests per second that a full replica answers, rounded; absent if unknown. A change of 20 % or less does not by
+    itself cause an update."""
+    why: Long
+    """Reason for the source, with numbers."""
 
 
 class DecisionStatus(_Documented):
@@ -177,6 +191,8 @@ class ScalingStatus(_Documented):
     """Parts of the decision, each with the replicas that it requires. The largest number applies."""
     signals: Annotated[tuple[SignalStatus, ...], Field(max_length=8), ListMap(("name",))] | None = None
     """Signals that the decision is based on."""
+    capacity: CapacityStatus | None = None
+    """Capacity of a replica that the decision is based on; absent if it isn't based on one, as with the policy Rules."""
     decisions: Annotated[tuple[DecisionStatus, ...], Field(max_length=10)] | None = None
     """Most recent changes to the desired replicas, newest first, 10 at most."""
 
@@ -305,9 +321,12 @@ class Status(_Documented):
 
     observed_generation: int | None = None
     """Generation of the spec that this status refers to; 0 until the operator has seen the object."""
-    conditions: Annotated[tuple[ConditionStatus, ...], Field(max_length=16), ListMap(("type",))] | None = None
+    conditions: Annotated[tuple[ConditionStatus, ...], Field(max_length=24), ListMap(("type",))] | None = None
     """Conditions of the model. Ready, Accepted, ModelLoaded, ServersReady, BalancerReady and ScalingActive are always
     present; others, such as Reconciling and Stalled, only while they apply."""
+    operator: Short | None = None
+    """Halcyon release that manages the model: namespace and name of its Lease, for example `halcyon-system/halcyon`. Another
+    release leaves the model alone while this one runs."""
     summary: Summary | None = None
     """Short texts for the columns of `kubectl get`."""
     replicas: Count | None = None

@@ -42,7 +42,7 @@ MAX: Final = _of("replicas_max", "gauge", "Maximum: spec.scaling.maxReplicas.")
 PART: Final = _of(
     "part_replicas",
     "gauge",
-    "Replicas that a part of the last decision requires (rate, trend, season, spike, backlog, queueDepth, concurrency, gpuUtilization). The largest "
+    "Replicas that a part of the last decision requires (rate, trend, season, spike, backlog, queueDepth, concurrency, metric, gpuUtilization). The largest "
     "value decides.",
     "part",
 )
@@ -52,6 +52,13 @@ LIMITED: Final = _of(
     "1 for each limit that changed or kept the desired replicas in spite of the signals: min, max, hold, veto, answers, "
     "shared, unknown, learning, idle, stabilisation, pace, off, quota or budget.",
     "limit",
+)
+CAPACITY: Final = _of(
+    "replica_capacity_requests_per_second",
+    "gauge",
+    "Requests per second that a full replica answers, as the planner assumes. Source: BatchStatistics, TimeInPods, Answers or EngineMetrics. "
+    "Missing if it isn't known, or with the policy Rules.",
+    "source",
 )
 CHANGES: Final = _of(
     "desired_changes_total",
@@ -71,6 +78,11 @@ QUEUE_TARGET: Final = _of(
     "queue_target_requests",
     "gauge",
     "Target of queued requests per replica: spec.scaling.targets.queueDepth or its default.",
+)
+LATENCY_TARGET: Final = _of(
+    "latency_target_seconds",
+    "gauge",
+    "Latency objective: spec.scaling.targets.latency. Present only if it is set, and with the policy Planner.",
 )
 GPUS: Final = _of("gpus", "gauge", "GPUs of the server pods that have a node.")
 GPU_UTILIZATION: Final = _of(
@@ -99,7 +111,7 @@ COST: Final = _of(
 SIGNAL_TIME: Final = _of(
     "signal_timestamp_seconds",
     "gauge",
-    "Time at which the value of a signal (requestRate, queueDepth, concurrency, gpuUtilization) in the last decision was measured.",
+    "Time at which the value of a signal (requestRate, queueDepth, concurrency, metric, gpuUtilization) in the last decision was measured.",
     *("signal", "source"),
 )
 SIGNAL_MISSING: Final = _of(

@@ -13,6 +13,7 @@ from halcyon.api.documents.balancer_plan import (
     KEYS_FOLDER,
     PLAN_KEY,
     BalancerPlan,
+    CollectorAddress,
 )
 from halcyon.api.documents.balancer_plan import Slot as PlannedSlot
 from halcyon.api.documents.observation_report import AUDIENCE
@@ -54,8 +55,11 @@ The kubelet connects to it without mTLS, which a mesh in strict mode rejects: fo
 """
 
 
-def plan(subject: Subject, spec: Spec, site: Site, slots: tuple[Slot, ...]) -> BalancerPlan:
-    """Build the plan for the model's balancers from the accepted spec."""
+def plan(
+    subject: Subject, spec: Spec, site: Site, slots: tuple[Slot, ...], *, start_s: float | None = None
+) -> BalancerPlan:
+    """Build the plan for the model's balancers from the accepted spec, and the last measured start of a pod in seconds."""
+    queue_ms, hold_ms = defaults.queue_timeout_ms(spec), defaults.hold_timeout_ms(spec, start_s)
     most = defaults.most_replicas(spec)
     objective_s = defaults.objective_s(spec) if defaults.overload_mode(spec) == "Reject" else None
     objective_ms = max(round(objective_s * 1000), 1) if objective_s else 0
@@ -76,7 +80,8 @@ def plan(subject: Subject, spec: Spec, site: Site, slots: tuple[Slot, ...]) -> B
         instances=(spec.runtime.instances_per_gpu or 1) * max(spec.runtime.gpus, 1) if objective_ms else 1,
         balancers=spec.traffic.balancer_replicas,
         source_share=spec.traffic.source_share,
-        queue_timeout_ms=max(duration_us(spec.traffic.queue_timeout) // 1000, 1),
+        queue_timeout_ms=queue_ms,
+        hold_timeout_ms=hold_ms if hold_ms > queue_ms else 0,
         response_timeout_ms=max(duration_us(spec.traffic.response_timeout) // 1000, 1),
         drain_ms=drain_s(spec) * 1000,
         max_request_bytes=int(quantity(spec.traffic.max_request_size)),
@@ -220,6 +225,8 @@ def _agent(subject: Subject, spec: Spec, site: Site) -> Object:
             f"--plan={names.balancer(subject.name)}",
             f"--run-dir={_RUN}",
             f"--port={names.AGENT_PORT}",
+            # Its token goes to this address, so it isn't taken from the plan, which tenants can edit.
+            *(_collector(site.collector) if site.collector else ()),
             f"--drain-key={_drain_key(subject)}",
             # These are arguments and not part of the plan, so that a pod never switches between TLS and plain text.
             *([f"--certificate-secret={tls.secret_name}"] if tls else ()),
@@ -256,6 +263,10 @@ def _agent(subject: Subject, spec: Spec, site: Site) -> Object:
             ),
         ],
     }
+
+
+def _collector(address: CollectorAddress) -> tuple[str, ...]:
+    return f"--collector={address.host}:{address.port}", f"--collector-name={address.server_name}"
 
 
 def _drain_key(subject: Subject) -> str:

@@ -84,7 +84,8 @@ _CLOCKS = 4
 T0, A, DELAY, SLO, DRIFT_BEGIN, DRIFT_END, DRIFT_FACTOR, HORIZON, PEAK = 0, 1, 2, 3, 4, 5, 6, 7, 8
 MAX_BATCH, INSTANCES, SLOTS, QUEUE_LIMIT, REFUSE_LATE, PREFIX, SHARED, REPORTED = 9, 10, 11, 12, 13, 14, 15, 16
 """REPORTED is the time of a batch in the statistics: nan for the true one, 0 if none is reported."""
-_LAWS = 17
+LOCK, LOCK_REPORTED = 17, 18
+_LAWS = 19
 
 _NONE, _ONE, _ALL = np.uint64(0), np.uint64(1), np.uint64(2**64 - 1)
 _DE_BRUIJN, _TOP = np.uint64(0x03F79D71B4CB0A89), np.uint64(58)
@@ -93,7 +94,7 @@ six bits of its product with a single bit identify that bit."""
 _BIT = np.zeros(64, np.int64)
 _BIT[[((1 << bit) * int(_DE_BRUIJN) & int(_ALL)) >> int(_TOP) for bit in range(64)]] = np.arange(64)
 
-SIGNALS = 8
+SIGNALS = 9
 _MEASURED_S = 2
 """Minimum time in seconds over which the balancer measures the rate of responses."""
 
@@ -124,8 +125,8 @@ class State(NamedTuple):
     ring_at: Floats
     """Index: (slot, place). Time at which the request began to wait."""
     work: Floats
-    """Index: (slot, instance; 0: end, 1: start, 2: size of the batch, 3: request, if executions are shared). The end is inf for an
-    idle instance."""
+    """Index: (slot, instance; 0: end, 1: start, 2: size of the batch, 3: request, if executions are shared, 4: reported time). The
+    end is inf for an idle instance."""
     live: Ints
     """Slots of all pods that aren't GONE."""
     ready: Ints
@@ -209,6 +210,8 @@ def engine(case: Case, *, samples: Floats, prefix: int, past: int) -> Engine:
     law[PREFIX] = prefix
     law[SHARED] = service.shared
     law[REPORTED] = np.nan if service.reported_s is None else service.reported_s
+    law[LOCK] = np.inf if service.lock is None else service.lock
+    law[LOCK_REPORTED] = service.lock_reported
     arrivals = np.require(case.arrivals, np.float64, ["C", "W"])
     arrivals = arrivals[: int(np.searchsorted(arrivals, case.duration_s))]
     tally = np.zeros(_TALLIES, np.int64)
@@ -239,7 +242,7 @@ def _slots(number: int, law: Floats) -> dict[str, NDArray[Any]]:
         "released": np.full(number, np.nan),
         "ring": np.zeros((number, places), np.int64),
         "ring_at": np.zeros((number, places)),
-        "work": np.full((number, instances, 4), np.inf),
+        "work": np.full((number, instances, 5), np.inf),
         "live": np.zeros(number, np.int64),
         "ready": np.zeros(number, np.int64),
         "place": np.zeros(number, np.int64),
@@ -363,8 +366,14 @@ def _count_busy(now: float, change: int, clock: Floats, tally: Ints) -> None:
 
 
 @jit
+def _locked(tally: Ints, law: Floats) -> float:
+    """Return how many times as long a batch takes that starts now, because of a lock that all pods share."""
+    return float(max((tally[COMPUTING] + 1) / law[LOCK], 1.0))
+
+
+@jit
 def _batch_s(now: float, size: int, law: Floats) -> float:
-    """Return the duration of a batch that starts now."""
+    """Return the duration of a batch that starts now, without a lock."""
     factor = 1.0
     if law[DRIFT_FACTOR] != 1.0:
         passed = (now - law[DRIFT_BEGIN]) / (law[DRIFT_END] - law[DRIFT_BEGIN])
@@ -424,7 +433,9 @@ def _compute(
             end = ring_at[pod, place] + law[DELAY]
             if pending >= law[MAX_BATCH] or law[DELAY] == 0 or now >= end:
                 size = min(pending, int(law[MAX_BATCH]))
-                end = now + _batch_s(now, size if law[SHARED] == 0 else sharing, law)
+                longer = _locked(tally, law)
+                alone = _batch_s(now, size if law[SHARED] == 0 else sharing, law)
+                end = now + longer * alone
                 for _ in range(size):
                     request = ring[pod, place]
                     clock[QUEUE_S] += now - ring_at[pod, place]
@@ -441,6 +452,7 @@ def _compute(
                 work[pod, instance, 0] = end
                 work[pod, instance, 1] = now
                 work[pod, instance, 2] = size
+                work[pod, instance, 4] = end - now if law[LOCK_REPORTED] != 0 else alone
                 _count_busy(now, 1, clock, tally)
         next_s = min(next_s, end)
     due[pod] = next_s
@@ -470,7 +482,8 @@ def _answer(
             size = int(work[pod, instance, 2])
             if law[REPORTED] != 0:
                 batches[0, size] += 1
-                batches[1, size] += end - work[pod, instance, 1] if np.isnan(law[REPORTED]) else law[REPORTED]
+                took = work[pod, instance, 4] if law[LOCK] < np.inf else end - work[pod, instance, 1]
+                batches[1, size] += took if np.isnan(law[REPORTED]) else law[REPORTED]
             if law[SHARED] != 0 and end <= law[HORIZON]:
                 request = int(work[pod, instance, 3])
                 latency[request] = end - arrivals[request]
@@ -571,6 +584,7 @@ def _sample(
         samples[5, column] = clock[BUSY_S] + tally[COMPUTING] * (second - clock[BUSY_AT])
         samples[6, column] = clock[QUEUE_S]
         samples[7, column] = tally[READY_PODS]
+        samples[8, column] = tally[WAITING]
         row = second % past.shape[0]
         # Copy element by element, because numba takes longer to compile an array copy than all the rest.
         for size in range(batches.shape[1]):

@@ -28,7 +28,9 @@ HISTORY = 3600
 _STEADY_S = 30.0
 _ROUNDING = 1e-9
 """Tolerance for multiples of a period such as 0.1, which may be slightly below a whole second due to rounding."""
-_GAUGES = [SampleColumn.WAITING, SampleColumn.INFLIGHT]
+_GAUGES = [SampleColumn.WAITING, SampleColumn.INFLIGHT, SampleColumn.QUEUED]
+_DRAWN = len(SampleColumn) - 1
+"""Number of signals with noise of their own. The noise of QUEUED is that of WAITING, which includes it."""
 _COUNTERS = [
     SampleColumn.ARRIVED,
     SampleColumn.REFUSED,
@@ -160,8 +162,9 @@ class ObservedRun:
     def _disturb(self, begin: int, end: int) -> None:
         """Apply the faults to the samples of some columns. It must be called once for each column, in order."""
         if self._noise > 0:
-            drawn = self._rng.standard_normal((end - begin, len(SampleColumn))).T
+            drawn = self._rng.standard_normal((end - begin, _DRAWN)).T
             factors = np.maximum(1 + self._noise * drawn, 0.0)
+            factors = np.vstack([factors, factors[SampleColumn.WAITING]])
             block = self._raw[:, begin:end].copy()
             block[_GAUGES] *= factors[_GAUGES]
             increases = np.diff(self._raw[_COUNTERS, begin - 1 : end]) * factors[_COUNTERS]

@@ -31,6 +31,8 @@ class SampleColumn(IntEnum):
     request starts."""
     READY = 7
     """Gauge of ready replicas."""
+    QUEUED = 8
+    """Gauge of requests that wait in the balancer."""
 
 
 @dataclass(frozen=True)

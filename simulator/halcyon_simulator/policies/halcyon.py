@@ -59,6 +59,7 @@ class HalcyonPolicy:
             rejected=view.value(SampleColumn.REFUSED),
             waiting=view.value(SampleColumn.WAITING),
             inflight=view.value(SampleColumn.INFLIGHT),
+            queued=view.value(SampleColumn.QUEUED),
             gpu=None if busy is None or not self._has_gpu else 100.0 * busy / self.objectives.instances,
             batches=view.batches(),
             pods=tuple(_pod(pod) for pod in view.pods),

@@ -11,7 +11,7 @@ import pytest
 
 from halcyon.balancer.agent import probes
 from halcyon.balancer.config.model import ServerKey
-from halcyon.balancer.runtime.runtime_api import HaproxyError, RuntimeSocket, WideCounters, parse
+from halcyon.balancer.runtime.runtime_api import HaproxyError, RuntimeSocket, WideCounters, parse, parse_loads
 from halcyon.balancer.runtime.server_assignment import Command, ServerState
 from tests.integration.waiting import PATIENCE
 
@@ -84,6 +84,12 @@ def test_a_reading_adds_up_both_protocols() -> None:
         ServerKey("a", 1): ServerState("10.0.0.1", "ready", 7),
         ServerKey("a", 2): ServerState("127.0.0.1", "maint", 0),
     }
+
+
+def test_responses_of_each_server_are_counted_by_status() -> None:
+    columns = ["http_a", "s1", "1", "0", "3", "0", "48", "9", *[""] * 31, "0", "7", "", "2", "1", "", "5", "6"]
+    row = ",".join(columns)
+    assert parse_loads(f"# pxname\n{row}\n").responses == {ServerKey("a", 1): 10}
 
 
 def test_protocols_that_disagree_are_seen() -> None:

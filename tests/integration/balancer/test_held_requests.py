@@ -147,6 +147,15 @@ async def test_a_request_past_its_deadline_gets_503_or_unavailable_as_a_rejectio
     assert await balanced.counters() == (3, 3, 0)
 
 
+async def test_a_request_without_a_server_waits_for_the_hold_timeout(balanced: Balanced) -> None:
+    await balanced.begin(replace(LONG, queue_timeout_ms=300, hold_timeout_ms=1200))
+    async with Clients(balanced) as clients:
+        began = time.monotonic()
+        told = list(await asyncio.gather(clients.by_http(), clients.by_grpc(), clients.by_grpc(within_s=5)))
+        assert time.monotonic() - began > 1.1
+    assert all("no server for model m became ready in time" in one for one in told)
+
+
 async def test_rejected_requests_have_no_latency_and_no_server_refused_them(balanced: Balanced) -> None:
     await balanced.begin(replace(LONG, queue_timeout_ms=300))
     async with Clients(balanced) as clients:

@@ -14,6 +14,7 @@ from halcyon.kube import kinds
 from halcyon.kube.client import Object
 from halcyon.metricsapi.api_service import ExternalMetricsApi
 from halcyon.scaling.hpa.recommendation import SignalProposal
+from halcyon.scaling.planner.capacity_source import CapacitySource
 from halcyon.scaling.planner.outputs import PlanPart
 from halcyon.scaling.policy.decision import Change, Decision, PolicyName, Signal, of_hpa
 from tests.unit.control.scope_builders import applied_children, pod, resource, scope_of
@@ -92,6 +93,9 @@ def decided(
     return Decision(AT, policy, current, desired, why, **{"parts": (RATE,), "signals": SIGNALS, **more})
 
 
+_BY_BATCHES = CapacitySource(
+    "BatchStatistics", 96.1, "8 requests in 0.0832 s on one instance, by Triton's batch statistics"
+)
 _BACKLOG = PlanPart("backlog", 6, "121 waiting to drain in 10 s needs 6 (1 new)")
 _RISING = "6 replicas: 412.4 req/s with 10 % headroom at 96.1 per replica needs 5; 121 waiting to drain in 10 s needs 6 (1 new); no limit applies"
 _BEFORE = Change(AT - 7 * 3600, 2, 3, "3 replicas: rising to 240 req/s in 21 s needs 3; no limit applies")
@@ -134,7 +138,7 @@ SITUATIONS: dict[str, Callable[[], Situation]] = {
         ready=3,
         starting=1,
         stuck=2,
-        verdict=decided(6, 6, _RISING, parts=(RATE, _BACKLOG)),
+        verdict=decided(6, 6, _RISING, parts=(RATE, _BACKLOG), capacity=_BY_BATCHES),
         changes=(Change(AT - 12, 3, 6, _RISING), _BEFORE),
     ),
     "not-written-yet": lambda: Situation(SCALED, replicas=3, ready=3, verdict=decided(3, 5), metrics_api=THEIRS),

@@ -715,7 +715,7 @@ def test_source_ranges_are_written_as_networks_and_each_once() -> None:
     "text", ["10.0.0.0", "10.0.0/8", "256.0.0.0/8", "10.0.0.0/33", "::1", "fd00::1::/8", "::/129", "1:/8", "x/8"]
 )
 def test_a_malformed_address_range_is_refused(text: str) -> None:
-    with pytest.raises(SpecError, match=r"write for example 10\.0\.0\.0/8 or fd00::/8"):
+    with pytest.raises(SpecError, match=r"must be a range of IP addresses, for example 10\.0\.0\.0/8 or fd00::/8"):
         spec_of(traffic={"service": {"type": "LoadBalancer", "sourceRanges": [text]}})
 
 
@@ -746,3 +746,15 @@ def test_a_balancer_starts_without_its_secrets_and_names_them() -> None:
     assert ports == {"http": "http", "grpc": "kubernetes.io/h2c"}
     # A pod is what it was made as, whatever a plan says.
     assert not re.search("tls|keys|secret", balancer.plan(SUBJECT, spec, SITE, (names.SLOT_A,)).to_json())
+
+
+@pytest.mark.parametrize(
+    "scaling", [{}, {"policy": "Rules"}, {"policy": "Rules", "behavior": {"scaleUp": {"selectPolicy": "Max"}}}]
+)
+def test_no_hpa_lowers_replicas_while_the_site_holds_them(scaling: dict[str, Any]) -> None:
+    spec = spec_of(scaling={"maxReplicas": 8, **scaling})
+    free, held = (render_hpa.hpa(SUBJECT, spec, tolerance=True, hold=hold)["spec"] for hold in (False, True))
+
+    assert held["behavior"]["scaleDown"] == {"selectPolicy": "Disabled"}
+    assert held["behavior"].get("scaleUp") == free.get("behavior", {}).get("scaleUp")
+    assert {**held, "behavior": None} == {**free, "behavior": None}

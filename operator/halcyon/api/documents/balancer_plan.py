@@ -108,6 +108,13 @@ class BalancerPlan:
     """Whether agents find this number themselves, unless Triton batches the model's requests."""
     balancers: int = 1
     """Number of balancers between which the numbers are divided."""
+    hold_timeout_ms: int = 0
+    """Maximum time that a request waits while there is no server, in milliseconds; 0: `queue_timeout_ms`."""
+
+    @property
+    def longest_wait_ms(self) -> int:
+        """Maximum time that a request waits for a server, in milliseconds."""
+        return max(self.queue_timeout_ms, self.hold_timeout_ms)
 
     @property
     def shares_pods(self) -> bool:
@@ -145,5 +152,6 @@ class BalancerPlan:
 _LATER = (
     *("source_share", "sequences", "sticky_header", "max_request_bytes", "access_log"),
     *("max_concurrency", "finds_concurrency", "objective_ms", "max_batch", "instances", "balancers"),
+    "hold_timeout_ms",
 )
 """Names of the fields that were added after the first version."""

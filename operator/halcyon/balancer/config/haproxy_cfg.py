@@ -156,7 +156,7 @@ def _defaults(out: Writer, plan: BalancerPlan) -> None:
     out.add("timeout server $ms", ms=plan.response_timeout_ms)
     # Applies only while a client is sending a request, even if that request is held or queued. For idle channels, http-keep-alive
     # applies.
-    out.add("timeout client $ms", ms=max(plan.queue_timeout_ms + plan.response_timeout_ms + 30000, 60000))
+    out.add("timeout client $ms", ms=max(plan.longest_wait_ms + plan.response_timeout_ms + 30000, 60000))
     out.add("timeout http-request 30s")
     # Applies to gRPC channels, too. HAProxy cannot shorten this timeout when few connections are left; `client_limits` limits their use.
     out.add("timeout http-keep-alive 5m")

@@ -78,7 +78,7 @@ def longest_ms(plan: BalancerPlan) -> int:
 
     It is the sum of the maximum times held, queued and in a server, plus a margin.
     """
-    return 2 * plan.queue_timeout_ms + plan.response_timeout_ms + 5000
+    return plan.longest_wait_ms + plan.queue_timeout_ms + plan.response_timeout_ms + 5000
 
 
 def prologue(out: Writer, plan: BalancerPlan, *, lua: str) -> None:
@@ -126,8 +126,12 @@ def arrival_rules(out: Writer, plan: BalancerPlan, protocol: Protocol) -> None:
     sooner = "{ var(txn.left_ms) -m int lt $ms }"
     # A client's deadline includes the time in a server; the queue timeout does not.
     out.add("http-request set-var(txn.service_ms) int(0) if waits")
-    out.add(f"http-request set-var(txn.service_ms) var({SERVICE}) if waits {sooner}", ms=plan.queue_timeout_ms)
-    out.add(f"http-request set-var(txn.left_ms) int($ms) if waits !{sooner}", ms=plan.queue_timeout_ms)
+    waits = {"waits": plan.queue_timeout_ms}
+    if plan.longest_wait_ms > plan.queue_timeout_ms:
+        waits = {"waits up": plan.queue_timeout_ms, "waits !up": plan.longest_wait_ms}
+    for when, limit_ms in waits.items():
+        out.add(f"http-request set-var(txn.service_ms) var({SERVICE}) if {when} {sooner}", ms=limit_ms)
+        out.add(f"http-request set-var(txn.left_ms) int($ms) if {when} !{sooner}", ms=limit_ms)
     client_limits.queue_rules(out, plan, protocol)
     overload_rules.rejection_rules(out, plan, protocol)
     # The queued requests ahead of this one and its own time in a server must fit into 80 % of the time left. The margin of 20 % is

@@ -29,6 +29,7 @@ from halcyon.kube.kinds import Key
 from halcyon.scaling.hpa import algorithm
 from halcyon.scaling.hpa.behavior import HpaMemory
 from halcyon.scaling.observations import Missing
+from halcyon.scaling.planner.capacity_source import source
 from halcyon.scaling.planner.clock_shift import shifted
 from halcyon.scaling.planner.forecast.seasonality import DAY, History
 from halcyon.scaling.planner.objectives import largest, objectives, schedules, windows
@@ -200,7 +201,8 @@ class Decider:
         before = self._restored(key) if model.memory is None else model.memory
         planned = plan(at, aims, read, before)
         model.memory, model.rows = planned.memory, read.rows_per_request
-        is_unknown = planned.memory.capacity.line is None and planned.memory.evidence.replica() is None
+        evidence = planned.memory.evidence
+        is_unknown = planned.memory.capacity.line is None and (evidence.replica() or evidence.provisional()) is None
         if is_unknown and read.replicas > 0 and _is_learning(planned):
             made = self._by_rules(key, model, spec, now, bounds(aims))
             if made.desired is not None:
@@ -212,7 +214,10 @@ class Decider:
             return risen
         rate = _rate_signal(read, planned)
         planned = bounded(planned, aims, lambda others: plan(at, others, read, before))
-        made = decisions.of_plan(planned, at=at, signals=(rate, *sensed.signals))
+        line = planned.memory.capacity.line
+        replica = None if line is None else replica_of(aims, line, read.rows_per_request)
+        found = source(planned.memory.evidence, replica)
+        made = decisions.of_plan(planned, at=at, signals=(rate, *sensed.signals), capacity=found)
         if made.unknown and gathered.unknown:
             # The planner's reason is only that data is missing; the reading has the agents that didn't report.
             why = "; ".join(gathered.unknown)

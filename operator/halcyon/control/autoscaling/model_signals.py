@@ -6,16 +6,16 @@ computation of signals from reports (`signals.planner_reading`, `scaling.hpa.met
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
 from halcyon.api.documents.observation_report import PodState
 from halcyon.api.spec import Spec, defaults
 from halcyon.api.spec.defaults import ResolvedTargets
 from halcyon.api.spec.scaling import Targets
 from halcyon.api.types import duration_s
-from halcyon.control.autoscaling.gpu_utilization import AGENTS, GpuUtilizationSources
+from halcyon.control.autoscaling.sources.gpu_utilization import AGENTS, GpuUtilizationSources
 from halcyon.control.objects import pods
 from halcyon.control.state.cluster_state import ClusterState
 from halcyon.control.state.lookups import ready_balancers, servers
@@ -35,11 +35,14 @@ from halcyon.signals import gpu_work
 from halcyon.signals.clock import WallClock
 from halcyon.signals.observation_store import ObservationStore
 from halcyon.signals.planner_reading import OBSERVATION_WINDOW_S, ReadingResult, SignalMemory, reading
+from halcyon.signals.prometheus.source import SOURCE as PROMETHEUS
 from halcyon.signals.prometheus.source import Sampled
 
 BATCH_WINDOW_S = 15.0
-_SHOWN_MEAN_S = 7.5
-"""Time constant of the published averages, in seconds: their values are as old as those of a window of 15 s, 7.5 s in the mean."""
+_SHOWN_WINDOW_S = 15.0
+"""Length of the window of published means, in seconds: the same as on the dashboard."""
+_Samples = tuple[tuple[float, float], ...]
+"""(time, value), oldest first."""
 _RULES_WINDOW_S = 20.0
 """Length of the window of reports for the policy Rules, in seconds: longer than the 15 s over which it averages."""
 
@@ -65,22 +68,39 @@ class RulesInput:
 
 @immutable(frozen=True, slots=True)
 class _Means:
-    """Exponential moving averages of the values that are published."""
+    """Means over `_SHOWN_WINDOW_S` of the values that are published; None for a value that is unknown now."""
 
-    at: float | None = None
     waiting: float | None = None
     gpu: float | None = None
     """Mean GPU utilisation of the ready pods, in percent."""
     source: str = ""
-    """Source of `gpu`; if the source changes, the average restarts."""
+    """Source of `gpu`; if the source changes, the mean restarts."""
+    waiting_samples: _Samples = ()
+    gpu_samples: _Samples = ()
 
     def with_values(self, now: float, waiting: float | None, gpu: float | None, source: str) -> _Means:
-        weight = 1.0 if self.at is None else 1 - math.exp((self.at - now) / _SHOWN_MEAN_S)
-        if waiting is not None and self.waiting is not None:
-            waiting = self.waiting + weight * (waiting - self.waiting)
-        if gpu is not None and self.gpu is not None and source == self.source:
-            gpu = self.gpu + weight * (gpu - self.gpu)
-        return _Means(now, waiting, gpu, source)
+        waits = _with_sample(self.waiting_samples, now, waiting)
+        gpus = _with_sample(self.gpu_samples if source == self.source else (), now, gpu)
+        return _Means(_mean(waits), _mean(gpus), source, waits, gpus)
+
+
+def _with_sample(samples: _Samples, now: float, value: float | None) -> _Samples:
+    """Return the samples of the window that ends now, with the one before it; none if the value is unknown."""
+    if value is None:
+        return ()
+    begin = now - _SHOWN_WINDOW_S
+    first = next((n for n, (at, _) in enumerate(samples) if at > begin), len(samples))
+    return (*samples[max(first - 1, 0) :], (now, value))
+
+
+def _mean(samples: _Samples) -> float | None:
+    """Return the mean over the window before the newest sample, in which each value holds until the next one."""
+    if len(samples) < 2:
+        return samples[0][1] if samples else None
+    begin = max(samples[-1][0] - _SHOWN_WINDOW_S, samples[0][0])
+    held = sum(value * (end - max(at, begin)) for (at, value), (end, _) in pairwise(samples))
+    spent_s = samples[-1][0] - begin
+    return held / spent_s if spent_s > 0 else samples[-1][1]
 
 
 @dataclass(slots=True)
@@ -120,6 +140,8 @@ class ModelSignals:
     clock: Clock
     sampled: Callable[[str, str], Sampled | None] | None = None
     """Lookup of a pod's GPU utilisation in the site's Prometheus, by namespace and name; None if the site has none."""
+    queried: Callable[[Key, str], Value | Missing] | None = None
+    """Lookup of the result of one of the site's queries for a model, by the query's name; None if the site has none."""
 
     _models: dict[Key, _Model] = field(default_factory=dict)
     _utilization: GpuUtilizationSources = field(default_factory=GpuUtilizationSources)
@@ -177,12 +199,31 @@ class ModelSignals:
                 total = sum(substitute.values) * len(ready) / len(substitute.values)
                 gathered = replace(gathered, reading=replace(gathered.reading, gpu=total))
                 source, seen_at = substitute.source, self.epoch.at(substitute.at)
+        result = self._metric(key, spec)
+        if isinstance(result, Value):
+            gathered = replace(gathered, reading=replace(gathered.reading, metric=result.value))
         read = gathered.reading
         count = sum(pod.phase == "ready" for pod in read.pods)
         # The mean of each pod, not of the sum: the sum changes with the number of pods.
         gpu = None if read.gpu is None or not count else read.gpu / count
         model.means = model.means.with_values(picture.at, read.waiting, gpu, source)
-        return PlannerInput(gathered, _shown(model.means, spec, gathered, source, seen_at, ready=count))
+        shown = _shown(model.means, spec, gathered, source, seen_at, ready=count)
+        if result is not None:
+            target = (
+                None
+                if spec.scaling is None or spec.scaling.targets.metric is None
+                else spec.scaling.targets.metric.value
+            )
+            named = replace(self._signal("metric", target, result), source=PROMETHEUS)
+            shown = (*shown, replace(named, shown=named.value))
+        return PlannerInput(gathered, shown)
+
+    def _metric(self, key: Key, spec: Spec) -> Value | Missing | None:
+        """Return the result of the site's query that the spec names; None if it names none."""
+        metric = None if spec.scaling is None else spec.scaling.targets.metric
+        if metric is None:
+            return None
+        return Missing("this site has no Prometheus") if self.queried is None else self.queried(key, metric.query)
 
     def reported(self, key: Key) -> Signals | None:
         """Return data for the status from the agents' reports: load errors, versions, dead backends, the mean batch."""
@@ -230,6 +271,9 @@ class ModelSignals:
             if read.gpu_mean is None:
                 made = replace(made, value=None, at=None)  # no pod is ready, so nothing is measured
             found.append(replace(made, source=source, shown=read.gpu_mean))
+        if read.metric is not None:
+            named = replace(self._signal("metric", targets.metric, read.metric), source=PROMETHEUS)
+            found.append(replace(named, shown=named.value))
         if read.concurrency is not None:
             held = self._signal("concurrency", targets.concurrency, read.concurrency)
             found.append(replace(held, shown=held.value))
@@ -256,7 +300,7 @@ class ModelSignals:
         resource = self.caches.resources.get(key)
         total = int(((resource or {}).get("status") or {}).get("replicas") or 0)
         targets = defaults.targets(spec)
-        read = metrics.read(observation, targets=targets, replicas=total)
+        read = replace(metrics.read(observation, targets=targets, replicas=total), metric=self._metric(key, spec))
         ready = [pod.name for pod in observation.pods if pod.ready]
         substitute = self._utilization.substitute(key, spec, observation, ready, self.sampled)
         if substitute is None or targets.gpu_utilization is None:
@@ -318,7 +362,7 @@ def _shown(
 ) -> tuple[Signal, ...]:
     """Return the signals to publish: queueDepth and, if pods have GPUs, gpuUtilization.
 
-    Their values are averages over about 15 s, because single values vary too much to be readable.
+    Their values are means over 15 s, because single values vary too much to be readable.
     """
     read = gathered.reading
     targets = spec.scaling.targets if spec.scaling else Targets()

@@ -148,6 +148,8 @@ def _of_spec(spec: Spec, resource: Object) -> Iterator[tuple[Metric, More, float
     yield per_model_metrics.MAX, (), spec.scaling.max_replicas
     targets = defaults.targets(spec)
     yield per_model_metrics.QUEUE_TARGET, (), targets.queue_depth
+    if (objective_s := defaults.objective_s(spec)) is not None:
+        yield per_model_metrics.LATENCY_TARGET, (), objective_s
     if targets.gpu_utilization is not None:
         yield per_model_metrics.GPU_TARGET, (), targets.gpu_utilization / 100
 
@@ -164,6 +166,8 @@ def _of_scaling(scaled: ModelState) -> Iterator[tuple[Metric, More, float]]:
         yield per_model_metrics.PART, (("part", part.name),), part.replicas
     for limit in dict.fromkeys(verdict.limited_by):
         yield per_model_metrics.LIMITED, (("limit", limit),), 1
+    if verdict.capacity is not None and verdict.capacity.rps is not None:
+        yield per_model_metrics.CAPACITY, (("source", verdict.capacity.name),), verdict.capacity.rps
     for signal in verdict.signals:
         yield from _of_signal(signal)
 

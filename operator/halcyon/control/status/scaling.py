@@ -1,6 +1,6 @@
 """Scaling in the status. Pure.
 
-It has the conditions ScalingActive, AutoscalerConflict and FieldIgnored, the field `status.scaling`, and columns of `kubectl get`.
+It has the conditions ScalingActive, AutoscalerConflict, CapacityContradicted and FieldIgnored, the field `status.scaling`, and columns of `kubectl get`.
 Each condition has one function, with its truth table above.
 """
 
@@ -19,6 +19,7 @@ from halcyon.control.objects.actuator import Actuator
 from halcyon.control.state.ownership import own
 from halcyon.control.state.scope import Scope
 from halcyon.kube import kinds
+from halcyon.scaling.planner.capacity_source import CapacitySource
 from halcyon.scaling.policy.decision import Change, Decision, Signal, counted
 
 _LONG = 1024
@@ -136,6 +137,23 @@ def conflict(view: Scope, plan: ReconcilePlan) -> Condition | None:
     return None
 
 
+# answers contradict batch statistics    pods share a limit    CapacityContradicted
+# -                                      yes                   True     SharedLimit
+# yes                                    no                    True     AnswersDisagree
+# no                                     no                    (absent)
+def contradicted(view: Scope, plan: ReconcilePlan) -> Condition | None:
+    """Return the condition CapacityContradicted, or None if it is absent."""
+    kind, verdict = Type.CAPACITY_CONTRADICTED, _published_decision(view)
+    if plan.spec is None or plan.spec.scaling is None or plan.foreign is not None:
+        return None
+    if verdict is None:
+        return _previous(view, kind) if view.scaling.settling else None
+    found = verdict.capacity
+    if found is None or found.contradiction is None:
+        return None
+    return Condition(kind, status=True, reason=Reason(found.contradiction), message=found.why)
+
+
 # Present while the spec sets a field that has no effect because of other fields.
 def ignored(plan: ReconcilePlan) -> Condition | None:
     """Return the condition FieldIgnored, or None if it is absent."""
@@ -171,6 +189,8 @@ def make(view: Scope, plan: ReconcilePlan) -> dict[str, Any]:
             scaling["parts"] = [{"name": p.name, "replicas": p.replicas, "why": p.why[:_LONG]} for p in verdict.parts]
         if verdict.signals:
             scaling["signals"] = [_signal(s) for s in verdict.signals]
+        if verdict.capacity is not None:
+            scaling["capacity"] = _capacity(verdict.capacity)
     if verdict is not None and verdict.desired is not None:
         scaling["desired"] = verdict.desired
     elif plan.actuator is Actuator.HPA and scaling["policy"] == "Rules":
@@ -246,6 +266,13 @@ def _signal(signal: Signal) -> dict[str, Any]:
         said["missing"] = signal.missing[:_LONG]
     if signal.at is not None:
         said["observedAt"] = rfc3339(signal.at)
+    return said
+
+
+def _capacity(capacity: CapacitySource) -> dict[str, Any]:
+    said: dict[str, Any] = {"source": capacity.name, "why": capacity.why[:_LONG]}
+    if capacity.rps is not None:
+        said["requestsPerSecond"] = f"{capacity.rps:.3g}" if capacity.rps < 1000 else f"{capacity.rps:.0f}"
     return said
 
 

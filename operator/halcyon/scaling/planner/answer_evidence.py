@@ -14,8 +14,11 @@ rate of answers is right only after several times that time, because answers com
 | Is the service line contradicted?    | requests take three times as long as full batches would, or full pods answer    |
 |                                      | less than half of what the line promises                                        |
 | Are the pods full?                   | requests wait all the time, or time in the pod grows together with the requests |
-|                                      | in it, or GPUs are full and requests take longer than alone                     |
-| Do the pods share a limit?           | full pods answer hardly more than fewer full pods did                           |
+|                                      | in it, or GPUs are full and requests take longer than alone, or engines say so  |
+| Do the pods share a limit?           | full pods answer hardly more than fewer full pods did (`shared_limit`)          |
+
+The last question doesn't depend on the first: a lock within `execute` makes batches longer the more pods there are, so batch
+times are true, but say nothing about more pods.
 
 Answers of pods that aren't full only show what a pod can do at least. Out of scope: what the plan does with the result
 (`plan`, `parts`).
@@ -24,12 +27,32 @@ Answers of pods that aren't full only show what a pod can do at least. Out of sc
 from __future__ import annotations
 
 import math
-from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import replace
 
 from halcyon.scaling.frozen import immutable
+from halcyon.scaling.planner.capacity.answer_samples import (
+    ANSWERED,
+    AT,
+    BY_ENGINE,
+    BY_GPU,
+    EXECUTING,
+    HOT,
+    MIN_ANSWERS,
+    READY,
+    WAITING,
+    Sample,
+    answer_rate,
+    answers_s,
+    most_ready,
+    queues,
+    thinned,
+    time_in_pod,
+    waits,
+    within,
+)
 from halcyon.scaling.planner.capacity.queueing import Replica, ServiceLine
+from halcyon.scaling.planner.capacity.shared_limit import Peaks, SharedLimit, with_peak
 from halcyon.scaling.planner.reading import Reading
 
 _FACTOR = 3.0
@@ -44,46 +67,22 @@ _RELAX_S = 600.0
 """Seconds in which the shortest time in a pod doubles, unless it is seen again. Requests may get longer."""
 _PROMISED = 0.5
 """Answers of full pods, as a share of what the line promises, below which the line is contradicted."""
-_MIN_ANSWERS = 4.0
-"""Minimum number of answers to learn from."""
 _GROWN = 1.5
 """Time in a pod, as a multiple of the shortest, from which requests hinder each other."""
 _GPU_FULL = 95.0
 """GPU utilisation, in percent per ready pod, from which a GPU counts as full."""
+_ENGINE_FULL = 0.95
+"""Used share of an engine's room for requests from which the engine counts as full."""
 _LEVEL = 0.25
 """Largest relative change of the requests in execution that counts as none."""
-_MARGINAL = 0.4
-"""Smallest gain from additional pods, as a share of what independent pods would bring. Below it they share a limit."""
-_LIFTED = 1.2
-"""Increase of all pods' answers, as a factor, after which a shared limit no longer holds."""
 _SHARED_S = 1800.0
 """Seconds after which a shared limit is tested again by allowing more replicas."""
 _SHORT_S, _WINDOW_S = 3.0, 10.0
 """Minimum windows, in seconds, for rates of answers: of full pods, and of others."""
-_PEAK_S = 300.0
-"""Seconds for which the answers of fewer full pods are compared with those of more: pods may become slower meanwhile."""
-_MAX_SAMPLES = 96
-"""Maximum number of samples. Of the older half, every second one is dropped."""
-
-_AT, _ANSWERED, _EXECUTING, _WAITING, _READY, _HOT = range(6)
-_Peaks = tuple[tuple[int, float, float], ...]
-_Sample = tuple[float, float, float, float, int, bool]
-"""(time, requests answered, requests in execution, requests that wait longer than for the next batch, ready pods, whether
-their GPUs are full)."""
-
-
-@immutable(frozen=True, slots=True)
-class SharedLimit:
-    """Limit that all pods share, such as a database or a lock."""
-
-    replicas: int
-    """Replicas that are enough to reach it: one more than answer as much if they were independent."""
-    rps: float
-    """Requests per second that all pods together answered."""
-    pods: int
-    """Number of pods that answered no more than that."""
-    at: float
-    """Time when it was found."""
+_PROVISIONAL = 10.0
+"""Capacity assumed before a pod has been full, as a multiple of what a pod has answered at most."""
+_ROUNDS = 2.0
+"""Times in a pod for which pods must have been full in addition, if batch times are believed: new pods fill up first."""
 
 
 @immutable(frozen=True, slots=True)
@@ -108,14 +107,20 @@ class AnswerEvidence:
     """Whether the answers contradict the line, so that `rps` is the capacity."""
     line_rps: float | None = None
     """Capacity by the service line when it was contradicted; None if there is no line."""
-    peaks: tuple[tuple[int, float, float], ...] = ()
+    peaks: Peaks = ()
     """(ready pods, requests per second of all of them, time) while they were full without a break, with ascending numbers of
     pods."""
     shared: SharedLimit | None = None
     anchor: tuple[float, float, float, float] | None = None
     """(time, requests answered, requests in execution, request-seconds in execution since) at the last agreement."""
-    samples: tuple[_Sample, ...] = ()
+    samples: tuple[Sample, ...] = ()
     """Recent samples, oldest first; empty while the answers agree with the line and nothing waits."""
+    found_by: str = ""
+    """How `rps` was found: `TimeInPods` by Little's law, `Answers` by counting them, or `EngineMetrics` by counting them while
+    engines said that they are full. Empty if it wasn't."""
+    alone: tuple[int, float, float] | None = None
+    """(ready pods, requests per second of each by the service line, time) while answers agreed with the line, for the
+    fewest pods of the last minutes. A lock that pods share makes the line depend on their number. None if unknown."""
 
     def with_reading(self, at: float, reading: Reading, replica: Replica | None) -> AnswerEvidence:
         """Return the evidence updated with a plausible reading.
@@ -128,11 +133,11 @@ class AnswerEvidence:
         answered = (reading.arrived or 0.0) - (reading.rejected or 0.0) - inside
         executing = max(inside - waiting, 0.0)
         anchor = self.anchor
-        if anchor is None or at < anchor[0] or answered < anchor[1] - inside - _MIN_ANSWERS or not ready:
+        if anchor is None or at < anchor[0] or answered < anchor[1] - inside - MIN_ANSWERS or not ready:
             return self._without_samples((at, answered, executing, 0.0))
-        if at - anchor[0] <= 0 or (self.samples and at <= self.samples[-1][_AT]):
+        if at - anchor[0] <= 0 or (self.samples and at <= self.samples[-1][AT]):
             return self
-        last_at = self.samples[-1][_AT] if self.samples else anchor[0]
+        last_at = self.samples[-1][AT] if self.samples else anchor[0]
         exposed = anchor[3] + anchor[2] * (at - last_at)
         anchor = (anchor[0], anchor[1], executing, exposed)
         limit_s = _limit_s(replica, executing / ready)
@@ -143,11 +148,13 @@ class AnswerEvidence:
             and self.shared is None
             and exposed <= limit_s * (max(answered - anchor[1], 0.0) + 1)
         ):
-            return self._without_samples((at, answered, executing, 0.0))
-        hot = reading.gpu is not None and reading.gpu >= _GPU_FULL * ready
+            alone = self._alone(at, ready, replica) if answered > anchor[1] else self.alone
+            return self._with(anchor=(at, answered, executing, 0.0), samples=(), contradicts_at=None, alone=alone)
+        hot = BY_GPU if reading.gpu is not None and reading.gpu >= _GPU_FULL * ready else 0
+        hot = BY_ENGINE if reading.engine_used is not None and reading.engine_used >= _ENGINE_FULL else hot
         before = self.samples
-        answered = max(answered, before[-1][_ANSWERED] if before else answered)
-        samples = _thinned((*before, (at, answered, executing, waiting, ready, hot)))
+        answered = max(answered, before[-1][ANSWERED] if before else answered)
+        samples = thinned((*before, (at, answered, executing, waiting, ready, hot, bool(reading.queued))))
         return self._judged(at, samples, anchor, replica, limit_s, reading)
 
     def replica(self) -> Replica | None:
@@ -156,6 +163,15 @@ class AnswerEvidence:
             return None
         slots = max(round(self.at_once), 1)
         return Replica(ServiceLine(slots / self.rps, 0.0), 1, slots, residual=0.0)
+
+    def provisional(self) -> Replica | None:
+        """Return a capacity for models without batch times before a pod has been full; None if no answers are known.
+
+        It is far above what was seen, so it never adds replicas: a full pod does. What pods have answered keeps the others.
+        """
+        if not self.is_in_force or self.rps is not None or self.least_rps <= 0:
+            return None
+        return Replica(ServiceLine(1 / (_PROVISIONAL * self.least_rps), 0.0), 1, 1, residual=0.0)
 
     def describe(self) -> str:
         """Return why the service line is not believed, as a sentence without a subject of its own."""
@@ -168,40 +184,54 @@ class AnswerEvidence:
         return f"{line}, but {seen}, and a full pod answers {self.rps:.3g} req/s with {self.at_once:.0f} at once"
 
     def _without_samples(self, anchor: tuple[float, float, float, float]) -> AnswerEvidence:
-        return self._with(anchor=anchor, samples=(), contradicts_at=None)
+        return self._with(anchor=anchor, samples=(), contradicts_at=None, alone=self.alone)
+
+    def _alone(self, at: float, ready: int, replica: Replica) -> tuple[int, float, float] | None:
+        """Return `alone` after answers that agree with the line.
+
+        Instances of a pod share it, so what several of them answer at once isn't known from the time of one batch.
+        """
+        known = self.alone
+        if replica.instances > 1:
+            return known
+        if known is None or ready <= known[0] or at - known[2] > _RELAX_S:
+            return ready, replica.peak_rps, at
+        return known
 
     def _judged(  # noqa: C901, PLR0917  # one pass over the questions of the table above
         self,
         at: float,
-        samples: tuple[_Sample, ...],
+        samples: tuple[Sample, ...],
         anchor: tuple[float, float, float, float],
         replica: Replica | None,
         limit_s: float,
         reading: Reading,
     ) -> AnswerEvidence:
         """Return the evidence after the newest of `samples`."""
-        seconds = _time_in_pod(samples)
-        new = self._with(anchor=anchor, samples=samples, contradicts_at=self.contradicts_at)
+        seconds, alone = time_in_pod(samples), self.alone
         if seconds is None:
-            return new
-        ready = int(samples[-1][_READY])
+            contradicts_at = self.contradicts_at
+            # Requests that have been in pods for long contradict the line even before the first of them is answered.
+            if anchor[3] > limit_s * (max(samples[-1][ANSWERED] - anchor[1], 0.0) + 1):
+                contradicts_at = at if contradicts_at is None else contradicts_at
+            return self._with(anchor=anchor, samples=samples, contradicts_at=contradicts_at, alone=alone)
+        ready = int(samples[-1][READY])
         window_s = max(seconds, _WINDOW_S)
-        total, covered_s = _rate(samples, window_s)
+        total, covered_s = answer_rate(samples, window_s)
         is_slow = seconds > limit_s
         # Requests that fit into the next batches don't wait for long, unless the line is wrong.
         fits = 0.0 if replica is None or is_slow else float(ready * replica.max_batch * replica.instances)
-        waits = _waits(samples, _recent_s(seconds), fits)
-        peaks, shared = self.peaks, self.shared
-        if samples[-1][_WAITING] <= fits and shared is None:
-            peaks = ()
-        elif self.is_in_force and waits and covered_s >= window_s and _waits(samples, window_s, fits):
-            peaks, shared = _with_peak(at, peaks, shared, ready, total)
-        if shared is not None and at - shared.at > _SHARED_S:
-            peaks, shared = (), None
+        recent = within(samples, _recent_s(seconds))
+        is_full_now = waits(samples, _recent_s(seconds), fits) or (
+            len(recent) > 1 and all(s[HOT] == BY_ENGINE and s[READY] == ready for s in recent)
+        )
+        full = covered_s >= window_s and waits(samples, window_s, fits)
+        peaks, shared = self._shared(at, samples, seconds, total, covered_s, fits=fits, full=full, replica=replica)
+        if shared is None and self.shared is not None and peaks:
+            alone = None
         is_short = (
             replica is not None
-            and waits
-            and covered_s >= _WINDOW_S
+            and full
             and total < _PROMISED * ready * replica.peak_rps
             and reading.queued is not None
             # Batches are full: a further one waits in each pod. Otherwise our own bound may keep them small.
@@ -217,17 +247,17 @@ class AnswerEvidence:
             if (
                 in_force
                 and replica is not None
-                and not waits
+                and not is_full_now
                 and seconds <= (limit_s - _MIN_S) * _AGREED_FACTOR / _FACTOR + _AGREED_S
             ):
                 agrees_at = at if self.agrees_at is None else self.agrees_at
                 in_force = at - agrees_at < _AGREE_S
-        passed_s = at - self.samples[-1][_AT] if self.samples else 0.0
+        passed_s = at - self.samples[-1][AT] if self.samples else 0.0
         fastest = min(seconds, (self.fastest_s or math.inf) * (1 + passed_s / _RELAX_S))
-        rps, at_once = self.rps, self.at_once
-        found = None if shared is not None else _full_rate(samples, seconds, fastest, waits=waits)
+        rps, at_once, found_by = self.rps, self.at_once, self.found_by
+        found = None if shared is not None else _full_rate(samples, seconds, fastest, is_full_now=is_full_now)
         if found is not None and in_force:
-            rate, held = found
+            rate, held, found_by = found
             share = 1.0
             if rps is not None:
                 # What pods do when they are barely full is less than what they can do.
@@ -236,12 +266,12 @@ class AnswerEvidence:
             at_once = at_once + share * (held - at_once)
         elif in_force and rps is not None and covered_s >= window_s:
             # Pods that aren't full answer at least this much.
-            rps = max(rps, (total - math.sqrt(total / covered_s)) / _most_ready(samples, window_s))
+            rps = max(rps, (total - math.sqrt(total / covered_s)) / most_ready(samples, window_s))
         if shared is not None and peaks:
             rps = max(rate / count for count, rate, _ in peaks) if rps is not None else None
         least = self.least_rps
         if covered_s >= window_s:
-            least = max(least, total / _most_ready(samples, window_s))
+            least = max(least, total / most_ready(samples, window_s))
         return AnswerEvidence(
             rps,
             at_once,
@@ -256,14 +286,42 @@ class AnswerEvidence:
             shared,
             anchor,
             samples,
+            found_by,
+            alone,
         )
+
+    def _shared(  # what `_judged` has computed
+        self,
+        at: float,
+        samples: Sequence[Sample],
+        seconds: float,
+        total: float,
+        covered_s: float,
+        *,
+        fits: float,
+        full: bool,
+        replica: Replica | None,
+    ) -> tuple[Peaks, SharedLimit | None]:
+        """Return the peaks and the shared limit after the newest of `samples`."""
+        if self.shared is not None and at - self.shared.at > _SHARED_S:
+            return (), None
+        if self.shared is None and samples[-1][WAITING] <= fits:
+            return (), None
+        ready, window_s = int(samples[-1][READY]), max(seconds, _WINDOW_S)
+        if not full or not (self.is_in_force or queues(samples, window_s + _ROUNDS * seconds, ready)):
+            return self.peaks, self.shared
+        # Answers come a batch at a time, so up to one batch of each pod is missing from the rate.
+        slack = ready * (1 if replica is None else replica.max_batch * replica.instances) / covered_s
+        alone = None if self.alone is None else self.alone[:2]
+        return with_peak(at, self.peaks, self.shared, ready, total, slack=slack, alone=alone)
 
     def _with(
         self,
         *,
         anchor: tuple[float, float, float, float],
-        samples: tuple[_Sample, ...],
+        samples: tuple[Sample, ...],
         contradicts_at: float | None,
+        alone: tuple[int, float, float] | None,
     ) -> AnswerEvidence:
         return AnswerEvidence(
             self.rps,
@@ -279,6 +337,8 @@ class AnswerEvidence:
             self.shared,
             anchor,
             samples,
+            self.found_by,
+            alone,
         )
 
     def shifted(self, by_s: float) -> AnswerEvidence:
@@ -291,6 +351,7 @@ class AnswerEvidence:
             agrees_at=None if moved is None else moved + by_s,
             shared=None if shared is None else replace(shared, at=shared.at + by_s),
             peaks=tuple((count, rate, seen + by_s) for count, rate, seen in self.peaks),
+            alone=None if self.alone is None else (*self.alone[:2], self.alone[2] + by_s),
             anchor=None,
             samples=(),
         )
@@ -304,107 +365,32 @@ def _limit_s(replica: Replica | None, held: float) -> float:
     return _FACTOR * rounds * replica.batch_s + _MIN_S
 
 
-def _thinned(samples: tuple[_Sample, ...]) -> tuple[_Sample, ...]:
-    if len(samples) <= _MAX_SAMPLES:
-        return samples
-    half = len(samples) // 2
-    return (*samples[:half:2], *samples[half:])
-
-
-def _window(samples: Sequence[_Sample], span_s: float) -> Sequence[_Sample]:
-    """Return the samples of the last `span_s` seconds, with the one before them."""
-    first = bisect_right(samples, samples[-1][_AT] - span_s, key=lambda s: s[_AT]) - 1
-    return samples[max(first, 0) :]
-
-
-def _waits(samples: Sequence[_Sample], span_s: float, fits: float) -> bool:
-    """Return whether more than `fits` requests have waited for the last `span_s` seconds, with the same ready pods."""
-    window, ready = _window(samples, span_s), samples[-1][_READY]
-    return len(window) > 1 and all(s[_WAITING] > fits and s[_READY] == ready for s in window)
-
-
-def _time_in_pod(samples: Sequence[_Sample]) -> float | None:
-    """Return how long the request that was answered last has been in its pod, in seconds.
-
-    It is the horizontal distance between the curves of the requests sent and answered. None if nothing was answered since
-    the sample before, too few were answered, or that request was sent before the first sample.
-    """
-    first, newest = samples[0], samples[-1]
-    answered = newest[_ANSWERED]
-    if (
-        len(samples) < 2
-        or answered <= samples[-2][_ANSWERED]
-        or answered < first[_ANSWERED] + max(_MIN_ANSWERS, first[_EXECUTING])
-    ):
-        return None
-    index = bisect_left(samples, answered, key=_sent)
-    if index == 0 or index == len(samples):
-        return None
-    before, after = samples[index - 1], samples[index]
-    share = (answered - _sent(before)) / (_sent(after) - _sent(before))
-    return newest[_AT] - before[_AT] - share * (after[_AT] - before[_AT])
-
-
-def _sent(sample: _Sample) -> float:
-    return sample[_ANSWERED] + sample[_EXECUTING]
-
-
-def _rate(samples: Sequence[_Sample], span_s: float) -> tuple[float, float]:
-    """Return the requests per second answered in the last `span_s` seconds, and the seconds that samples cover of them."""
-    window = _window(samples, span_s)
-    covered = window[-1][_AT] - window[0][_AT]
-    return ((window[-1][_ANSWERED] - window[0][_ANSWERED]) / covered if covered > 0 else 0.0), covered
-
-
 def _recent_s(seconds: float) -> float:
     """Return the seconds for which pods must have been full, if requests take `seconds` in them."""
     return min(max(seconds / 4, _SHORT_S), _WINDOW_S)
 
 
-def _most_ready(samples: Sequence[_Sample], span_s: float) -> int:
-    return max(int(s[_READY]) for s in _window(samples, span_s))
-
-
 def _full_rate(
-    samples: Sequence[_Sample], seconds: float, fastest_s: float, *, waits: bool
-) -> tuple[float, float] | None:
-    """Return (requests per second, requests in execution) of a full pod; None if the pods aren't full."""
-    ready = samples[-1][_READY]
+    samples: Sequence[Sample], seconds: float, fastest_s: float, *, is_full_now: bool
+) -> tuple[float, float, str] | None:
+    """Return (requests per second, requests in execution, `found_by`) of a full pod; None if the pods aren't full."""
+    ready = samples[-1][READY]
     if seconds < _GROWN * fastest_s:
         # Requests don't hinder each other, so each of those in a pod takes this time.
-        held = [s[_EXECUTING] for s in _window(samples, _recent_s(seconds))]
+        held = [s[EXECUTING] for s in within(samples, _recent_s(seconds))]
         mean = sum(held) / len(held)
-        if waits and seconds > 0 and mean > 0 and max(held) - min(held) <= max(_LEVEL * mean, 2.0):
-            return mean / (ready * seconds), mean / ready
+        if is_full_now and seconds > 0 and mean > 0 and max(held) - min(held) <= max(_LEVEL * mean, 2.0):
+            return mean / (ready * seconds), mean / ready, "TimeInPods"
         return None
     # The request that was answered last has waited in its pod or shared it, so the pod was full all that time.
-    window = _window(samples, max(seconds, _SHORT_S))
-    rate, covered_s = _rate(samples, max(seconds, _SHORT_S))
-    answers, grown = rate * covered_s, window[-1][_EXECUTING] - window[0][_EXECUTING]
-    if answers < _MIN_ANSWERS or covered_s < seconds or any(s[_READY] != ready for s in window):
+    span_s = max(seconds, _SHORT_S, answers_s(samples))
+    window = within(samples, span_s)
+    rate, covered_s = answer_rate(samples, span_s)
+    answers, grown = rate * covered_s, window[-1][EXECUTING] - window[0][EXECUTING]
+    if answers < MIN_ANSWERS or covered_s < seconds or any(s[READY] != ready for s in window):
         return None
     is_growing = grown > max(3.0 * math.sqrt(answers), _LEVEL * (answers + grown))
-    if waits or is_growing or all(s[_HOT] for s in window):
-        return rate / ready, max(rate * fastest_s / ready, 1.0)
+    if is_full_now or is_growing or all(s[HOT] for s in window):
+        by_engine = all(s[HOT] == BY_ENGINE for s in window)
+        return rate / ready, max(rate * fastest_s / ready, 1.0), "EngineMetrics" if by_engine else "Answers"
     return None
-
-
-def _with_peak(
-    at: float, peaks: _Peaks, shared: SharedLimit | None, ready: int, rate: float
-) -> tuple[_Peaks, SharedLimit | None]:
-    """Return the peaks and the shared limit after `ready` full pods have answered `rate` requests per second."""
-    kept = {count: (total, seen) for count, total, seen in peaks if at - seen <= _PEAK_S}
-    known = kept.get(ready)
-    kept[ready] = rate if known is None else known[0] + 0.2 * (rate - known[0]), at
-    peaks = tuple((count, *kept[count]) for count in sorted(kept))
-    if shared is not None:
-        return (((ready, rate, at),), None) if rate > _LIFTED * shared.rps else (peaks, shared)
-    now = kept[ready][0]
-    for fewer, before, _ in peaks:
-        if fewer >= ready:
-            break
-        if before > 0 and now - before < _MARGINAL * before * (ready - fewer) / fewer:
-            each = max(total / count for count, total, _ in peaks)
-            total = max(now, before)
-            return peaks, SharedLimit(min(math.ceil(total / each - 0.1) + 1, ready), total, ready, at)
-    return peaks, None

@@ -82,7 +82,7 @@ def plan(now: float, objectives: Objectives, reading: Reading, memory: PlannerMe
     start_s = start_time.start_s(capacity, start_time.PLANNED_SHARE, objectives.start_s)
     evidence = memory.evidence.with_reading(reading.at or now, reading, replica)
     memory = _update_memory(now, objectives, reading, memory.with_changes(evidence=evidence), capacity, start_s)
-    replica = evidence.replica() or replica
+    replica = evidence.replica() or replica or evidence.provisional()
     if replica is None:
         why = "too few batches have run, so the capacity is unknown"
         return _plan_unlearnt(now, objectives, reading, memory, why=why)
@@ -137,7 +137,8 @@ def _plan_unlearnt(now: float, objectives: Objectives, reading: Reading, memory:
     current = reading.replicas
     if (idle := idle_reason(now, objectives, reading, memory.arrivals, memory.zero)) is not None:
         return _keep(now, _within(0, low, high), current, memory, why=idle, limit="idle")
-    has_requests = current == 0 and (bool(reading.inflight) or memory.arrivals.last_at is not None)
+    has_work = bool(reading.inflight) or memory.arrivals.last_at is not None or bool(reading.metric)
+    has_requests = current == 0 and has_work
     if has_requests:
         why = f"requests have arrived, and no replica runs; {why}"
     return _keep(now, _within(1 if has_requests else current, low, high), current, memory, why=why, limit="learning")

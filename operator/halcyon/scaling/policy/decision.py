@@ -14,17 +14,21 @@ from typing import Literal
 from halcyon.api.timestamps import epoch_seconds
 from halcyon.scaling.frozen import immutable
 from halcyon.scaling.hpa.recommendation import Reasons, SignalProposal
+from halcyon.scaling.planner.capacity_source import CapacitySource
 from halcyon.scaling.planner.outputs import Plan, PlanPart
 
 PolicyName = Literal["Planner", "Rules"]
-ReplicaLimitName = Literal["quota", "budget"]
-"""Limit set outside the model. quota: a ResourceQuota of the namespace. budget: the site's GPU budget."""
+ReplicaLimitName = Literal["quota", "budget", "site"]
+"""Limit set outside the model. quota: a ResourceQuota of the namespace. budget: the site's GPU budget. site: the site has stopped
+scaling down."""
 MAX_CHANGES = 10
 """Maximum number of changes to the desired replicas that the status keeps."""
 _MIN_RELATIVE_CHANGE = 0.2
 """Minimum relative change after which a signal's value is published again."""
-_MIN_CHANGES = {"requestRate": 0.2, "queueDepth": 2.0, "concurrency": 2.0, "gpuUtilization": 5.0}
+_MIN_CHANGES = {"requestRate": 0.2, "queueDepth": 2.0, "concurrency": 2.0, "metric": 0.0, "gpuUtilization": 5.0}
 """Minimum absolute change by signal, in the signal's unit. A value is published again only if it exceeds both minimums."""
+_MIN_RATE = 0.01
+"""Minimum change of a replica's capacity, in requests per second, after which it is published again."""
 MIN_DECISION_INTERVAL_S = 0.9
 """Minimum seconds between two decisions for one model: agents report once a second, and immediately if the load surges."""
 MAX_DECISION_INTERVAL_S = 4.5
@@ -42,7 +46,7 @@ class Signal:
 
     name: str
     """Name of the signal: requestRate (requests per second), queueDepth (queued requests), concurrency (requests in
-    progress or waiting) or gpuUtilization (percent,
+    progress or waiting), metric (result of the site's query) or gpuUtilization (percent,
     summed over pods)."""
     value: float | None = None
     """Value of the signal for the whole model; None if it is missing."""
@@ -82,6 +86,8 @@ class Decision:
     """Whether any agent has ever sent a report about the model."""
     next_decision_at: float = math.inf
     """Time at which the policy requires the next decision."""
+    capacity: CapacitySource | None = None
+    """Capacity of a replica that the decision is based on; None if it isn't based on one."""
 
     @property
     def why(self) -> str:
@@ -117,13 +123,14 @@ class Change:
     why: str
 
 
-def of_plan(plan: Plan, *, at: float, signals: tuple[Signal, ...]) -> Decision:
+def of_plan(plan: Plan, *, at: float, signals: tuple[Signal, ...], capacity: CapacitySource | None = None) -> Decision:
     """Build the decision from the planner's plan."""
     proposals: dict[str, int] = {term.name: term.replicas for term in plan.parts}
     by_signal = {
         "requestRate": proposals.get("rate"),
         "queueDepth": proposals.get("backlog", proposals.get("queueDepth")),
         "concurrency": proposals.get("concurrency"),
+        "metric": proposals.get("metric"),
         "gpuUtilization": proposals.get("gpuUtilization"),
     }
     limits = tuple([limit.name for limit in plan.limits])
@@ -139,6 +146,7 @@ def of_plan(plan: Plan, *, at: float, signals: tuple[Signal, ...]) -> Decision:
         # A limit "unknown" is always the first (`planner.plan`).
         plan.limits[0].why if limits and limits[0] == "unknown" else "",
         next_decision_at=plan.next_decision_at,
+        capacity=capacity,
     )
 
 
@@ -220,6 +228,19 @@ def limited(decision: Decision, limits: Iterable[ReplicaLimit]) -> Decision:
     )
 
 
+def held(decision: Decision, floor: int, why: str) -> Decision:
+    """Return the decision with at least `floor` desired replicas; unchanged if it has them, or if another controller sets them."""
+    if decision.desired is None or decision.desired >= floor:
+        return decision
+    return replace(
+        decision,
+        desired=floor,
+        text=f"{counted(floor)}, although {counted(decision.desired)} "
+        f"{'is' if decision.desired == 1 else 'are'} desired: {why}. " + decision.why.removesuffix(UNLIMITED),
+        limited_by=(*decision.limited_by, "site"),
+    )
+
+
 def counted(count: int) -> str:
     """Return the number with its noun: `1 replica`, `2 replicas`."""
     return f"{count} replica{'' if count == 1 else 's'}"
@@ -240,6 +261,7 @@ def has_changed(shown: Decision | None, now: Decision) -> bool:
         or (shown.next_decision_s < MAX_DECISION_INTERVAL_S) != (now.next_decision_s < MAX_DECISION_INTERVAL_S)
         or shown.policy != now.policy
         or len(shown.signals) != len(now.signals)
+        or _has_other_capacity(shown.capacity, now.capacity)
     ):
         return True
     for before, after in zip(shown.signals, now.signals, strict=True):
@@ -252,6 +274,17 @@ def has_changed(shown: Decision | None, now: Decision) -> bool:
         ):
             return True
     return False
+
+
+def _has_other_capacity(shown: CapacitySource | None, now: CapacitySource | None) -> bool:
+    """Return whether the capacity has another source or contradiction, or has changed noticeably."""
+    if shown is None or now is None:
+        return shown is not now
+    return (
+        shown.name != now.name
+        or shown.contradiction != now.contradiction
+        or has_moved(shown.rps, now.rps, slight=_MIN_RATE)
+    )
 
 
 def has_moved(before: float | None, now: float | None, *, slight: float = 0.1) -> bool:

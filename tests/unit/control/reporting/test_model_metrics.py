@@ -21,6 +21,7 @@ from halcyon.control.reporting.start_time_metrics import PodStart, StartTimes
 from halcyon.kube.kinds import Key
 from halcyon.monitoring import per_model_metrics
 from halcyon.render import names
+from halcyon.scaling.planner.capacity_source import CapacitySource
 from halcyon.scaling.planner.outputs import PlanPart
 from halcyon.scaling.policy.decision import Decision, Signal
 from tests.clocks import DrivenClock
@@ -35,6 +36,7 @@ VERDICT = Decision(
     desired=6,
     limited_by=("max", "max"),
     parts=(PlanPart("rate", 6, "why"), PlanPart("backlog", 5, "why")),
+    capacity=CapacitySource("TimeInPods", 2.5, "why"),
     signals=(
         QUEUE,
         Signal("gpuUtilization", value=120.0, at=999.0, source="derived", shown=30.0),
@@ -85,6 +87,7 @@ def test_known_values_are_exported_in_base_units() -> None:
         ("part_replicas", "rate"): 6,
         ("part_replicas", "backlog"): 5,
         ("limited", "max"): 1,
+        ("replica_capacity_requests_per_second", "TimeInPods"): 2.5,
         ("signal_missing", "queueDepth"): 0,
         ("signal_timestamp_seconds", "queueDepth", "agents"): 1000,
         ("queue_requests",): 41,
@@ -101,7 +104,12 @@ def test_unknown_values_have_no_sample_and_are_never_zero() -> None:
     assert exported_values() == {}, "nothing was accepted and no status was written"
     assert exported_values(of=spec()) == {("spec_replicas",): 9}, "no scaling: no limits and no targets"
     none = replace(
-        VERDICT, desired=None, limited_by=(), parts=(), signals=(replace(QUEUE, value=None, at=None, missing="no"),)
+        VERDICT,
+        desired=None,
+        limited_by=(),
+        parts=(),
+        signals=(replace(QUEUE, value=None, at=None, missing="no"),),
+        capacity=CapacitySource("Unknown", None, "why"),
     )
     changes = {("desired_changes_total", "up"): 0, ("desired_changes_total", "down"): 0}
     assert exported_values(scaled=ModelState(DIGITS, 0.0)) == changes

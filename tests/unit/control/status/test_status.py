@@ -21,6 +21,7 @@ from halcyon.control.status import status
 from halcyon.kube import kinds
 from halcyon.kube.client import Object
 from halcyon.metricsapi.api_service import ExternalMetricsApi
+from halcyon.scaling.planner.capacity_source import CapacitySource
 from halcyon.scaling.planner.outputs import PlanPart
 from halcyon.scaling.policy.decision import Change, Decision, Signal
 from tests.drawn import draws
@@ -136,7 +137,7 @@ def test_accepted_is_false_where_the_spec_is_broken() -> None:
     now = scope_of({"replicas": 2, "batching": {"maxBatchSize": 0}})
 
     assert condition(now, "Accepted") == (
-        "False", "Invalid", "spec.batching.maxBatchSize is 0: Input should be greater than or equal to 1",
+        "False", "Invalid", "spec.batching.maxBatchSize is 0: must be a whole number from 1 to 65536",
     )  # fmt: skip
 
 
@@ -444,6 +445,17 @@ def test_a_batch_delay_beyond_the_request_timeout_causes_a_warning(spec: dict[st
     assert condition(now, "Accepted")[0] == "True"
 
 
+def test_a_queue_timeout_shorter_than_a_start_causes_a_warning() -> None:
+    spec = {"scaling": {"minReplicas": 0, "maxReplicas": 2}, "traffic": {"queueTimeout": "1m"}}
+    now = deployed(spec)
+    assert condition(now, "TimeoutMismatch") is None
+    started = replace(now, resource={**now.resource, "status": {"coldStart": {"seconds": 95}}})
+
+    status, reason, message = condition(started, "TimeoutMismatch")
+    assert (status, reason) == ("True", "QueueTimeoutTooShort")
+    assert "the last start of a pod took 95 s" in message
+
+
 # Ready
 
 
@@ -451,7 +463,10 @@ def test_a_batch_delay_beyond_the_request_timeout_causes_a_warning(spec: dict[st
     ("now", "expected"),
     [
         (scope_of({"replicas": -1}), ("False", "Invalid")),
-        (deployed(refused="no"), ("False", "Forbidden")),
+        (deployed(refused="no"), ("True", "Ready")),
+        (deployed(refused="no", ready=0, starting=1), ("False", "Forbidden")),
+        (replace(deployed(), resource=resource({"batching": {"maxBatchSize": 0}})), ("True", "Ready")),
+        (replace(deployed(balancers=0), resource=resource({"batching": {"maxBatchSize": 0}})), ("False", "Invalid")),
         (scope_of(), ("Unknown", "Unknown")),
         (deployed(balancers=0), ("False", "BalancerNotReady")),
         (deployed({"traffic": {"mode": "Direct"}}), ("True", "Ready")),
@@ -586,7 +601,10 @@ def test_a_status_always_fits_the_schema(
     )
     told_twice = PlanPart("rate", 10**6, "u" * 5000)
     huge = (Signal("queueDepth", target=10**6, missing="y" * 5000), Signal("gpuUtilization", 1e6, 80, 10**6, AT))
-    made_of = Decision(AT, "Planner", 0, 3, "w" * 5000, ("hold", "max", "hold"), (told_twice,), huge, "t" * 5000)
+    capacity = CapacitySource("TimeInPods", 1e9, "c" * 5000, "SharedLimit")
+    made_of = Decision(
+        *(AT, "Planner", 0, 3, "w" * 5000, ("hold", "max", "hold"), (told_twice,), huge, "t" * 5000), capacity=capacity
+    )
     changes = tuple(Change(AT, 0, 1000, "s" * 5000) for _ in range(10))
     now = deployed(
         document,
@@ -724,6 +742,26 @@ def test_the_informative_messages_of_an_hpa_are_shown(
     hpa = {"desiredReplicas": 1, "conditions": [{"type": "AbleToScale"} | said]}
     scaling = of(deployed(RULES, metrics_api=OURS, hpa=hpa))["scaling"]
     assert (scaling["why"], scaling.get("limitedBy")) == (why, limits)
+
+
+@pytest.mark.parametrize(
+    ("capacity", "shown", "reason"),
+    [
+        (CapacitySource("BatchStatistics", 62.5, "8 requests in 0.128 s"), "62.5", None),
+        (CapacitySource("TimeInPods", 2.0, "a pod answers 2 req/s", "AnswersDisagree"), "2", "AnswersDisagree"),
+        (CapacitySource("Answers", 12345.6, "they share a limit", "SharedLimit"), "12346", "SharedLimit"),
+        (CapacitySource("Unknown", None, "no pod has been full", "AnswersDisagree"), None, "AnswersDisagree"),
+    ],
+)
+def test_the_capacity_of_a_replica_is_shown_with_its_source(
+    capacity: CapacitySource, shown: str | None, reason: str | None
+) -> None:
+    now = deployed(SCALING, scaling=decided(replace(DECIDED, capacity=capacity)))
+    known = {} if shown is None else {"requestsPerSecond": shown}
+
+    assert of(now)["scaling"]["capacity"] == {"source": capacity.name, "why": capacity.why} | known
+    expected = None if reason is None else ("True", reason, capacity.why)
+    assert condition(now, "CapacityContradicted") == expected
 
 
 def test_an_autoscaler_that_has_decided_nothing_yet_wants_nothing() -> None:

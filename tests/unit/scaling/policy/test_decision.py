@@ -18,6 +18,7 @@ from halcyon.control.objects.actuator import Actuator
 from halcyon.control.state.scope import PublishedScaling
 from halcyon.control.status import scaling as status_scaling
 from halcyon.scaling.hpa.recommendation import Reasons, RecommendationLimit, SignalProposal
+from halcyon.scaling.planner.capacity_source import CapacitySource
 from halcyon.scaling.planner.forecast.arrival_rate import ArrivalRate
 from halcyon.scaling.planner.forecast.seasonality import History
 from halcyon.scaling.planner.outputs import Plan, PlanLimit, PlannerMemory, PlanPart
@@ -186,6 +187,7 @@ SHOWN = Decision(10.0, "Planner", 4, 5, "so", ("hold",), signals=SIGNALS)
         ({"limited_by": ("max",)}, True),
         ({"limited_by": ()}, True),
         ({"unknown": "silence"}, True),
+        ({"capacity": CapacitySource("BatchStatistics", 10.0, "batches")}, True),
         ({"signals": SIGNALS[:2]}, True),
         ({"signals": (replace(SIGNALS[0], value=420.0), *SIGNALS[1:])}, False),
         ({"signals": (replace(SIGNALS[0], value=600.0), *SIGNALS[1:])}, True),

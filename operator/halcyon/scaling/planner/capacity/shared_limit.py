@@ -1,0 +1,85 @@
+"""Limit that all pods of a model share, such as a lock, a database, or a GPU that other processes use.
+
+It is found by comparing what full pods answered together with what fewer full pods answered before. Out of scope: whether
+pods are full (`answer_evidence`), and what the plan does with the limit (`parts`).
+"""
+
+from __future__ import annotations
+
+import math
+
+from halcyon.scaling.frozen import immutable
+
+_MARGINAL = 0.4
+"""Smallest gain from additional pods, as a share of what independent pods would bring. Below it they share a limit."""
+_MORE = 1.3
+"""Smallest ratio of two numbers of pods that are compared. With fewer, the expected gain is lost in noise."""
+_LIFTED = 1.2
+"""Increase of all pods' answers, as a factor, after which a shared limit no longer holds."""
+_PEAK_S = 300.0
+"""Seconds for which the answers of fewer full pods are compared with those of more: pods may become slower meanwhile."""
+
+Peaks = tuple[tuple[int, float, float], ...]
+"""(ready pods, requests per second of all of them, time) while they were full, with ascending numbers of pods."""
+
+
+@immutable(frozen=True, slots=True)
+class SharedLimit:
+    """Limit that all pods share, such as a database or a lock."""
+
+    replicas: int
+    """Replicas that are enough to reach it: one more than answer as much if they were independent."""
+    rps: float
+    """Requests per second that all pods together answered."""
+    pods: int
+    """Number of pods that answered no more than that."""
+    at: float
+    """Time when it was found."""
+
+    def describe(self) -> str:
+        """Return what was seen, as a sentence."""
+        return (
+            f"{self.pods} full pods answered {self.rps:.3g} req/s together, about as much as {self.replicas - 1} of their "
+            "own: they share a limit, so more replicas would answer no more"
+        )
+
+
+def with_peak(
+    at: float,
+    peaks: Peaks,
+    shared: SharedLimit | None,
+    ready: int,
+    rate: float,
+    *,
+    slack: float = 0.0,
+    alone: tuple[int, float] | None = None,
+) -> tuple[Peaks, SharedLimit | None]:
+    """Return the peaks and the shared limit after `ready` full pods have answered `rate` requests per second.
+
+    `slack` is the error of `rate`, in requests per second. `alone` is what each of fewer pods answered by its batch times: (pods,
+    requests per second). It counts only for a limit below the ready pods, because the smaller number then proves it.
+    """
+    kept = {count: (total, seen) for count, total, seen in peaks if at - seen <= _PEAK_S}
+    known = kept.get(ready)
+    kept[ready] = rate if known is None else known[0] + 0.2 * (rate - known[0]), at
+    peaks = tuple((count, *kept[count]) for count in sorted(kept))
+    now = kept[ready][0]
+    if shared is not None:
+        # Independent pods answer in proportion to their number.
+        is_refuted = shared.replicas <= ready < shared.pods and now + slack < shared.rps * (1 + ready / shared.pods) / 2
+        return (((ready, rate, at),), None) if is_refuted or rate - slack > _LIFTED * shared.rps else (peaks, shared)
+    each = max([total / count for count, total, _ in peaks] + ([alone[1]] if alone else []))
+    for fewer, before, _ in peaks:
+        if _adds_little(ready, now + slack, fewer, before):
+            total = max(now, before)
+            return peaks, SharedLimit(min(math.ceil(total / each - 0.1) + 1, ready), total, ready, at)
+    if alone is not None and _adds_little(ready, now + slack, alone[0], alone[0] * alone[1]):
+        replicas = math.ceil(max(now, alone[0] * alone[1]) / each - 0.1) + 1
+        if replicas < ready:
+            return peaks, SharedLimit(replicas, now, ready, at)
+    return peaks, None
+
+
+def _adds_little(ready: int, rate: float, fewer: int, before: float) -> bool:
+    """Return whether `ready` pods answer hardly more than `fewer` pods did."""
+    return ready >= _MORE * fewer and before > 0 and rate - before < _MARGINAL * before * (ready - fewer) / fewer
