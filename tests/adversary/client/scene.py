@@ -65,7 +65,9 @@ class Waits:
         began = time.monotonic()
         try:
             failure = await asyncio.wait_for(asked, TIMEOUT_S)
-        except (OSError, EOFError, grpc.aio.AioRpcError) as error:
+        except grpc.aio.AioRpcError as error:
+            failure = f"{error.code().name} {error.details()}"
+        except (OSError, EOFError) as error:
             failure = type(error).__name__
         self.took_s.setdefault(what, []).append(time.monotonic() - began)
         if failure:

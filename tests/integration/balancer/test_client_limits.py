@@ -17,13 +17,16 @@ from halcyon.balancer.config import memory_budget
 from halcyon.balancer.config.model import TlsFiles
 from halcyon.balancer.runtime.controller import HaproxyController
 from tests.integration import crowd
-from tests.integration.balanced import PLAN, Balanced, http_response, infer, is_, one, until
+from tests.integration.balanced import PLAN, Balanced, agent, endpoint, http_response, infer, is_, one, until
 from tests.integration.certificates import pair
 from tests.integration.crowd import Crowd
 from tests.integration.waiting import PATIENCE
+from tests.unit.balancer.stand_in_api import SLICES, slice_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
+
+    from tests.integration.balanced import Process
 
 pytestmark = pytest.mark.more
 
@@ -146,17 +149,22 @@ async def test_8500_connections_of_one_client_leave_others_a_second(
     assert balanced.haproxy.worker_exits() == 0
 
 
+async def page_of(port: int, source: str = "127.0.0.1") -> tuple[int, str]:
+    """Scrape HAProxy's metrics; return the status and the response."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=(source, 0))
+    writer.write(b"GET /metrics HTTP/1.1\r\nHost: m\r\nConnection: close\r\n\r\n")
+    answer = (await asyncio.wait_for(reader.read(-1), 5 * PATIENCE)).decode()
+    writer.close()
+    return int(answer.split(" ")[1]), answer
+
+
 async def test_scrapes_of_one_source_leave_room_for_those_of_others(balanced: Balanced) -> None:
     wide = replace(PLAN, slots=(replace(PLAN.slots[0], capacity=64),))
     await balanced.begin(wide)
     port = balanced.haproxy.ports.metrics
 
     async def scrape(source: str) -> tuple[int, str]:
-        reader, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=(source, 0))
-        writer.write(b"GET /metrics HTTP/1.1\r\nHost: m\r\nConnection: close\r\n\r\n")
-        answer = (await asyncio.wait_for(reader.read(-1), 5 * PATIENCE)).decode()
-        writer.close()
-        return int(answer.split(" ")[1]), answer
+        return await page_of(port, source)
 
     status, page = await scrape("127.0.0.8")
     assert status == 200
@@ -168,6 +176,63 @@ async def test_scrapes_of_one_source_leave_room_for_those_of_others(balanced: Ba
     assert answers.count(200) <= 20
     assert answers[-1] == 429
     assert [(await scrape("127.0.0.8"))[0] for _ in range(2)] == [200, 200]
+
+
+async def test_readiness_is_that_of_the_front_ends(balanced: Balanced, tmp_path: Path) -> None:
+    [pod] = balanced.pods
+    runtime = balanced.haproxy.runtime
+    async with agent(balanced, tmp_path, metrics_port=1) as running:
+        running.api.put(SLICES, "m-server-a-x", slice_of("m-server-a", {endpoint(pod).pod: pod.address}))
+        await until(lambda: running.is_("/healthz", 200), 10)
+        await asyncio.to_thread(balanced.haproxy.start)
+        await until(lambda: running.is_("/readyz", 200), 10)
+        before = await requests_of(balanced)
+        assert len(before) == 2
+        for frontend in ("http", "grpc"):
+            # The process and its runtime socket respond, and clients get no answer.
+            await runtime._request(runtime.path, f"disable frontend {frontend}", 5)
+            await until(lambda: running.is_("/readyz", 503), 10)
+            assert (await running.probe("/readyz"))[1].decode() == f"HAProxy's front end {frontend} does not respond\n"
+            await runtime._request(runtime.path, f"enable frontend {frontend}", 5)
+            await until(lambda: running.is_("/readyz", 200), 10)
+        # The checks are no requests.
+        assert await requests_of(balanced) == before
+
+
+async def requests_of(balanced: Balanced) -> list[str]:
+    _, page = await page_of(balanced.haproxy.ports.metrics)
+    lines = page.splitlines()
+    return [line for line in lines if line.startswith('haproxy_frontend_http_requests_total{proxy="http"')] + [
+        line for line in lines if line.startswith('haproxy_frontend_http_requests_total{proxy="grpc"')
+    ]
+
+
+async def test_a_full_balancer_stays_ready_and_reports_it(balanced: Balanced, tmp_path: Path) -> None:
+    [pod] = balanced.pods
+    crowds = [Crowd(f"127.0.0.{number}", balanced.haproxy.ports.http) for number in range(11, 17)]
+    async with agent(balanced, tmp_path, metrics_port=1) as running:
+        running.api.put(SLICES, "m-server-a-x", slice_of("m-server-a", {endpoint(pod).pod: pod.address}))
+        await until(lambda: running.is_("/healthz", 200), 10)
+        await asyncio.to_thread(balanced.haproxy.start)
+        await until(lambda: running.is_("/readyz", 200), 10)
+        try:
+            # By the limits per source: 3,000 of the first, 500 of the second, 251 of each other.
+            for each, count in zip(crowds, (3000, 500, 251, 251, 251, 251), strict=True):
+                await asyncio.to_thread(each.come, count)
+            await until(lambda: is_full(running), 5)
+            # Longer than a port may be silent.
+            for _ in range(7):
+                assert (await running.probe("/readyz"))[0] == 200
+                await asyncio.sleep(1)
+            assert await is_full(running)
+            assert (await running.probe("/readyz"))[0] == 200
+        finally:
+            for each in crowds:
+                each.go()
+
+
+async def is_full(running: Process) -> bool:
+    return b"\nhalcyon_agent_connections_used_ratio 1\n" in (await running.probe("/metrics"))[1]
 
 
 NEVER_ENDS = crowd.message(23_900, announced=2 * 23_900)

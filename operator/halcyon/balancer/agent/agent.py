@@ -18,6 +18,7 @@ import aiohttp
 
 from halcyon.api.documents.balancer_plan import PLAN_KEY, BalancerPlan, PlanError
 from halcyon.balancer.agent import probes
+from halcyon.balancer.agent.front_end_checks import FrontEndChecks
 from halcyon.balancer.agent.pod_shares import BALANCERS, PodShares
 from halcyon.balancer.agent.settings import collector_of, files, listen
 from halcyon.balancer.config.haproxy_cfg import STOPPING
@@ -80,6 +81,7 @@ class Agent:
         self._plan_copy = run_dir / "plan.json"
         self._runtime = RuntimeSocket(str(run_dir / "haproxy.sock"), str(run_dir / "master.sock"), settings.ports)
         self._shares = PodShares(settings)
+        self._front_ends = FrontEndChecks(run_dir)
         self._controller = HaproxyController(
             self._runtime,
             settings.config,
@@ -127,6 +129,7 @@ class Agent:
                     self._follow_plan(session),
                     self._run_passes(),
                     self._check_permissions(),
+                    self._front_ends.run(),
                     _until(stop),
                 ]
                 tasks = [asyncio.ensure_future(loop) for loop in loops]
@@ -155,8 +158,8 @@ class Agent:
     def ready(self) -> str | None:
         """Return None if the balancer is ready, else the reason why not.
 
-        It is ready if HAProxy responds, HAProxy runs an accepted plan, and the endpoints are known from the API server or from a
-        previous agent.
+        It is ready if HAProxy and its front ends respond, HAProxy runs an accepted plan, and the endpoints are known from the API server or
+        from a previous agent. It stays ready if all connections of a port are in use: its clients would crowd the next balancer.
         """
         if self._is_leaving():
             return "draining"
@@ -164,6 +167,11 @@ class Agent:
             return self._controller.problem or "HAProxy is loading its first certificate"
         if not self._controller.answered_within(_RESPONSE_TIMEOUT_S):
             return "HAProxy does not respond"
+        reading = self._controller.reading
+        if (silent := self._front_ends.silent(_RESPONSE_TIMEOUT_S)) and (
+            reading is None or reading.connections_used < 1
+        ):
+            return f"HAProxy's front end {silent[0]} does not respond"
         if self._endpoints is None and not self._has_adopted:
             return "; ".join(["EndpointSlices have not been read yet", *self._denials.values()])
         return None

@@ -101,7 +101,10 @@ def queue_tables(out: Writer) -> None:
 
 
 def queue_rules(out: Writer, plan: BalancerPlan, protocol: Protocol) -> None:
-    """Add the rules of a client-facing front end by which clients share the queue; they use its ACLs `waits` and `up`."""
+    """Add the rules of a client-facing front end by which clients share the queue; they use its ACLs `waits` and `up`.
+
+    They set `txn.ahead`, the number of requests that a new one has to wait for.
+    """
     out.add("acl keyed var(txn.client) -m found")
     out.add(f"http-request track-sc4 var(txn.client) table {CLIENTS} if waits keyed")
     is_limited = plan.source_share < 100
@@ -123,6 +126,11 @@ def queue_rules(out: Writer, plan: BalancerPlan, protocol: Protocol) -> None:
         protocol,
         "too many wait",
         f"{crowded} {{ var(txn.load) -m int gt {limit // 2} }} or waits up {{ var(txn.waiting) -m int ge {limit * 5 // 4} }}",
+    )
+    # A client with a key waits for as many requests of each other client as for its own.
+    out.add("http-request set-var(txn.ahead) var(txn.waiting) if waits")
+    out.add(
+        "http-request set-var(txn.ahead) var(txn.load) if waits keyed { var(txn.load),sub(txn.waiting) -m int lt 0 }"
     )
     out.add(f"http-request track-sc6 int(1) table {_WAITING} if waits keyed")
     out.add("http-request set-var(txn.all) sc_conn_cur(6),mul(3),div(2) if waits keyed")

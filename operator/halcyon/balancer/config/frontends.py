@@ -18,8 +18,14 @@ def bind(out: Writer, listen: Listen, port: int, options: str, **values: str) ->
     out.add(("bind :::$port v4v6" if listen.dual_stack else "bind :$port") + options, port=port, **values)
 
 
+def check_socket(protocol: Protocol) -> str:
+    """Return the name of the unix socket at which the agent checks that the protocol's front end accepts connections."""
+    return f"check-{protocol}.sock"
+
+
 def bind_clients(out: Writer, listen: Listen, protocol: Protocol) -> None:
-    """Add the `bind` line of a protocol's client-facing port."""
+    """Add the `bind` lines of a protocol's client-facing port."""
+    out.add("bind unix@$file mode 600 proto h2", file=listen.beside(check_socket(protocol)))
     port = listen.ports.http if protocol == "http" else listen.ports.grpc
     plain, encrypted = _PROTOCOL_OPTIONS[protocol]
     if listen.tls is None:

@@ -141,7 +141,7 @@ def arrival_rules(out: Writer, plan: BalancerPlan, protocol: Protocol) -> None:
         f"http-request set-var(txn.room) var(txn.left_ms),mul(4),div(5),sub(txn.service_ms),mul({RATE}),div(1000000) "
         f"if waits up {{ var({RATE}) -m int gt 0 }}"
     )
-    late = "waits { var(txn.room) -m found } { var(txn.waiting),sub(txn.room) -m int ge 0 }"
+    late = "waits { var(txn.room) -m found } { var(txn.ahead),sub(txn.room) -m int ge 0 }"
     error_responses.reject_retryable(out, plan, protocol, "too late", late)
     if protocol == "http":
         out.add("use_backend wait_http if waits !up")
