@@ -207,6 +207,7 @@ spec:
     targets:
       latency: 300ms
       concurrency: 48
+      metric: {query: pending-jobs, value: 10}
       queueDepth: 32
       gpuUtilization: 70
     schedules:

@@ -176,11 +176,12 @@ class Balancer:
         """Make the API server report these pods as endpoints, and those in `leaving` as terminating."""
         for kind, told in (("x", addresses), ("y", leaving)):
             terminating = {"ready": False, "serving": False, "terminating": True} if kind == "y" else {}
-            content = slice_of("m-server-a", {_pod(address): address for address in told}, **terminating)
+            content = slice_of("m-server-a", {pod_name(address): address for address in told}, **terminating)
             self.agent.api.put(SLICES, f"m-server-a-{kind}", content)
 
 
-def _pod(address: str) -> str:
+def pod_name(address: str) -> str:
+    """Return the name of the pod at this address."""
     return "pod-" + address.replace(".", "-")
 
 

@@ -38,6 +38,7 @@ MAX_ERROR_RATIO: Final = THRESHOLD_PLACEHOLDERS["errorRatio"]
 MAX_LATENCY_RATIO: Final = THRESHOLD_PLACEHOLDERS["latencyRatio"]
 MIN_GPU_UTILIZATION: Final = THRESHOLD_PLACEHOLDERS["idleGpuRatio"]
 MAX_MEMORY_RATIO: Final = THRESHOLD_PLACEHOLDERS["memoryRatio"]
+MAX_CONNECTIONS_RATIO: Final = 0.75
 
 Severity = Literal["critical", "warning", "info"]
 """critical: requests fail or will fail soon. warning: fix within a day. info: only costs are affected, not users."""
@@ -199,6 +200,16 @@ MODEL_ALERTS: Final = (
         "has expired. Show the reason: kubectl get mdep {{ $labels.model_deployment }} -n {{ $labels.namespace }} "
         "-o jsonpath='{.status.conditions[?(@.type==\"BalancerReady\")].message}'",
         f"max by ({per_model_metrics.BY}) ({named('degraded').name})",
+    ),
+    Alert(
+        "HalcyonBalancerCrowded",
+        f"max by ({per_model_metrics.BY}) ({named('connections_used_ratio').name}) > {MAX_CONNECTIONS_RATIO}",
+        "5m",
+        "warning",
+        f"{{{{ $value | humanizePercentage }}}} of the connections of a balancer of {_MODEL} are in use.",
+        "Warning: new connections of the sources with the most are closed. The balancer stays in its Service, because its clients would "
+        f"only move to the next one. Show whether it has enough balancers: {_DIAGNOSE}",
+        f"max by ({per_model_metrics.BY}) ({named('connections_used_ratio').name})",
     ),
     Alert(
         "HalcyonAutoscalerConflict",

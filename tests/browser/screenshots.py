@@ -18,19 +18,27 @@ from PIL import Image
 from playwright.sync_api import Page, sync_playwright
 
 from halcyon.dashboard.authorization import Authorizer
-from halcyon.dashboard.history import STEP_S
+from halcyon.dashboard.history import MAX_POINTS, STEP_S
 from halcyon.dashboard.server import Dashboard
-from tests.browser.simulated_fleet import SimulatedFleet
+from halcyon.dashboard.site import Links, SiteMetrics
+from tests.browser.simulated_fleet import SimulatedFleet, SimulatedPrometheus
 from tests.ports import free_ports
 
-COLOURS = 64
+COLOURS = 128
 """Colours in a picture, so that it is small enough for git."""
 
 
-def serve(fleet: SimulatedFleet) -> str:
-    """Serve the dashboard of this fleet in a daemon thread, and return its URL."""
+def serve(fleet: SimulatedFleet, *, points: int = MAX_POINTS) -> str:
+    """Serve the dashboard of this fleet, with this many points of history, in a daemon thread; return its URL."""
     access = Authorizer(None, clock=time.monotonic, namespaces=lambda: {name.namespace for name in fleet.names()})
-    site = Dashboard(fleet, access, fleet.history(), steps=lambda: int(fleet.now // STEP_S))
+    site = Dashboard(
+        fleet,
+        access,
+        fleet.history(points),
+        site=SiteMetrics(SimulatedPrometheus(), monotonic=time.monotonic, wall=time.time),
+        links=Links("https://grafana.example.org", "https://alerts.example.org", "https://runbooks.example.org"),
+        steps=lambda: int(fleet.now // STEP_S),
+    )
     port, started = free_ports(1)[0], threading.Event()
 
     def run() -> None:
@@ -67,7 +75,6 @@ def main() -> int:
             ("fleet-dark", "", "dark", 1280, 800),
             ("fleet-phone", "", "dark", 390, 800),
             ("model", "#/vision/detector", "dark", 1280, 1500),
-            ("model-light", "#/search/ranker", "light", 1280, 1500),
             ("model-failed", "#/assistants/intent", "light", 1280, 1100),
         ):
             context = browser.new_context(

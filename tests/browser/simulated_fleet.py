@@ -19,8 +19,9 @@ from numpy.typing import NDArray
 
 from halcyon.dashboard.client_latency import Quantiles
 from halcyon.dashboard.history import MAX_POINTS, STEP_S, ChartHistory, ReplicaCounts
-from halcyon.dashboard.ports import UNKNOWN, DashboardPod, Event, ModelNumbers, Name, Past
+from halcyon.dashboard.ports import UNKNOWN, DashboardPod, Event, ModelNumbers, Name, Past, StoredRevision
 from halcyon.scaling.planner.whatif import Known
+from halcyon.signals.prometheus.client import QueryRange
 from halcyon_simulator.engine import load, traces
 from halcyon_simulator.engine.case import Case, ServiceLaw
 from halcyon_simulator.engine.run import Trajectory, simulate
@@ -163,6 +164,12 @@ def _condition(kind: str, status: str, reason: str, message: str, at: float) -> 
     return {"type": kind, "status": status, "reason": reason, "message": message, "lastTransitionTime": stamp}
 
 
+def _template(image: str, level: str) -> Object:
+    env = [{"name": "LOG_LEVEL", "value": level}]
+    server = {"name": "triton", "image": image, "env": env, "resources": {"limits": {"nvidia.com/gpu": 1}}}
+    return {"spec": {"containers": [server], "terminationGracePeriodSeconds": 60}}
+
+
 def _stamp(at: float) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at))
 
@@ -267,6 +274,21 @@ class SimulatedFleet:
             scaled.insert(0, Event(self.now - 400, "Warning", "Unschedulable", NO_GPU))
         return scaled
 
+    def revisions(self, name: Name) -> Sequence[StoredRevision]:
+        """Return three revisions: with another image, and with another value of a variable."""
+        one = self.by_name[name]
+        return [
+            StoredRevision(f"{one.name}-{key}", number, _template(image, level), self.overlay(name))
+            for number, (key, image, level) in enumerate(
+                (
+                    ("31f0c88e", "nvcr.io/nvidia/tritonserver:26.05-py3", "info"),
+                    ("5d2a7c10", one.image, "info"),
+                    ("7c41d2e9" if one.story != "load-failed" else "90be11f2", one.image, "debug"),
+                ),
+                1,
+            )
+        ][: 3 if one.story in {"canary", "load-failed"} else 2]
+
     def overlay(self, name: Name) -> str:
         """Return the settings that Halcyon adds."""
         law = Played.of(self.by_name[name].run).run.law
@@ -293,17 +315,15 @@ class SimulatedFleet:
 
     # How it is made
 
-    def history(self) -> ChartHistory:
-        """Return the last hour of all models."""
+    def history(self, points: int = MAX_POINTS) -> ChartHistory:
+        """Return the last points of all models."""
         kept = ChartHistory()
         for name, one in self.by_name.items():
-            for back in range(MAX_POINTS - 1, -1, -1):
+            for back in range(points - 1, -1, -1):
                 second = RUN_S - 1 - back * STEP_S
                 desired, ready = self._counts(one, second)
                 numbers = self._numbers(one, second)
-                quantiles = (
-                    Quantiles() if numbers is UNKNOWN or not numbers.rate else Played.of(one.run).quantiles(second)
-                )
+                quantiles = Quantiles() if one.story in _NO_RESPONSES else Played.of(one.run).quantiles(second)
                 counts = ReplicaCounts(replicas=desired, ready=ready, desired=desired)
                 kept.add(name, self.now - back * STEP_S, counts, numbers, quantiles)
         return kept
@@ -487,7 +507,7 @@ class SimulatedFleet:
             conditions.append({"type": "Ready", "status": "True", "lastTransitionTime": _stamp(created + start_s)})
         running = {"running": {"startedAt": _stamp(created + 14)}}
         waiting = stage.get("reason") == "Unschedulable"
-        server = {"name": "server", "restartCount": restarts, "lastState": {}, "state": {} if waiting else running}
+        server = {"name": "triton", "restartCount": restarts, "lastState": {}, "state": {} if waiting else running}
         return DashboardPod(
             {
                 "metadata": {
@@ -510,3 +530,17 @@ class SimulatedFleet:
             state,
             **stage,
         )
+
+
+class SimulatedPrometheus:
+    """The site's Prometheus as far as the fleet's page needs it: GPUs of the cluster, and no series of models."""
+
+    async def value(self, query: str) -> float | None:
+        """Return the GPUs of the cluster."""
+        del query
+        return 48.0
+
+    async def rows(self, query: str, over: QueryRange) -> Sequence[Mapping[str, Any]]:
+        """Return no series."""
+        del query, over
+        return []

@@ -98,6 +98,7 @@ ASKED, UNANSWERED = (f'halcyon_metricsapi_requests_total{{{OPERATOR},metric="x",
 WELL = {UP: "1x200", UP_TOO: "1x200", LEADS: "1x200"}
 """Series of a healthy operator."""
 TROUBLE = f'halcyon_agent_degraded{{{OF},pod="b"}}'
+CROWDED = f'halcyon_agent_connections_used_ratio{{{OF},pod="b"}}'
 LACKS = f'halcyon_permissions_missing{{{OPERATOR},group="apps",resource="deployments",verb="patch"}}'
 NOT_READY = condition("Ready", "False", "NoServersReady")
 
@@ -167,6 +168,14 @@ CASES = (
         # One of the two is enough.
         {TROUBLE: "1x20", TROUBLE.replace('"b"', '"c"'): "0x20"},
         {TROUBLE: "1x10 0x9", TROUBLE.replace('"b"', '"c"'): "0x20"},
+    ),
+    Case(
+        "HalcyonBalancerCrowded",
+        "6m",
+        # One of the two is enough.
+        {CROWDED: "0.9x9", CROWDED.replace('"b"', '"c"'): "0.1x9"},
+        {CROWDED: "0.7x9", CROWDED.replace('"b"', '"c"'): "0.9 0.9 0.9 0.1 0.9 0.9 0.9"},
+        value="90%",
     ),
     Case(
         "HalcyonAutoscalerConflict",

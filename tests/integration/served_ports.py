@@ -86,7 +86,7 @@ def _serve(pipe: Connection) -> None:
     asyncio.run(_ports(pipe))
 
 
-class _AnyModel:
+class AnyModel:
     """Models of any name, for the collector."""
 
     synced = True
@@ -137,7 +137,7 @@ async def _ports(pipe: Connection) -> None:
     ports = ListeningPorts(registry := CollectorRegistry())
     gate = Gate(front_proxy=None, review_token=review, review_access=access)
     api = MetricsApi(source, gate, monotonic=time.monotonic)
-    collector = Collector(ObservationStore(), agent, _AnyModel(), monotonic=time.monotonic)
+    collector = Collector(ObservationStore(), agent, AnyModel(), monotonic=time.monotonic)
     https = await start_site(build_app(api, more=collector.routes()), tls, port=0, ports=ports)
     pages = Dashboard(source, Authorizer(None, clock=time.monotonic, namespaces=list), ChartHistory(), steps=lambda: 0)
     dashboard = await ports.open(pages.app(), name="dashboard", host=None, port=0, tls=tls.context)

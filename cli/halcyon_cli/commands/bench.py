@@ -27,28 +27,32 @@ _ENCODINGS = ("binary", "json", "raw", "typed")
 _EPILOG = """\
 \b
 examples:
-  halcyon bench --url http://127.0.0.1:8000 --model digits
-  halcyon bench --url grpc://127.0.0.1:8001 --model digits --callers 32
-  halcyon bench --url http://127.0.0.1:8000 --model digits --rate 200 --objective 500ms
-  halcyon bench --url http://127.0.0.1:8000 --model digits --trace arrivals.csv --scale 2
-  halcyon bench --url http://127.0.0.1:5000/predict --api post --input cat.jpg --content-type image/jpeg
+  halcyon bench --url http://localhost:8000 --model digits
+  halcyon bench --url grpc://localhost:8001 --model digits --callers 32
+  halcyon bench --url localhost:8000 --model m --rate 200 --objective 500ms
+  halcyon bench --url localhost:8000 --model m --trace times.csv --scale 2
+  halcyon bench --url localhost:5000/predict --api post --input cat.jpg
 
 \b
 scenarios:
   blocking   --callers N: each sends when it has its answer, and after --think
   sustained  --rate R: random arrivals (Poisson)
-  burst      --rate R --cv C: gaps with this coefficient of variation; or --on T --off T
+  burst      --rate R --cv C: gaps with this coefficient of variation;
+             or --on T --off T: phases with and without arrivals
   ramp       --rate R --to R: random arrivals whose rate changes evenly
-  trace      --trace FILE: arrival times in seconds, a CSV file with the column t_s; --scale N for N times the rate
-  offline    --requests N: all are due at once, --callers N in flight at a time
-Without --scenario, it follows from these options; without any, it is blocking with one caller.
+  trace      --trace FILE: arrival times in the column t_s of a CSV file
+  offline    --requests N: all are due at once, --callers N in flight
+
+The scenario follows from these options; without any, it is blocking with one
+caller. Latency runs from the time when a request was due, so waiting within
+the client counts. Failures are results.
 
 \b
 presets, in the manner of MLPerf's scenarios, but no MLPerf results:
-  singlestream  one caller           multistream  one caller, 8 rows a request
-  server        --rate R             offline      24,576 requests at once
-
-Latency runs from the time when a request was due, so waiting within the client counts. Errors are results.
+  singlestream  one caller
+  multistream   one caller, 8 rows a request
+  server        --rate R
+  offline       24,576 requests at once
 
 \b
 exit status:

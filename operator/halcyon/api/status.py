@@ -131,7 +131,7 @@ class PartStatus(_Documented):
     """One part of a decision."""
 
     name: Short
-    """Name of the part: rate, trend, season, spike, backlog, queueDepth, concurrency or gpuUtilization."""
+    """Name of the part: rate, trend, season, spike, backlog, queueDepth, concurrency, metric or gpuUtilization."""
     replicas: Count
     """Replicas that the part requires."""
     why: Long
@@ -143,7 +143,8 @@ class CapacityStatus(_Documented):
 
     source: Short
     """Source of the capacity: BatchStatistics (batch times in Triton's statistics), TimeInPods (requests in execution divided by
-    their time in a pod, at the balancers), Answers (answers of full pods, counted at the balancers) or Unknown."""
+    their time in a pod, at the balancers), Answers (answers of full pods, counted at the balancers), EngineMetrics (the same, while the engine's
+    own metrics say that it is full) or Unknown."""
     requests_per_second: Short | None = None
     """Requests per second that a full replica answers, rounded; absent if unknown. A change of 20 % or less does not by
     itself cause an update."""

@@ -166,6 +166,17 @@ export interface Pod {
   created: number | null;
   ready_at: number | null;
   phases: { name: PhaseName; begin: number; end: number | null }[];
+  /** Container whose log explains the state; `previous`: its last run. Null before any has run. */
+  log: { container: string; previous: boolean } | null;
+}
+
+export interface StoredRevision {
+  name: string;
+  number: number;
+  role: "current" | "target" | "";
+  /** Kind of the line (" ", "+" or "-") and its text. */
+  diff: [string, string][];
+  first: boolean;
 }
 
 /** A model's page. */
@@ -176,6 +187,10 @@ export interface Model {
   note: string;
   largest_batch: number | null;
   latency_target_ms: number | null;
+  /** The most urgent first. */
+  problems: Problem[];
+  /** spec.traffic.accessLog: None, Errors or All. */
+  access_log: string;
   conditions: Condition[];
   scaling: Scaling;
   decisions: Decision[];
@@ -219,14 +234,23 @@ export interface WhatIf {
   totals: { current: Outcome; alternative: Outcome };
 }
 
+/** Base URLs of the site's other tools; empty: no link. */
+export interface Links {
+  grafana: string;
+  alerts: string;
+  runbooks: string;
+}
+
 export interface Session {
   /** There is no sign-in. */
   open: boolean;
   user: string;
+  links: Links;
 }
 
 /** Callbacks of a page to the frame around it. */
 export interface PageListener {
   state: (live: boolean, why: string) => void;
   signIn: (error: { message: string }) => void;
+  links: () => Links;
 }

@@ -50,7 +50,7 @@ Values = tuple[float | None, ...]
 """Values of one point, in the order of `FIELDS`; None if unknown."""
 
 
-class Load(NamedTuple):
+class CurrentLoad(NamedTuple):
     """Load of a model in one point; None if unknown."""
 
     rate: float | None = None
@@ -61,7 +61,7 @@ class Load(NamedTuple):
     """Percent of the requests that were rejected, lost or failed."""
 
 
-NO_LOAD = Load()
+NO_LOAD = CurrentLoad()
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,10 +106,10 @@ class _Ring:
         """Return the values of the newest row."""
         return _unpacked(_ROW.unpack_from(self._rows, self._last % MAX_POINTS * _ROW.size))
 
-    def load(self) -> Load:
+    def load(self) -> CurrentLoad:
         """Return the load in the newest row. It decodes a third of the row, because all models are summed up every step."""
         row = _ROW.unpack_from(self._rows, self._last % MAX_POINTS * _ROW.size)
-        return Load(_number(row[_RATE]), _number(row[_P95]), _sum_percent(row[-3:]))
+        return CurrentLoad(_number(row[_RATE]), _number(row[_P95]), _sum_percent(row[-3:]))
 
     @property
     def last(self) -> int:
@@ -129,6 +129,13 @@ class Series:
     """Time of the newest point, in seconds since the epoch. Points are `STEP_S` apart."""
     rows: Sequence[Values]
     """Values of the points, oldest first."""
+
+    @property
+    def load(self) -> CurrentLoad:
+        """Load in the newest point; all None if there is none."""
+        return (
+            CurrentLoad(*(self.rows[-1][FIELDS.index(name)] for name in CurrentLoad._fields)) if self.rows else NO_LOAD
+        )
 
 
 class ChartHistory:
@@ -168,7 +175,7 @@ class ChartHistory:
         ring = self._rings.get(name)
         return None if ring is None else ring.newest()
 
-    def load(self, name: Name) -> Load:
+    def load(self, name: Name) -> CurrentLoad:
         """Return the load in the newest point of a model; all None if it has no history."""
         ring = self._rings.get(name)
         return NO_LOAD if ring is None else ring.load()

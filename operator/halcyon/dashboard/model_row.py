@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 from halcyon.api.types import duration_s
-from halcyon.dashboard.history import NO_LOAD, Load
+from halcyon.dashboard.history import NO_LOAD, CurrentLoad
 from halcyon.dashboard.ports import Name, Object
 
 log = logging.getLogger(__name__)
@@ -158,7 +158,7 @@ def rollout_progress(status: Object) -> dict[str, Any] | None:
     }
 
 
-def problems(row: TableRow, load: Load) -> list[Problem]:
+def problems(row: TableRow, load: CurrentLoad) -> list[Problem]:
     """Return the problems of a model, the most urgent first. An unknown value is no problem."""
     found: dict[Problem, bool] = {
         "unready": row.state == "unready",
@@ -205,7 +205,7 @@ def _float(text: object) -> float | None:
         return None
 
 
-def totals(rows: Sequence[TableRow], loads: Mapping[Name, Load]) -> dict[str, Any]:
+def totals(rows: Sequence[TableRow], loads: Mapping[Name, CurrentLoad]) -> dict[str, Any]:
     """Return the totals of these models. A sum is None if no model has a value; `reporting` counts the models that have a rate.
 
     rate: requests per second. errors: failing requests per second. slow, judged: models above their objective for the p95, and models

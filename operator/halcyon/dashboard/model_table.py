@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, TypeVar, get_args
 
-from halcyon.dashboard.history import FIELDS, NO_LOAD, STEP_S, ChartHistory, Load
+from halcyon.dashboard.history import FIELDS, NO_LOAD, STEP_S, ChartHistory, CurrentLoad
 from halcyon.dashboard.model_row import (
     PROBLEMS,
     STATES,
@@ -129,7 +129,7 @@ class Fleet:
         self._read_at = (-1, -1)
         self._rows: dict[Name, tuple[str, TableRow]] = {}
         self._visible: dict[tuple[frozenset[str] | None, str], _VisibleModels] = {}
-        self._loads: dict[Name, Load] = {}
+        self._loads: dict[Name, CurrentLoad] = {}
         """Load of each model in the newest step of the history."""
         self._orders: dict[tuple[object, ...], list[TableRow]] = {}
         self._static_parts: dict[Name, dict[str, Any]] = {}

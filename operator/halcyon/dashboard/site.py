@@ -83,6 +83,8 @@ class Links:
     """Folder with the pages of docs/runbooks."""
 
 
+LINKED = ("grafana", "alerts", "runbooks")
+"""Names of the fields of `Links`."""
 NO_LINKS = Links()
 
 

@@ -26,6 +26,7 @@ from halcyon.kube.clock import SYSTEM_CLOCK, Clock, ClusterClock
 from halcyon.kube.kinds import Kind
 from halcyon.kube.lease_fence import LeaseFence
 from halcyon.kube.rbac_denials import RbacDenials
+from halcyon.kube.token_file import FILE, TokenFile
 from halcyon.kube.tracing import OFF, Span, Tracer
 
 FIELD_MANAGER = "halcyon"
@@ -46,12 +47,14 @@ A watch receives a bookmark about once a minute, sometimes slightly later.
 """
 CHUNK = 500
 MAX_AT_ONCE = 32
-"""Maximum number of concurrent requests, except watches, Leases and /scale.
+"""Maximum number of concurrent requests, except watches, Leases, /scale and reviews.
 
 Without this limit, 20 new models would open 170 connections, each of which takes 0.3 MiB.
 """
 MAX_COUNTS_AT_ONCE = 16
 """Maximum number of concurrent writes to /scale. A separate limit prevents them from waiting for the writes that earlier ones caused."""
+MAX_REVIEWS_AT_ONCE = 16
+"""Maximum number of concurrent token and access reviews. Clients of the operator cause them, and they must not delay other requests."""
 
 LEASE_LATE_S = 0.5
 """Time after which a Lease request without a response delays further applies, in seconds.
@@ -133,9 +136,10 @@ async def connect(
 
     `clock` follows the API server's clock from then on.
     """
-    configuration = Configuration()
+    configuration, clock = Configuration(), clock or ClusterClock()
     if kubeconfig is None:
-        kubernetes_config.load_incluster_config(configuration)
+        kubernetes_config.load_incluster_config(configuration, try_refresh_token=False)
+        configuration.refresh_api_key_hook = TokenFile(FILE, clock)
     else:
         await kubernetes_config.load_kube_config(config_file=kubeconfig, client_configuration=configuration)
     # No limit: each watch needs a connection, and other requests are limited by semaphores.
@@ -143,7 +147,7 @@ async def connect(
     api = ApiClient(configuration)
     connector = aiohttp.TCPConnector(limit=0, ssl=api.rest_client.ssl_context, socket_factory=_socket)
     configuration.client_session_kwargs = {"connector": connector}
-    return KubeClient(api, fence=fence, tracer=tracer, clock=clock or ClusterClock(), connector=connector)
+    return KubeClient(api, fence=fence, tracer=tracer, clock=clock, connector=connector)
 
 
 def _socket(address: aiohttp.AddrInfoType) -> socket.socket:
@@ -178,6 +182,7 @@ class KubeClient(Kube):
         self._host = str(api.configuration.host).rstrip("/")
         self._turns = asyncio.Semaphore(MAX_AT_ONCE)
         self._count_turns = asyncio.Semaphore(MAX_COUNTS_AT_ONCE)
+        self._review_turns = asyncio.Semaphore(MAX_REVIEWS_AT_ONCE)
         self._calm = asyncio.Event()
         self._calm.set()
         self.rights = RbacDenials(clock.monotonic)
@@ -185,6 +190,11 @@ class KubeClient(Kube):
         self._fence, self._tracer, self._clock = fence, tracer, clock
         self.writes = 0
         """Number of writes so far, except writes to Leases, token reviews and access reviews."""
+
+    @property
+    def endpoint(self) -> tuple[str, str | None]:
+        """URL of the API server without a path, and the path of the PEM file with its CA (None: the system's CAs)."""
+        return self._host, self._api.configuration.ssl_ca_cert or None
 
     async def close(self) -> None:
         """Close all connections."""
@@ -371,6 +381,8 @@ class KubeClient(Kube):
     def _turn(self, path: str) -> contextlib.AbstractAsyncContextManager[None]:
         if "/leases" in path:
             return self._lease_first()
+        if path.endswith("reviews"):
+            return self._review_turns
         return self._count_turns if path.endswith("/scale") else self._turns
 
     @contextlib.asynccontextmanager

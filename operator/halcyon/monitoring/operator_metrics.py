@@ -78,7 +78,13 @@ METRIC_REQUESTS: Final = Metric(
     "counter",
     "Requests for a metric value, by metric and HTTP status; 404 means that the value is missing.",
     ("metric", "code"),
-    (("desiredReplicas", "200"), ("queueDepth", "200"), ("gpuUtilization", "200"), ("concurrency", "200")),
+    (
+        ("desiredReplicas", "200"),
+        ("queueDepth", "200"),
+        ("gpuUtilization", "200"),
+        ("concurrency", "200"),
+        ("metric", "200"),
+    ),
 )
 CONNECTIONS_CLOSED: Final = Metric(
     "halcyon_connections_closed_total",

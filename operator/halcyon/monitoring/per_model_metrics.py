@@ -42,7 +42,7 @@ MAX: Final = _of("replicas_max", "gauge", "Maximum: spec.scaling.maxReplicas.")
 PART: Final = _of(
     "part_replicas",
     "gauge",
-    "Replicas that a part of the last decision requires (rate, trend, season, spike, backlog, queueDepth, concurrency, gpuUtilization). The largest "
+    "Replicas that a part of the last decision requires (rate, trend, season, spike, backlog, queueDepth, concurrency, metric, gpuUtilization). The largest "
     "value decides.",
     "part",
 )
@@ -56,7 +56,7 @@ LIMITED: Final = _of(
 CAPACITY: Final = _of(
     "replica_capacity_requests_per_second",
     "gauge",
-    "Requests per second that a full replica answers, as the planner assumes. Source: BatchStatistics, TimeInPods or Answers. "
+    "Requests per second that a full replica answers, as the planner assumes. Source: BatchStatistics, TimeInPods, Answers or EngineMetrics. "
     "Missing if it isn't known, or with the policy Rules.",
     "source",
 )
@@ -111,7 +111,7 @@ COST: Final = _of(
 SIGNAL_TIME: Final = _of(
     "signal_timestamp_seconds",
     "gauge",
-    "Time at which the value of a signal (requestRate, queueDepth, concurrency, gpuUtilization) in the last decision was measured.",
+    "Time at which the value of a signal (requestRate, queueDepth, concurrency, metric, gpuUtilization) in the last decision was measured.",
     *("signal", "source"),
 )
 SIGNAL_MISSING: Final = _of(

@@ -13,6 +13,7 @@ from halcyon.api.documents.balancer_plan import (
     KEYS_FOLDER,
     PLAN_KEY,
     BalancerPlan,
+    CollectorAddress,
 )
 from halcyon.api.documents.balancer_plan import Slot as PlannedSlot
 from halcyon.api.documents.observation_report import AUDIENCE
@@ -224,6 +225,8 @@ def _agent(subject: Subject, spec: Spec, site: Site) -> Object:
             f"--plan={names.balancer(subject.name)}",
             f"--run-dir={_RUN}",
             f"--port={names.AGENT_PORT}",
+            # Its token goes to this address, so it isn't taken from the plan, which tenants can edit.
+            *(_collector(site.collector) if site.collector else ()),
             f"--drain-key={_drain_key(subject)}",
             # These are arguments and not part of the plan, so that a pod never switches between TLS and plain text.
             *([f"--certificate-secret={tls.secret_name}"] if tls else ()),
@@ -260,6 +263,10 @@ def _agent(subject: Subject, spec: Spec, site: Site) -> Object:
             ),
         ],
     }
+
+
+def _collector(address: CollectorAddress) -> tuple[str, ...]:
+    return f"--collector={address.host}:{address.port}", f"--collector-name={address.server_name}"
 
 
 def _drain_key(subject: Subject) -> str:

@@ -9,7 +9,7 @@ from halcyon.render.metadata import Object, child
 from halcyon.render.site import Subject
 
 QUEUE_DEPTH, GPU_UTILIZATION, DESIRED_REPLICAS = "queueDepth", "gpuUtilization", "desiredReplicas"
-CONCURRENCY = "concurrency"
+CONCURRENCY, METRIC = "concurrency", "metric"
 _OPEN: Object = {
     "stabilizationWindowSeconds": 0,
     "selectPolicy": "Max",
@@ -51,6 +51,8 @@ def hpa(subject: Subject, spec: Spec, *, tolerance: bool, hold: bool = False) ->
         result["spec"]["metrics"].append(_external(subject, GPU_UTILIZATION, targets.gpu_utilization))
     if targets.concurrency is not None:
         result["spec"]["metrics"].append(_external(subject, CONCURRENCY, targets.concurrency))
+    if targets.metric is not None:
+        result["spec"]["metrics"].append(_external(subject, METRIC, targets.metric))
     if spec.scaling.mode != "Active":
         result["spec"]["behavior"] = {"scaleUp": _SHUT, "scaleDown": _SHUT}
     elif spec.scaling.behavior is not None:

@@ -21,7 +21,7 @@ class Authenticator(Protocol):
         """
 
 
-class Models(Protocol):
+class ExistingModels(Protocol):
     """Interface to the models that exist, and to their pods."""
 
     @property

@@ -45,7 +45,7 @@ from halcyon.api.documents.observation_report import AUDIENCE, STREAM_PATH
 from halcyon.kube.auth.callers import AgentIdentity, ReviewCache, bearer_token, token_digest
 from halcyon.kube.auth.rate_limit import Limiter, TokenBucket
 from halcyon.monitoring import instruments, operator_metrics
-from halcyon.signals.agents import SUFFIX, Authenticator, Models, Sender, model_of_account
+from halcyon.signals.agents import SUFFIX, Authenticator, ExistingModels, Sender, model_of_account
 from halcyon.signals.observation_store import ObservationStore
 from halcyon.signals.report_parsing import ForeignReport, parse_in_steps
 
@@ -91,7 +91,7 @@ class Collector:
         self,
         store: ObservationStore,
         authenticate: Authenticator,
-        models: Models,
+        models: ExistingModels,
         *,
         monotonic: Callable[[], float],
         cpu_time: Callable[[], float] = time.thread_time,

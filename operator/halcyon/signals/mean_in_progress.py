@@ -6,7 +6,9 @@ request: with ten requests that end together every 30 s, it would be 0 for 29 s 
 - begins and ends with a sample in which requests have ended, and has at least `_MIN_ENDS` of these,
 - ends now if no request has ended for longer than usual.
 
-The number follows the requests that end. While a queue grows, it is therefore too low: those that wait longer have not ended yet.
+The requests that end have begun long ago if they take longer than the window. Their times then show how fast the queue grows: if
+they grow by g seconds per second, requests begin at 1 / (1 - g) times the rate at which they end. In progress are those that have
+begun in the time that the newest one takes, so the number is (rate of ends) x (time now) / (1 - g).
 
 Out of scope: what the counter counts. It is used for the time in Triton's queue, if Triton has no gauge of waiting requests, and
 for the time in computation, if there are no balancers that count requests in progress.
@@ -24,6 +26,10 @@ MAX_WINDOW_S = 180.0
 """Maximum window in seconds. For requests that take longer, the number still varies with their ends."""
 _MIN_ENDS = 3
 """Minimum number of samples in a window in which requests have ended, after its first one."""
+_MIN_ENDED = 8.0
+"""Minimum number of ended requests in each half of a window from which the growth of their times is known."""
+_GROWTH = (-1.0, 0.9)
+"""Range of the growth of the times, in seconds per second. At 0.9, ten times as many requests begin as end."""
 _MIN_SILENCE_S = 2.5
 """Seconds without an ended request that are no silence: a growth counts one sample late."""
 _STEP_S = 1.9
@@ -69,4 +75,28 @@ class MeanInProgress:
         begin = ring.value(first, _AT)
         usual_s = 1.5 * (ended_at - begin) / max(ends, 1)
         end = ended_at if at - ended_at <= max(usual_s, _MIN_SILENCE_S) else at
+        if end == ended_at and (grown := _with_growth(ring, first, last, at)) is not None:
+            return grown
         return (spent_us - ring.value(first, _SPENT_US)) / 1e6 / (end - begin)
+
+
+def _with_growth(ring: Ring, first: int, last: int, now: float) -> float | None:
+    """Return the mean number in progress with the growth of the times; None if requests take no longer than the window.
+
+    `first` and `last` are the samples of the window, counted from the newest.
+    """
+    middle = (first + last) // 2
+    times, spans = [], []
+    for begin, end in ((first, middle), (middle, last)):
+        ended = ring.value(end, _ENDED) - ring.value(begin, _ENDED)
+        if ended < _MIN_ENDED:
+            return None
+        times.append((ring.value(end, _SPENT_US) - ring.value(begin, _SPENT_US)) / 1e6 / ended)
+        spans.append(ring.value(end, _AT) - ring.value(begin, _AT))
+    window_s = sum(spans)
+    if times[1] <= window_s:
+        return None
+    growth = min(max((times[1] - times[0]) / (window_s / 2), _GROWTH[0]), _GROWTH[1])
+    now_s = times[1] + growth * (now - ring.value(last, _AT) + spans[1] / 2)
+    rate = (ring.value(last, _ENDED) - ring.value(first, _ENDED)) / window_s
+    return max(rate * now_s / (1 - growth), 0.0)

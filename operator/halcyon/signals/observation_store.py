@@ -322,6 +322,7 @@ def _add_pod(model: ObservedModel, agent: str, sample: PodSample, at: float) -> 
     pending = sample.pending if sample.pending is not None else _estimated_queue(model, pod, at, known)
     gpu = math.nan if sample.gpu is None else min(100.0 * sample.gpu, 100.0)
     pod.ring.add((at, pending, gpu, *known))
+    pod.engine_used = sample.engine_used
 
 
 def _estimated_queue(model: ObservedModel, pod: ObservedPod, at: float, known: Sequence[float]) -> float:

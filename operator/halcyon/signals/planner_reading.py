@@ -5,6 +5,7 @@
 | arrived, rejected, inflight  | every existing balancer has reported within `MAX_AGE_S`                               |
 | waiting                      | the same, and at least half of the ready pods report their queue                      |
 | gpu                          | at least half of the ready pods report it                                             |
+| engine_used                  | every ready pod reports it                                                            |
 | batches, rows                | at least one pod has ever reported them                                               |
 
 If some ready pods don't report a value, the mean of the others is used for them. If a balancer is silent although its pod
@@ -120,12 +121,13 @@ def reading(
     """
     now = snapshot.at
     pods_read = _with_broken_pods(pods, snapshot.pods)
-    waits, gpus = [], []
+    waits, gpus, used = [], [], []
     for pod in pods_read:
         if pod.phase == "ready":
             view = snapshot.pods.get(str(pod.name))
             waits.append(_pending(view, now))
             gpus.append(_gpu(view, now))
+            used.append(None if view is None or waits[-1] is None else view.engine_used)
     sums = _sum_balancers(snapshot.balancers, now)
     unknown: list[str] = []
     silence = _silence_reason(snapshot, sums.rings, balancers)
@@ -158,6 +160,7 @@ def reading(
         None if silence else rejected.total,
         None if silence else sum(_mean_held(ring, now) for ring in sums.rings.values()),
         None if silence else sums.queued,
+        min([share for share in used if share is not None]) if used and None not in used else None,
     )
     return ReadingResult(result, memory, tuple(unknown))
 

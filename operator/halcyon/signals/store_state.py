@@ -120,6 +120,8 @@ class ObservedPod:
     counters: dict[str, Counters] = field(default_factory=dict)
     in_queue: MeanInProgress | None = None
     """Samples of the queue's times, if Triton has no gauge of waiting requests; else None."""
+    engine_used: float | None = None
+    """Used share of the engine's room in the last sample, 0 to 1; None if no engine reports it."""
     batches_at: float = -math.inf
     """Time at which `batches` was read."""
     batches: array[int] | None = None
@@ -141,6 +143,8 @@ class PodSnapshot(NamedTuple):
     batches: array[int] | None
     """Batch counters of the last read, as in `ObservedPod`. Each new read is a new array."""
     facts: PodFacts = PodFacts("ready")
+    engine_used: float | None = None
+    """As in `ObservedPod`."""
 
     def sizes(self) -> Batches:
         """Return the batch counters as (rows, executions, microseconds) per size; empty if none were read."""
@@ -231,8 +235,10 @@ class ObservedModel:
     def refresh(self, pod: str) -> None:
         """Include the pod's newest samples in its snapshot."""
         known, made = self.pods.get(pod), self.merged[pod]
-        if known is not None and (made.batches is not known.batches or made.ring is not known.ring):
-            self.merged[pod] = made._replace(ring=known.ring, batches=known.batches)
+        if known is not None and (
+            made.batches is not known.batches or made.ring is not known.ring or made.engine_used != known.engine_used
+        ):
+            self.merged[pod] = made._replace(ring=known.ring, batches=known.batches, engine_used=known.engine_used)
 
     def drop_view(self, name: str, pod: str) -> None:
         """Remove an agent's view of a pod, and the pod if no agent reports it any more."""
@@ -298,8 +304,11 @@ class ObservedModel:
         before = self.merged.get(pod)
         if before is None:
             known = self.pods.get(pod)
-            ring, batches = (None, None) if known is None else (known.ring, known.batches)
-            self.merged[pod] = PodSnapshot(pod, facts.state, ring, batches, facts)
+            self.merged[pod] = (
+                PodSnapshot(pod, facts.state, None, None, facts)
+                if known is None
+                else PodSnapshot(pod, facts.state, known.ring, known.batches, facts, known.engine_used)
+            )
             self._is_sorted, self.changed = False, True
         elif before.facts != facts:
             self.merged[pod] = before._replace(state=facts.state, facts=facts)

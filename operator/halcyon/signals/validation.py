@@ -46,6 +46,7 @@ _STATES = frozenset(get_args(PodState))
 _LIMITS = (
     ("pending", MAX_WAITING),
     ("gpu", MAX_GPU_SHARE),
+    ("engine_used", 1.0),
     *((field, MAX_COUNTED) for field in ("succeeded", "failed", "backend_failed", "canceled")),
     *((field, MAX_COUNTED) for field in ("rows", "executions", "queue_us", "compute_us")),
 )

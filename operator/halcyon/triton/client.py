@@ -10,20 +10,26 @@ import json
 import math
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import aiohttp
 
 from halcyon.api.documents.observation_report import MAX_SIZES
 from halcyon.api.documents.repository_marker import STUB_EXIT
+from halcyon.triton import engine_metrics
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from halcyon.api.documents.observation_report import Batches
 
+T = TypeVar("T")
+
 READ_TIMEOUT_S = 0.8
-MAX_PAGE_BYTES = 4 * 2**20
+MAX_PAGE_BYTES = 512 * 1024
+"""Maximum size of a page that is read, in bytes. The pages of a pod with one model have 5 to 50 KiB."""
+LARGE_PAGE_BYTES = 32 * 1024
+"""Size above which a page is parsed in a thread, in bytes, so that a pod's page can't delay what else the process does."""
 MAX_ERROR_CHARS = 2000
 _LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)\s*=\s*"((?:[^"\\]|\\.)*)"')
 _ESCAPE = re.compile(r"\\(.)")
@@ -86,6 +92,8 @@ class Metrics:
     compute_us: int | None = None
     gpu: float | None = None
     """GPU utilisation from 0 to 1, mean over the pod's GPUs."""
+    engine_used: float | None = None
+    """Share of an engine's room for requests that is used, 0 to 1: blocks of its KV cache, or requests in execution."""
 
 
 @dataclass(frozen=True)
@@ -113,8 +121,9 @@ def parse_metrics(text: str, model: str) -> Metrics:
     """Parse the metrics of `model` from a page in the Prometheus text format (0.0.4). Skip invalid lines."""
     sums: dict[str, float] = {}
     gpus: dict[str, float] = {}
+    engine: dict[tuple[str, str], float] = {}
     for line in text.splitlines():
-        if not line.startswith("nv_"):
+        if not line.startswith(("nv_", "vllm:")):
             continue
         sample = _sample(line)
         if sample is None:
@@ -122,6 +131,9 @@ def parse_metrics(text: str, model: str) -> Metrics:
         name, labels, value = sample
         if name == _GPU:
             gpus[labels.get("gpu_uuid", "")] = value
+        elif name in engine_metrics.LABELS:
+            gauge = name, labels.get(engine_metrics.LABELS[name], "")
+            engine[gauge] = engine.get(gauge, 0.0) + value
         elif labels.get("model") == model:
             sums[name] = sums.get(name, 0.0) + value
             if name == _FAILURE and (reason := labels.get("reason")) in _REASONS:
@@ -131,8 +143,9 @@ def parse_metrics(text: str, model: str) -> Metrics:
         sums = {**dict.fromkeys(_REASONS, 0.0), **sums}
         sums[_FAILURE] -= sums["CANCELED"]
     whole = {name: int(value) for name, value in sums.items()}
+    waits = engine_metrics.waiting(engine)
     return Metrics(
-        pending=whole.get(_PENDING),
+        pending=whole.get(_PENDING) if waits is None else int(waits) + whole.get(_PENDING, 0),
         succeeded=whole.get(_SUCCESS),
         failed=whole.get(_FAILURE),
         backend_failed=whole.get("BACKEND"),
@@ -142,6 +155,7 @@ def parse_metrics(text: str, model: str) -> Metrics:
         queue_us=whole.get(_QUEUE_US),
         compute_us=whole.get(_COMPUTE_US),
         gpu=sum(gpus.values()) / len(gpus) if gpus else None,
+        engine_used=engine_metrics.used(engine),
     )
 
 
@@ -149,7 +163,7 @@ def _sample(line: str) -> tuple[str, dict[str, str], float] | None:
     end = line.find("{")
     name = line[:end] if end >= 0 else line.split(None, 1)[0]
     name = name.strip()
-    if name != _GPU and name not in _OF_MODEL:
+    if name != _GPU and name not in _OF_MODEL and name not in engine_metrics.LABELS:
         return None
     labels: dict[str, str] = {}
     rest = line[len(name) :]
@@ -274,7 +288,7 @@ class TritonClient:
         """
         headers = _CLOSE if last else {}
         body = await self._request("GET", _url(address, self.metrics_port, "/metrics"), headers)
-        return parse_metrics(body.decode(errors="replace"), self.model)
+        return await _parsed(body, lambda: parse_metrics(body.decode(errors="replace"), self.model))
 
     async def index(self, address: str, *, pod: str) -> Index:
         """Return the model's entry in the repository index of the pod at this IP address; `pod` is its name, for messages.
@@ -285,7 +299,7 @@ class TritonClient:
         url = _url(address, self.http_port, "/v2/repository/index")
         body = await self._request("POST", url, _CLOSE)
         try:
-            return parse_index(json.loads(body), self.model, pod=pod)
+            return await _parsed(body, lambda: parse_index(json.loads(body), self.model, pod=pod))
         except ValueError as error:
             raise TritonError(f"{url}: {error}") from error
 
@@ -298,7 +312,7 @@ class TritonClient:
         url = _url(address, self.http_port, f"/v2/models/{self.model}/config")
         body = await self._request("GET", url, _CLOSE)
         try:
-            return parse_facts(json.loads(body))
+            return await _parsed(body, lambda: parse_facts(json.loads(body)))
         except (ValueError, RecursionError) as error:
             raise TritonError(f"{url}: {error}") from error
 
@@ -313,7 +327,7 @@ class TritonClient:
         url = _url(address, self.http_port, f"/v2/models/{self.model}/stats")
         body = await self._request("GET", url, _CLOSE)
         try:
-            return parse_batches(json.loads(body), self.model, pod=pod)
+            return await _parsed(body, lambda: parse_batches(json.loads(body), self.model, pod=pod))
         except (ValueError, RecursionError) as error:
             raise TritonError(f"{url}: {error}") from error
 
@@ -359,12 +373,18 @@ class TritonClient:
             async with self.session.request(method, url, headers=headers, timeout=timeout) as response:
                 if response.status != 200:
                     raise TritonError(f"{url} answers {response.status}")
-                body = await response.content.read(MAX_PAGE_BYTES)
-                while not response.content.at_eof() and len(body) < MAX_PAGE_BYTES:
-                    body += await response.content.read(MAX_PAGE_BYTES - len(body))
-                return body
+                body = bytearray()
+                while part := await response.content.read(MAX_PAGE_BYTES + 1 - len(body)):
+                    body += part
+                if len(body) > MAX_PAGE_BYTES:
+                    raise TritonError(f"{url} answers more than {MAX_PAGE_BYTES} bytes, which is the limit")
+                return bytes(body)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise TritonError(f"{url} does not respond: {error!r}") from error
+
+
+async def _parsed(body: bytes, parse: Callable[[], T]) -> T:
+    return parse() if len(body) <= LARGE_PAGE_BYTES else await asyncio.to_thread(parse)
 
 
 _CLOSE: Mapping[str, str] = {"Connection": "close"}

@@ -194,6 +194,7 @@ def _pod(endpoint: Endpoint, seen: ScrapedPod | None, at: float, maintenance: Ab
         queue_us=read.queue_us,
         compute_us=read.compute_us,
         gpu=read.gpu,
+        engine_used=read.engine_used,
         canceled=read.canceled,
         load_error=None if endpoint.serving else index.load_error,
         versions=index.versions,

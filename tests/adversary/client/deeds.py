@@ -211,7 +211,7 @@ WITH_KEY: dict[str, Deed] = {
         a.http, 3000, _post(a, "Transfer-Encoding: chunked", body=b"1\r\nx\r\n"), t, then=b"1\r\nx\r\n"
     ),
     "calls that never end": lambda a, t: hold(a.grpc, 24, _calls(a, _HALF_CALL), t),
-    "answers that are not read": lambda a, t: hold(a.grpc, 24, _calls(a, b"\0\0\0\0\0", whole=True, window=0), t),
+    "answers that are not read": lambda a, t: hold(a.grpc, 200, _calls(a, b"\0\0\0\0\0", whole=True, window=0), t),
     "tiny windows": lambda a, t: hold(
         a.grpc, 24, _calls(a, b"\0\0\0\0\0", whole=True, window=1), t, then=frame(_WINDOW_UPDATE, 0, 1, b"\0\0\0\1")
     ),

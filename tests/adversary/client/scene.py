@@ -157,7 +157,7 @@ class Scene:
                 repeated("grpc", lambda: by_grpc(channel), 0.02),
                 repeated("other model", lambda: by_http(other.http), 0.02),
                 repeated("probe", probe, 1.0),
-                repeated("metrics", scrape, 1.0),
+                repeated("metrics", scrape, 3.0),
                 process.wait(),
             )
         return waits

@@ -11,7 +11,7 @@ import pytest
 
 from halcyon.balancer.agent import probes
 from halcyon.balancer.config.model import ServerKey
-from halcyon.balancer.runtime.runtime_api import HaproxyError, RuntimeSocket, WideCounters, parse
+from halcyon.balancer.runtime.runtime_api import HaproxyError, RuntimeSocket, WideCounters, parse, parse_loads
 from halcyon.balancer.runtime.server_assignment import Command, ServerState
 from tests.integration.waiting import PATIENCE
 
@@ -55,6 +55,9 @@ STATE = """1
 """
 STAT = """# pxname,svname,qcur,qmax,scur,smax,slim,stot,
 counters,BACKEND,0,0,0,0,1,0,
+http,FRONTEND,,,1000,1000,4000,5000,
+grpc,FRONTEND,,,750,750,1000,5000,
+metrics,FRONTEND,,,100,100,100,5000,
 http_a,s1,1,0,3,0,48,9,
 http_a,s2,0,0,0,0,48,0,
 http_a,BACKEND,10,0,13,1,400,10,
@@ -73,6 +76,7 @@ def test_a_reading_adds_up_both_protocols() -> None:
     assert (reading.queued, reading.held, reading.inflight) == (31, 5, 7)
     assert (reading.answered, reading.service_ms) == (80, 9000)
     assert (reading.requests, reading.rejected, reading.errors) == (100, 7, 2)
+    assert reading.connections_used == 0.75
     assert (reading.retried, reading.broken, reading.open_holds) == (4, 3, {"b"})
     assert reading.first_events is not None
     assert (reading.first_events.answered, reading.first_events.counts[:3]) == (9, (0, 1, 8))
@@ -80,6 +84,12 @@ def test_a_reading_adds_up_both_protocols() -> None:
         ServerKey("a", 1): ServerState("10.0.0.1", "ready", 7),
         ServerKey("a", 2): ServerState("127.0.0.1", "maint", 0),
     }
+
+
+def test_responses_of_each_server_are_counted_by_status() -> None:
+    columns = ["http_a", "s1", "1", "0", "3", "0", "48", "9", *[""] * 31, "0", "7", "", "2", "1", "", "5", "6"]
+    row = ",".join(columns)
+    assert parse_loads(f"# pxname\n{row}\n").responses == {ServerKey("a", 1): 10}
 
 
 def test_protocols_that_disagree_are_seen() -> None:

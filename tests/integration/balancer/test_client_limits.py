@@ -164,7 +164,7 @@ async def test_scrapes_of_one_source_leave_room_for_those_of_others(balanced: Ba
     # Servers without a pod would be most of the page.
     assert 'server="s2"' not in page
     answers = [(await scrape("127.0.0.9"))[0] for _ in range(40)]
-    # Beyond four scrapes per second in all, a source has three in 10 s.
+    # Beyond four scrapes per second in all, a source has five in 10 s.
     assert answers.count(200) <= 20
     assert answers[-1] == 429
     assert [(await scrape("127.0.0.8"))[0] for _ in range(2)] == [200, 200]

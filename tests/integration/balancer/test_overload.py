@@ -431,7 +431,7 @@ async def test_a_client_below_its_share_is_admitted_while_another_is_rejected(tm
 FULL = replace(BUSY, queue_limit=20, max_connections=1)
 
 
-async def test_a_client_that_fills_the_queue_leaves_others_a_place_in_front(tmp_path: Path) -> None:
+async def test_a_client_that_fills_the_queue_is_overtaken(tmp_path: Path) -> None:
     alice, bob = "alice-0123456789abcdef", "bob-0123456789abcdef"
     put(tmp_path / "keys", alice=alice, bob=bob)
     answered: list[str] = []
@@ -460,7 +460,7 @@ async def test_a_client_that_fills_the_queue_leaves_others_a_place_in_front(tmp_
     assert answered == [bob] * 3 + [alice] * 3 + [bob] * 4 + [alice] * 15
 
 
-async def test_a_source_that_fills_the_queue_leaves_others_a_place(balanced: Balanced) -> None:
+async def test_a_source_that_fills_the_queue_leaves_places(balanced: Balanced) -> None:
     [pod] = await balanced.start(hold=asyncio.Event())
     await balanced.begin(FULL)
     made = Crowd(balanced)

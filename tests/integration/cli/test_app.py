@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -113,22 +114,27 @@ def test_the_named_context_counts_and_another_is_reported(tmp_path: Path, capsys
 REVISIONS = "/apis/apps/v1/namespaces/team/controllerrevisions"
 
 
-def revisions(desk: Desk) -> list[dict[str, Any]]:
-    """Three ControllerRevisions: 1 was served, 2 failed, 3 serves."""
-    model = desk.api.answers[MODELS.format("team") + "/m"][1]
-    subject = Subject("team", "m", "uid-m")
+_ENDED = ("2025-11-21T04:00:00Z", "2025-11-21T05:00:00Z", "2025-11-21T06:00:00Z")
+
+
+def revisions(desk: Desk, name: str = "m", ended: Sequence[str] = _ENDED) -> list[dict[str, Any]]:
+    """Return three ControllerRevisions: the first was served, the second failed, and the third serves."""
+    model = desk.api.answers[f"{MODELS.format('team')}/{name}"][1]
     model["spec"]["model"] = {"source": {"uri": "s3://models/m/3"}}
     model["spec"].pop("runtime", None)
-    model["status"]["revision"] = {"current": "m-3", "target": "m-3"}
+    model["status"]["revision"] = {"current": f"{name}-c2d65bc95f", "target": f"{name}-c2d65bc95f"}
     made = []
-    for number, record in (
-        (1, RolloutRecord(ended="2025-11-21T04:00:00Z", result=RolloutResult.SERVED, served="2025-11-21T04:00:00Z")),
-        (2, RolloutRecord(ended="2025-11-21T05:00:00Z", result=RolloutResult.FAILED, message="no such tensor")),
-        (3, RolloutRecord(ended="2025-11-21T06:00:00Z", result=RolloutResult.SERVED, served="2025-11-21T06:00:00Z")),
-    ):
-        spec = parse("m", {"model": {"source": {"uri": f"s3://models/m/{number}"}}})
+    records = (
+        RolloutRecord(ended=ended[0], result=RolloutResult.SERVED, served=ended[0]),
+        RolloutRecord(ended=ended[1], result=RolloutResult.FAILED, message="no such tensor"),
+        RolloutRecord(ended=ended[2], result=RolloutResult.SERVED, served=ended[2]),
+    )
+    keys = ("09b4bffe65", "77aa31c0de", "c2d65bc95f")
+    subject = Subject("team", name, f"uid-{name}")
+    for number, (key, record) in enumerate(zip(keys, records, strict=True), 1):
+        spec = parse(name, {"model": {"source": {"uri": f"s3://models/m/{number}"}}})
         stored = revision.record(subject, record.on(revision.render(subject, spec, SITE, None, number=number)))
-        made.append(stored | {"metadata": stored["metadata"] | {"name": f"m-{number}"}})
+        made.append(stored | {"metadata": stored["metadata"] | {"name": f"{name}-{key}"}})
     return made
 
 
@@ -147,9 +153,9 @@ def test_the_revisions_of_a_model_are_listed_and_restored(tmp_path: Path, capsys
         rows = [line.split() for line in told("history", "m")[1].splitlines()]
         assert rows[0] == ["REVISION", "NAME", "STATE", "AGE", "CAUSE"]
         assert [row[:3] for row in rows[1:]] == [
-            ["3", "m-3", "serving"],
-            ["2", "m-2", "failed"],
-            ["1", "m-1", "served"],
+            ["3", "m-c2d65bc95f", "serving"],
+            ["2", "m-77aa31c0de", "failed"],
+            ["1", "m-09b4bffe65", "served"],
         ]
         assert rows[2][4:] == ["no", "such", "tensor"]
         assert "uri: s3://models/m/1" in told("history", "m", "--revision", "1")[1]

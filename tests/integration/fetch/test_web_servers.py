@@ -7,6 +7,7 @@ import http.server
 import io
 import tarfile
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +17,7 @@ import pytest
 
 from halcyon.fetch.download import Remote, download
 from halcyon.fetch.errors import StoreError
+from tests.integration.waiting import PATIENCE
 from tests.ports import free_ports
 
 FILES = {"m/1/model.py": b"x", "m/config.pbtxt": b"c"}
@@ -140,3 +142,22 @@ def test_archives_of_every_common_form_arrive(form: str, tmp_path: Path) -> None
 
     with serving(Form) as url:
         assert brought(f"{url}/whole.tar.gz", tmp_path) == FILES
+
+
+@pytest.mark.more
+def test_a_download_that_stands_still_ends_with_an_error(tmp_path: Path) -> None:
+    is_over = threading.Event()
+
+    class Stalls(Odd):
+        def whole(self) -> None:
+            self.head(200, Content_Length=10_000)
+            self.wfile.write(packed()[:60])
+            self.wfile.flush()
+            is_over.wait(300)
+
+    began = time.monotonic()
+    with serving(Stalls) as url:
+        with pytest.raises(StoreError, match=r"whole\.tar\.gz: "):
+            brought(f"{url}/whole.tar.gz", tmp_path)
+        is_over.set()
+    assert 25 <= time.monotonic() - began < 30 * PATIENCE

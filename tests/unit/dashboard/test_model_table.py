@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 
 from halcyon.dashboard.client_latency import Quantiles
-from halcyon.dashboard.history import NO_LOAD, ChartHistory, Load, ReplicaCounts
+from halcyon.dashboard.history import NO_LOAD, ChartHistory, CurrentLoad, ReplicaCounts
 from halcyon.dashboard.model_row import problems, row
 from halcyon.dashboard.model_table import Fleet, InvalidQuery, TableQuery
 from halcyon.dashboard.ports import UNKNOWN, ModelNumbers, Name, Object
@@ -133,7 +133,7 @@ def test_the_worst_come_first_by_default() -> None:
     assert Site(model(1), stalled, model(2)).names() == ["model-0009", "model-0001", "model-0002"]
 
 
-SLOW = Load(rate=5.0, p95=300.0, errors=0.0)
+SLOW = CurrentLoad(rate=5.0, p95=300.0, errors=0.0)
 TARGET = {"scaling": {"maxReplicas": 4, "targets": {"latency": "200ms"}}}
 
 
@@ -143,16 +143,16 @@ TARGET = {"scaling": {"maxReplicas": 4, "targets": {"latency": "200ms"}}}
         (model(), NO_LOAD, []),
         (model(spec=TARGET), SLOW, ["slow"]),
         (model(), SLOW, []),
-        (model(spec=TARGET), Load(rate=5.0), []),
-        (model(), Load(rate=5.0, errors=0.9), []),
-        (model(), Load(rate=5.0, errors=1.0), ["errors"]),
-        (model(conditions=(condition("Ready", "False"),)), Load(rate=5.0, errors=100.0), ["unready", "errors"]),
+        (model(spec=TARGET), CurrentLoad(rate=5.0), []),
+        (model(), CurrentLoad(rate=5.0, errors=0.9), []),
+        (model(), CurrentLoad(rate=5.0, errors=1.0), ["errors"]),
+        (model(conditions=(condition("Ready", "False"),)), CurrentLoad(rate=5.0, errors=100.0), ["unready", "errors"]),
         (model(conditions=(READY, condition("Stalled", "True")), spec=TARGET), SLOW, ["slow", "stalled"]),
         (model(status={"scaling": {"signals": [{"name": "a", "missing": "why"}]}}), NO_LOAD, ["blind"]),
         (model(status={"scaling": {"limitedBy": ["max"]}}), NO_LOAD, ["limited"]),
     ],
 )
-def test_problems_follow_from_the_state_and_the_load(made: Object, load: Load, found: list[str]) -> None:
+def test_problems_follow_from_the_state_and_the_load(made: Object, load: CurrentLoad, found: list[str]) -> None:
     assert problems(row(made), load) == found
 
 
@@ -160,7 +160,7 @@ def busy(rate: float, **more: float) -> ModelNumbers:
     return ModelNumbers(rate=rate, **{"rejected": 0.0, "lost": 0.0, "failed": 0.0, **more})
 
 
-def test_what_is_wrong_comes_first_and_of_equals_what_has_more_requests() -> None:
+def test_models_with_problems_come_first_and_then_the_busiest() -> None:
     site = Site(
         model(1), model(2), model(3, spec=TARGET), model(4), model(5, conditions=(condition("Ready", "False"),))
     )

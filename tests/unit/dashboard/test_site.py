@@ -48,7 +48,7 @@ class Site(SiteMetrics):
 
 
 @pytest.mark.parametrize(("hours", "step_s"), [(2, 20), (24, 240), (720, 7200)])
-def test_a_range_has_a_fixed_number_of_points_at_multiples_of_the_step(hours: int, step_s: int) -> None:
+def test_points_of_a_range_are_at_multiples_of_the_step(hours: int, step_s: int) -> None:
     over = span(NOW, hours)
     assert (over.step_s, over.end % step_s, (over.end - over.begin) / step_s) == (step_s, 0, MAX_POINTS - 1)
     assert 0 <= NOW - over.end < step_s

@@ -49,6 +49,20 @@ def test_a_queue_is_seen_while_it_grows() -> None:
     assert numbers[20] == pytest.approx(80, rel=0.2)
 
 
+@pytest.mark.parametrize("arrivals", [30.0, 50.0, 100.0])
+def test_a_queue_without_bound_is_known_while_it_grows(arrivals: float) -> None:
+    """33 requests per second leave a queue into which more come."""
+    made, served = MeanInProgress(), 33.0
+    spent_us, numbers = 0.0, []
+    for at in range(1, 60):
+        left = [served * (at - 1) + n for n in range(int(served))] if arrivals > served else []
+        spent_us += sum(number / served - number / arrivals for number in left) * 1e6
+        numbers.append(made.update(float(at), served * at, spent_us))
+
+    truth = max(arrivals - served, 0.0) * 50
+    assert numbers[49] == pytest.approx(truth, rel=0.1)
+
+
 def test_one_sample_is_not_enough_also_after_a_restart() -> None:
     made = MeanInProgress()
     assert made.update(0.0, 100, 5e9) is None

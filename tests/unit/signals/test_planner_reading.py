@@ -364,3 +364,19 @@ def test_times_are_of_the_epoch_and_survive_small_clock_adjustments() -> None:
     assert reading(
         picture(observation_of(balancer(), at=NOW)), replicas=1, pods=(), epoch=stepped, memory=SignalMemory()
     ).reading.at == stepped.at(NOW - 0.5)
+
+
+@pytest.mark.parametrize(
+    ("shares", "known"), [((0.9, 0.4), 0.4), ((0.9, None), None), ((None, None), None)], ids=["all", "some", "none"]
+)
+def test_the_room_of_engines_is_known_if_all_report_it(shares: tuple[float | None, ...], known: float | None) -> None:
+    seen = picture(observation_of(balancer("b"), triton("a-0"), triton("a-1")))
+    pods = {name: pod._replace(engine_used=share) for (name, pod), share in zip(seen.pods.items(), shares, strict=True)}
+    found = reading(
+        seen._replace(pods=pods),
+        replicas=2,
+        pods=kubernetes("a-0", "a-1"),
+        epoch=WallClock(0.0),
+        memory=SignalMemory(),
+    )
+    assert found.reading.engine_used == known

@@ -17,7 +17,7 @@ PLAN_KEY = "plan.json"
 """Key in the ConfigMap that contains the plan."""
 PLAN_VERSION = 2
 
-HAPROXY_MEMORY_MIB = 512
+HAPROXY_MEMORY_MIB = 640
 """Memory limit of the HAProxy container, in MiB. It determines the limits on connections and requests of clients."""
 
 CERTIFICATE_FOLDER = "certificate"

@@ -117,7 +117,7 @@ class PodSample:
     at: float
     """Time at which the pod's metrics were read, in seconds since the epoch."""
     pending: int | None = None
-    """Number of requests in Triton's queue now (`nv_inference_pending_request_count`)."""
+    """Number of requests in Triton's queue now (`nv_inference_pending_request_count`), and in that of an engine that reports it."""
     succeeded: int | None = None
     """Counter of successful requests."""
     failed: int | None = None
@@ -142,6 +142,9 @@ class PodSample:
     """Counter of requests that their clients canceled. None if an older agent does not report it."""
     batches: BatchStats | None = None
     """Batch statistics, which are read less often than the other values. With many pods, a report includes those of some pods only."""
+    engine_used: float | None = None
+    """Share of an engine's room for requests that is used, 0 to 1: blocks of its KV cache, or requests in execution. None if no
+    engine reports it."""
     backend_failure: str | None = None
     """How the backend fails: in state maintenance or starting, why the pod is dead; in state ready, that every request fails."""
 

@@ -36,6 +36,8 @@ class ResolvedTargets:
     """Percent; None if pods have no GPU."""
     concurrency: int | None = None
     """Requests in progress or waiting, per replica; None if the user set no such target."""
+    metric: int | None = None
+    """Result of the site's query, per replica; None if the user set no such target."""
 
 
 def batch_capacity(spec: Spec) -> int:
@@ -55,6 +57,7 @@ def targets(spec: Spec) -> ResolvedTargets:
         queue_depth=(given.queue_depth if given else None) or batch_capacity(spec),
         gpu_utilization=((given.gpu_utilization if given else None) or 80) if has_gpu else None,
         concurrency=given.concurrency if given else None,
+        metric=given.metric.value if given and given.metric else None,
     )
 
 

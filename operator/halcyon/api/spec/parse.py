@@ -19,6 +19,9 @@ from halcyon.api.spec.field_hints import example, example_of_object, hint
 from halcyon.api.types import NAME_MESSAGE, NAME_PATTERN, BrokenRulesError
 
 _WORD = re.compile(r"[A-Za-z0-9]+")
+_TOO_DEEP = (
+    "spec is nested too deeply to be read; spec.model.source.configMap.name is about as deep as a valid spec gets"
+)
 _MAX_LAYERS = 4
 """Maximum number of times that a spec is checked again for rules which other violations hide."""
 
@@ -60,10 +63,7 @@ def parse(name: str, spec: Mapping[str, Any]) -> Spec:
     except RecursionError:
         raise SpecError(
             *wrong,
-            Violation(
-                "invalid-value",
-                "spec is nested too deeply to be read; spec.model.source.configMap.name is about as deep as a valid spec gets",
-            ),
+            Violation("invalid-value", _TOO_DEEP),
         ) from None
     try:
         parsed = Spec.model_validate_json(text, strict=True)
@@ -76,6 +76,10 @@ def parse(name: str, spec: Mapping[str, Any]) -> Spec:
 
 def _violations(error: ValidationError) -> Iterator[Violation]:
     for problem in error.errors(include_url=False):
+        if problem["type"] == "json_invalid":
+            # Its parser counts levels itself, and allows fewer of them than Python's.
+            yield Violation("invalid-value", _TOO_DEEP)
+            continue
         path = [part for part in problem["loc"] if part != "[key]"]
         where = "spec" + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
         context, kind = problem.get("ctx", {}), problem["type"]

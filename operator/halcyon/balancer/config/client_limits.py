@@ -33,6 +33,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from halcyon.balancer.config import error_responses
 from halcyon.balancer.config.memory_budget import (
     MAX_METRICS_CONNECTIONS,
+    MAX_POLLED,
     MAX_REQUESTS,
     STREAMS_PER_CHANNEL,
     HaproxyLimits,
@@ -67,6 +68,10 @@ def prologue(out: Writer, room: HaproxyLimits) -> None:
     out.add("maxconn $connections", connections=room.connections)
     out.add("tune.buffers.limit $buffers", buffers=room.buffers)
     out.add("tune.stick-counters 7")
+    # HAProxy creates the streams of all connections that it has polled before it evaluates a rule for the first of them. So it polls few
+    # at a time, and runs all of their streams before it polls again.
+    out.add("tune.maxpollevents $events", events=MAX_POLLED)
+    out.add("tune.runqueue-depth $tasks", tasks=MAX_POLLED * STREAMS_PER_CHANNEL)
 
 
 def tables(out: Writer, room: HaproxyLimits) -> None:
@@ -145,10 +150,10 @@ def connection_rules(out: Writer, room: HaproxyLimits, frontend: Frontend) -> No
 def scrape_rules(out: Writer) -> None:
     """Add the rules of the front end `metrics` that limit scrapes, because a page takes as much CPU time as hundreds of requests.
 
-    One source may send two scrapes per second on average, and one in 3 s while all sources send more than four per second.
+    One source may send 20 scrapes in 10 s, and 5 while all sources together send more than four per second.
     """
     out.add(f"http-request track-sc0 {_SOURCE} table $table", table=_SCRAPES)
-    crowded = "{ sc_http_req_rate(0) gt 3 } { fe_req_rate gt 4 }"
+    crowded = "{ sc_http_req_rate(0) gt 5 } { fe_req_rate gt 4 }"
     out.add(f"http-request return status 429 hdr Retry-After 10 if {{ sc_http_req_rate(0) gt 20 }} or {crowded}")
 
 

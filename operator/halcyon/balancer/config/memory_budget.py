@@ -11,9 +11,10 @@ In this formula:
 - `connections` includes one HTTP/2 connection for each request, to its server or, while it is held, to the process itself.
 
 The rules of `client_limits` limit connections and requests. As a last resort, HAProxy itself limits the buffers (`tune.buffers.limit`):
-while none is free, it reads no new data and completes the requests that it already has. A connection on which a request head is
-incomplete uses one buffer, a waiting request two. The limit exceeds the number of buffers that a single source can use in these ways
-(`HaproxyLimits.lone_source`).
+while none is free, it reads no new data and completes the requests that it already has. Reaching the limit must stay an exception,
+because HAProxy 3.0 then lets some requests wait for seconds, even when buffers are free again. A connection on which a request head is
+incomplete uses one buffer, a waiting request two, and so does a request for which no rule has been evaluated yet (`BURST_BUFFERS`). The
+limit exceeds the number of buffers that a single source can use in these ways (`HaproxyLimits.lone_source`).
 """
 
 from __future__ import annotations
@@ -32,6 +33,10 @@ if TYPE_CHECKING:
 BUFFER_BYTES: Final = 32768
 STREAMS_PER_CHANNEL: Final = 256
 """Maximum number of concurrent requests on one gRPC channel; further requests wait in the client."""
+MAX_POLLED: Final = 4
+"""Maximum number of connections that HAProxy reads before it evaluates the rules for their requests."""
+BURST_BUFFERS: Final = 2 * MAX_POLLED * STREAMS_PER_CHANNEL
+"""Maximum number of buffers of requests for which no rule has been evaluated yet: one for the head and one for the body."""
 MAX_REQUESTS: Final = 3072
 """Maximum number of concurrent requests in HAProxy in any state. A request that passes through HAProxy twice counts as two."""
 MAX_STREAMS: Final = 1024
@@ -72,9 +77,9 @@ class HaproxyLimits:
     def lone_source(self) -> int:
         """Maximum number of buffers that a single source can use, with three quarters of all connections and requests.
 
-        In this worst case each of its connections has an incomplete request head, and each of its requests waits.
+        In this worst case each of its connections has an incomplete request head, each of its requests waits, and more arrive.
         """
-        return (self.http + self.grpc + 2 * MAX_REQUESTS) * 3 // 4
+        return (self.http + self.grpc + 2 * MAX_REQUESTS) * 3 // 4 + BURST_BUFFERS
 
 
 def haproxy_limits(plan: BalancerPlan, *, tls: bool, limit_mib: int = HAPROXY_MEMORY_MIB) -> HaproxyLimits:

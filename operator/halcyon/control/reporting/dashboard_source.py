@@ -20,7 +20,7 @@ from halcyon.control.state.cluster_state import ClusterState
 from halcyon.dashboard.authorization import Authorizer, ModelReviews, Proxy
 from halcyon.dashboard.client_latency import ClientLatency
 from halcyon.dashboard.history import STEP_S, ChartHistory, ReplicaCounts
-from halcyon.dashboard.ports import UNKNOWN, DashboardPod, Event, ModelNumbers, Name, Past
+from halcyon.dashboard.ports import UNKNOWN, DashboardPod, Event, LogReader, ModelNumbers, Name, Past, StoredRevision
 from halcyon.dashboard.server import NO_PAGES, Dashboard
 from halcyon.dashboard.site import NO_LINKS, Links, Prometheus, SiteMetrics
 from halcyon.kube import kinds
@@ -29,7 +29,7 @@ from halcyon.kube.clock import Clock
 from halcyon.kube.kinds import Key
 from halcyon.metricsapi.listener import ListeningPorts
 from halcyon.metricsapi.tls import ServingTLS
-from halcyon.render import revision
+from halcyon.render import names, revision
 from halcyon.scaling.observations import MAX_AGE_S, BalancerPoint, PodPoint
 from halcyon.scaling.planner.forecast.seasonality import BIN_S
 from halcyon.scaling.planner.whatif import Known
@@ -124,6 +124,15 @@ class OperatorSource:
     def events(self, name: Name) -> Sequence[Event]:
         """Return the recent events of a model."""
         return self._happened.of(Key(*name))
+
+    def revisions(self, name: Name) -> Sequence[StoredRevision]:
+        """Return the revisions of a model that the cluster keeps."""
+        uid = str(((self.model(name) or {}).get("metadata") or {}).get("uid") or "")
+        records = self.caches.owned(kinds.CONTROLLER_REVISION, Key(*name), uid)
+        found = (one for one in map(revision.read, records) if one is not None)
+        return [
+            StoredRevision(names.revision(name.name, one.key), one.number, one.template, one.overlay) for one in found
+        ]
 
     def overlay(self, name: Name) -> str:
         """Return the config overlay of a model's target revision, or else of its current revision; empty if neither is known."""
@@ -238,9 +247,11 @@ class DashboardService:
         source: OperatorSource,
         reviews: ModelReviews,
         ports: ListeningPorts,
+        *,
         prometheus: Prometheus | None = None,
+        logs: LogReader | None = None,
     ) -> None:
-        """Create the dashboard with data from `source`, and from the site's Prometheus if there is one."""
+        """Create the dashboard with data from `source`, from the site's Prometheus if there is one, and with logs of pods."""
         self._ports = ports
         self._chosen, self._source, self._clock = chosen, source, source.clock
         self.history = ChartHistory()
@@ -253,7 +264,7 @@ class DashboardService:
         )
         steps = lambda: int(self._clock.wall() // STEP_S)  # noqa: E731  # as short as a name for it
         site = SiteMetrics(prometheus, monotonic=source.clock.monotonic, wall=source.clock.wall)
-        self._site = Dashboard(source, access, self.history, site=site, links=chosen.links, steps=steps)
+        self._site = Dashboard(source, access, self.history, site=site, links=chosen.links, logs=logs, steps=steps)
 
     async def run(self, tls: Callable[[], Awaitable[ServingTLS]]) -> None:
         """Serve and sample until cancelled. If the port can't be opened, log that and return: the operator runs without a dashboard.

@@ -29,6 +29,7 @@ from halcyon.control.autoscaling.planner_memory_store import PlannerMemoryStore
 from halcyon.control.autoscaling.pod_scraper import PodScraper
 from halcyon.control.autoscaling.scale_writer import ScaleWriter
 from halcyon.control.autoscaling.served_metrics import ServedMetrics
+from halcyon.control.autoscaling.sources.site_queries import SiteQueries
 from halcyon.control.autoscaling.status_updates import StatusUpdates
 from halcyon.control.reconcile.backend_restart import BackendRestart
 from halcyon.control.reconcile.children_writer import ChildrenWriter
@@ -55,6 +56,7 @@ from halcyon.control.state.metrics_api_check import MetricsApiCheck
 from halcyon.control.state.model_sources import ModelSources
 from halcyon.control.state.reported_models import ReportedModels
 from halcyon.dashboard.authorization import ModelReviews
+from halcyon.dashboard.pod_logs import PodLogs
 from halcyon.kube import malformed_objects, rbac_denials
 from halcyon.kube.auth.callers import Reviews
 from halcyon.kube.auth.namespaced_reviews import NamespacedReviews
@@ -108,7 +110,10 @@ class Foundation:
 def build(settings: OperatorSettings, client: KubeClient, fence: LeaseFence, tracer: Tracer, clock: Clock) -> Operator:
     """Build the operator. `client` writes only while `fence` allows it, that is while this replica holds the Lease."""
     base = build_foundation(settings, client, fence, tracer, clock)
-    signals = ModelSignals(base.caches, base.reports, clock, None if base.prometheus is None else base.prometheus.gpu)
+    site_queries = SiteQueries.over(base.prometheus, base.caches, base.specs, clock)
+    gpu = None if base.prometheus is None else base.prometheus.gpu
+    queried = None if site_queries is None else site_queries.value
+    signals = ModelSignals(base.caches, base.reports, clock, gpu, queried)
     costs = GpuCosts(
         base.caches, signals, base.specs, base.queue.add, base.leadership, clock, prices=settings.prices or Prices()
     )
@@ -179,6 +184,7 @@ def build(settings: OperatorSettings, client: KubeClient, fence: LeaseFence, tra
         dashboard=build_dashboard(base, autoscaler, reviews, ports),
         costs=costs,
         hold=hold,
+        site_queries=site_queries,
         model_metrics=ModelMetrics(base.caches, base.specs, autoscaler, starts, costs, base.leadership, clock),
     )
     register_instruments(base, counts)
@@ -321,6 +327,7 @@ def current_site(settings: OperatorSettings, identity: ServingCertificate, hold:
             port=settings.port,
             has_prometheus=settings.prometheus is not None,
             hold_scale_down=bool(hold.reason),
+            queries=() if settings.prometheus is None else tuple(settings.prometheus.queries),
             own_secret=f"{settings.namespace}/{settings.tls_secret}",
             collector=None
             if known is None
@@ -354,7 +361,8 @@ def build_dashboard(
         OperatorSource(base.caches, base.reports, autoscaler, base.clock),
         ModelReviews(reviews),
         ports,
-        None if base.prometheus is None else base.prometheus.beside(QUERY_TIMEOUT_OF_PAGES_S),
+        prometheus=None if base.prometheus is None else base.prometheus.beside(QUERY_TIMEOUT_OF_PAGES_S),
+        logs=PodLogs(*base.client.endpoint),
     )
 
 

@@ -23,6 +23,7 @@ from halcyon.control.autoscaling.loop import Autoscaler
 from halcyon.control.autoscaling.planner_memory_store import PlannerMemoryStore
 from halcyon.control.autoscaling.pod_scraper import PodScraper
 from halcyon.control.autoscaling.served_metrics import ServedMetrics
+from halcyon.control.autoscaling.sources.site_queries import SiteQueries
 from halcyon.control.reconcile.workers import Workers
 from halcyon.control.reporting.dashboard_source import DashboardService
 from halcyon.control.reporting.gpu_costs import GpuCosts
@@ -98,6 +99,7 @@ class Operator:
     model_metrics: ModelMetrics
     costs: GpuCosts
     hold: SiteHold
+    site_queries: SiteQueries | None
 
     def __post_init__(self) -> None:
         """Start the maximum wait for agents' reports."""
@@ -118,6 +120,7 @@ class Operator:
                 group.create_task(self._serve_dashboard(), name="dashboard"),
                 group.create_task(self._count_costs(), name="costs"),
                 group.create_task(self.hold.run(), name="switches"),
+                group.create_task(self._query_site(), name="site-queries"),
                 group.create_task(GcFreeze(self.caches.size, self.caches.changes).run(), name="heap"),
             ]
             election = group.create_task(self.elector.run(released), name="election")
@@ -210,6 +213,10 @@ class Operator:
                 group.create_task(decider.histories.run(decider.history, decider.learn), name="histories")
             await asyncio.sleep(pause_s)
             await source.run()
+
+    async def _query_site(self) -> None:
+        if self.site_queries is not None:
+            await self.site_queries.run()
 
     async def _recall(self, memories: PlannerMemoryStore) -> None:
         """Load the planner memories and GPU times that earlier processes have saved, for models that have no decision here yet."""

@@ -12,7 +12,7 @@ from halcyon.render import names
 
 @dataclass(frozen=True)
 class ReportedModels:
-    """Implementation of the collector's `Models` with the caches."""
+    """Implementation of the collector's `ExistingModels` with the caches."""
 
     caches: ClusterState
 

@@ -11,7 +11,9 @@ import { viewList } from "./views.js";
 /** @typedef {import("../documents.js").ShownRow} ShownRow */
 /** @typedef {import("../documents.js").State} State */
 
-const PAGE = 100;
+/** Least and largest number of rows that are requested at once; between them, two screens. */
+const LEAST_ROWS = 40;
+const MOST_ROWS = 100;
 /** @type {Record<State, string>} */
 const STATE_NAMES = {
   stalled: "Stalled",
@@ -59,7 +61,7 @@ const COLUMNS = [
 /** Returns what is wrong with a model in a few words; if nothing is, the reason of its state. @param {ShownRow} row */
 function problemText(row) {
   const parts = row.problems.filter((one) => !["unready", "stalled"].includes(one) && PROBLEM_NAMES[one] !== STATE_NAMES[row.state] && !(one === "blind" && row.reason === "MetricMissing")).map((one) => PROBLEM_NAMES[one]);
-  if (row.reason !== STATE_NAMES[row.state]) parts.unshift(row.reason);
+  if (row.reason !== STATE_NAMES[row.state] && row.reason !== "Ready") parts.unshift(row.reason);
   return parts.join(", ");
 }
 
@@ -84,6 +86,8 @@ export function fleetPage(main, params, listener) {
   /** @type {ReturnType<typeof setTimeout> | undefined} */
   let timer;
   let rowPx = 42;
+  /** Rows that are shown, with the text of their documents: a row is made again only if its document has changed. @type {Map<string, {text: string, element: HTMLElement}>} */
+  let lines = new Map();
 
   const filter = input({ id: "filter", type: "search", maxlength: 200, value: query.text, placeholder: "namespace, name, reason, image", oninput: () => debounce(() => change({ text: filter.value })) });
   const namespace = /** @type {HTMLSelectElement} */ (h("select", { id: "namespace", onchange: () => change({ namespace: namespace.value }) }));
@@ -154,13 +158,17 @@ export function fleetPage(main, params, listener) {
     openStream();
   }
 
+  function pageRows() {
+    return Math.min(Math.max(2 * Math.ceil(scroller.clientHeight / rowPx), LEAST_ROWS), MOST_ROWS);
+  }
+
   /** Requests another page if rows that are now visible are not in this one. */
   function loadVisibleRows() {
     if (!fleet) return;
     const first = Math.max(Math.floor(scroller.scrollTop / rowPx) - 1, 0);
     const last = Math.min(first + Math.ceil(scroller.clientHeight / rowPx) + 1, fleet.matched);
     if (first >= fleet.offset && last <= fleet.offset + fleet.rows.length) return;
-    const offset = Math.max(0, first - Math.floor((PAGE - (last - first)) / 2));
+    const offset = Math.max(0, first - Math.floor((pageRows() - (last - first)) / 2));
     if (offset === query.offset) return;
     query.offset = offset;
     debounce(openStream);
@@ -169,7 +177,7 @@ export function fleetPage(main, params, listener) {
   function openStream() {
     clearTimeout(timer);
     end();
-    const parameters = new URLSearchParams({ ...query, offset: String(query.offset), limit: String(PAGE) });
+    const parameters = new URLSearchParams({ ...query, offset: String(query.offset), limit: String(pageRows()) });
     end = follow(`/api/stream/models?${parameters}`, `/api/models?${parameters}`, "models", {
       document: draw,
       state: listener.state,
@@ -201,8 +209,17 @@ export function fleetPage(main, params, listener) {
     setText(matches, now.synced ? `${plural(matched, "model")}${matched === now.total ? "" : ` of ${now.total}`}` : "The operator is still filling its caches.");
     if (!before || before.matched !== matched) setText(byId("announcement"), matches.textContent);
     const focused = document.activeElement?.closest("tr")?.dataset.key;
-    const rows = documents.map((row, index) => line(row, offset + index));
-    body.replaceChildren(...(rows.length ? rows : [empty(now)]));
+    const minute = Math.floor(Date.now() / 60_000); // the ages change with it
+    const shown = new Map(documents.map((row, index) => [`${row.namespace}/${row.name}`, { text: `${minute} ${JSON.stringify(row)}`, row, index }]));
+    lines = new Map([...shown].map(([key, { text, row, index }]) => {
+      const before = lines.get(key);
+      const element = before?.text === text ? before.element : line(row);
+      element.setAttribute("aria-rowindex", String(offset + index + 2));
+      return [key, { text, element }];
+    }));
+    const rows = [...lines.values()].map((one) => one.element);
+    const isSame = rows.length > 0 && rows.length === body.children.length && rows.every((row, index) => row === body.children[index]);
+    if (!isSame) body.replaceChildren(...(rows.length ? rows : [empty(now)]));
     if (rows.length) rowPx = rows[0].getBoundingClientRect().height;
     pad.style.paddingTop = `${offset * rowPx}px`;
     pad.style.paddingBottom = `${Math.max(matched - offset - rows.length, 0) * rowPx}px`;
@@ -221,10 +238,10 @@ export function fleetPage(main, params, listener) {
     if (problem) change({ problem: query.problem === problem ? "" : problem, state: "" });
   });
 
-  /** @param {ShownRow} row @param {number} index among all rows that match */
-  function line(row, index) {
+  /** @param {ShownRow} row */
+  function line(row) {
     const cells = COLUMNS.map((column) => h(column.key === "model" ? "th" : "td", { class: column.wrong?.(row) ? `${column.class} bad` : column.class, scope: column.key === "model" ? "row" : null }, ...column.cell(row)));
-    return h("tr", { class: row.problems.length ? "wrong" : null, "aria-rowindex": index + 2, "data-key": `${row.namespace}/${row.name}` }, ...cells);
+    return h("tr", { class: row.problems.length ? "wrong" : null, "data-key": `${row.namespace}/${row.name}` }, ...cells);
   }
 
   /** @param {Fleet} now */

@@ -34,7 +34,7 @@ function keep(views) {
  * @param {(query: string) => void} open
  */
 export function viewList(current, open) {
-  const name = input({ type: "text", maxlength: MAX_NAME, required: true, "aria-label": "Name of the view", placeholder: "name", size: 12, hidden: true });
+  const name = input({ type: "text", maxlength: MAX_NAME, "aria-label": "Name of the view", placeholder: "name", size: 12, hidden: true });
   const save = h("button", { type: "submit" }, "Save view");
   const list = h("span", { class: "views" });
   const form = h("form", { class: "views", onsubmit: (/** @type {Event} */ event) => submit(event) }, list, name, save);

@@ -14,7 +14,7 @@ rate of answers is right only after several times that time, because answers com
 | Is the service line contradicted?    | requests take three times as long as full batches would, or full pods answer    |
 |                                      | less than half of what the line promises                                        |
 | Are the pods full?                   | requests wait all the time, or time in the pod grows together with the requests |
-|                                      | in it, or GPUs are full and requests take longer than alone                     |
+|                                      | in it, or GPUs are full and requests take longer than alone, or engines say so  |
 | Do the pods share a limit?           | full pods answer hardly more than fewer full pods did (`shared_limit`)          |
 
 The last question doesn't depend on the first: a lock within `execute` makes batches longer the more pods there are, so batch
@@ -34,6 +34,8 @@ from halcyon.scaling.frozen import immutable
 from halcyon.scaling.planner.capacity.answer_samples import (
     ANSWERED,
     AT,
+    BY_ENGINE,
+    BY_GPU,
     EXECUTING,
     HOT,
     MIN_ANSWERS,
@@ -69,6 +71,8 @@ _GROWN = 1.5
 """Time in a pod, as a multiple of the shortest, from which requests hinder each other."""
 _GPU_FULL = 95.0
 """GPU utilisation, in percent per ready pod, from which a GPU counts as full."""
+_ENGINE_FULL = 0.95
+"""Used share of an engine's room for requests from which the engine counts as full."""
 _LEVEL = 0.25
 """Largest relative change of the requests in execution that counts as none."""
 _SHARED_S = 1800.0
@@ -112,7 +116,8 @@ class AnswerEvidence:
     samples: tuple[Sample, ...] = ()
     """Recent samples, oldest first; empty while the answers agree with the line and nothing waits."""
     found_by: str = ""
-    """How `rps` was found: `TimeInPods` by Little's law, or `Answers` by counting them. Empty if it wasn't."""
+    """How `rps` was found: `TimeInPods` by Little's law, `Answers` by counting them, or `EngineMetrics` by counting them while
+    engines said that they are full. Empty if it wasn't."""
     alone: tuple[int, float, float] | None = None
     """(ready pods, requests per second of each by the service line, time) while answers agreed with the line, for the
     fewest pods of the last minutes. A lock that pods share makes the line depend on their number. None if unknown."""
@@ -145,7 +150,8 @@ class AnswerEvidence:
         ):
             alone = self._alone(at, ready, replica) if answered > anchor[1] else self.alone
             return self._with(anchor=(at, answered, executing, 0.0), samples=(), contradicts_at=None, alone=alone)
-        hot = reading.gpu is not None and reading.gpu >= _GPU_FULL * ready
+        hot = BY_GPU if reading.gpu is not None and reading.gpu >= _GPU_FULL * ready else 0
+        hot = BY_ENGINE if reading.engine_used is not None and reading.engine_used >= _ENGINE_FULL else hot
         before = self.samples
         answered = max(answered, before[-1][ANSWERED] if before else answered)
         samples = thinned((*before, (at, answered, executing, waiting, ready, hot, bool(reading.queued))))
@@ -192,7 +198,7 @@ class AnswerEvidence:
             return ready, replica.peak_rps, at
         return known
 
-    def _judged(  # noqa: PLR0917  # one pass over the questions of the table above
+    def _judged(  # noqa: C901, PLR0917  # one pass over the questions of the table above
         self,
         at: float,
         samples: tuple[Sample, ...],
@@ -203,16 +209,22 @@ class AnswerEvidence:
     ) -> AnswerEvidence:
         """Return the evidence after the newest of `samples`."""
         seconds, alone = time_in_pod(samples), self.alone
-        new = self._with(anchor=anchor, samples=samples, contradicts_at=self.contradicts_at, alone=alone)
         if seconds is None:
-            return new
+            contradicts_at = self.contradicts_at
+            # Requests that have been in pods for long contradict the line even before the first of them is answered.
+            if anchor[3] > limit_s * (max(samples[-1][ANSWERED] - anchor[1], 0.0) + 1):
+                contradicts_at = at if contradicts_at is None else contradicts_at
+            return self._with(anchor=anchor, samples=samples, contradicts_at=contradicts_at, alone=alone)
         ready = int(samples[-1][READY])
         window_s = max(seconds, _WINDOW_S)
         total, covered_s = answer_rate(samples, window_s)
         is_slow = seconds > limit_s
         # Requests that fit into the next batches don't wait for long, unless the line is wrong.
         fits = 0.0 if replica is None or is_slow else float(ready * replica.max_batch * replica.instances)
-        is_full_now = waits(samples, _recent_s(seconds), fits)
+        recent = within(samples, _recent_s(seconds))
+        is_full_now = waits(samples, _recent_s(seconds), fits) or (
+            len(recent) > 1 and all(s[HOT] == BY_ENGINE and s[READY] == ready for s in recent)
+        )
         full = covered_s >= window_s and waits(samples, window_s, fits)
         peaks, shared = self._shared(at, samples, seconds, total, covered_s, fits=fits, full=full, replica=replica)
         if shared is None and self.shared is not None and peaks:
@@ -379,5 +391,6 @@ def _full_rate(
         return None
     is_growing = grown > max(3.0 * math.sqrt(answers), _LEVEL * (answers + grown))
     if is_full_now or is_growing or all(s[HOT] for s in window):
-        return rate / ready, max(rate * fastest_s / ready, 1.0), "Answers"
+        by_engine = all(s[HOT] == BY_ENGINE for s in window)
+        return rate / ready, max(rate * fastest_s / ready, 1.0), "EngineMetrics" if by_engine else "Answers"
     return None

@@ -12,9 +12,10 @@ from halcyon.scaling.lazy_text import LazyText
 from halcyon.scaling.planner.answer_evidence import AnswerEvidence
 from halcyon.scaling.planner.capacity.queueing import Replica
 
-SourceName = Literal["BatchStatistics", "TimeInPods", "Answers", "Unknown"]
+SourceName = Literal["BatchStatistics", "TimeInPods", "Answers", "EngineMetrics", "Unknown"]
 """Names of the sources. BatchStatistics: batch times in Triton's statistics. TimeInPods: requests in execution divided by their
-time in a pod, at the balancers. Answers: answers of full pods, counted at the balancers. Unknown: none of them is usable."""
+time in a pod, at the balancers. Answers: answers of full pods, counted at the balancers. EngineMetrics: the same, and the engine's own metrics say that
+it is full. Unknown: none of them is usable."""
 Contradiction = Literal["AnswersDisagree", "SharedLimit"]
 """Names of the contradictions. AnswersDisagree: requests take longer than Triton's batch times say, or pods answer fewer.
 SharedLimit: pods share a limit, so more of them answer no more."""

@@ -25,7 +25,7 @@ MAX_CHANGES = 10
 """Maximum number of changes to the desired replicas that the status keeps."""
 _MIN_RELATIVE_CHANGE = 0.2
 """Minimum relative change after which a signal's value is published again."""
-_MIN_CHANGES = {"requestRate": 0.2, "queueDepth": 2.0, "concurrency": 2.0, "gpuUtilization": 5.0}
+_MIN_CHANGES = {"requestRate": 0.2, "queueDepth": 2.0, "concurrency": 2.0, "metric": 0.0, "gpuUtilization": 5.0}
 """Minimum absolute change by signal, in the signal's unit. A value is published again only if it exceeds both minimums."""
 _MIN_RATE = 0.01
 """Minimum change of a replica's capacity, in requests per second, after which it is published again."""
@@ -46,7 +46,7 @@ class Signal:
 
     name: str
     """Name of the signal: requestRate (requests per second), queueDepth (queued requests), concurrency (requests in
-    progress or waiting) or gpuUtilization (percent,
+    progress or waiting), metric (result of the site's query) or gpuUtilization (percent,
     summed over pods)."""
     value: float | None = None
     """Value of the signal for the whole model; None if it is missing."""
@@ -130,6 +130,7 @@ def of_plan(plan: Plan, *, at: float, signals: tuple[Signal, ...], capacity: Cap
         "requestRate": proposals.get("rate"),
         "queueDepth": proposals.get("backlog", proposals.get("queueDepth")),
         "concurrency": proposals.get("concurrency"),
+        "metric": proposals.get("metric"),
         "gpuUtilization": proposals.get("gpuUtilization"),
     }
     limits = tuple([limit.name for limit in plan.limits])

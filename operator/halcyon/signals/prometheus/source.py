@@ -115,6 +115,11 @@ class PrometheusSource:
         self.requests = instruments.counter(operator_metrics.PROMETHEUS_REQUESTS, registry)
         self.known = instruments.gauge(operator_metrics.PROMETHEUS_PODS, registry)
 
+    @property
+    def queries(self) -> Mapping[str, str]:
+        """PromQL queries that specs may use as targets, by name."""
+        return self._site.queries
+
     async def run(self) -> None:
         """Query the GPU utilisation of all pods periodically until cancelled. Never fails."""
         while True:

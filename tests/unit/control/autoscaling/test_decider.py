@@ -373,7 +373,7 @@ def test_a_silence_is_reported_with_the_balancers_name() -> None:
     assert "digits-balancer-0 reported last 30 s ago" in made.unknown
 
 
-def test_a_silent_balancer_stops_growth_for_half_a_minute_and_not_for_ever() -> None:
+def test_a_silent_balancer_stops_growth_for_half_a_minute() -> None:
     model = Model(replicas=2)
     model.hear(60, arrived=40)
     model.world.add_balancer(1)

@@ -64,7 +64,7 @@ def test_a_rollout_on_the_node_of_its_volume_surges() -> None:
 
 
 @pytest.mark.parametrize("strategy", ["Surge", "Auto"])
-def test_the_only_pod_with_a_volume_of_another_node_is_blocked_at_once(strategy: str) -> None:
+def test_an_only_pod_with_a_foreign_volume_is_blocked_at_once(strategy: str) -> None:
     cluster = on_disk(strategy=strategy)
     first = cluster.servers[0].revision
     changed(cluster)
@@ -78,7 +78,7 @@ def test_the_only_pod_with_a_volume_of_another_node_is_blocked_at_once(strategy:
         cluster.now += 3600
 
 
-def test_auto_keeps_the_only_serving_pod_and_names_the_strategy_that_does_not() -> None:
+def test_auto_keeps_the_only_serving_pod_and_names_the_other_strategy() -> None:
     cluster = served(room=1, count=1, strategy="Auto", surgeTimeout="30s")
     changed(cluster)
     for _ in range(3):

@@ -76,7 +76,7 @@ def npy(path: str, shape: tuple[int, ...]) -> InputFile:
     return InputFile(path, out.getvalue())
 
 
-def test_a_file_of_one_row_is_sent_with_as_many_rows_as_wanted() -> None:
+def test_a_file_of_one_row_is_repeated_to_the_wanted_rows() -> None:
     payloads = file_payloads([[npy("1.npy", (64,))], [npy("2.npy", (1, 64))]], [PIXELS], rows=Rows(4, 4), seed=1)
     assert [payload.tensors["pixels"].shape for payload in payloads] == [(4, 64), (4, 64)]
     assert [float(payload.tensors["pixels"].mean()) for payload in payloads] == [1, 2]

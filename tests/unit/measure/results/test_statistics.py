@@ -34,7 +34,7 @@ def exponential(seed: int, length: int = 60, rate: int = 100) -> tuple[np.ndarra
     return due, rng.exponential(0.05, len(due))
 
 
-def test_the_interval_of_a_percentile_holds_its_true_value_in_nineteen_of_twenty() -> None:
+def test_intervals_of_percentiles_hold_the_true_value_in_nineteen_of_twenty() -> None:
     true = -0.05 * np.log(0.05)
     held = 0
     for seed in range(200):

@@ -141,7 +141,7 @@ def test_the_document_is_read_back_from_its_json() -> None:
     assert BenchDocument.model_validate_json(made.model_dump_json()) == made
 
 
-def test_the_text_says_the_result_in_its_first_line_and_fits_eighty_columns() -> None:
+def test_the_text_begins_with_the_result_and_fits_eighty_columns() -> None:
     rows = [*EVEN, row(2.0, 0.001, Outcome.REJECTED, 0)]
     page = text.page(document(rows, messages=("429: " + "full " * 40,), objective_s=0.1, partial=True))
     first, *_ = page.splitlines()

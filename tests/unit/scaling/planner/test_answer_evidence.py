@@ -100,3 +100,31 @@ def test_pods_that_share_a_limit_are_not_added_for_ever() -> None:
     plans = planned(700, reading, {1: 0.0003})
     assert {made.count for made in plans[100:]} == {3}
     assert [limit.name for limit in plans[-1].limits] == ["shared"]
+
+
+@pytest.mark.parametrize(
+    ("used", "source"), [(0.97, "EngineMetrics"), (0.5, "")], ids=["its cache is full", "it has room"]
+)
+def test_a_full_engine_shows_what_a_pod_can_do(used: float, source: str) -> None:
+    """The engine takes all requests, so none wait. It answers two per second, so they take longer if there are more."""
+    done = 0.0
+
+    def reading(second: int, replicas: int) -> Reading:
+        nonlocal done
+        arrived = 2.0 * second + 8 * (second > 20)
+        done = max(done, min(arrived - 4, 2.0 * (second - 2)), 0.0)
+        return Reading(
+            at=EPOCH + second,
+            replicas=replicas,
+            arrived=arrived,
+            rejected=0.0,
+            waiting=0.0,
+            inflight=arrived - done,
+            queued=0.0,
+            engine_used=used if second > 20 else 0.2,
+            pods=pods(1),
+        )
+
+    evidence = planned(60, reading, {1: 0.0003})[-1].memory.evidence
+    assert (evidence.found_by, evidence.is_in_force) == (source, True)
+    assert evidence.rps == (pytest.approx(2.0, rel=0.1) if source else None)

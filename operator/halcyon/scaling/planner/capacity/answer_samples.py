@@ -13,10 +13,11 @@ _MAX_SAMPLES = 96
 MIN_ANSWERS = 4.0
 """Minimum number of answers to learn from."""
 
+BY_GPU, BY_ENGINE = 1, 2
 AT, ANSWERED, EXECUTING, WAITING, READY, HOT, QUEUED = range(7)
-Sample = tuple[float, float, float, float, int, bool, bool]
-"""(time, requests answered, requests in execution, requests that wait longer than for the next batch, ready pods, whether
-their GPUs are full, whether requests wait in balancers because each pod holds as many as it may)."""
+Sample = tuple[float, float, float, float, int, int, bool]
+"""(time, requests answered, requests in execution, requests that wait longer than for the next batch, ready pods, what
+is full: `BY_GPU`, `BY_ENGINE` or 0, whether requests wait in balancers because each pod holds as many as it may)."""
 
 
 def thinned(samples: tuple[Sample, ...]) -> tuple[Sample, ...]:

@@ -1,0 +1,43 @@
+"""Gauges of engines on Triton's metrics page: TensorRT-LLM's (`nv_trt_llm_*`) and vLLM's (`vllm:*`).
+
+Names and labels are those of the documentation of Triton's TensorRT-LLM backend and of its vLLM backend, which reports vLLM's
+metrics if `REPORT_CUSTOM_METRICS` is set. An engine reports them for the model that it executes, which may be a step of an
+ensemble, so the label `model` doesn't matter: a pod serves one model. No engine has been run with this module.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+_REQUESTS, _BLOCKS = "nv_trt_llm_request_metrics", "nv_trt_llm_kv_cache_block_metrics"
+_VLLM_WAITING = "vllm:num_requests_waiting"
+_VLLM_BLOCKS = ("vllm:gpu_cache_usage_perc", "vllm:kv_cache_usage_perc")
+"""Used share of vLLM's KV cache, 0 to 1. The second name is that of later releases."""
+LABELS: Final[Mapping[str, str]] = {
+    _REQUESTS: "request_type",
+    _BLOCKS: "kv_cache_block_type",
+    _VLLM_WAITING: "",
+    **dict.fromkeys(_VLLM_BLOCKS, ""),
+}
+"""Label by name of a gauge whose value tells its samples apart; empty if there is none."""
+Gauges = Mapping[tuple[str, str], float]
+"""Values by (name, value of the label in `LABELS`)."""
+
+
+def waiting(gauges: Gauges) -> float | None:
+    """Return the number of requests in the engine's own queue; None if it doesn't report it."""
+    known = [gauges[key] for key in ((_REQUESTS, "waiting"), (_VLLM_WAITING, "")) if key in gauges]
+    return sum(known) if known else None
+
+
+def used(gauges: Gauges) -> float | None:
+    """Return the used share of the engine's room for requests, 0 to 1; None if it doesn't report it.
+
+    The room is the KV cache, and the number of requests that the engine executes at most.
+    """
+    shares = [gauges[name, ""] for name in _VLLM_BLOCKS if (name, "") in gauges]
+    for name, part in ((_BLOCKS, "used"), (_REQUESTS, "active")):
+        if (name, part) in gauges and gauges.get((name, "max")):
+            shares.append(gauges[name, part] / gauges[name, "max"])
+    return min(max(shares), 1.0) if shares else None
