@@ -32,6 +32,12 @@ class Violation:
     """One sentence."""
 
 
+_TOO_DEEP = Violation(
+    "invalid-value",
+    "spec is nested too deeply to be read; spec.model.source.configMap.name is about as deep as a valid spec gets",
+)
+
+
 class SpecError(ValueError):
     """The resource breaks rules. The text holds one sentence per violation."""
 
@@ -60,10 +66,7 @@ def parse(name: str, spec: Mapping[str, Any]) -> Spec:
     except RecursionError:
         raise SpecError(
             *wrong,
-            Violation(
-                "invalid-value",
-                "spec is nested too deeply to be read; spec.model.source.configMap.name is about as deep as a valid spec gets",
-            ),
+            _TOO_DEEP,
         ) from None
     try:
         parsed = Spec.model_validate_json(text, strict=True)
@@ -81,7 +84,9 @@ def _violations(error: ValidationError) -> Iterator[Violation]:
         context, kind = problem.get("ctx", {}), problem["type"]
         if kind == "too_short" and len(problem["input"]) >= context["min_length"]:
             continue  # pydantic counts only valid items; each invalid one has a sentence of its own
-        if kind == "extra_forbidden":
+        if kind == "json_invalid":
+            yield _TOO_DEEP
+        elif kind == "extra_forbidden":
             yield Violation("unknown-field", f"{where} is not a field" + (f"; {more}" if (more := hint(where)) else ""))
         elif kind == "missing":
             yield Violation("missing-field", f"{where} is missing" + (f"; {good}" if (good := example(where)) else ""))
@@ -103,7 +108,7 @@ def _invalid_value(where: str, problem: ErrorDetails) -> str:
         return f"{where} is {_shown(value)}, but must be an object, for example {good}"
     if problem["type"] == "value_error":
         text = str(context["error"])
-    elif problem["loc"][-1] == "[key]":
+    elif "[key]" in problem["loc"][-1:]:
         text = f"the name must match {context.get('pattern') or 'the pattern of names'}"
     else:
         text = expected(at(_schema(), where.partition(".")[2]), value)
