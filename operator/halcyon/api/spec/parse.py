@@ -19,9 +19,6 @@ from halcyon.api.spec.field_hints import example, example_of_object, hint
 from halcyon.api.types import NAME_MESSAGE, NAME_PATTERN, BrokenRulesError
 
 _WORD = re.compile(r"[A-Za-z0-9]+")
-_TOO_DEEP = (
-    "spec is nested too deeply to be read; spec.model.source.configMap.name is about as deep as a valid spec gets"
-)
 _MAX_LAYERS = 4
 """Maximum number of times that a spec is checked again for rules which other violations hide."""
 
@@ -33,6 +30,12 @@ class Violation:
     kind: Literal["name", "unknown-field", "missing-field", "invalid-value", "conflicting-fields"]
     text: str
     """One sentence."""
+
+
+_TOO_DEEP = Violation(
+    "invalid-value",
+    "spec is nested too deeply to be read; spec.model.source.configMap.name is about as deep as a valid spec gets",
+)
 
 
 class SpecError(ValueError):
@@ -61,10 +64,7 @@ def parse(name: str, spec: Mapping[str, Any]) -> Spec:
     try:
         text = json.dumps(spec)
     except RecursionError:
-        raise SpecError(
-            *wrong,
-            Violation("invalid-value", _TOO_DEEP),
-        ) from None
+        raise SpecError(*wrong, _TOO_DEEP) from None
     try:
         parsed = Spec.model_validate_json(text, strict=True)
     except ValidationError as error:
@@ -76,16 +76,14 @@ def parse(name: str, spec: Mapping[str, Any]) -> Spec:
 
 def _violations(error: ValidationError) -> Iterator[Violation]:
     for problem in error.errors(include_url=False):
-        if problem["type"] == "json_invalid":
-            # Its parser counts levels itself, and allows fewer of them than Python's.
-            yield Violation("invalid-value", _TOO_DEEP)
-            continue
         path = [part for part in problem["loc"] if part != "[key]"]
         where = "spec" + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
         context, kind = problem.get("ctx", {}), problem["type"]
         if kind == "too_short" and len(problem["input"]) >= context["min_length"]:
             continue  # pydantic counts only valid items; each invalid one has a sentence of its own
-        if kind == "extra_forbidden":
+        if kind == "json_invalid":
+            yield _TOO_DEEP  # its parser counts levels itself, and allows fewer of them than Python's
+        elif kind == "extra_forbidden":
             yield Violation("unknown-field", f"{where} is not a field" + (f"; {more}" if (more := hint(where)) else ""))
         elif kind == "missing":
             yield Violation("missing-field", f"{where} is missing" + (f"; {good}" if (good := example(where)) else ""))
@@ -107,7 +105,7 @@ def _invalid_value(where: str, problem: ErrorDetails) -> str:
         return f"{where} is {_shown(value)}, but must be an object, for example {good}"
     if problem["type"] == "value_error":
         text = str(context["error"])
-    elif problem["loc"][-1] == "[key]":
+    elif "[key]" in problem["loc"][-1:]:
         text = f"the name must match {context.get('pattern') or 'the pattern of names'}"
     else:
         text = expected(at(_schema(), where.partition(".")[2]), value)

@@ -254,3 +254,12 @@ def test_a_spec_written_out_is_read_back_as_itself(spec: dict[str, Any]) -> None
     parsed = parse("digits", spec)
 
     assert parse("digits", parsed.to_dict()) == parsed
+
+
+@pytest.mark.parametrize("depth", [300, 100_000])
+def test_a_spec_that_is_nested_too_deeply_is_refused(depth: int) -> None:
+    value: Any = "x"
+    for _ in range(depth):
+        value = {"a": value}
+
+    assert "spec is nested too deeply to be read" in refusal("model.parameters", value)
